@@ -1,0 +1,45 @@
+# make demo: the whole chain on real images.  make test: everything that is tested.  make help: the rest.
+VENV   ?= .venv
+PYTHON ?= python3
+ROOT   ?= outputs/demo
+PY     := $(VENV)/bin/python
+
+.PHONY: help demo test lint clean
+
+help:
+	@echo "make demo   install, then train -> search -> finetune -> qat -> export -> infer, encrypted; report in $(ROOT)"
+	@echo "make test   install what tests need and run them all"
+	@echo "make lint   format and type checks"
+	@echo "make clean  remove the virtual environment and outputs"
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("error: Python must be 3.11 or newer: got %d.%d; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --progress-bar on -c constraints.txt -e .
+	touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	$(PY) -m pip install --quiet -c constraints.txt -e '.[test]'
+	touch $@
+
+demo: $(VENV)/installed
+	$(PY) train.py  root=$(ROOT)
+	$(PY) search.py root=$(ROOT)
+	$(PY) train.py  root=$(ROOT) recipe=finetune
+	$(PY) train.py  root=$(ROOT) recipe=qat
+	$(PY) export.py root=$(ROOT)
+	$(PY) infer.py  root=$(ROOT)
+	$(PY) report.py $(ROOT)
+
+test: $(VENV)/installed-test
+	$(PY) -m pytest
+
+lint: $(VENV)/installed
+	$(PY) -m pip install --quiet -c constraints.txt -e '.[test,dev]'
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/pyright --pythonpath $(PY)
+
+clean:
+	rm -rf $(VENV) outputs

@@ -1,0 +1,72 @@
+"""Turn a quantized network into a program folder for encrypted inference. `python export.py --help`."""
+
+import math
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from privcirnet.artifact import PLAINTEXTS, folder_bytes, read_profile, spectra, write_json, write_program
+from privcirnet.cli import console, script, show
+from privcirnet.config import ExportConfig
+from privcirnet.data import load
+from privcirnet.he import bounds, params
+from privcirnet.he.cost import LINKS
+from privcirnet.lower import Target, lower
+from privcirnet.training import stages
+
+
+@script(ExportConfig)
+def main(config: ExportConfig) -> None:
+    """Lower, prove the bounds, choose the parameters, write."""
+    started, out = time.perf_counter(), Path(config.out)
+    data = load(config.data.name, config.data.seed, config.data.test_fraction)
+    network = stages.load_network(config.init, data)
+    he = config.he
+    target = Target(read_profile(Path(he.profile)), LINKS[he.link], he.masks, he.failure_bits, he.hiding_bits)
+    with console.status("lowering"):
+        program = lower(network, tuple(data.train_images.shape[1:]), data.levels, data.log_step, target)
+        about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
+        write_program(out / "program", program, about, full=config.plaintexts == "full")
+
+    intervals = bounds.prove(program)
+    compact = {name: spectrum.nbytes for name, spectrum in spectra(program).items()}
+    blocks = {node.name: layer.block_size for node, layer in program.linear_nodes}
+    summary = {
+        "stage": "export",
+        "program": str(out / "program"),
+        "plain_modulus": program.parameters.plain_modulus,
+        "plain_modulus_bits": program.parameters.plain_bits,
+        "ring_degree": program.parameters.ring_degree,
+        "log_q": program.parameters.log_q,
+        "security_bits": params.SECURITY_BITS,
+        "max_value_bits": max(bounds.value_bits(interval) for interval in intervals.values()),
+        "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
+        "truncation": truncation_facts(program, intervals),
+        "bytes_plaintexts": sum(compact.values()),
+        "bytes_plaintexts_dense": sum(size * blocks[name] for name, size in compact.items()),
+        "files": folder_bytes(out / "program"),
+        "seconds": time.perf_counter() - started,
+        "config": asdict(config),
+    }
+    write_json(out / "summary.json", summary)
+    show(f"export: {len(program.nodes)} nodes, {len(program.linear_nodes)} of them with weights", {
+        "parameters": f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}, "
+        f"t of {program.parameters.plain_bits} bits, 128-bit security",
+        "largest value": f"{summary['max_value_bits']} bits, proved",
+        "truncation": ", ".join(f"{k} {v}" for k, v in summary["truncation"].items()),
+        "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
+        "saved": out / "program",
+    })
+
+
+def truncation_facts(program, intervals) -> dict[str, object]:  # noqa: ANN001
+    """How wrong or how revealing truncation on shares can be."""
+    if program.masks == "bounded":
+        hidden = f"statistical, 2^-{bounds.hiding_bits(program, intervals):.1f} an image"
+        return {"masks": "bounded", "hiding": hidden, "failure_per_image_log2": None}
+    failure = math.log2(max(bounds.wrap_probability(program, intervals), 2.0**-200))
+    return {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": failure}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""privcirnet: networks with block-circulant weights, trained, searched, exported, and run on encrypted images.
+
+Public names are loaded on first use, so that ``import privcirnet.he`` (a client, say) needs no torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from privcirnet.artifact import read_program, write_program
+    from privcirnet.errors import RuleError
+    from privcirnet.evaluation import evaluate
+    from privcirnet.functional.circulant import expand, project
+    from privcirnet.functional.sensitivity import sensitivity
+    from privcirnet.he.calibrate import calibrate
+    from privcirnet.he.program import interpret
+    from privcirnet.he.protocol.client import Client
+    from privcirnet.he.protocol.server import Server
+    from privcirnet.nn.activations import Square
+    from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
+    from privcirnet.nn.convert import circulant_, dense_state_dict, fuse
+    from privcirnet.nn.quantize import quantize
+    from privcirnet.search.fisher import diagonal_fisher
+    from privcirnet.search.solve import solve
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BlockCirculantConv2d": "nn.circulant",
+    "BlockCirculantLinear": "nn.circulant",
+    "Client": "he.protocol.client",
+    "RuleError": "errors",
+    "Server": "he.protocol.server",
+    "Square": "nn.activations",
+    "calibrate": "he.calibrate",
+    "circulant_": "nn.convert",
+    "dense_state_dict": "nn.convert",
+    "diagonal_fisher": "search.fisher",
+    "evaluate": "evaluation",
+    "expand": "functional.circulant",
+    "fuse": "nn.convert",
+    "interpret": "he.program",
+    "project": "functional.circulant",
+    "quantize": "nn.quantize",
+    "read_program": "artifact",
+    "sensitivity": "functional.sensitivity",
+    "solve": "search.solve",
+    "write_program": "artifact",
+}
+
+__all__ = [
+    "BlockCirculantConv2d",
+    "BlockCirculantLinear",
+    "Client",
+    "RuleError",
+    "Server",
+    "Square",
+    "calibrate",
+    "circulant_",
+    "dense_state_dict",
+    "diagonal_fisher",
+    "evaluate",
+    "expand",
+    "fuse",
+    "interpret",
+    "project",
+    "quantize",
+    "read_program",
+    "sensitivity",
+    "solve",
+    "write_program",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

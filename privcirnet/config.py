@@ -1,0 +1,253 @@
+"""The schema of configs/: one dataclass per script and group. ``__post_init__`` validates; units are in the comments."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from privcirnet.errors import RuleError
+from privcirnet.he.cost import LINKS
+from privcirnet.he.engine import ENGINES
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
+
+STAGES = ("train", "finetune", "qat")
+
+
+@dataclass
+class ModelConfig:
+    """Which network."""
+
+    name: str = "digits_resnet"
+    """timm model name."""
+
+
+@dataclass
+class DataConfig:
+    """Which images."""
+
+    name: str = "digits"
+    """data set."""
+    seed: int = 0
+    """of the split into training and held-out images."""
+    test_fraction: float = 0.2
+    """held out, where the data set has no split of its own."""
+
+    def __post_init__(self) -> None:
+        _check(0 < self.test_fraction < 1, "data.test_fraction must be between 0 and 1", self.test_fraction, "use 0.2")
+
+
+@dataclass
+class RecipeConfig:
+    """How to train one stage."""
+
+    stage: str = "train"
+    """train (dense), finetune (circulant) or qat."""
+    init: str = ""
+    """run directory to start from; empty for random weights."""
+    plan: str = ""
+    """plan.json with block sizes; only for finetune."""
+    teacher: str = ""
+    """run directory of the network whose soft labels are learned; empty for none."""
+    epochs: int = 40
+    """passes over the training images."""
+    batch_size: int = 64
+    """images."""
+    learning_rate: float = 3e-3
+    """AdamW, at the start of a cosine."""
+    min_learning_rate: float = 1e-5
+    """at its end."""
+    weight_decay: float = 0.05
+    """AdamW."""
+    label_smoothing: float = 0.05
+    """in [0, 1)."""
+    distillation: float = 0.0
+    """weight of the teacher's soft labels, in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        _check(self.stage in STAGES, "recipe.stage must be a known one", self.stage, f"use one of {', '.join(STAGES)}")
+        _check(self.epochs >= 0, "recipe.epochs must not be negative", self.epochs, "use 40")
+        _check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
+        _check(self.learning_rate > 0, "recipe.learning_rate must be positive", self.learning_rate, "use 3e-3")
+        in_range = 0 <= self.label_smoothing < 1 and 0 <= self.distillation <= 1
+        got = f"{self.label_smoothing}, {self.distillation}"
+        _check(in_range, "recipe.label_smoothing and distillation must be fractions", got, "use 0.05 and 0.5")
+        _check(self.stage == "train" or bool(self.init), "a later stage needs recipe.init", "none", "give a run directory")
+
+
+@dataclass
+class QuantConfig:
+    """Fixed-point formats of the qat stage."""
+
+    weight_bits: int = 8
+    """2 to 8."""
+    activation_bits: int = 8
+    """2 to 16."""
+    calibration_images: int = 512
+    """training images that the steps are set by."""
+
+
+@dataclass
+class HEConfig:
+    """Encryption, cost model and truncation."""
+
+    ring_degree: int = 8192
+    """n, slots of a ciphertext."""
+    coefficient_bits: list[int] = field(default_factory=lambda: list(DEFAULT_COEFFICIENT_BITS))
+    """bits of the primes of q, the special prime last."""
+    profile: str = "calibrate"
+    """a profile.json, or "calibrate" to measure this machine."""
+    link: str = "local"
+    """local, lan or wan: the network that latencies are predicted for."""
+    masks: str = "uniform"
+    """of truncated values: uniform (hides perfectly) or bounded (never wrong)."""
+    failure_bits: int = 16
+    """uniform masks: a wrong image with probability at most 2^-failure_bits."""
+    hiding_bits: int = 40
+    """bounded masks: statistical distance at most 2^-hiding_bits."""
+
+    def __post_init__(self) -> None:
+        _check(self.link in LINKS, "he.link must be a known one", self.link, f"use one of {', '.join(LINKS)}")
+        _check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")
+
+
+@dataclass
+class TrainConfig:
+    """train.py: train, fine-tune or quantize a network."""
+
+    root: str = "outputs"
+    """folder that holds the run directories."""
+    out: str = "${root}/${recipe.stage}"
+    """this run's directory."""
+    seed: int = 0
+    """of initialisation and batch order."""
+    device: str = "auto"
+    """cpu, cuda, or auto: cuda if there is one."""
+    resume: bool = True
+    """continue a run that was interrupted, if its settings are the same."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    recipe: RecipeConfig = field(default_factory=RecipeConfig)
+    quant: QuantConfig = field(default_factory=QuantConfig)
+
+
+@dataclass
+class SearchConfig:
+    """search.py: choose a block size for every layer under a latency budget."""
+
+    root: str = "outputs"
+    """folder that holds the run directories."""
+    out: str = "${root}/search"
+    """this run's directory."""
+    init: str = "${root}/train"
+    """run directory of the dense network."""
+    block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16])
+    """sizes to choose from."""
+    uniform: int = 4
+    """budget: the latency of this block size everywhere."""
+    budget: float = 0.0
+    """budget in seconds instead, if positive."""
+    samples: int = 512
+    """training images that the Fisher information is measured on."""
+    data: DataConfig = field(default_factory=DataConfig)
+    he: HEConfig = field(default_factory=HEConfig)
+
+    def __post_init__(self) -> None:
+        good = bool(self.block_sizes) and all(b >= 1 and b & (b - 1) == 0 for b in self.block_sizes)
+        _check(good, "block_sizes must be powers of two", self.block_sizes, "use [1,2,4,8,16]")
+        _check(self.uniform in self.block_sizes, "uniform must be one of block_sizes", self.uniform, "use 4")
+        _check(self.budget >= 0, "budget must not be negative", self.budget, "give seconds, or 0 for uniform=")
+
+
+@dataclass
+class ExportConfig:
+    """export.py: a quantized network becomes a program folder."""
+
+    root: str = "outputs"
+    """folder that holds the run directories."""
+    out: str = "${root}/export"
+    """this run's directory; the program is the folder program in it."""
+    init: str = "${root}/qat"
+    """run directory of the quantized network."""
+    plaintexts: str = "compact"
+    """compact: each distinct slot value once; full: also every plaintext as n coefficients mod t."""
+    data: DataConfig = field(default_factory=DataConfig)
+    he: HEConfig = field(default_factory=lambda: HEConfig(profile="${root}/search/profile.json"))
+
+    def __post_init__(self) -> None:
+        good = self.plaintexts in ("compact", "full")
+        _check(good, "plaintexts must be compact or full", self.plaintexts, "use plaintexts=compact")
+
+
+@dataclass
+class InferConfig:
+    """infer.py: encrypted inference of held-out images, client and server in one process."""
+
+    root: str = "outputs"
+    """folder that holds the run directories."""
+    out: str = "${root}/infer"
+    """this run's directory."""
+    program: str = "${root}/export/program"
+    """program folder."""
+    reference: str = "${root}/finetune"
+    """run directory of the float network that encrypted predictions are compared with."""
+    engine: str = "tenseal"
+    """tenseal (encrypted) or cleartext (hides nothing)."""
+    images: int = 32
+    """held-out images, from the first."""
+    profile: str = "${root}/search/profile.json"
+    """profile that times are predicted with."""
+    data: DataConfig = field(default_factory=DataConfig)
+
+    def __post_init__(self) -> None:
+        _check(self.engine in ENGINES, "engine must be a known one", self.engine, f"use one of {', '.join(ENGINES)}")
+        _check(self.images >= 1, "images must be at least 1", self.images, "use 32")
+
+
+@dataclass
+class BenchConfig:
+    """bench.py: one layer, one encoding: counts, bytes, seconds."""
+
+    out: str = "outputs/bench"
+    """this run's directory."""
+    layer: str = "gemm"
+    """gemm or conv."""
+    dims: list[int] = field(default_factory=lambda: [256, 192, 576])
+    """gemm: d1, d2, d3; conv: H, W, C, K, R (stride 1, same padding)."""
+    block_size: int = 8
+    """b."""
+    encoding: str = "cirencode"
+    """cirencode."""
+    engine: str = "tenseal"
+    """tenseal or cleartext."""
+    plan: str = "paper"
+    """paper: fewest rotations, all sums under encryption; best: least predicted time."""
+    repetitions: int = 3
+    """timed runs; medians are reported."""
+    plain_bits: int = 41
+    """bits of t."""
+    he: HEConfig = field(default_factory=HEConfig)
+
+    def __post_init__(self) -> None:
+        sizes = {"gemm": 3, "conv": 5}
+        _check(self.layer in sizes, "layer must be gemm or conv", self.layer, "use layer=gemm")
+        right = len(self.dims) == sizes[self.layer] and min(self.dims) > 0
+        wanted = "[d1,d2,d3]" if self.layer == "gemm" else "[H,W,C,K,R]"
+        _check(right, f"dims of a {self.layer} must be {wanted}", self.dims, f"give dims={wanted}")
+        _check(self.encoding == "cirencode", "the encoding must be a known one", self.encoding, "use cirencode")
+        _check(self.plan in ("paper", "best"), "plan must be paper or best", self.plan, "use plan=paper")
+        _check(self.engine in ENGINES, "engine must be a known one", self.engine, f"use one of {', '.join(ENGINES)}")
+        _check(self.repetitions >= 1, "repetitions must be at least 1", self.repetitions, "use 3")
+
+
+def run_file(run: str, name: str, made_by: str) -> Path:
+    """A file of a run directory that an earlier stage made.
+
+    Raises:
+        RuleError: it is not there.
+    """
+    path = Path(run) / name if name else Path(run)
+    _check(path.exists(), f"the result of {made_by} must exist", path, f"run {made_by} first or give its directory")
+    return path
+
+
+def _check(condition: bool, rule: str, got: object, remedy: str) -> None:
+    if not condition:
+        raise RuleError(rule, got=got, remedy=remedy)

@@ -1,0 +1,63 @@
+"""A data set in memory, as integers: real pixel = integer x 2^log_step."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from privcirnet.errors import RuleError
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Training and held-out images.
+
+    Attributes:
+        train_images: uint8 (N, C, H, W).
+        train_labels: int64 (N,).
+        test_images: uint8 (M, C, H, W).
+        test_labels: int64 (M,).
+        log_step: real pixel = integer x 2^log_step.
+        levels: pixels are in [0, levels].
+        classes: names by label.
+    """
+
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    log_step: int
+    levels: int
+    classes: tuple[str, ...]
+
+    def real(self, images: Tensor) -> Tensor:
+        """Integers to the float32 input of a network."""
+        return images.float() * 2.0**self.log_step
+
+
+def batches(
+    images: Tensor, labels: Tensor, size: int, generator: torch.Generator | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches in order, or shuffled by a generator."""
+    order = torch.arange(len(labels)) if generator is None else torch.randperm(len(labels), generator=generator)
+    for indices in order.split(size):
+        yield images[indices], labels[indices]
+
+
+def load(name: str, seed: int = 0, test_fraction: float = 0.2) -> ImageData:
+    """A data set by name.
+
+    Args:
+        name: "digits".
+        seed: of the split, where the data has none of its own.
+        test_fraction: held out, likewise.
+
+    Raises:
+        RuleError: unknown name.
+    """
+    if name == "digits":
+        from privcirnet.data.digits import load_digits
+
+        return load_digits(seed, test_fraction)
+    raise RuleError("the data set must be a known one", got=repr(name), remedy="use data=digits")

@@ -1,0 +1,17 @@
+"""The one error a user is meant to read: rule, value, remedy, on one line."""
+
+
+class RuleError(ValueError):
+    """A rule of the toolkit was broken by a value that the user can change.
+
+    The scripts print it as one line and exit with status 2; every other exception is a bug and keeps its traceback.
+
+    >>> print(RuleError("block size must divide both weight dimensions", got="4 for (8, 10)", remedy="use 1 or 2"))
+    block size must divide both weight dimensions: got 4 for (8, 10); use 1 or 2
+    """
+
+    def __init__(self, rule: str, *, got: object, remedy: str) -> None:
+        super().__init__(f"{rule}: got {got}; {remedy}")
+        self.rule = rule
+        self.got = got
+        self.remedy = remedy

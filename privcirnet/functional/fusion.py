@@ -1,0 +1,127 @@
+"""Batch norms folded into the weights before them, and the block means that let the circulant structure survive it.
+
+In evaluation a batch norm is y = s x + (beta - s m) with s = gamma / sqrt(v + eps), so that behind a linear map it is::
+
+    weight' = s * weight        bias' = s * (bias - m) + beta
+
+Row c of the weight is scaled by s[c]: a block stays circulant exactly when s is constant over the block's b rows, hence
+gamma, beta, m and v are shared by each block of b channels.
+
+Cost: one pass over the weight.
+
+Source: PrivCirNet (NeurIPS 2024), Section 3.4. Departure: see `block_variance`.
+"""
+
+import torch
+from torch import Tensor
+
+from privcirnet.errors import RuleError
+
+
+def fold_batch_norm(  # noqa: PLR0913, PLR0917 - the arguments are batch norm's own
+    weight: Tensor, bias: Tensor | None, gamma: Tensor, beta: Tensor, mean: Tensor, var: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Fold a batch norm into the linear map before it.
+
+    Works on a dense weight with C = out, and equally on the stored rows of a block-circulant one with C = out / b when
+    the batch norm is shared by each block: scaling a block's first row scales the block. Computed in float64 and
+    rounded once.
+
+    Args:
+        weight: Dense weight or rows, (C, in, *kernel).
+        bias: Bias of the linear map, (C * r,) for some r: r = 1 beside a dense weight, r = b beside rows, whose bias
+            may differ within a block; None for zero.
+        gamma: Scale, (C,).
+        beta: Shift, (C,).
+        mean: Running mean, (C,).
+        var: Running variance, (C,), non-negative.
+        eps: What batch norm adds to the variance.
+
+    Returns:
+        The new weight, of the shape and dtype of `weight`, and the new bias, of the shape of `bias`, or (C,) for None.
+
+    Raises:
+        RuleError: The leading dimensions do not fit each other.
+
+    >>> one = torch.ones(1)
+    >>> fold_batch_norm(torch.tensor([[2.0]]), None, gamma=3 * one, beta=one, mean=one, var=4 * one, eps=0.0)
+    (tensor([[3.]]), tensor([-0.5000]))
+    """
+    channels = gamma.numel()
+    if weight.shape[0] != channels or (bias is not None and bias.numel() % channels):
+        raise RuleError(
+            "a batch norm must have the channels of the weight it is folded into",
+            got=f"{channels} for a weight of {weight.shape[0]}",
+            remedy="give one value for each leading row of the weight",
+        )
+    scale = gamma.double() / (var.double() + eps).sqrt()
+    old = torch.zeros_like(beta) if bias is None else bias
+    scales, shifts, means = (
+        v.repeat_interleave(old.numel() // channels) for v in (scale, beta.double(), mean.double())
+    )
+    new = scales * (old.double() - means) + shifts
+    folded = weight.double() * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    return folded.to(weight.dtype), new.to(old.dtype)
+
+
+def check_channels(channels: int, b: int) -> None:
+    """Raise unless channels can be cut in blocks of b.
+
+    Args:
+        channels: Number of channels.
+        b: Block size.
+
+    Raises:
+        RuleError: b is not positive or does not divide `channels`.
+    """
+    if b < 1 or channels % b:
+        raise RuleError(
+            "block size must divide the number of channels",
+            got=f"{b} for {channels}",
+            remedy="use the block size of the layer before",
+        )
+
+
+def block_mean(values: Tensor, b: int) -> Tensor:
+    """Average each run of b channels (PrivCirNet, Section 3.4).
+
+    Args:
+        values: One number for each channel, (C,).
+        b: Block size.
+
+    Returns:
+        (C / b,).
+
+    Raises:
+        RuleError: b does not divide C.
+
+    >>> block_mean(torch.tensor([1.0, 3.0, 5.0, 7.0]), b=2)
+    tensor([2., 6.])
+    """
+    check_channels(values.shape[0], b)
+    return values.reshape(-1, b).mean(1)
+
+
+def block_variance(mean: Tensor, var: Tensor, b: int) -> Tensor:
+    """Return the variance of each block of b channels taken together.
+
+    By the law of total variance it is the mean of the variances plus the variance of the means. The paper takes the
+    plain mean of the variances; that is too small wherever the means differ within a block, and it is not what a batch
+    norm shared by the block measures during training.
+
+    Args:
+        mean: Mean of each channel, (C,).
+        var: Variance of each channel, (C,).
+        b: Block size.
+
+    Returns:
+        (C / b,).
+
+    Raises:
+        RuleError: b does not divide C.
+
+    >>> block_variance(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 4.0]), b=2)
+    tensor([4.])
+    """
+    centre = block_mean(mean, b).repeat_interleave(b)
+    return block_mean(var + (mean - centre).square(), b)

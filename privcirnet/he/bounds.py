@@ -1,0 +1,166 @@
+"""Proved bounds on every intermediate value of a program, by interval arithmetic on the integer weights.
+
+Each value of each node gets its own interval, position by position: a linear layer maps [low, high] to
+[W+ low + W- high, W+ high + W- low] + bias (W+ and W- the positive and negative parts), a square to its exact range, a
+truncation to the range of its two possible results (the protocol rounds up or down at random, he.md section 3).
+Every input image in the declared range obeys them; nothing is estimated from data.
+"""
+
+import math
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.program import (
+    Add,
+    Flatten,
+    Input,
+    Linear,
+    Node,
+    Operation,
+    Program,
+    Square,
+    SumPool,
+    Truncate,
+    Values,
+    Weights,
+    convolve,
+    expand_rows,
+    sum_pool,
+)
+
+Interval = tuple[Values, Values]
+MAX_BOUND_BITS = 59
+"""Bounds over this are refused: no plain modulus of 60 bits carries them."""
+
+
+def prove(program: Program) -> dict[str, Interval]:
+    """Intervals of every node by name.
+
+    Raises:
+        RuleError: a bound is over 2^:data:`MAX_BOUND_BITS`.
+    """
+    intervals: dict[str, Interval] = {}
+    for node in program.nodes:
+        arguments = [intervals[name] for name in node.inputs]
+        _check_growth(node, arguments, program.weights.get(node.name))
+        intervals[node.name] = _propagate(node, arguments, program.weights.get(node.name))
+    return intervals
+
+
+def largest(interval: Interval) -> int:
+    """Largest absolute value of an interval."""
+    low, high = interval
+    return max(abs(int(low.min())), abs(int(high.max())))
+
+
+def value_bits(interval: Interval) -> int:
+    """K with |value| < 2^k."""
+    return largest(interval).bit_length()
+
+
+def check_modulus(program: Program, intervals: dict[str, Interval]) -> None:
+    """Raise unless every value stays under t / 2.
+
+    Raises:
+        RuleError: naming the first node that does not.
+    """
+    t = program.parameters.plain_modulus
+    for name, interval in intervals.items():
+        if 2 * largest(interval) >= t:
+            raise RuleError(
+                "every value must stay under t / 2",
+                got=f"{name} reaches 2^{math.log2(largest(interval)):.1f}, t has {t.bit_length()} bits",
+                remedy="use a larger plain modulus or fewer bits for weights and activations",
+            )
+
+
+def wrap_probability(program: Program, intervals: dict[str, Interval]) -> float:
+    """Bound on the probability that an image's inference has a wrong truncation, masks uniform.
+
+    A truncation on shares is wrong only if the shares wrap, with probability |y| / t for a uniform mask
+    (he.md section 3); the sum over all truncated values of all nodes, with their bounds, is this number.
+    """
+    total = sum(
+        float(np.maximum(np.abs(low), np.abs(high)).sum(dtype=np.float64))
+        for node in program.nodes
+        if isinstance(node.operation, Truncate)
+        for low, high in [intervals[node.inputs[0]]]
+    )
+    return total / program.parameters.plain_modulus
+
+
+def hiding_bits(program: Program, intervals: dict[str, Interval]) -> float:
+    """-log2 of the statistical distance from perfect hiding over all truncated values, masks bounded.
+
+    Each truncated value with |y| < B costs 2 B / (t - 2 B).
+    """
+    t = program.parameters.plain_modulus
+    distance = 0.0
+    for node in program.nodes:
+        if isinstance(node.operation, Truncate):
+            bound = largest(intervals[node.inputs[0]])
+            distance += math.prod(node.shape) * 2 * bound / (t - 2 * bound)
+    return math.inf if distance == 0 else -math.log2(distance)
+
+
+def _propagate(node: Node, arguments: list[Interval], weights: Weights | None) -> Interval:
+    match node.operation:
+        case Input(low, high):
+            return np.full(node.shape, low, dtype=np.int64), np.full(node.shape, high, dtype=np.int64)
+        case Linear(layer):
+            assert weights is not None
+            dense = expand_rows(weights.rows, layer.block_size)
+            positive, negative = np.maximum(dense, 0), np.minimum(dense, 0)
+            low, high = arguments[0]
+            bias, geometry = weights.bias[:, None, None], (layer.shape.stride, layer.shape.padding)
+            lower = convolve(low, positive, *geometry) + convolve(high, negative, *geometry)
+            upper = convolve(high, positive, *geometry) + convolve(low, negative, *geometry)
+            return lower + bias, upper + bias
+        case Truncate(bits):
+            low, high = arguments[0]
+            return low >> bits, -(-high >> bits)
+        case Square():
+            low, high = arguments[0]
+            ends = low * low, high * high
+            crosses_zero = (low < 0) & (high > 0)
+            return np.where(crosses_zero, 0, np.minimum(*ends)), np.maximum(*ends)
+        case _:
+            return _local(node.operation, [a[0] for a in arguments]), _local(node.operation, [a[1] for a in arguments])
+
+
+def _local(operation: Operation, arguments: list[np.ndarray]) -> np.ndarray:
+    """Operations that are increasing: they map ends to ends."""
+    match operation:
+        case Add():
+            return arguments[0] + arguments[1]
+        case SumPool(kernel):
+            return sum_pool(arguments[0], kernel)
+        case Flatten():
+            return arguments[0].reshape(-1, 1, 1)
+        case _:
+            raise AssertionError(operation)
+
+
+def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None) -> None:
+    """Raise before int64 arithmetic could overflow."""
+    if not arguments:
+        return
+    before = max(largest(interval) for interval in arguments)
+    match node.operation:
+        case Linear():
+            assert weights is not None
+            norms = np.abs(weights.rows).sum(axis=(1, 2, 3), dtype=np.float64)
+            after = before * float(norms.max()) + float(np.abs(weights.bias).max(initial=0))
+        case Square():
+            after = float(before) ** 2
+        case SumPool(kernel):
+            after = float(before) * kernel**2
+        case _:
+            after = 2.0 * before
+    if after >= 2.0**MAX_BOUND_BITS:
+        raise RuleError(
+            f"every value must be provably under 2^{MAX_BOUND_BITS}",
+            got=f"{node.name} may reach 2^{math.log2(after):.1f}",
+            remedy="use fewer bits for weights and activations, or fewer squares in a row",
+        )

@@ -1,0 +1,76 @@
+"""Measure this machine's operations into a cost profile, through the same engine that inference uses."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from privcirnet.he import engine, ntt, params
+from privcirnet.he.cost import OPERATIONS, Profile
+from privcirnet.he.protocol import shares
+
+_TRANSFORM_LENGTH = 8
+
+
+def calibrate(
+    ring_degree: int = 8192,
+    coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS,
+    repetitions: int = 15,
+    progress: Callable[[str], None] | None = None,
+) -> Profile:
+    """Median seconds of every operation of :data:`cost.OPERATIONS`.
+
+    Args:
+        ring_degree: n.
+        coefficient_bits: primes of q, special prime last.
+        repetitions: timed runs of each operation, after one that is not.
+        progress: called with each operation's name before it is measured.
+    """
+    parameters = params.choose({_TRANSFORM_LENGTH}, 58, ring_degree, coefficient_bits)
+    seconds: dict[str, float] = {}
+    for name, operation in _operations(parameters).items():
+        if progress:
+            progress(name)
+        seconds[name] = _median(operation, repetitions)
+    seconds["transform"] /= ring_degree * _TRANSFORM_LENGTH
+    return Profile("this machine", ring_degree, tuple(coefficient_bits), {name: seconds[name] for name in OPERATIONS})
+
+
+def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]]:
+    """Each operation as a call without arguments, on operands like those of inference."""
+    n, t = parameters.ring_degree, parameters.plain_modulus
+    client, server = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
+    step = n // 16
+    keys = server.load_keys(client.public_keys([step]), [step])
+    slots = shares.uniform((n,), t)
+    message = client.encrypt(slots)
+    ciphertext = server.receive(message)
+    factor, in_ntt = server.encode_factor(slots), server.to_ntt(ciphertext)
+    product = server.multiply(in_ntt, factor)
+    reply = server.reply(server.from_ntt(product))
+    columns = slots.reshape(_TRANSFORM_LENGTH, -1)
+    return {
+        "encrypt": lambda: client.encrypt(slots),
+        "receive": lambda: server.receive(message),
+        "add_plain": lambda: server.add_plain(ciphertext, server.encode(slots)),
+        "rotate": lambda: server.rotate(ciphertext, step, keys),
+        "to_ntt": lambda: server.to_ntt(ciphertext),
+        "from_ntt": lambda: server.from_ntt(product),
+        "pmult": lambda: server.multiply(in_ntt, factor),
+        "add": lambda: server.add(product, product),
+        "pmult_plain": lambda: server.multiply(ciphertext, server.encode(slots)),
+        "reply": lambda: server.reply(server.subtract_plain(ciphertext, server.encode(shares.uniform((n,), t)))),
+        "decrypt": lambda: client.decrypt(reply),
+        "transform": lambda: ntt.cyclic(np.ascontiguousarray(columns), 0, t),
+    }
+
+
+def _median(operation: Callable[[], object], repetitions: int) -> float:
+    operation()
+    times: list[float] = []
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        operation()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)

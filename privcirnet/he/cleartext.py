@@ -1,0 +1,128 @@
+"""The clear-text twin of the encrypted engine: the same interface on bare slots. It counts, and it hides NOTHING.
+
+It is strict where the real one is: rotating without a key, mixing forms, or multiplying by zero raises.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he import modular
+from privcirnet.he.modular import Residues
+from privcirnet.he.params import Parameters
+
+
+@dataclass(frozen=True)
+class Slots:
+    """A ciphertext or plaintext in clear, with the form that the real one would have."""
+
+    values: Residues
+    ntt: bool = False
+
+
+class Client:
+    """The client's side in clear."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+
+    def public_keys(self, steps: Collection[int]) -> bytes:
+        """The steps themselves."""
+        return np.array(sorted(steps), dtype="<u8").tobytes()
+
+    def encrypt(self, slots: Residues) -> bytes:
+        """The slots as little-endian 64-bit words."""
+        return slots.astype("<u8").tobytes()
+
+    def decrypt(self, message: bytes) -> Residues:
+        """The slots again."""
+        return _checked_slots(message, self.parameters)
+
+
+class Server:
+    """The server's side in clear."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.counts: Counter[str] = Counter()
+
+    def load_keys(self, message: bytes, steps: Collection[int]) -> frozenset[int]:
+        """The steps that the client allowed."""
+        loaded = np.frombuffer(message, dtype="<u8").tolist()
+        if loaded != sorted(steps):
+            raise RuleError("the client's keys must be for the plan's rotations", got=loaded, remedy="send keys again")
+        return frozenset(steps)
+
+    def receive(self, message: bytes) -> Slots:
+        """Slots from bytes."""
+        return Slots(_checked_slots(message, self.parameters))
+
+    def encode(self, slots: Residues) -> Slots:
+        """Slots in coefficient form."""
+        return Slots(slots)
+
+    def encode_factor(self, slots: Residues) -> Slots:
+        """Slots in NTT form."""
+        return Slots(slots, ntt=True)
+
+    def add_plain(self, ciphertext: Slots, plaintext: Slots) -> Slots:
+        """Slot-wise sum."""
+        return self._combine(modular.add, ciphertext, plaintext, ntt=False)
+
+    def subtract_plain(self, ciphertext: Slots, plaintext: Slots) -> Slots:
+        """Slot-wise difference."""
+        return self._combine(modular.subtract, ciphertext, plaintext, ntt=False)
+
+    def rotate(self, ciphertext: Slots, step: int, keys: frozenset[int]) -> Slots:
+        """Roll both rows left."""
+        if step not in keys or ciphertext.ntt:
+            raise RuntimeError(f"rotation by {step} needs a key and coefficient form")
+        self.counts["rotate"] += 1
+        rows = ciphertext.values.reshape(2, -1)
+        return Slots(np.roll(rows, -step, axis=1).reshape(-1))
+
+    def to_ntt(self, ciphertext: Slots) -> Slots:
+        """Change the form's flag."""
+        self.counts["to_ntt"] += 1
+        return Slots(ciphertext.values, ntt=True)
+
+    def from_ntt(self, ciphertext: Slots) -> Slots:
+        """Change the form's flag back."""
+        self.counts["from_ntt"] += 1
+        return Slots(ciphertext.values)
+
+    def multiply(self, ciphertext: Slots, plaintext: Slots) -> Slots:
+        """Slot-wise product."""
+        if not plaintext.values.any():
+            raise RuntimeError("a product with zero is transparent: skip it")
+        self.counts["pmult"] += 1
+        return self._combine(modular.multiply, ciphertext, plaintext, ntt=plaintext.ntt)
+
+    def add(self, first: Slots, second: Slots) -> Slots:
+        """Slot-wise sum."""
+        self.counts["add"] += 1
+        return self._combine(modular.add, first, second, ntt=first.ntt)
+
+    def reply(self, ciphertext: Slots) -> bytes:
+        """The slots as bytes."""
+        if ciphertext.ntt:
+            raise RuntimeError("a reply must be in coefficient form")
+        return ciphertext.values.astype("<u8").tobytes()
+
+    def _combine(self, operation, first: Slots, second: Slots, *, ntt: bool) -> Slots:
+        if first.ntt != ntt or second.ntt != ntt:
+            raise RuntimeError("operands must have the same form")
+        return Slots(operation(first.values, second.values, self.parameters.plain_modulus), ntt)
+
+
+def _checked_slots(message: bytes, parameters: Parameters) -> Residues:
+    n, t = parameters.ring_degree, parameters.plain_modulus
+    if len(message) != 8 * n:
+        raise RuleError("a clear-text message must hold n words", got=f"{len(message)} bytes", remedy="send it again")
+    slots = np.frombuffer(message, dtype="<u8").astype(np.uint64)
+    if (slots >= t).any():
+        raise RuleError("slots must be residues mod t", got=int(slots.max()), remedy="send it again")
+    return slots

@@ -1,0 +1,1 @@
+"""How a layer's values become slots: one module per family of encodings."""

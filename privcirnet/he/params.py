@@ -1,0 +1,175 @@
+"""BFV parameters: a checked (n, q, t), and the choice of one from a program's proved bounds.
+
+Security: the largest log2 q for 128 bits of classical security with ternary secrets, from the homomorphic encryption
+standard (Albrecht et al., 2018, table 1).
+
+The noise model behind :func:`noise_budget` is the average-case one, with constants that were measured: a rotation, one
+product with a dense plaintext and a rotation leave log2 q' - 2 log2 t - 21 bits (q' without the special prime), and a
+sum of m products half of log2 m less. It is checked against the library's own measurement in the tests.
+"""
+
+import math
+from dataclasses import dataclass
+
+from privcirnet.errors import RuleError
+from privcirnet.he import modular
+
+SECURITY_BITS = 128
+MAX_LOG_Q = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881}
+"""Ring degree n -> largest log2 q with 128-bit security."""
+
+MAX_PLAIN_BITS = 60
+MIN_NOISE_BUDGET = 6.0
+"""Bits that every layer has to leave by the model, so that a decryption failure is out of reach."""
+
+SEED_BYTES = 64
+"""Seed that stands for the uniform half of a fresh ciphertext."""
+
+_SWITCH_MARGIN = 18
+"""Bits over those of t that a reply's modulus has: the switch's rounding noise (about 12) and room to spare."""
+
+DEFAULT_COEFFICIENT_BITS = (55, 55, 54, 54)
+"""Three primes for data and the special prime, 218 bits in all at n = 8192: one prime fewer than SEAL's default, so
+that a rotation takes two thirds of the time and a ciphertext three quarters of the numbers."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Checked BFV parameters.
+
+    Attributes:
+        ring_degree: n, slots of a ciphertext; a power of two.
+        coefficient_bits: bits of each prime of q, the special prime (key switching) last.
+        plain_modulus: t, prime, 1 mod 2n.
+
+    Raises:
+        RuleError: not 128-bit secure, or t does not suit n.
+    """
+
+    ring_degree: int
+    coefficient_bits: tuple[int, ...]
+    plain_modulus: int
+
+    def __post_init__(self) -> None:
+        limit = MAX_LOG_Q.get(self.ring_degree)
+        if limit is None:
+            known = ", ".join(map(str, MAX_LOG_Q))
+            raise RuleError("the ring degree must be in the 128-bit table", got=self.ring_degree, remedy=f"use {known}")
+        if self.log_q > limit:
+            raise RuleError(
+                f"log2 q must be at most {limit} at ring degree {self.ring_degree} for {SECURITY_BITS}-bit security",
+                got=f"{self.log_q} bits",
+                remedy="use smaller coefficient primes or a larger ring degree",
+            )
+        if len(self.coefficient_bits) < 2 or max(self.coefficient_bits) > 60 or min(self.coefficient_bits) < 20:
+            raise RuleError(
+                "q must be two or more primes of 20 to 60 bits", got=self.coefficient_bits, remedy="e.g. 55,55,54,54"
+            )
+        _check_plain_modulus(self.plain_modulus, self.ring_degree)
+
+    @property
+    def log_q(self) -> int:
+        """Bits of the whole modulus, special prime included: what security depends on."""
+        return sum(self.coefficient_bits)
+
+    @property
+    def plain_bits(self) -> int:
+        """Bits of t."""
+        return self.plain_modulus.bit_length()
+
+
+def reply_primes(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
+    """Number of data primes that a reply keeps: the fewest that leave room for the switch's own rounding noise."""
+    data = coefficient_bits[:-1]
+    for count in range(1, len(data)):
+        if sum(data[:count]) >= plain_bits + _SWITCH_MARGIN:
+            return count
+    return len(data)
+
+
+def message_bytes(parameters: Parameters) -> tuple[int, int]:
+    """Bytes of one ciphertext on the wire: (client to server: seeded; server to client: switched down)."""
+    n, widths = parameters.ring_degree, [-(-bits // 8) for bits in parameters.coefficient_bits[:-1]]
+    kept = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
+    return n * sum(widths) + SEED_BYTES, 2 * n * sum(widths[:kept])
+
+
+def noise_budget(parameters: Parameters, products: int) -> float:
+    """Predicted bits of noise budget left after rotations and a sum of ``products`` plaintext products.
+
+    Source: he.md section 3, measured budgets; the constant is this package's own measurement.
+    """
+    return sum(parameters.coefficient_bits[:-1]) - _spent(parameters.plain_bits, products)
+
+
+def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], products: int) -> int:
+    """The most bits that t may have for a layer with that many products to a sum to keep its noise budget.
+
+    Raises:
+        RuleError: not even the smallest modulus for batching fits.
+    """
+    smallest = (2 * ring_degree).bit_length() + 1
+    for bits in range(MAX_PLAIN_BITS, smallest, -1):
+        if sum(coefficient_bits[:-1]) - _spent(bits, products) >= MIN_NOISE_BUDGET:
+            return bits
+    raise RuleError(
+        f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
+        got=f"none for coefficient primes of {coefficient_bits} bits",
+        remedy="use more or larger coefficient primes",
+    )
+
+
+def check_noise(parameters: Parameters, products: int, layer: str) -> None:
+    """Raise unless a layer with that many products to a sum decrypts with a margin.
+
+    Raises:
+        RuleError: the predicted noise budget is under :data:`MIN_NOISE_BUDGET` bits.
+    """
+    left = noise_budget(parameters, products)
+    if left < MIN_NOISE_BUDGET:
+        raise RuleError(
+            f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
+            got=f"{left:.1f} bits in layer {layer} with a {parameters.plain_bits}-bit plain modulus",
+            remedy="use a smaller plain modulus or a larger ring degree",
+        )
+
+
+def choose(
+    lengths: set[int],
+    plain_bits: int,
+    ring_degree: int = 8192,
+    coefficient_bits: tuple[int, ...] = DEFAULT_COEFFICIENT_BITS,
+) -> Parameters:
+    """Parameters with the largest prime t of ``plain_bits`` bits that carries every transform length.
+
+    Args:
+        lengths: transform lengths that the program's layers need.
+        plain_bits: bits of t.
+        ring_degree: n.
+        coefficient_bits: bits of the primes of q, special prime last.
+
+    Raises:
+        RuleError: no such prime, over 60 bits, or the result is not secure.
+    """
+    if plain_bits > MAX_PLAIN_BITS:
+        raise RuleError(
+            f"the plain modulus must have at most {MAX_PLAIN_BITS} bits",
+            got=f"{plain_bits} bits",
+            remedy="lower the bits of weights and activations, or the truncation's failure_bits",
+        )
+    multiple = math.lcm(2 * ring_degree, *lengths)
+    return Parameters(ring_degree, tuple(coefficient_bits), modular.largest_prime(plain_bits, multiple))
+
+
+def _spent(plain_bits: int, products: int) -> float:
+    """Bits of q' that are not budget, by the measured model."""
+    return 2 * plain_bits + 21 + 0.5 * math.log2(max(products, 1))
+
+
+def _check_plain_modulus(t: int, ring_degree: int) -> None:
+    if t.bit_length() > MAX_PLAIN_BITS or (t - 1) % (2 * ring_degree) or not modular.is_prime(t):
+        raise RuleError(
+            f"the plain modulus must be a prime of at most {MAX_PLAIN_BITS} bits that is 1 mod 2n",
+            got=f"t = {t}, n = {ring_degree}",
+            remedy="let params.choose find one",
+        )

@@ -1,0 +1,226 @@
+"""The integer network as data, and its plaintext interpreter: the oracle for everything encrypted.
+
+A program is a list of nodes in order of evaluation. Every value is an integer array; ``log_step`` says what it means:
+real value = integer x 2^log_step. Rescaling is a truncation by whole bits, so nothing is ever rounded silently.
+
+Two parties follow the same list: linear layers and squares cost a message each way, everything else is local on shares.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.he.linear import LinearLayer
+from privcirnet.he.params import Parameters
+
+Values = npt.NDArray[np.int64]
+
+MASKS = ("uniform", "bounded")
+_EXACT_IN_FLOAT64 = 2**53
+
+
+@dataclass(frozen=True)
+class Input:
+    """The image as integers in [low, high]."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Convolution or GEMM with bias, on (C, H, W)."""
+
+    layer: LinearLayer
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """Division by 2^bits, rounded: the fixed-point rescale."""
+
+    bits: int
+
+
+@dataclass(frozen=True)
+class Square:
+    """x * x, element by element."""
+
+
+@dataclass(frozen=True)
+class Add:
+    """Sum of two nodes with the same step."""
+
+
+@dataclass(frozen=True)
+class SumPool:
+    """Sum over non-overlapping windows (average pooling whose division went into ``log_step``)."""
+
+    kernel: int
+
+
+@dataclass(frozen=True)
+class Flatten:
+    """(C, H, W) to (C H W, 1, 1)."""
+
+
+Operation = Input | Linear | Truncate | Square | Add | SumPool | Flatten
+
+
+@dataclass(frozen=True)
+class Node:
+    """One step of a program.
+
+    Attributes:
+        name: unique.
+        operation: what is computed.
+        inputs: names of earlier nodes.
+        shape: (C, H, W) of the result.
+        log_step: real value = integer x 2^log_step.
+        module: name of the module in the trained model that it comes from ("" if none).
+    """
+
+    name: str
+    operation: Operation
+    inputs: tuple[str, ...]
+    shape: tuple[int, int, int]
+    log_step: int
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Integer weights of a linear node.
+
+    Attributes:
+        rows: int64, (K/b, C, R, R): the first row of each circulant block row.
+        bias: int64, (K,), in units of the node's step.
+    """
+
+    rows: Values
+    bias: Values
+
+
+@dataclass(frozen=True)
+class Program:
+    """An integer network ready for encrypted inference. Without ``weights`` it is what the client knows.
+
+    Attributes:
+        nodes: in order of evaluation.
+        parameters: of the encryption.
+        weights: by name of the linear nodes.
+        masks: of values that are truncated. "uniform" hides perfectly and is wrong with a probability that
+            :func:`bounds.wrap_probability` bounds; "bounded" is never wrong and hides to
+            :func:`bounds.hiding_bits` bits.
+    """
+
+    nodes: tuple[Node, ...]
+    parameters: Parameters
+    weights: Mapping[str, Weights] = field(default_factory=dict[str, Weights])
+    masks: str = "uniform"
+
+    @property
+    def output(self) -> Node:
+        """The logits."""
+        return self.nodes[-1]
+
+    @property
+    def linear_nodes(self) -> list[tuple[Node, LinearLayer]]:
+        """Nodes with weights, in order."""
+        return [(n, n.operation.layer) for n in self.nodes if isinstance(n.operation, Linear)]
+
+    @property
+    def column_steps(self) -> set[int]:
+        """Rotations for which the server needs Galois keys."""
+        return set[int]().union(*(layer.column_steps for _, layer in self.linear_nodes))
+
+
+def round_shift(values: Values, bits: int) -> Values:
+    """Values / 2^bits, rounded to nearest, ties up.
+
+    >>> round_shift(np.array([-3, -2, 1, 2, 3]), 2).tolist()
+    [-1, 0, 0, 1, 1]
+    """
+    return (values + (1 << bits >> 1)) >> bits
+
+
+def interpret(
+    program: Program,
+    image: Values,
+    truncate: Callable[[Node, Values], Values] | None = None,
+) -> dict[str, Values]:
+    """Evaluate every node in clear.
+
+    Args:
+        program: with weights.
+        image: integers, shape of the input node.
+        truncate: (node, input values) -> truncated values; the default rounds to nearest. The protocol's truncation
+            may differ by 1 from it; a caller that knows the masks can pass exactly what the parties did.
+
+    Returns:
+        integer values of every node by name.
+    """
+    values: dict[str, Values] = {}
+    for node in program.nodes:
+        arguments = [values[name] for name in node.inputs]
+        if isinstance(node.operation, Input):
+            result = image.astype(np.int64).reshape(node.shape)
+        elif isinstance(node.operation, Truncate) and truncate is not None:
+            result = truncate(node, arguments[0])
+        else:
+            result = apply(node.operation, arguments, program.weights.get(node.name))
+        values[node.name] = result
+    return values
+
+
+def apply(operation: Operation, arguments: list[Values], weights: Weights | None = None) -> Values:
+    """One operation on integers."""
+    match operation:
+        case Linear(layer):
+            assert weights is not None
+            dense = expand_rows(weights.rows, layer.block_size)
+            result = convolve(arguments[0], dense, layer.shape.stride, layer.shape.padding)
+            return result + weights.bias[:, None, None]
+        case Truncate(bits):
+            return round_shift(arguments[0], bits)
+        case Square():
+            return arguments[0] * arguments[0]
+        case Add():
+            return arguments[0] + arguments[1]
+        case SumPool(kernel):
+            return sum_pool(arguments[0], kernel)
+        case Flatten():
+            return arguments[0].reshape(-1, 1, 1)
+        case Input():
+            raise AssertionError("an input has no arguments")
+
+
+def expand_rows(rows: Values, block_size: int) -> Values:
+    """First rows of circulant block rows -> dense weight: (K/b, C, R, R) -> (K, C, R, R).
+
+    >>> expand_rows(np.array([[1, 2]])[..., None, None], 2)[..., 0, 0].tolist()
+    [[1, 2], [2, 1]]
+    """
+    q, channels, *kernel = rows.shape
+    blocks = rows.reshape(q, channels // block_size, block_size, *kernel)
+    turned = np.stack([np.roll(blocks, i, axis=2) for i in range(block_size)], axis=1)
+    return turned.reshape(q * block_size, channels, *kernel)
+
+
+def convolve(x: Values, weight: Values, stride: int = 1, padding: int = 0) -> Values:
+    """Exact integer convolution (correlation, as in deep learning): (C, H, W), (K, C, R, R) -> (K, H', W')."""
+    padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding)))
+    size = weight.shape[-1]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(1, 2))[:, ::stride, ::stride]
+    largest = float(np.abs(x).max(initial=0)) * float(np.abs(weight).sum(axis=(1, 2, 3)).max(initial=0))
+    dtype = np.float64 if largest < _EXACT_IN_FLOAT64 else np.int64
+    result = np.tensordot(weight.astype(dtype), windows.astype(dtype), axes=([1, 2, 3], [0, 3, 4]))
+    return result.astype(np.int64)
+
+
+def sum_pool(x: np.ndarray, kernel: int) -> np.ndarray:
+    """Sum over non-overlapping kernel x kernel windows: (C, H, W) -> (C, H / kernel, W / kernel)."""
+    channels, height, width = x.shape
+    windows = x[:, : height // kernel * kernel, : width // kernel * kernel]
+    return windows.reshape(channels, height // kernel, kernel, width // kernel, kernel).sum(axis=(2, 4))

@@ -1,0 +1,1 @@
+"""Two parties that exchange nothing but bytes."""

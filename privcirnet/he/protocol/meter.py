@@ -1,0 +1,34 @@
+"""What one party measured, node by node."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Meter:
+    """Seconds and operations of one party.
+
+    Attributes:
+        seconds: node -> seconds of work.
+        counts: node -> operations by name (server only).
+    """
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    @contextmanager
+    def time(self, node: str) -> Iterator[None]:
+        """Add the time of the block to a node."""
+        start = time.perf_counter()
+        yield
+        self.seconds[node] += time.perf_counter() - start
+
+    @contextmanager
+    def count(self, node: str, counter: Counter[str]) -> Iterator[None]:
+        """Add what a block adds to an engine's counter to a node."""
+        before = counter.copy()
+        yield
+        self.counts[node] += counter - before

@@ -1,0 +1,163 @@
+"""The server: it has the weights, and never sees a key that decrypts, an image, or a value that is not masked."""
+
+import json
+from collections.abc import Callable, Generator, Mapping
+
+from privcirnet.errors import RuleError
+from privcirnet.he import bounds, manifest
+from privcirnet.he.encodings import spectral
+from privcirnet.he.engine import Keys, ServerEngine, server_engine
+from privcirnet.he.linear import encode_weights
+from privcirnet.he.modular import Residues
+from privcirnet.he.params import check_noise
+from privcirnet.he.program import Input, Linear, Node, Program, Square, Truncate
+from privcirnet.he.protocol import linear, shares, square, wire
+from privcirnet.he.protocol.meter import Meter
+
+class Server:
+    """One program, its weights encoded, ready for sessions.
+
+    Args:
+        program: with weights.
+        engine: "tenseal", or "cleartext" for a rehearsal that hides nothing.
+        spectra: weight spectra by node, if they were exported; computed otherwise.
+        progress: called with each layer's name before its weights are encoded.
+
+    Raises:
+        RuleError: a value bound over t / 2, or too little noise budget.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        engine: str = "tenseal",
+        spectra: Mapping[str, Residues] | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        intervals = bounds.prove(program)
+        bounds.check_modulus(program, intervals)
+        self.program = program
+        self.engine = server_engine(engine, program.parameters)
+        self._mask_bounds = _mask_bounds(program, intervals) if program.masks == "bounded" else {}
+        self._layers: dict[str, linear.ServerLayer] = {}
+        for node, layer in program.linear_nodes:
+            if progress:
+                progress(node.name)
+            check_noise(program.parameters, layer.plan.products_per_sum, node.name)
+            spectrum = (spectra or {}).get(node.name)
+            if spectrum is None:
+                rows = program.weights[node.name].rows
+                spectrum = spectral.weight_spectrum(layer.layout, rows, program.parameters.plain_modulus)
+            encoded = encode_weights(layer, spectrum, self.engine, node.name)
+            bias = program.weights[node.name].bias
+            self._layers[node.name] = linear.ServerLayer(layer, encoded, bias, self._mask_bounds.get(node.name))
+
+    def greeting(self) -> bytes:
+        """The program's public description for a client: architecture, plans, parameters; no weight."""
+        return json.dumps(manifest.to_dict(self.program)).encode()
+
+    def session(self, keys: bytes) -> "Session":
+        """A session with one client.
+
+        Raises:
+            RuleError: the keys are not what the program's rotations need.
+        """
+        return Session(self, self.engine.load_keys(keys, self.program.column_steps))
+
+    def layer(self, name: str) -> linear.ServerLayer:
+        """What the server holds for a linear node."""
+        return self._layers[name]
+
+    def mask_bound(self, name: str) -> int | None:
+        """Bound of a node's masks, None for uniform ones."""
+        return self._mask_bounds.get(name)
+
+
+class Session:
+    """One client's inferences, one image after the other. Messages in the wrong order are refused.
+
+    Attributes:
+        meter: what was measured.
+        shares: the server's own share of every node of the last inference; None for the image, of which it has none.
+    """
+
+    def __init__(self, server: Server, keys: Keys) -> None:
+        self.meter = Meter()
+        self.shares: dict[str, Residues | None] = {}
+        self._server = server
+        self._keys = keys
+        self._steps = self._start()
+
+    def handle(self, message: bytes) -> bytes:
+        """Answer one request.
+
+        Raises:
+            RuleError: it is not the request that is due; the image's inference starts over.
+        """
+        try:
+            reply = self._steps.send(message)
+            next(self._steps, None)
+        except RuleError:
+            self._steps = self._start()
+            raise
+        if reply[4:6] == wire.OUTPUT.to_bytes(2, "little"):
+            self._steps = self._start()
+        return reply
+
+    def _start(self) -> Generator[bytes | None, bytes, None]:
+        steps = self._run()
+        next(steps)
+        return steps
+
+    def _run(self) -> Generator[bytes | None, bytes, None]:
+        """Yields None when it waits for a request, and the reply after it."""
+        program, t = self._server.program, self._server.program.parameters.plain_modulus
+        held: dict[str, Residues | None] = {}
+        for position, node in enumerate(program.nodes):
+            arguments = [held[name] for name in node.inputs]
+            match node.operation:
+                case Input():
+                    held[node.name] = None
+                case Linear() | Square():
+                    message = yield None
+                    self.shares = held
+                    reply, held[node.name] = self._answer(position, node, arguments[0], message)
+                    yield reply
+                case Truncate(bits):
+                    held[node.name] = shares.truncate_server(_present(arguments[0]), bits)
+                case operation:
+                    held[node.name] = _local(operation, arguments, t)
+        wire.unframe((yield None), wire.OUTPUT, 0)
+        yield wire.frame(wire.OUTPUT, [_present(held[program.output.name]).astype("<u8").tobytes()])
+
+    def _answer(self, position: int, node: Node, share: Residues | None, message: bytes) -> tuple[bytes, Residues]:
+        engine: ServerEngine = self._server.engine
+        with self.meter.time(node.name), self.meter.count(node.name, engine.counts):
+            if isinstance(node.operation, Linear):
+                parts = wire.unframe(message, position, node.operation.layer.plan.ciphertexts_in)
+                held = self._server.layer(node.name)
+                replies, own = linear.reply(held, share, parts, engine, self._keys)
+            else:
+                known = _present(share)
+                count = square.ciphertexts(known.size, engine.parameters.ring_degree)
+                parts = wire.unframe(message, position, count)
+                replies, own = square.reply(known, parts, engine, self._server.mask_bound(node.name))
+            return wire.frame(position, replies), own
+
+
+def _mask_bounds(program: Program, intervals: dict[str, bounds.Interval]) -> dict[str, int]:
+    """Bound of every node whose values are truncated."""
+    truncated = {node.inputs[0] for node in program.nodes if isinstance(node.operation, Truncate)}
+    return {name: bounds.largest(intervals[name]) for name in truncated}
+
+
+def _local(operation: object, arguments: list[Residues | None], t: int) -> Residues | None:
+    """Local operations; the server's share of the image itself is zero, written None."""
+    if all(argument is None for argument in arguments):
+        return None
+    return shares.local(operation, [_present(argument) for argument in arguments], t)  # pyright: ignore
+
+
+def _present(share: Residues | None) -> Residues:
+    assert share is not None, "manifest.check lets no operation work on a share of the bare image"
+    return share

@@ -1,0 +1,61 @@
+"""Messages: a fixed header and length-prefixed parts. Strict both ways: anything else is refused before it is used.
+
+Format, little-endian: magic "PCN1", u16 position of the node in the program (0xFFFF: the output), u16 number of parts;
+then for each part u32 length and the bytes.
+"""
+
+import struct
+
+from privcirnet.errors import RuleError
+
+_HEADER = struct.Struct("<4sHH")
+_LENGTH = struct.Struct("<I")
+_MAGIC = b"PCN1"
+OUTPUT = 0xFFFF
+"""Position that asks for the server's share of the output."""
+
+
+def frame(position: int, parts: list[bytes]) -> bytes:
+    """One message.
+
+    >>> unframe(frame(3, [b"ab", b""]), 3)
+    [b'ab', b'']
+    """
+    return _HEADER.pack(_MAGIC, position, len(parts)) + b"".join(_LENGTH.pack(len(p)) + p for p in parts)
+
+
+def unframe(message: bytes, position: int, count: int | None = None) -> list[bytes]:
+    """Parts of a message that must be about this position and have this many parts.
+
+    Raises:
+        RuleError: it is not such a message.
+    """
+    if len(message) < _HEADER.size:
+        raise _refused("a header", f"{len(message)} bytes")
+    magic, found, number = _HEADER.unpack_from(message)
+    if magic != _MAGIC or found != position:
+        raise _refused(f"about step {position}", f"magic {magic!r}, step {found}")
+    if count is not None and number != count:
+        raise _refused(f"in {count} parts", f"{number}")
+    return _split(message, number)
+
+
+def _split(message: bytes, number: int) -> list[bytes]:
+    parts: list[bytes] = []
+    start = _HEADER.size
+    for _ in range(number):
+        if len(message) < start + _LENGTH.size:
+            raise _refused("whole", f"{len(message)} bytes")
+        (length,) = _LENGTH.unpack_from(message, start)
+        start += _LENGTH.size
+        if len(message) < start + length:
+            raise _refused("whole", f"{len(message)} bytes")
+        parts.append(message[start : start + length])
+        start += length
+    if start != len(message):
+        raise _refused("without a tail", f"{len(message) - start} bytes more")
+    return parts
+
+
+def _refused(rule: str, got: str) -> RuleError:
+    return RuleError(f"a message must be {rule}", got=got, remedy="use the same version and program on both sides")

@@ -1,0 +1,159 @@
+"""SEAL's files (4.x) taken apart and put together, and the compact bytes that cross the network instead of them.
+
+Nothing that comes from the other party is parsed by native code before its length and every residue were checked here.
+
+SEAL file: a 16-byte header ``<HBBBBHQ`` (0xA15E, header size, major, minor, compression 0 none / 2 zstd, 0, total
+size), then the payload. Ciphertext payload: parms id 4 x u64, is_ntt u8, size, n, primes (u64 each), scale f64,
+correction factor u64; then a nested file with a u64 word count and the residues (polynomial, prime, coefficient), and
+for a seeded ciphertext, which stores the first polynomial only, a nested file with the generator's type and its 64-byte
+seed. Galois keys: parms id, u64 n; for each of n places a u64 count of digits (0: no key), each a nested ciphertext.
+Place i holds the key of Galois element 2 i + 1.
+
+Compact bytes: each residue in ceil(bits of its prime / 8) bytes, little-endian, in SEAL's order; then the seed if there
+is one. Both parties know every length from the parameters, so nothing else is sent and any other length is refused.
+"""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import zstandard
+
+from privcirnet.errors import RuleError
+from privcirnet.he.modular import Residues
+from privcirnet.he.params import SEED_BYTES
+
+_HEADER = struct.Struct("<HBBBBHQ")
+_MAGIC, _HEADER_SIZE, _MAJOR, _MINOR = 0xA15E, 16, 4, 3
+_CIPHERTEXT = struct.Struct("<4QB3QdQ")
+_WORD = struct.Struct("<Q")
+_SEED_FILE_SIZE = 81
+_PRNG_BLAKE2XB = 1
+
+ParmsId = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Level:
+    """The modulus that a ciphertext lives under."""
+
+    parms_id: ParmsId
+    primes: tuple[int, ...]
+    ring_degree: int
+
+    @property
+    def widths(self) -> list[int]:
+        """Bytes of a residue of each prime."""
+        return [-(-prime.bit_length() // 8) for prime in self.primes]
+
+    def compact_size(self, polynomials: int) -> int:
+        """Compact bytes of that many polynomials."""
+        return polynomials * self.ring_degree * sum(self.widths)
+
+
+def unwrap(file: bytes) -> bytes:
+    """Payload of a SEAL file that this process wrote."""
+    compression = _HEADER.unpack_from(file)[4]
+    payload = file[_HEADER_SIZE:]
+    return zstandard.ZstdDecompressor().decompressobj().decompress(payload) if compression else payload
+
+
+def wrap(payload: bytes) -> bytes:
+    """A SEAL file without compression."""
+    return _HEADER.pack(_MAGIC, _HEADER_SIZE, _MAJOR, _MINOR, 0, 0, _HEADER_SIZE + len(payload)) + payload
+
+
+def compact(payload: bytes, level: Level) -> bytes:
+    """Compact bytes of a ciphertext's payload, seeded or full."""
+    start = _CIPHERTEXT.size + _HEADER_SIZE + _WORD.size
+    prime_words = len(level.primes) * level.ring_degree
+    rest = payload[start:]
+    seeded = len(rest) == 8 * prime_words + _SEED_FILE_SIZE
+    polynomials = 1 if seeded else len(rest) // (8 * prime_words)
+    words = np.frombuffer(rest[: 8 * prime_words * polynomials], dtype="<u8")
+    packed = _pack(words.reshape(polynomials, len(level.primes), level.ring_degree), level)
+    return packed + rest[-SEED_BYTES:] if seeded else packed
+
+
+def expand(message: bytes, level: Level, *, seeded: bool, ntt: bool) -> bytes:
+    """Payload of the ciphertext whose compact bytes are given, everything checked.
+
+    Raises:
+        RuleError: wrong length, or a residue that is not under its prime.
+    """
+    polynomials = 1 if seeded else 2
+    size = level.compact_size(polynomials)
+    expected = size + (SEED_BYTES if seeded else 0)
+    if len(message) != expected:
+        raise RuleError(
+            "a ciphertext must have the length that the parameters fix",
+            got=f"{len(message)} bytes where {expected} are due",
+            remedy="use the same version and parameters on both sides",
+        )
+    body = _unpack(message[:size], level, polynomials).astype("<u8").tobytes()
+    words = 2 * len(level.primes) * level.ring_degree if not seeded else len(body) // 8
+    head = _CIPHERTEXT.pack(*level.parms_id, ntt, 2, level.ring_degree, len(level.primes), 1.0, 1)
+    tail = wrap(bytes([_PRNG_BLAKE2XB]) + message[size:]) if seeded else b""
+    array_header = _HEADER.pack(_MAGIC, _HEADER_SIZE, _MAJOR, _MINOR, 0, 0, _HEADER_SIZE + 8 + 8 * words)
+    return head + array_header + _WORD.pack(words) + body + tail
+
+
+def compact_keys(payload: bytes, level: Level, digits: int) -> bytes:
+    """Compact bytes of seeded Galois keys, in the order of their elements."""
+    position = 4 * 8 + 8
+    pieces: list[bytes] = []
+    while position < len(payload):
+        (count,) = _WORD.unpack_from(payload, position)
+        position += 8
+        assert count in (0, digits)
+        for _ in range(count):
+            size = _HEADER.unpack_from(payload, position)[6]
+            pieces.append(compact(payload[position + _HEADER_SIZE : position + size], level))
+            position += size
+    return b"".join(pieces)
+
+
+def expand_keys(message: bytes, level: Level, digits: int, elements: list[int]) -> bytes:
+    """Payload of the Galois keys for these elements (ascending) from their compact bytes.
+
+    Raises:
+        RuleError: wrong length, or a residue that is not under its prime.
+    """
+    size = level.compact_size(1) + SEED_BYTES
+    if len(message) != size * digits * len(elements):
+        raise RuleError(
+            "Galois keys must have the length that the plan's rotations fix",
+            got=f"{len(message)} bytes where {size * digits * len(elements)} are due",
+            remedy="send keys for exactly the program's rotations",
+        )
+    pieces = [_WORD.pack(0)] * level.ring_degree
+    for index, element in enumerate(elements):
+        start = index * digits * size
+        bodies = [message[start + d * size : start + (d + 1) * size] for d in range(digits)]
+        files = [wrap(expand(body, level, seeded=True, ntt=True)) for body in bodies]
+        pieces[(element - 1) // 2] = _WORD.pack(digits) + b"".join(files)
+    return struct.pack("<4Q", *level.parms_id) + _WORD.pack(level.ring_degree) + b"".join(pieces)
+
+
+def _pack(words: Residues, level: Level) -> bytes:
+    polynomials, primes, n = words.shape
+    octets = np.ascontiguousarray(words).view(np.uint8).reshape(polynomials, primes, n, 8)
+    return b"".join(
+        octets[i, j, :, :width].tobytes() for i in range(polynomials) for j, width in enumerate(level.widths)
+    )
+
+
+def _unpack(message: bytes, level: Level, polynomials: int) -> Residues:
+    octets = np.zeros((polynomials, len(level.primes), level.ring_degree, 8), dtype=np.uint8)
+    position = 0
+    for i in range(polynomials):
+        for j, width in enumerate(level.widths):
+            size = width * level.ring_degree
+            part = np.frombuffer(message, dtype=np.uint8, count=size, offset=position)
+            octets[i, j, :, :width] = part.reshape(level.ring_degree, width)
+            position += size
+    words = octets.view("<u8")[..., 0]
+    primes = np.array(level.primes, dtype=np.uint64)[None, :, None]
+    if (words >= primes).any():
+        raise RuleError("every residue must be under its prime", got="one that is not", remedy="send it again")
+    return words

@@ -1,0 +1,187 @@
+"""The encrypted engine: SEAL's evaluator through ``tenseal.sealapi``. The only file that imports tenseal.
+
+The library saves and loads through file names only, so messages pass through one file in a private directory (in memory
+where the system has /dev/shm). Only ciphertexts and evaluation keys are ever written there, never a secret key.
+
+Randomness: SEAL's generator, seeded by the operating system for every encryption.
+"""
+
+import tempfile
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tenseal.sealapi as seal
+
+from privcirnet.errors import RuleError
+from privcirnet.he import sealfile
+from privcirnet.he.modular import Residues
+from privcirnet.he.params import Parameters, reply_primes
+
+
+class _Context:
+    """What both sides derive from the parameters."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        n = parameters.ring_degree
+        literal = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
+        literal.set_poly_modulus_degree(n)
+        literal.set_coeff_modulus(seal.CoeffModulus.Create(n, list(parameters.coefficient_bits)))
+        literal.set_plain_modulus(parameters.plain_modulus)
+        self.seal = seal.SEALContext(literal, True, seal.SEC_LEVEL_TYPE.TC128)
+        if not self.seal.parameters_set():
+            raise RuleError(
+                "SEAL must accept the parameters",
+                got=f"{parameters}: {self.seal.parameters_error_message()}",
+                remedy="let params.choose pick them",
+            )
+        primes = tuple(m.value() for m in literal.coeff_modulus())
+        self.key_level = sealfile.Level(tuple(self.seal.key_parms_id()), primes, n)
+        self.data_level = sealfile.Level(tuple(self.seal.first_parms_id()), primes[:-1], n)
+        self.encoder = seal.BatchEncoder(self.seal)
+        kept = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
+        self.reply_level = sealfile.Level(_parms_id_of(self.seal, kept), primes[:kept], n)
+        shm = Path("/dev/shm")
+        self._folder = tempfile.TemporaryDirectory(prefix="privcirnet-", dir=shm if shm.is_dir() else None)
+        self._file = Path(self._folder.name) / "object.seal"
+
+    def encode(self, slots: Residues) -> Any:
+        """Slots as a plaintext in coefficient form."""
+        plaintext = seal.Plaintext()
+        self.encoder.encode(slots.tolist(), plaintext)
+        return plaintext
+
+    def save(self, item: Any) -> bytes:
+        """Payload of a SEAL object."""
+        item.save(str(self._file))
+        return sealfile.unwrap(self._file.read_bytes())
+
+    def load(self, item: Any, payload: bytes) -> Any:
+        """Fill a SEAL object from a payload that was checked."""
+        self._file.write_bytes(sealfile.wrap(payload))
+        item.load(self.seal, str(self._file))
+        return item
+
+
+class Client:
+    """The client's side: it makes the keys, encrypts with the secret key (seeded) and decrypts."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self._context = _Context(parameters)
+        self._keys = seal.KeyGenerator(self._context.seal)
+        secret_key = self._keys.secret_key()
+        self._encryptor = seal.Encryptor(self._context.seal, secret_key)
+        self._decryptor = seal.Decryptor(self._context.seal, secret_key)
+
+    def public_keys(self, steps: Collection[int]) -> bytes:
+        """Seeded Galois keys, compact."""
+        elements = _elements(steps, self.parameters.ring_degree)
+        if not elements:
+            return b""
+        payload = self._context.save(self._keys.create_galois_keys(elements))
+        return sealfile.compact_keys(payload, self._context.key_level, len(self._context.data_level.primes))
+
+    def encrypt(self, slots: Residues) -> bytes:
+        """One seeded ciphertext: one polynomial and a seed."""
+        ciphertext = self._encryptor.encrypt_symmetric(self._context.encode(slots))
+        return sealfile.compact(self._context.save(ciphertext), self._context.data_level)
+
+    def decrypt(self, message: bytes) -> Residues:
+        """Check, load and decrypt a reply."""
+        payload = sealfile.expand(message, self._context.reply_level, seeded=False, ntt=False)
+        ciphertext = self._context.load(seal.Ciphertext(self._context.seal), payload)
+        plaintext = seal.Plaintext()
+        self._decryptor.decrypt(ciphertext, plaintext)
+        return np.array(self._context.encoder.decode_uint64(plaintext), dtype=np.uint64)
+
+
+class Server:
+    """The server's side: evaluation only."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.counts: Counter[str] = Counter()
+        self._context = _Context(parameters)
+        self._evaluator = seal.Evaluator(self._context.seal)
+
+    def load_keys(self, message: bytes, steps: Collection[int]) -> Any:
+        """Galois keys from compact bytes."""
+        elements = _elements(steps, self.parameters.ring_degree)
+        digits = len(self._context.data_level.primes)
+        payload = sealfile.expand_keys(message, self._context.key_level, digits, elements)
+        return self._context.load(seal.GaloisKeys(), payload)
+
+    def receive(self, message: bytes) -> Any:
+        """A ciphertext from compact bytes; SEAL expands the seed."""
+        payload = sealfile.expand(message, self._context.data_level, seeded=True, ntt=False)
+        return self._context.load(seal.Ciphertext(self._context.seal), payload)
+
+    def encode(self, slots: Residues) -> Any:
+        """A plaintext in coefficient form."""
+        return self._context.encode(slots)
+
+    def encode_factor(self, slots: Residues) -> Any:
+        """A plaintext in NTT form."""
+        plaintext = self._context.encode(slots)
+        self._evaluator.transform_to_ntt_inplace(plaintext, list(self._context.data_level.parms_id))
+        return plaintext
+
+    def add_plain(self, ciphertext: Any, plaintext: Any) -> Any:
+        """Ciphertext + plaintext."""
+        return self._apply(self._evaluator.add_plain, ciphertext, plaintext)
+
+    def subtract_plain(self, ciphertext: Any, plaintext: Any) -> Any:
+        """Ciphertext - plaintext."""
+        return self._apply(self._evaluator.sub_plain, ciphertext, plaintext)
+
+    def rotate(self, ciphertext: Any, step: int, keys: Any) -> Any:
+        """Galois automorphism and key switch."""
+        self.counts["rotate"] += 1
+        element = pow(3, step, 2 * self.parameters.ring_degree)
+        return self._apply(self._evaluator.apply_galois, ciphertext, element, keys)
+
+    def to_ntt(self, ciphertext: Any) -> Any:
+        """Coefficient form to NTT form."""
+        self.counts["to_ntt"] += 1
+        return self._apply(self._evaluator.transform_to_ntt, ciphertext)
+
+    def from_ntt(self, ciphertext: Any) -> Any:
+        """NTT form to coefficient form."""
+        self.counts["from_ntt"] += 1
+        return self._apply(self._evaluator.transform_from_ntt, ciphertext)
+
+    def multiply(self, ciphertext: Any, plaintext: Any) -> Any:
+        """HE-Pmult."""
+        self.counts["pmult"] += 1
+        return self._apply(self._evaluator.multiply_plain, ciphertext, plaintext)
+
+    def add(self, first: Any, second: Any) -> Any:
+        """Sum."""
+        self.counts["add"] += 1
+        return self._apply(self._evaluator.add, first, second)
+
+    def reply(self, ciphertext: Any) -> bytes:
+        """Switch down and serialise."""
+        level = self._context.reply_level
+        switched = self._apply(self._evaluator.mod_switch_to, ciphertext, list(level.parms_id))
+        return sealfile.compact(self._context.save(switched), level)
+
+    def _apply(self, operation: Any, *arguments: Any) -> Any:
+        result = seal.Ciphertext(self._context.seal)
+        operation(*arguments, result)
+        return result
+
+
+def _elements(steps: Collection[int], ring_degree: int) -> list[int]:
+    """Galois elements 3^step mod 2n, ascending: the order of SEAL's file."""
+    return sorted(pow(3, step, 2 * ring_degree) for step in steps)
+
+
+def _parms_id_of(context: Any, primes: int) -> sealfile.ParmsId:
+    data = context.first_context_data()
+    while len(data.parms().coeff_modulus()) > primes:
+        data = data.next_context_data()
+    return tuple(data.parms_id())

@@ -1,0 +1,255 @@
+"""The bridge: a fake-quantized network becomes an integer program with proved bounds.
+
+Every node of the network's graph becomes an integer operation: convolution and linear with integer weights, activation
+quantizers become truncations, average pooling a sum whose division goes into the step. The weights keep their circulant
+structure: only the first row of each block row is stored.
+
+The plain modulus is chosen last: the largest that the noise budget carries, because a larger t costs nothing and makes
+truncation fail (or reveal) less; it must reach what the proved bounds and the security that is asked for require.
+"""
+
+import math
+import operator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import fx, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.he import bounds, manifest, params
+from privcirnet.he.cost import Link, Profile, cheapest_layer
+from privcirnet.he.layout import LinearShape
+from privcirnet.he.program import (
+    Add,
+    Flatten,
+    Input,
+    Linear,
+    Node,
+    Operation,
+    Program,
+    Square as SquareOperation,
+    SumPool,
+    Truncate,
+    Weights,
+)
+from privcirnet.nn.activations import Square
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.quantize import ActivationQuantizer
+
+_SUPPORTED = "Conv2d, Linear, BatchNorm2d (fused), Square, +, AvgPool2d, Flatten"
+_ADDITIONS = (operator.add, operator.iadd, torch.add)
+_NOTHING = (nn.Identity, nn.Dropout)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the program is made for.
+
+    Attributes:
+        profile: operation times that plans are chosen by; its n and q are the program's.
+        link: the network between the parties.
+        masks: "uniform" or "bounded", see :class:`privcirnet.he.protocol.server.Server`.
+        failure_bits: uniform masks: an image has a wrong truncation with probability at most 2^-failure_bits.
+        hiding_bits: bounded masks: statistical distance of an image's masked values at most 2^-hiding_bits.
+    """
+
+    profile: Profile
+    link: Link
+    masks: str = "uniform"
+    failure_bits: int = 16
+    hiding_bits: int = 40
+
+
+def lower(
+    graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int, input_log_step: int, target: Target
+) -> Program:
+    """The integer program of a fake-quantized network.
+
+    Args:
+        graph: from :func:`privcirnet.nn.quantize.quantize`, trained.
+        input_shape: (C, H, W) of an image.
+        levels: pixels are integers in [0, levels].
+        input_log_step: real pixel = integer x 2^input_log_step.
+        target: profile, link and security of truncation.
+
+    Returns:
+        program with weights, bounds proved, parameters chosen.
+
+    Raises:
+        RuleError: an operation that is not supported, a bound or a modulus out of reach, too little noise budget.
+    """
+    builder = _Builder(graph, target, Input(0, levels), input_shape, input_log_step)
+    for node in graph.graph.nodes:
+        builder.visit(node)
+    nodes, weights = tuple(builder.nodes), builder.weights
+    layers = [node.operation.layer for node in nodes if isinstance(node.operation, Linear)]
+    lengths = set[int]().union(*(layer.layout.transform_lengths for layer in layers))
+    products = max(layer.plan.products_per_sum for layer in layers)
+    profile = target.profile
+    plain_bits = params.largest_plain_bits(profile.ring_degree, profile.coefficient_bits, products)
+    chosen = params.choose(lengths, plain_bits, profile.ring_degree, profile.coefficient_bits)
+    program = Program(nodes, chosen, weights, target.masks)
+    manifest.check(program)
+    _check_modulus_suffices(program, bounds.prove(program), target)
+    return program
+
+
+def _check_modulus_suffices(program: Program, intervals: dict[str, bounds.Interval], target: Target) -> None:
+    """Raise if t is too small for the proved bounds or the security of truncation; the error names what binds."""
+    bounds.check_modulus(program, intervals)
+    t = program.parameters.plain_modulus
+    if target.masks == "uniform":
+        name, wanted = "failure_bits", target.failure_bits
+        reached = -math.log2(max(bounds.wrap_probability(program, intervals), 1 / t))
+    else:
+        name, wanted = "hiding_bits", target.hiding_bits
+        reached = bounds.hiding_bits(program, intervals)
+    if reached < wanted:
+        raise RuleError(
+            f"truncation with {target.masks} masks must reach he.{name} = {wanted}",
+            got=f"{reached:.1f} with the largest plain modulus, {t.bit_length()} bits",
+            remedy=f"lower he.{name} or quant.activation_bits, or use a ring degree of 16384",
+        )
+
+
+class _Builder:
+    """Nodes and weights collected while walking the graph."""
+
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        target: Target,
+        source: Input,
+        input_shape: tuple[int, int, int],
+        input_log_step: int,
+    ) -> None:
+        self.graph, self.target, self.source = graph, target, source
+        self.input_shape, self.input_log_step = input_shape, input_log_step
+        self.nodes: list[Node] = []
+        self.weights: dict[str, Weights] = {}
+        self._lowered: dict[fx.Node, Node] = {}
+
+    def visit(self, node: fx.Node) -> None:
+        """Lower one node; nodes that do nothing stand for their input."""
+        if node.op == "placeholder":
+            made = Node(node.name, self.source, (), self.input_shape, self.input_log_step)
+            self._keep(node, made)
+        elif node.op != "output":
+            self._visit_operation(node, [self._lowered[source] for source in node.all_input_nodes])
+
+    def _visit_operation(self, node: fx.Node, inputs: list[Node]) -> None:
+        module = self.graph.get_submodule(str(node.target)) if node.op == "call_module" else None
+        match module:
+            case nn.Conv2d() | nn.Linear():
+                self._keep(node, self._linear(node, module, inputs[0]))
+            case ActivationQuantizer():
+                self._truncate(node, module, inputs[0])
+            case Square():
+                self._keep(node, self._node(node, SquareOperation(), inputs, 2 * inputs[0].log_step))
+            case nn.AvgPool2d():
+                self._keep(node, self._pool(node, module, inputs[0]))
+            case nn.Flatten():
+                self._keep(node, self._node(node, Flatten(), inputs))
+            case None if node.target in _ADDITIONS and len(inputs) == 2:
+                self._keep(node, self._node(node, Add(), inputs))
+            case _ if isinstance(module, _NOTHING):
+                self._lowered[node] = inputs[0]
+            case _:
+                what = type(module).__name__ if module is not None else str(node.target)
+                raise RuleError(
+                    "every operation must be one that runs encrypted",
+                    got=f"{node.name} ({what})",
+                    remedy=f"use {_SUPPORTED}",
+                )
+
+    def _keep(self, node: fx.Node, made: Node) -> None:
+        self._lowered[node] = made
+        self.nodes.append(made)
+
+    def _node(self, node: fx.Node, operation: Operation, inputs: list[Node], log_step: int | None = None) -> Node:
+        channels, height, width = inputs[0].shape
+        shape = (channels * height * width, 1, 1) if isinstance(operation, Flatten) else inputs[0].shape
+        step = inputs[0].log_step if log_step is None else log_step
+        return Node(node.name, operation, tuple(source.name for source in inputs), shape, step, str(node.target))
+
+    def _truncate(self, node: fx.Node, module: ActivationQuantizer, source: Node) -> None:
+        bits = int(module.log_step) - source.log_step
+        if bits < 0:
+            raise RuleError(
+                "a quantizer can only coarsen",
+                got=f"{node.name}: step 2^{int(module.log_step)} after 2^{source.log_step}",
+                remedy="calibrate the network again",
+            )
+        if bits == 0:
+            self._lowered[node] = source
+        else:
+            self._keep(node, self._node(node, Truncate(bits), [source], int(module.log_step)))
+
+    def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:
+        kernel, (channels, height, width) = module.kernel_size, source.shape
+        plain = isinstance(kernel, int) and module.stride == kernel and not module.padding and not module.ceil_mode
+        if not plain or kernel & (kernel - 1):
+            raise RuleError(
+                "average pooling must have square windows side by side whose area is a power of two",
+                got=f"{node.name}: {module}",
+                remedy="use a kernel of 2, 4 or 8 with the same stride",
+            )
+        shape = (channels, height // kernel, width // kernel)
+        log_step = source.log_step - 2 * (kernel.bit_length() - 1)
+        return Node(node.name, SumPool(kernel), (source.name,), shape, log_step, str(node.target))
+
+    def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:
+        shape, b = linear_shape(module, source.shape, node.name), block_size_of(module)
+        layer = cheapest_layer(shape, b, self.target.profile, self.target.link)
+        made = Node(
+            node.name,
+            Linear(layer),
+            (source.name,),
+            shape.output_shape,
+            source.log_step + _weight_log_step(module, node.name),
+            str(node.target),
+        )
+        self.weights[node.name] = _integer_weights(module, b, made.log_step - source.log_step, made.log_step)
+        return made
+
+
+def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: tuple[int, int, int], name: str) -> LinearShape:
+    """Dimensions of a layer on an input (C, H, W).
+
+    Raises:
+        RuleError: a convolution that is grouped, dilated, not square, or not padded with zeros.
+    """
+    channels, height, width = input_shape
+    if isinstance(module, nn.Linear):
+        if (channels, height, width) != (module.in_features, 1, 1):
+            raise RuleError("a linear layer must follow a flatten", got=f"{name} on {input_shape}", remedy="flatten first")
+        return LinearShape.gemm(1, channels, module.out_features)
+    kernel, stride, padding = module.kernel_size, module.stride, module.padding
+    square = kernel[0] == kernel[1] and stride[0] == stride[1] and not isinstance(padding, str)
+    plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
+    if not (square and plain and padding[0] == padding[1]):
+        raise RuleError(
+            "a convolution must be square, with one group, no dilation and zero padding",
+            got=f"{name}: {module}",
+            remedy="replace it by such a convolution",
+        )
+    return LinearShape(height, width, channels, module.out_channels, kernel[0], stride[0], int(padding[0]))
+
+
+def _weight_log_step(module: nn.Module, name: str) -> int:
+    if not hasattr(module, "parametrizations") or not hasattr(module.parametrizations.weight[-1], "log_step"):
+        raise RuleError("weights must be quantized before lowering", got=name, remedy="run the qat stage of train.py")
+    return int(module.parametrizations.weight[-1].log_step)
+
+
+@torch.no_grad()
+def _integer_weights(module: nn.Conv2d | nn.Linear, b: int, weight_log_step: int, log_step: int) -> Weights:
+    dense = module.weight.double() * 2.0**-weight_log_step
+    rows = dense[::b].round().to(torch.int64)
+    rows = rows.reshape(*rows.shape[:2], *(module.kernel_size if isinstance(module, nn.Conv2d) else (1, 1)))
+    if module.bias is None:
+        bias = torch.zeros(dense.shape[0], dtype=torch.int64)
+    else:
+        bias = (module.bias.double() * 2.0**-log_step).round().to(torch.int64)
+    return Weights(np.ascontiguousarray(rows.numpy()), bias.numpy())

@@ -1,0 +1,53 @@
+"""A small residual network for 8 x 8 images: five weighted layers, a stride, a residual, two squares.
+
+x -> conv 3x3 -> BN -> square -> conv 3x3 stride 2 -> BN -> [conv 3x3 -> BN -> square -> conv 1x1 -> BN] + identity
+-> average pool -> linear. Every operation is one that runs encrypted.
+"""
+
+from timm.models import register_model
+from torch import Tensor, nn
+
+from privcirnet.nn.activations import Square
+
+
+class DigitsResNet(nn.Module):
+    """The network above.
+
+    Args:
+        num_classes: logits.
+        in_chans: channels of the image.
+        width: channels after the first convolution; twice as many after the stride.
+        image_size: side of the (square) image, even, its half a power of two.
+    """
+
+    def __init__(self, num_classes: int = 10, in_chans: int = 1, width: int = 16, image_size: int = 8) -> None:
+        super().__init__()
+        wide = 2 * width
+        self.stem = nn.Conv2d(in_chans, width, 3, padding=1, bias=False)
+        self.stem_norm = nn.BatchNorm2d(width)
+        self.stem_square = Square()
+        self.down = nn.Conv2d(width, wide, 3, stride=2, padding=1, bias=False)
+        self.down_norm = nn.BatchNorm2d(wide)
+        self.conv1 = nn.Conv2d(wide, wide, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(wide)
+        self.square = Square()
+        self.conv2 = nn.Conv2d(wide, wide, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(wide)
+        self.pool = nn.AvgPool2d(image_size // 2)
+        self.flatten = nn.Flatten()
+        self.classifier = nn.Linear(wide, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, in_chans, S, S) to logits (N, num_classes)."""
+        x = self.stem_square(self.stem_norm(self.stem(x)))
+        x = self.down_norm(self.down(x))
+        x = x + self.norm2(self.conv2(self.square(self.norm1(self.conv1(x)))))
+        return self.classifier(self.flatten(self.pool(x)))
+
+
+@register_model
+def digits_resnet(pretrained: bool = False, **kwargs: int) -> DigitsResNet:
+    """timm entry point; there are no pretrained weights."""
+    assert not pretrained, "digits_resnet has no pretrained weights"
+    kwargs = {key: value for key, value in kwargs.items() if key in ("num_classes", "in_chans", "width", "image_size")}
+    return DigitsResNet(**kwargs)

@@ -1,0 +1,157 @@
+"""The block-circulant structure as a parametrization of a layer's weight.
+
+The layer keeps its base class and its `weight`, which is now computed at each use from the stored rows, of shape
+(out / b, in, *kernel): ``layer.parametrizations.weight.original``. State dicts and optimizers see only the rows.
+
+Cost: each use of the weight writes it out once; evaluate and export a dense twin (`privcirnet.nn.dense_state_dict`).
+A stored number stands for b entries of the weight, so its gradient is the sum of theirs: plain SGD takes steps b times
+as large as on one dense entry, AdamW does not notice.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.circulant import check_block_size, expand, project
+
+
+class BlockCirculant(nn.Module):
+    """Parametrization of a weight by the first rows of its circulant blocks.
+
+    Args:
+        b: Block size; divides both weight dimensions.
+
+    >>> layer = parametrize.register_parametrization(nn.Linear(8, 4), "weight", BlockCirculant(4))
+    >>> layer.weight.shape, layer.parametrizations.weight.original.shape
+    (torch.Size([4, 8]), torch.Size([1, 8]))
+    """
+
+    def __init__(self, b: int) -> None:
+        super().__init__()
+        self.b = b
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Write out the weight, (out / b, in, *kernel) -> (out, in, *kernel)."""
+        return expand(rows, self.b)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """Return the rows of the nearest block-circulant weight, (out, in, *kernel) -> (out / b, in, *kernel)."""
+        return project(weight, self.b)
+
+    def extra_repr(self) -> str:
+        """Return the block size as text."""
+        return f"b={self.b}"
+
+
+def block_size_of(module: nn.Module) -> int:
+    """Return the block size of a layer's weight.
+
+    Args:
+        module: Any module.
+
+    Returns:
+        b, or 1 if the module has no block-circulant weight.
+
+    >>> block_size_of(nn.Linear(8, 4)), block_size_of(BlockCirculantLinear(8, 4, b=2))
+    (1, 2)
+    """
+    if not parametrize.is_parametrized(module, "weight"):
+        return 1
+    structures = module.parametrizations["weight"]  # type: ignore[index]
+    return next((structure.b for structure in structures if isinstance(structure, BlockCirculant)), 1)
+
+
+def make_circulant_(layer: nn.Linear | nn.Conv2d, b: int, importance: Tensor | None = None) -> None:
+    """Give one layer a block-circulant weight, the nearest to the one it has.
+
+    The weight stays the same `Parameter` object, of a new shape; its gradient, which has the old one, is dropped. Build
+    the optimizer afterwards. Nothing happens for b = 1.
+
+    Args:
+        layer: A linear layer, or a convolution with one group.
+        b: Block size.
+        importance: What weighs the entries in the projection, of the weight's shape; equal weights if None.
+
+    Raises:
+        RuleError: The block size or the importance does not fit the weight.
+    """
+    check_block_size(layer.weight.shape, b)
+    if b == 1:
+        return
+    with torch.no_grad():
+        layer.weight.copy_(expand(project(layer.weight, b, importance), b))
+    layer.weight.grad = None
+    parametrize.register_parametrization(layer, "weight", BlockCirculant(b))
+
+
+def _repeat_first_rows_(layer: nn.Linear | nn.Conv2d, b: int) -> None:
+    """Make a fresh weight block circulant without averaging it, which would shrink its initial variance b-fold."""
+    check_block_size(layer.weight.shape, b)
+    with torch.no_grad():
+        layer.weight.copy_(expand(layer.weight[::b], b))
+
+
+class BlockCirculantLinear(nn.Linear):
+    """Linear layer with a block-circulant weight, for building by hand; the initial values are spread as nn.Linear's.
+
+    Args:
+        in_features: Input width.
+        out_features: Output width.
+        b: Block size; divides both widths.
+        options: Keyword arguments of nn.Linear.
+
+    Raises:
+        RuleError: b does not divide both widths.
+
+    >>> BlockCirculantLinear(8, 4, b=2)(torch.ones(3, 8)).shape
+    torch.Size([3, 4])
+    """
+
+    def __init__(self, in_features: int, out_features: int, b: int, **options: Any) -> None:
+        super().__init__(in_features, out_features, **options)
+        _repeat_first_rows_(self, b)
+        make_circulant_(self, b)
+
+
+class BlockCirculantConv2d(nn.Conv2d):
+    """Convolution with a block-circulant kernel, for building by hand; the initial values are spread as nn.Conv2d's.
+
+    Args:
+        in_channels: Input channels.
+        out_channels: Output channels.
+        kernel_size: As in nn.Conv2d.
+        b: Block size; divides both channel counts.
+        options: Keyword arguments of nn.Conv2d.
+
+    Raises:
+        RuleError: b does not divide both channel counts, or the convolution is grouped.
+
+    >>> BlockCirculantConv2d(4, 8, 3, b=4, padding=1)(torch.ones(1, 4, 5, 5)).shape
+    torch.Size([1, 8, 5, 5])
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, int], b: int, **options: Any
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, **options)
+        check_groups(self)
+        _repeat_first_rows_(self, b)
+        make_circulant_(self, b)
+
+
+def check_groups(layer: nn.Linear | nn.Conv2d) -> None:
+    """Raise if the layer is a grouped convolution.
+
+    Args:
+        layer: A linear layer or a convolution.
+
+    Raises:
+        RuleError: It is a convolution with more than one group.
+    """
+    if isinstance(layer, nn.Conv2d) and layer.groups != 1:
+        raise RuleError(
+            "a circulant convolution must have one group", got=f"groups={layer.groups}", remedy="leave it dense"
+        )

@@ -1,0 +1,116 @@
+"""Batch norm shared by blocks of channels, so that folding it into a circulant convolution leaves the blocks circulant.
+
+It is BatchNorm2d(C / b) applied to x of shape (N, C, H, W) seen as (N, C / b, b H, W): gamma, beta, mean and variance
+have one value for each block of b channels, in training as in evaluation.
+
+Cost: that of a batch norm, plus a copy of x when it is stored channels-last.
+
+Source: PrivCirNet (NeurIPS 2024), Section 3.4. Departure: when a trained batch norm is converted the paper averages the
+variances of a block; here it is the variance of the block's channels taken together, mean of variances + variance of
+means, which is what the shared batch norm itself goes on to measure in training.
+"""
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.fusion import block_mean, block_variance, check_channels
+
+
+class BlockBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm whose parameters and statistics are shared by each block of b channels.
+
+    `weight`, `bias`, `running_mean` and `running_var` have shape (C / b,), and `num_features` is C / b. Child modules,
+    if any, run after the normalization, in order: they come from batch norms that carry their activation.
+
+    Args:
+        num_features: Number of channels C.
+        b: Block size; divides C.
+        options: Keyword arguments of nn.BatchNorm2d.
+
+    Raises:
+        RuleError: b does not divide C.
+
+    >>> norm = BlockBatchNorm2d(8, b=4)
+    >>> norm(torch.randn(2, 8, 5, 5)).shape, norm.weight.shape
+    (torch.Size([2, 8, 5, 5]), torch.Size([2]))
+    """
+
+    def __init__(self, num_features: int, b: int, **options: Any) -> None:
+        check_channels(num_features, b)
+        super().__init__(num_features // b, **options)
+        self.b = b
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize a tensor of shape (N, C, H, W) by blocks of channels."""
+        n, c, h, w = input.shape
+        y = super().forward(input.reshape(n, c // self.b, self.b * h, w)).reshape(n, c, h, w)
+        for child in self.children():
+            y = child(y)
+        return y
+
+    def extra_repr(self) -> str:
+        """Return the block size and batch norm's options as text."""
+        return f"b={self.b}, {super().extra_repr()}"
+
+    @classmethod
+    def from_batch_norm(cls, norm: nn.BatchNorm2d, b: int) -> Self:
+        """Share a batch norm by blocks of b channels: gamma, beta and mean averaged, variance of the block as a whole.
+
+        Options, training mode, device, dtype and `requires_grad` are kept. Child modules are shared, not copied.
+
+        Args:
+            norm: A batch norm, or timm's BatchNormAct2d, which adds a drop and an activation.
+            b: Block size.
+
+        Returns:
+            The shared batch norm; `norm` is left as it was.
+
+        Raises:
+            RuleError: b does not divide the channels, or `norm` is a subclass of unknown behaviour.
+
+        >>> norm = nn.BatchNorm2d(2)
+        >>> _ = norm.running_mean.copy_(torch.tensor([1.0, 3.0]))
+        >>> shared = BlockBatchNorm2d.from_batch_norm(norm, b=2)
+        >>> shared.running_mean, shared.running_var
+        (tensor([2.]), tensor([2.]))
+        """
+        check_can_share(norm)
+        options = {name: getattr(norm, name) for name in ("eps", "momentum", "affine", "track_running_stats")}
+        shared = cls(norm.num_features, b, **options)
+        sample = next((value for value in norm.state_dict().values() if value.is_floating_point()), torch.empty(0))
+        shared.to(device=sample.device, dtype=sample.dtype).train(norm.training)
+        with torch.no_grad():
+            for name in ("weight", "bias", "running_mean"):
+                value: Tensor | None = getattr(norm, name)
+                if value is not None:
+                    getattr(shared, name).copy_(block_mean(value, b)).requires_grad_(value.requires_grad)
+            if norm.running_mean is not None and norm.running_var is not None:
+                shared.running_var.copy_(block_variance(norm.running_mean, norm.running_var, b))  # type: ignore[union-attr]
+                shared.num_batches_tracked.copy_(norm.num_batches_tracked)  # type: ignore[union-attr]
+        for name, child in norm.named_children():
+            shared.add_module(name, child)
+        return shared
+
+
+def check_can_share(norm: nn.Module) -> None:
+    """Raise unless a module is a batch norm that `BlockBatchNorm2d.from_batch_norm` understands.
+
+    Args:
+        norm: A module.
+
+    Raises:
+        RuleError: It is neither nn.BatchNorm2d nor a subclass with exactly the children `drop` and `act`, as timm's.
+    """
+    with_activation = isinstance(norm, nn.BatchNorm2d) and {name for name, _ in norm.named_children()} == {
+        "drop",
+        "act",
+    }
+    if isinstance(norm, BlockBatchNorm2d) or not (type(norm) is nn.BatchNorm2d or with_activation):
+        raise RuleError(
+            "the batch norm of a circulant convolution must be a BatchNorm2d or timm's BatchNormAct2d",
+            got=type(norm).__name__,
+            remedy="replace it before conversion, or leave the convolution dense",
+        )

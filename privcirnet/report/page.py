@@ -1,0 +1,253 @@
+"""The report as one HTML file that needs nothing else: no script, no font, no picture from outside.
+
+Here the runs become the rows that ``page.html`` shows; the template lays them out and escapes every text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from privcirnet.report import pictures, quantities
+from privcirnet.report.pictures import Bar, Heat
+from privcirnet.report.records import Inference, Layer, Prediction, Search, Truncation
+from privcirnet.report.runs import RECORDS, Rung, Runs, rungs, total
+
+MOST_PICTURES = 96
+"""Images shown at most; those that are wrong or disagree come first."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A big number: what it is, and a note under it; ``alarm`` marks a broken promise."""
+
+    value: str
+    label: str
+    note: str
+    alarm: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An encrypted image with its verdict; ``marks`` is empty where everything is right."""
+
+    uri: str
+    prediction: Prediction
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A heat map cell; ``heat`` is None for a block size that the layer cannot have."""
+
+    text: str
+    heat: Heat | None
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A layer's chosen block size with its predicted seconds, at that size and dense."""
+
+    name: str
+    block_size: int
+    seconds: float | None
+    dense: float | None
+    bars: Markup
+
+
+def build_page(runs: Runs) -> str:
+    """The whole report as the text of an HTML file; a pure function of ``runs``."""
+    whole, some = rungs(runs)
+    layers = runs.infer.layers
+    longest = max((s for layer in layers for s in (layer.seconds_predicted, layer.seconds) if s), default=0.0)
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            runs=runs,
+            headline=headline(runs),
+            tiles=tiles(runs.infer),
+            ladder=[*whole, *some],
+            ladder_chart=ladder_chart(whole, some),
+            pictures=show_pictures(runs),
+            heat_sizes=heat_sizes(runs.search),
+            heat_rows=heat_rows(runs.search),
+            heat_range=heat_range(runs.search),
+            heat_ramps=(", ".join(pictures.HEAT_LIGHT), ", ".join(pictures.HEAT_DARK)),
+            choices=choices(runs.search),
+            latency_chart=latency_chart(runs.search),
+            layers=[(layer, _two_bars(layer, longest)) for layer in layers],
+            total=total(layers),
+            truncation=truncation_words(runs.export.truncation),
+            stages=[(name, getattr(runs, name)) for name in RECORDS],
+        )
+    )
+
+
+def headline(runs: Runs) -> str:
+    """One sentence on what happened."""
+    infer = runs.infer
+    agree = (
+        sum(p.encrypted == p.integer for p in infer.predictions) if infer.argmax_equal is None else infer.argmax_equal
+    )
+    model = runs.qat.model or runs.train.model
+    network = f"The network {model}" if model else "A block-circulant network"
+    data = runs.qat.data or runs.train.data
+    right = round(infer.top1_encrypted * infer.images / 100)
+    same = f"all {agree}" if agree == infer.images else f"{agree} of {infer.images}"
+    return (
+        f"{network} classified {infer.images} encrypted images{f' of {data}' if data else ''} without seeing them: "
+        f"{right} answers are right, and {same} are what the same integer network says in clear."
+    )
+
+
+def tiles(infer: Inference) -> list[Tile]:
+    """The four big numbers."""
+    difference, allowed = infer.logit_max_difference, infer.logit_tolerance
+    outside = difference is not None and allowed is not None and difference > allowed
+    keys = "" if infer.bytes_keys is None else f"and {quantities.size(infer.bytes_keys)} of keys, once"
+    return [
+        Tile(
+            quantities.percent(infer.top1_encrypted, 1),
+            "accuracy, encrypted",
+            f"on {infer.images} images; the integer network in clear: {quantities.percent(infer.top1_integer, 1)}",
+        ),
+        Tile(quantities.seconds(infer.seconds_per_image), "per image", "client and server together, in one process"),
+        Tile(quantities.size(infer.bytes_per_image), "exchanged per image", keys),
+        Tile(
+            f"{infer.logits_equal} / {infer.images}",
+            "logits equal the integer network’s",
+            f"largest difference {quantities.tiny(difference)}, allowed {quantities.tiny(allowed)}"
+            + (" – outside" if outside else ""),
+            alarm=outside or infer.logits_equal < infer.images,
+        ),
+    ]
+
+
+def ladder_chart(whole: Iterable[Rung], some: Iterable[Rung]) -> Markup:
+    """Top-1 at each rung, on an axis from 0 to 100 percent."""
+    bars = [Bar(f"{r.name} · {r.images}", r.top1, quantities.percent(r.top1), "whole") for r in whole]
+    bars += [Bar(f"{r.name} · {r.images}", r.top1, quantities.percent(r.top1), "some", r.interval) for r in some]
+    return pictures.bar_chart(
+        bars,
+        title="Top-1 accuracy at each rung, from 0 to 100 percent; the table has the numbers",
+        axis=[(x, quantities.percent(x, 0)) for x in (0, 25, 50, 75, 100)],
+    )
+
+
+def show_pictures(runs: Runs) -> list[Picture]:
+    """The encrypted images in their order; past ``MOST_PICTURES`` the unremarkable ones are dropped first."""
+    marked = [(i, p, marks(p)) for i, p in enumerate(runs.infer.predictions)]
+    kept = sorted(sorted(marked, key=lambda entry: not entry[2])[:MOST_PICTURES], key=lambda entry: entry[0])
+    return [Picture(pictures.png_data_uri(runs.images[i]), p, words) for i, p, words in kept]
+
+
+def marks(prediction: Prediction) -> tuple[str, ...]:
+    """What is remarkable about a prediction, in words.
+
+    >>> marks(Prediction(label=7, integer=7, encrypted=1))
+    ('wrong', 'differs from clear')
+    """
+    found = {
+        "wrong": prediction.encrypted != prediction.label,
+        "differs from clear": prediction.encrypted != prediction.integer,
+        f"float says {prediction.float}": prediction.float not in (None, prediction.integer),
+    }
+    return tuple(words for words, holds in found.items() if holds)
+
+
+def heat_sizes(search: Search) -> list[int]:
+    """The columns of the heat map: every block size that was considered anywhere."""
+    considered = {size for row in search.sensitivity.values() for size in row}
+    return sorted({1} | considered | set(search.block_sizes.values()))
+
+
+def heat_range(search: Search) -> tuple[float, float] | None:
+    """The smallest and largest positive sensitivity; None where there is none."""
+    positive = [v for row in search.sensitivity.values() for v in row.values() if v is not None and v > 0]
+    return (min(positive), max(positive)) if positive else None
+
+
+def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
+    """The rows of the heat map, by module name; block size 1 changes nothing, so its sensitivity is 0."""
+    names = list(dict.fromkeys([*search.sensitivity, *search.block_sizes]))
+    low, high = heat_range(search) or (1.0, 1.0)
+
+    def cell(name: str, size: int) -> Cell:
+        value = search.sensitivity.get(name, {}).get(size, 0.0 if size == 1 else None)
+        colours = None if value is None else pictures.heat(pictures.log_fraction(value, low, high))
+        return Cell(quantities.tiny(value), colours, search.block_sizes.get(name) == size)
+
+    return [(name, [cell(name, size) for size in heat_sizes(search)]) for name in names]
+
+
+def choices(search: Search) -> list[Choice]:
+    """The chosen block sizes with the cost model's seconds."""
+    times = {name: search.latency.get(name, {}) for name in search.block_sizes}
+    longest = max((t for row in times.values() for t in row.values() if t is not None), default=0.0)
+
+    def choice(name: str, size: int) -> Choice:
+        chosen, dense = times[name].get(size), times[name].get(1)
+        bars = pictures.bar_strip([("dense", dense), ("predicted", chosen)], longest)
+        return Choice(name, size, chosen, dense, bars)
+
+    return [choice(name, size) for name, size in search.block_sizes.items()]
+
+
+def latency_chart(search: Search) -> Markup | None:
+    """The plan's predicted seconds beside one block size everywhere, and the budget; None where nothing is known."""
+    times = {f"b = {size} everywhere": (s, "uniform") for size, s in sorted(search.uniform_seconds.items())}
+    times["the plan found"] = (search.predicted_seconds, "predicted")
+    bars = [Bar(label, s, quantities.seconds(s), style) for label, (s, style) in times.items() if s is not None]
+    if not bars:
+        return None
+    budget = search.budget_seconds
+    return pictures.bar_chart(
+        bars,
+        title="Predicted seconds per image with one block size everywhere and with the plan; the text has the budget",
+        axis=[(s, quantities.seconds(s)) for s in pictures.ticks(max([bar.value for bar in bars] + [budget or 0.0]))],
+        marker=None if budget is None else (budget, f"budget {quantities.seconds(budget)}"),
+    )
+
+
+def truncation_words(truncation: Truncation | None) -> str:
+    """What truncation on shares costs: a chance of failure or a statistical distance."""
+    if truncation is None or truncation.masks is None:
+        return "The runs do not say how truncation is masked."
+    parts = {
+        "uniform": "Masks are uniform over the plain modulus, so a share alone says nothing about the value; "
+        "a truncation goes wrong where the shares happen to wrap.",
+        "bounded": "Masks are drawn so that shares cannot wrap for any value within the proved bound; "
+        "the price is that hiding is statistical, not perfect.",
+    }
+    words = [parts.get(truncation.masks, f"Masks: {truncation.masks}.")]
+    if truncation.hiding:
+        words.append(f"Hiding: {truncation.hiding.rstrip('.')}.")
+    if truncation.failure_per_image_log2 is not None:
+        words.append(
+            f"The chance that any truncation of one image fails is {_power(truncation.failure_per_image_log2)}."
+        )
+    return " ".join(words)
+
+
+def _power(log2: float) -> str:
+    """A probability given as its log2, as a bound in words."""
+    return f"at most 2^{log2:.1f}, about 1 in {2.0**-log2:,.0f}" if -30 <= log2 < 0 else f"at most 2^{log2:.1f}"
+
+
+def _two_bars(layer: Layer, longest: float) -> Markup:
+    return pictures.bar_strip([("predicted", layer.seconds_predicted), ("measured", layer.seconds)], longest)
+
+
+def _environment() -> Environment:
+    loader = PackageLoader("privcirnet.report", ".")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    names = ("seconds", "size", "percent", "count", "scaled", "tiny")
+    environment.filters |= {name: getattr(quantities, name) for name in names}
+    return environment

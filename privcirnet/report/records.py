@@ -1,0 +1,180 @@
+"""What each script writes into its ``summary.json``, and how such a file becomes a checked record.
+
+A field without a default is required; every other one may be absent or null. Keys that no field names are ignored, so
+that a script may write more than the report shows. JSON has no name for infinity or NaN: both read as null.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training stage: ``top1`` in percent on the held-out test images, ``parameters`` the stored weight numbers."""
+
+    top1: float
+    model: str | None = None
+    data: str | None = None
+    epochs: int | None = None
+    seconds: float | None = None
+    parameters: int | None = None
+
+
+@dataclass(frozen=True)
+class Search:
+    """The block-size search; the maps go from module name to block size to loss increase or seconds."""
+
+    block_sizes: dict[str, int]
+    budget_seconds: float | None = None
+    predicted_seconds: float | None = None
+    uniform_seconds: dict[int, float | None] = field(default_factory=dict)
+    sensitivity: dict[str, dict[int, float | None]] = field(default_factory=dict)
+    latency: dict[str, dict[int, float | None]] = field(default_factory=dict)
+    status: str | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """How the fixed-point rescale on shares is masked and how often it may fail (log2 of the chance per image)."""
+
+    masks: str | None = None
+    hiding: str | None = None
+    failure_per_image_log2: float | None = None
+
+
+@dataclass(frozen=True)
+class Export:
+    """The encrypted-inference program: BFV parameters, proved value bound, plaintext sizes in bytes."""
+
+    ring_degree: int
+    log_q: int
+    plain_modulus_bits: int
+    security_bits: int
+    plain_modulus: int | None = None
+    max_value_bits: int | None = None
+    truncation: Truncation | None = None
+    bytes_plaintexts: int | None = None
+    bytes_plaintexts_dense: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one encrypted layer costs for one image."""
+
+    name: str
+    kind: str | None = None
+    encoding: str | None = None
+    block_size: int | None = None
+    rotations: int | None = None
+    pmults: int | None = None
+    ciphertexts_up: int | None = None
+    ciphertexts_down: int | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    seconds_predicted: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The classes that one test image got from the float, the integer and the encrypted network."""
+
+    label: int
+    integer: int
+    encrypted: int
+    float: int | None = None
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class Inference:
+    """The encrypted run; the ``top1`` values are percents on the encrypted images, ``logits_equal`` counts images."""
+
+    images: int
+    top1_float: float
+    top1_integer: float
+    top1_encrypted: float
+    logits_equal: int
+    seconds_per_image: float
+    bytes_per_image: int
+    layers: list[Layer]
+    predictions: list[Prediction]
+    engine: str | None = None
+    top1_circulant: float | None = None
+    argmax_equal: int | None = None
+    logit_max_difference: float | None = None
+    logit_tolerance: float | None = None
+    bytes_keys: int | None = None
+    seconds: float | None = None
+
+
+def read_record(kind: type[Record], path: Path) -> Record:
+    """The record that a JSON file holds.
+
+    Raises:
+        ValueError: the file is not JSON, or a value does not fit its field; the message names the key.
+        OSError: the file cannot be read.
+    """
+    return fit(kind, json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None), "")
+
+
+def fit(hint: Any, value: Any, key: str) -> Any:
+    """A JSON value as the type ``hint``; ``key`` is where it stands, for the error.
+
+    >>> fit(dict[int, float], {"1": 2}, "latency")
+    {1: 2.0}
+
+    Raises:
+        ValueError: the value does not fit.
+    """
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return None if value is None else fit(arguments[0], value, key)
+    if is_dataclass(hint):
+        return _fit_record(hint, _instance(dict, value, key), key)
+    if origin is dict:
+        items = _instance(dict, value, key).items()
+        return {_fit_key(arguments[0], k, key): fit(arguments[1], v, f"{key}.{k}") for k, v in items}
+    if origin is list:
+        return [fit(arguments[0], v, f"{key}[{i}]") for i, v in enumerate(_instance(list, value, key))]
+    if hint is float:
+        return float(_instance((int, float), value, key))
+    return _instance(hint, value, key)
+
+
+def _fit_key(hint: type, value: str, key: str) -> Any:
+    """A key of a JSON object, which is always a string, as ``hint`` (int or str)."""
+    if hint is int and not value.isdecimal():
+        raise ValueError(f"the keys of {key!r} must be whole numbers, not {value!r}")
+    return hint(value)
+
+
+def _fit_record(kind: Any, value: dict[str, Any], key: str) -> Any:
+    hints = get_type_hints(kind)
+    wanted = {f.name: f for f in fields(kind)}
+    missing = [
+        name
+        for name, f in wanted.items()
+        if name not in value and f.default is MISSING and f.default_factory is MISSING
+    ]
+    if missing:
+        raise ValueError(f"{f'{key}.{missing[0]}'.lstrip('.')!r} is missing")
+    return kind(
+        **{name: fit(hints[name], value[name], f"{key}.{name}".lstrip(".")) for name in wanted if name in value}
+    )
+
+
+def _instance(kind: Any, value: Any, key: str) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+        raise ValueError(f"{key or 'the whole file'!r} must be {names}, not {type(value).__name__}")
+    return value

@@ -1,0 +1,168 @@
+"""The runs of one chain, read from disk and checked, and the two tables every view of them shows."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privcirnet.errors import RuleError
+from privcirnet.report.records import Export, Inference, Layer, Search, Training, read_record
+
+RECORDS: dict[str, type] = {
+    "train": Training,
+    "search": Search,
+    "finetune": Training,
+    "qat": Training,
+    "export": Export,
+    "infer": Inference,
+}
+"""The stages in the order of the chain; each is also the name of its run directory."""
+
+SCRIPTS = {"finetune": "train.py", "qat": "train.py"}
+"""The script of a stage where it is not ``<stage>.py``."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A finished chain: one record per stage, and the encrypted images, uint8 (N, H, W) or (N, H, W, 3)."""
+
+    root: Path
+    train: Training
+    search: Search
+    finetune: Training
+    qat: Training
+    export: Export
+    infer: Inference
+    images: NDArray[np.uint8]
+    version: str
+    finished: datetime
+
+    @property
+    def page_path(self) -> Path:
+        """Where the HTML report of these runs belongs."""
+        return self.root / "report.html"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the accuracy ladder: ``top1`` in percent; ``interval`` in percent where few images were used."""
+
+    name: str
+    top1: float
+    images: str
+    parameters: int | None = None
+    interval: tuple[float, float] | None = None
+
+
+def load_runs(root: Path) -> Runs:
+    """Read and check the six run directories under ``root``.
+
+    Raises:
+        RuleError: a directory, its ``summary.json`` or ``infer/images.npz`` is missing or malformed.
+    """
+    records: dict[str, Any] = {stage: _load_summary(root, stage) for stage in RECORDS}
+    images = _load_images(root, len(records["infer"].predictions))
+    finished = datetime.fromtimestamp((root / "infer" / "summary.json").stat().st_mtime)
+    return Runs(root=root, **records, images=images, version=_version(), finished=finished)
+
+
+def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
+    """The accuracy ladder on the whole test set, and on the encrypted images."""
+    whole = [
+        Rung("dense", runs.train.top1, "whole test set", runs.train.parameters),
+        Rung("block-circulant", runs.finetune.top1, "whole test set", runs.finetune.parameters),
+        Rung("block-circulant, 8-bit", runs.qat.top1, "whole test set", runs.qat.parameters),
+    ]
+    infer = runs.infer
+    some = {
+        "float": infer.top1_float,
+        "circulant": infer.top1_circulant,
+        "integer, in clear": infer.top1_integer,
+        "encrypted": infer.top1_encrypted,
+    }
+    place = f"{infer.images} encrypted images"
+    return whole, [
+        Rung(name, top1, place, interval=wilson_interval(top1, infer.images))
+        for name, top1 in some.items()
+        if top1 is not None
+    ]
+
+
+def wilson_interval(percent: float, count: int) -> tuple[float, float] | None:
+    """Wilson's 95 % interval, in percent, of a share seen on ``count`` images; None without images.
+
+    >>> [round(x, 1) for x in wilson_interval(50.0, 10)]
+    [23.7, 76.3]
+    """
+    if count < 1:
+        return None
+    z, share = 1.96, percent / 100
+    centre = share + z * z / (2 * count)
+    reach = z * math.sqrt(max(share * (1 - share), 0.0) / count + z * z / (4 * count * count))
+    scale = 100 / (1 + z * z / count)
+    return max(0.0, (centre - reach) * scale), min(100.0, (centre + reach) * scale)
+
+
+def total(layers: Sequence[Layer]) -> Layer:
+    """The sum of the layers, field by field; a field that no layer has stays None."""
+
+    def add(name: str) -> Any:
+        values = [v for layer in layers if (v := getattr(layer, name)) is not None]
+        return sum(values) if values else None
+
+    text = {"name", "kind", "encoding", "block_size"}
+    return Layer(name="total", **{f.name: add(f.name) for f in fields(Layer) if f.name not in text})
+
+
+def _remedy(root: Path, stage: str) -> str:
+    return f"run `python {SCRIPTS.get(stage, f'{stage}.py')}` for the stage {stage!r} so that it writes {root / stage}"
+
+
+def _load_summary(root: Path, stage: str) -> Any:
+    path = root / stage / "summary.json"
+    remedy = _remedy(root, stage)
+    if not path.parent.is_dir():
+        raise RuleError("the report needs the run directory of every stage", got=f"no {path.parent}", remedy=remedy)
+    if not path.is_file():
+        raise RuleError("a finished run leaves a summary.json", got=f"no {path}", remedy=remedy)
+    try:
+        return read_record(RECORDS[stage], path)
+    except (ValueError, OSError) as error:
+        raise RuleError(
+            f"the summary of {stage!r} must be well-formed", got=f"{path}: {error}", remedy=remedy
+        ) from error
+
+
+def _load_images(root: Path, count: int) -> NDArray[np.uint8]:
+    path = root / "infer" / "images.npz"
+    rule, remedy = "infer/images.npz must hold the encrypted images", _remedy(root, "infer")
+    if not path.is_file():
+        raise RuleError(rule, got=f"no {path}", remedy=remedy)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            images = archive["images"]
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise RuleError(rule, got=f"{path}: {error}", remedy=remedy) from error
+    grey_or_colour = images.ndim == 3 or (images.ndim == 4 and images.shape[3] == 3)
+    if images.dtype != np.uint8 or not grey_or_colour or len(images) != count:
+        wanted = (
+            f"{path}: {images.dtype} {images.shape} for {count} predictions, wanted uint8 (N, H, W) or (N, H, W, 3)"
+        )
+        raise RuleError(rule, got=wanted, remedy=remedy)
+    return images
+
+
+def _version() -> str:
+    try:
+        return metadata.version("privcirnet")
+    except metadata.PackageNotFoundError:
+        return "source checkout (not installed)"

@@ -1,0 +1,73 @@
+"""The short form of the report: two tables and the place of the long form."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from privcirnet.report import quantities
+from privcirnet.report.records import Layer
+from privcirnet.report.runs import Rung, Runs, rungs, total
+
+
+def print_tables(runs: Runs, console: Console) -> None:
+    """Print the accuracy ladder, the cost of each layer, and one closing line with the path of the page."""
+    whole, some = rungs(runs)
+    console.print(ladder_table([*whole, *some]))
+    console.print(layer_table(runs.infer.layers))
+    infer = runs.infer
+    console.print(
+        f"{infer.logits_equal} of {infer.images} images have the integer network's logits; "
+        f"{quantities.seconds(infer.seconds_per_image)} and {quantities.size(infer.bytes_per_image)} an image. "
+        f"Report: {runs.page_path}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def ladder_table(ladder: list[Rung]) -> Table:
+    """Accuracy at each rung."""
+    table = Table(
+        "network", "on", title="Accuracy (top-1)", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for heading in ("top-1", "weight numbers"):
+        table.add_column(heading, justify="right")
+    for rung in ladder:
+        cells = (
+            rung.name,
+            rung.images,
+            quantities.percent(rung.top1),
+            "" if rung.parameters is None else quantities.count(rung.parameters),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def layer_table(layers: list[Layer]) -> Table:
+    """What each layer costs for one image, with the totals in the last row; narrow enough for 80 columns."""
+    table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("layer", overflow="fold")
+    for heading in ("b", "HE-Rot", "HE-Pmult", "ct up+down", "bytes", "predicted", "measured"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for layer in layers:
+        table.add_row(*map(Text, _row(layer)), end_section=layer is layers[-1])
+    table.add_row(*map(Text, _row(total(layers))), style="bold")
+    return table
+
+
+def _row(layer: Layer) -> tuple[str, ...]:
+    count = quantities.count
+    sent = [size for size in (layer.bytes_up, layer.bytes_down) if size is not None]
+    return (
+        layer.name,
+        "" if layer.block_size is None else count(layer.block_size),
+        count(layer.rotations),
+        count(layer.pmults),
+        f"{count(layer.ciphertexts_up)}+{count(layer.ciphertexts_down)}",
+        quantities.size(sum(sent) if sent else None),
+        quantities.seconds(layer.seconds_predicted),
+        quantities.seconds(layer.seconds),
+    )

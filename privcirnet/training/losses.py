@@ -1,0 +1,26 @@
+"""The loss: label-smoothed cross-entropy, and optionally a dense teacher's soft labels."""
+
+from torch import Tensor
+from torch.nn import functional
+
+
+def training_loss(
+    logits: Tensor, labels: Tensor, teacher_logits: Tensor | None, smoothing: float, distillation: float
+) -> Tensor:
+    """(1 - distillation) x cross-entropy + distillation x soft-label cross-entropy.
+
+    Args:
+        logits: (N, classes).
+        labels: (N,).
+        teacher_logits: (N, classes), or None for no teacher.
+        smoothing: of the labels, in [0, 1).
+        distillation: weight of the teacher's part, in [0, 1].
+
+    Returns:
+        scalar, nats.
+    """
+    hard = functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+    if teacher_logits is None or distillation == 0:
+        return hard
+    soft = functional.cross_entropy(logits, teacher_logits.softmax(dim=-1))
+    return (1 - distillation) * hard + distillation * soft

@@ -1,0 +1,87 @@
+"""What each stage of train.py starts from: random weights, a dense network made circulant, or a fused one quantized."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+from privcirnet.artifact import read_checkpoint, read_plan
+from privcirnet.config import QuantConfig, RecipeConfig, run_file
+from privcirnet.data.dataset import ImageData, batches
+from privcirnet.nn.convert import circulant_, fuse
+from privcirnet.nn.quantize import quantize
+from privcirnet.search.fisher import diagonal_fisher
+from privcirnet.training.network import build, create
+
+CHECKPOINT = "checkpoint.safetensors"
+_FISHER_SAMPLES = 512
+
+
+@dataclass
+class Start:
+    """A network ready for its stage.
+
+    Attributes:
+        model: to be trained.
+        name: timm model name.
+        block_sizes: of its circulant layers.
+        bits: (weight, activation) if quantized.
+    """
+
+    model: nn.Module
+    name: str
+    block_sizes: dict[str, int]
+    bits: tuple[int, int] | None = None
+
+
+def begin(
+    recipe: RecipeConfig,
+    quant: QuantConfig,
+    model_name: str,
+    data: ImageData,
+    progress: Callable[[int], object] | None = None,
+) -> Start:
+    """The network that a stage starts from.
+
+    Args:
+        recipe: names the stage and where its input is.
+        quant: formats for the qat stage.
+        model_name: for the train stage.
+        data: images for Fisher information (finetune) and calibration (qat).
+        progress: called with samples done while Fisher information is measured.
+
+    Raises:
+        RuleError: a missing or unsuitable input.
+    """
+    classes, channels = len(data.classes), data.train_images.shape[1]
+    if recipe.stage == "train":
+        return Start(create(model_name, classes, channels), model_name, {})
+    checkpoint = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
+    model = build(checkpoint, classes, channels)
+    if recipe.stage == "finetune":
+        block_sizes = read_plan(run_file(recipe.plan, "", "search.py"))
+        importance = fisher_information(model, data, [n for n, b in block_sizes.items() if b > 1], progress=progress)
+        circulant_(model, {name: b for name, b in block_sizes.items() if b > 1}, importance)
+        return Start(model, checkpoint.model, block_sizes)
+    images = data.real(data.train_images[: quant.calibration_images])
+    bits = (quant.weight_bits, quant.activation_bits)
+    quantized = quantize(fuse(model), [images], data.log_step, *bits)
+    return Start(quantized, checkpoint.model, checkpoint.block_sizes, bits)
+
+
+def load_network(run: str, data: ImageData) -> nn.Module:
+    """The trained network of a run directory, in evaluation mode."""
+    checkpoint = read_checkpoint(run_file(run, CHECKPOINT, "train.py"))
+    return build(checkpoint, len(data.classes), data.train_images.shape[1])
+
+
+def fisher_information(
+    model: nn.Module,
+    data: ImageData,
+    names: list[str],
+    samples: int = _FISHER_SAMPLES,
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, "nn.Parameter"]:
+    """Diagonal Fisher information of layers' weights on training images."""
+    loader = ((data.real(images), labels) for images, labels in batches(data.train_images, data.train_labels, 64))
+    return diagonal_fisher(model, loader, names, samples, progress=progress)

@@ -1,0 +1,218 @@
+import dataclasses
+import itertools
+import math
+import random
+import subprocess
+import sys
+
+import pulp
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.search.solve import BUDGET_SLACK, Solution, Table, solve, uniform_latency
+
+SIZES = (1, 2, 4, 8)
+
+
+def instance(seed: int) -> tuple[Table, Table, float]:
+    """A few layers, sensitivities over up to twelve decades, a feasible budget that is often met with equality."""
+    chance = random.Random(seed)
+    decades = chance.choice((1, 6, 12))
+    names = [f"layers.{i}.fc" for i in range(chance.randint(1, 5))]
+    sizes = {name: SIZES[: chance.randint(1, 4)] for name in names}
+    omegas = {n: {b: 0.0 if b == 1 else 10 ** chance.uniform(1 - decades, 1) for b in sizes[n]} for n in names}
+    seconds = {n: {b: chance.uniform(0.5, 1.5) * 10 ** chance.uniform(-2, 0) / b for b in sizes[n]} for n in names}
+    fastest = math.fsum(min(row.values()) for row in seconds.values())
+    slowest = math.fsum(max(row.values()) for row in seconds.values())
+    budgets = (fastest, slowest, uniform_latency(seconds, 4), chance.uniform(fastest, slowest))
+    return omegas, seconds, max(fastest, chance.choice(budgets))
+
+
+def exhaustive(omegas: Table, seconds: Table, budget: float) -> float:
+    """Least total sensitivity over all assignments within the budget."""
+    return min(
+        math.fsum(omegas[name][b] for name, b in zip(omegas, sizes, strict=True))
+        for sizes in itertools.product(*omegas.values())
+        if math.fsum(seconds[name][b] for name, b in zip(omegas, sizes, strict=True)) <= budget * (1 + BUDGET_SLACK)
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_matches_exhaustive_search(seed):
+    omegas, seconds, budget = instance(seed)
+    solution = solve(omegas, seconds, budget)
+    assert solution.sensitivity == pytest.approx(exhaustive(omegas, seconds, budget), rel=1e-12, abs=0)
+    assert solution.latency <= budget * (1 + BUDGET_SLACK)
+    assert solution.sensitivity == math.fsum(omegas[name][b] for name, b in solution.block_sizes.items())
+    assert solution.latency == math.fsum(seconds[name][b] for name, b in solution.block_sizes.items())
+    assert list(solution.block_sizes) == list(omegas)
+    assert solution.status == "Optimal"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_matches_exhaustive_search_at_the_edge_of_an_assignment(seed):
+    """Whole numbers make many ties, and budgets just under an assignment's latency are the solver's hardest."""
+    chance = random.Random(seed)
+    names = "abcde"[: chance.randint(2, 5)]
+    omegas = {n: {b: float(chance.randint(0, 9) * (b - 1)) for b in SIZES} for n in names}
+    seconds = {n: {b: chance.randint(1, 20) / b for b in SIZES} for n in names}
+    totals = [math.fsum(times) for times in itertools.product(*(row.values() for row in seconds.values()))]
+    budget = max(min(totals), chance.choice(totals) * (1 - chance.choice((0, 1e-5, 1e-6, 1e-7, 1e-8))))
+    assert solve(omegas, seconds, budget).sensitivity == exhaustive(omegas, seconds, budget)
+
+
+def test_golden():
+    omegas = {"a": {1: 0.0, 2: 1.0, 4: 5.0}, "b": {1: 0.0, 2: 3.0, 4: 4.0}, "c": {1: 0.0, 2: 0.5, 4: 9.0}}
+    seconds = {name: {1: 4.0, 2: 2.0, 4: 1.0} for name in omegas}
+    assert solve(omegas, seconds, 8.0) == Solution({"a": 2, "b": 1, "c": 2}, 1.5, 8.0, "Optimal")
+    assert solve(omegas, seconds, 12.0).block_sizes == {"a": 1, "b": 1, "c": 1}
+    assert solve(omegas, seconds, 3.0).block_sizes == {"a": 4, "b": 4, "c": 4}
+
+
+def dynamic_programme(omegas: Table, seconds: Table, budget: int) -> float:
+    """Least total sensitivity for whole numbers of seconds, by filling a table of budgets."""
+    best = [0.0] * (budget + 1)
+    for name, row in omegas.items():
+        options = [(omega, int(seconds[name][b])) for b, omega in row.items()]
+        best = [
+            min((best[left - taken] + omega for omega, taken in options if taken <= left), default=math.inf)
+            for left in range(budget + 1)
+        ]
+    return best[budget]
+
+
+@pytest.mark.parametrize("unit", [1e-15, 1.0, 1e9])
+@pytest.mark.parametrize("clock", [1e-9, 1.0, 1e5])
+def test_matches_dynamic_programming_in_any_unit(unit, clock):
+    """Forty layers whose budget binds: one more second of two hundred would buy a better assignment."""
+    chance = random.Random(0)
+    names = [str(i) for i in range(40)]
+    omegas = {n: {b: unit * (b - 1) * 10 ** chance.uniform(-3, 0) for b in SIZES} for n in names}
+    whole = {n: {b: float(chance.randint(8, 16) // b) for b in SIZES} for n in names}
+    seconds = {n: {b: clock * v for b, v in row.items()} for n, row in whole.items()}
+    expected = dynamic_programme(omegas, whole, 200)
+    assert dynamic_programme(omegas, whole, 201) < expected
+    solution = solve(omegas, seconds, 200 * clock)
+    assert solution.sensitivity == pytest.approx(expected, rel=1e-12, abs=0)
+    assert solution.latency <= 200 * clock * (1 + BUDGET_SLACK)
+
+
+@pytest.mark.parametrize("miss", [1e-6, 1e-7, 1e-8])
+def test_a_budget_missed_by_little_is_missed(miss):
+    omegas = {name: {1: 0.0, 2: 1.0, 4: 3.0} for name in "abc"}
+    seconds = {name: {1: 1.0, 2: 0.5, 4: 0.25} for name in "abc"}
+    assert solve(omegas, seconds, 3.0).sensitivity == 0
+    assert solve(omegas, seconds, 3.0 * (1 - miss)).sensitivity == 1
+
+
+def test_differences_far_below_the_sensitivities_count():
+    omegas = {"a": {1: 1.0, 2: 1.0 + 4e-13}, "b": {1: 1.0, 2: 1.0 + 2e-13}, "c": {1: 1.0, 2: 1.0 + 3e-13}}
+    seconds = {name: {1: 1.0, 2: 0.5} for name in omegas}
+    assert solve(omegas, seconds, 2.5).block_sizes == {"a": 1, "b": 2, "c": 1}
+
+
+def test_small_sensitivities_beside_huge_ones_are_still_told_apart():
+    omegas = {"huge": {1: 0.0, 2: 1e9}, "a": {1: 2e-9, 2: 3e-9}, "b": {1: 0.0, 2: 2e-9}, "c": {1: 0.0, 2: 5e-10}}
+    seconds = {"huge": {1: 1.0, 2: 0.5}} | {name: {1: 1.0, 2: 0.5} for name in "abc"}
+    solution = solve(omegas, seconds, 3.5)
+    assert solution.block_sizes == {"huge": 1, "a": 1, "b": 1, "c": 2}
+
+
+def test_no_latency_is_spent_for_nothing():
+    omegas = {"a": {1: 1.0, 2: 1.0, 4: 1.0}, "b": {1: 2.0, 2: 1.0}}
+    seconds = {"a": {1: 3.0, 2: 1.0, 4: 2.0}, "b": {1: 1.0, 2: 1.0}}
+    assert solve(omegas, seconds, 100.0).block_sizes == {"a": 2, "b": 2}
+
+
+def test_the_uniform_network_meets_its_own_budget():
+    """The budget is a rounded sum of the very numbers that have to stay below it."""
+    seconds = {f"l{i}": {b: 0.1 / b + 0.01 * i for b in SIZES} for i in range(30)}
+    omegas = {name: {1: 7.0, 2: 7.0, 4: 0.0, 8: 7.0} for name in seconds}
+    assert set(solve(omegas, seconds, uniform_latency(seconds, 4)).block_sizes.values()) == {4}
+
+
+def test_free_layers_need_no_budget():
+    assert solve({"a": {1: 1.0}}, {"a": {1: 0.0}}, 0.0).latency == 0
+
+
+def test_solution_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        solve({"a": {1: 1.0}}, {"a": {1: 1.0}}, 1.0).latency = 2.0
+
+
+@pytest.mark.parametrize("budget", [2.9, 0.0, -1.0, float("nan")])
+def test_a_budget_that_cannot_be_met(budget):
+    seconds = {name: {1: 4.0, 4: 1.0} for name in "abc"}
+    message = rf"latency budget must be at least the fastest assignment's: got {budget:g} s; allow at least 3\.0 s"
+    with pytest.raises(RuleError, match=message):
+        solve({name: {1: 0.0, 4: 1.0} for name in "abc"}, seconds, budget)
+
+
+@pytest.mark.parametrize(
+    ("omegas", "seconds", "message"),
+    [
+        ({}, {}, "same layers and block sizes, at least one: got no layers"),
+        ({"a": {1: 0.0}}, {"b": {1: 0.0}}, r"same layers and block sizes.*: got differences at \['a', 'b'\]"),
+        ({"a": {1: 0.0, 2: 1.0}}, {"a": {1: 0.0}}, r"same layers and block sizes.*: got differences at \['a'\]"),
+        ({"a": {}}, {"a": {}}, r"sensitivity must be finite and non-negative.*: got \{\} at 'a'"),
+        ({"a": {1: float("nan")}}, {"a": {1: 1.0}}, r"sensitivity must be finite and non-negative.*at 'a'"),
+        ({"a": {1: 0.0}}, {"a": {1: -1.0}}, r"latency must be finite and non-negative.*: got \{1: -1.0\} at 'a'"),
+        ({"a": {1: 0.0}}, {"a": {1: float("inf")}}, "latency must be finite and non-negative"),
+    ],
+)
+def test_tables_that_do_not_fit(omegas, seconds, message):
+    with pytest.raises(RuleError, match=message):
+        solve(omegas, seconds, 10.0)
+
+
+def test_a_solver_that_finds_nothing_is_an_error(monkeypatch):
+    monkeypatch.setattr(pulp.LpProblem, "solve", lambda *_: pulp.LpStatusNotSolved)
+    with pytest.raises(RuntimeError, match="was not solved: No Solution Found, 0 of 1 layers"):
+        solve({"a": {1: 1.0}}, {"a": {1: 1.0}}, 1.0)
+
+
+def test_a_solver_that_stops_early_is_an_error(monkeypatch):
+    run = pulp.LpProblem.solve
+
+    def stop(problem: pulp.LpProblem, solver: pulp.LpSolver) -> int:
+        status = run(problem, solver)
+        problem.sol_status = pulp.LpSolutionIntegerFeasible
+        return status
+
+    monkeypatch.setattr(pulp.LpProblem, "solve", stop)
+    with pytest.raises(RuntimeError, match="was not solved: Solution Found, 1 of 1 layers"):
+        solve({"a": {1: 1.0}}, {"a": {1: 1.0}}, 1.0)
+
+
+def test_a_solver_that_exceeds_the_budget_is_an_error(monkeypatch):
+    run = pulp.LpProblem.solve
+
+    def overspend(problem: pulp.LpProblem, solver: pulp.LpSolver) -> int:
+        status = run(problem, solver)
+        for variable in problem.variables():
+            variable.varValue = float(variable.name.endswith("_1"))
+        return status
+
+    monkeypatch.setattr(pulp.LpProblem, "solve", overspend)
+    with pytest.raises(RuntimeError, match=r"exceeded the latency budget: 2\.0 s of 1\.0 s"):
+        solve({"a": {1: 0.0, 2: 1.0}}, {"a": {1: 2.0, 2: 1.0}}, 1.0)
+
+
+def test_nothing_is_printed(capfd):
+    solve({"a": {1: 1.0, 2: 2.0}}, {"a": {1: 1.0, 2: 0.5}}, 1.0)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_uniform_latency():
+    seconds = {"a": {1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0}, "b": {1: 3.0, 2: 1.5}}
+    assert [uniform_latency(seconds, b) for b in (1, 2, 4, 8, 16)] == [11.0, 5.5, 3.5, 2.5, 2.5]
+
+
+def test_uniform_latency_of_a_layer_that_admits_none():
+    with pytest.raises(RuleError, match=r"got 2 for 'a' with \[4, 8\]; use at least 4"):
+        uniform_latency({"a": {4: 1.0, 8: 0.5}}, 2)
+
+
+def test_solving_needs_no_torch():
+    code = "import sys, privcirnet.search.solve; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

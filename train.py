@@ -1,0 +1,73 @@
+"""Train a dense network, fine-tune it with circulant weights, or train its 8-bit version. `python train.py --help`."""
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from privcirnet.artifact import write_checkpoint, write_json
+from privcirnet.cli import progress_bar, script, show
+from privcirnet.config import TrainConfig
+from privcirnet.data import load
+from privcirnet.training import checkpoint, stages
+from privcirnet.training.loop import Progress, accuracy, fit
+from privcirnet.training.network import checkpoint_of
+
+
+@script(TrainConfig)
+def main(config: TrainConfig) -> None:
+    """One stage: start from what the stage before left, train, save."""
+    started, out, recipe = time.perf_counter(), Path(config.out), config.recipe
+    data = load(config.data.name, config.data.seed, config.data.test_fraction)
+    torch.manual_seed(config.seed)
+    with progress_bar(f"{recipe.stage} (preparation)", 1) as done:
+        start = stages.begin(recipe, config.quant, config.model.name, data)
+        done()
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+    model = start.model.to(device)
+    teacher = stages.load_network(recipe.teacher, data).to(device) if recipe.teacher else None
+    top1_before = accuracy(model, data, data.test_images, data.test_labels)
+
+    settings = asdict(config) | {"block_sizes": start.block_sizes}
+    resumed = checkpoint.load(out, settings) if config.resume else None
+    with progress_bar(f"{recipe.stage} (epochs)", recipe.epochs) as advance:
+
+        def after_epoch(progress: Progress) -> None:
+            last = progress.history[-1]
+            checkpoint.save(out, progress, settings)
+            advance(f"loss {last['loss']:.3f}  top-1 {last['top1']:.2f} %")
+
+        if resumed:
+            advance("resumed", by=resumed.epoch)
+        history = fit(model, data, recipe, config.seed, teacher, resumed, after_epoch)
+
+    name = out / stages.CHECKPOINT
+    write_checkpoint(name, checkpoint_of(model, start.name, recipe.stage, start.block_sizes, start.bits))
+    summary = {
+        "stage": recipe.stage,
+        "model": start.name,
+        "data": config.data.name,
+        "top1": accuracy(model, data, data.test_images, data.test_labels),
+        "top1_before": top1_before,
+        "test_images": len(data.test_labels),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "block_sizes": start.block_sizes,
+        "bits": start.bits,
+        "epochs": recipe.epochs,
+        "seconds": time.perf_counter() - started,
+        "checkpoint": str(name),
+        "history": history,
+        "config": asdict(config),
+    }
+    write_json(out / "summary.json", summary)
+    checkpoint.remove(out)
+    show(f"{recipe.stage}: {start.name} on {config.data.name}", {
+        "top-1": f"{summary['top1']:.2f} % of {len(data.test_labels)} held-out images (before: {top1_before:.2f} %)",
+        "numbers": f"{summary['parameters']:,} trained",
+        "saved": name,
+    })
+
+
+if __name__ == "__main__":
+    main()
