@@ -11,7 +11,7 @@ from privcirnet.config import ExportConfig
 from privcirnet.data import load
 from privcirnet.he import bounds, params
 from privcirnet.he.cost import LINKS
-from privcirnet.lower import Target, lower
+from privcirnet.lower import Target, lower_refined
 from privcirnet.training import stages
 
 
@@ -24,7 +24,8 @@ def main(config: ExportConfig) -> None:
     he = config.he
     target = Target(read_profile(Path(he.profile)), LINKS[he.link], he.masks, he.failure_bits, he.hiding_bits)
     with console.status("lowering"):
-        program = lower(network, tuple(data.train_images.shape[1:]), data.levels, data.log_step, target)
+        shape = tuple(data.train_images.shape[1:])
+        program, guard = lower_refined(network, shape, data.levels, data.log_step, target, he.guard_bits)
         about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
         write_program(out / "program", program, about, full=config.plaintexts == "full")
 
@@ -41,6 +42,7 @@ def main(config: ExportConfig) -> None:
         "security_bits": params.SECURITY_BITS,
         "max_value_bits": max(bounds.value_bits(interval) for interval in intervals.values()),
         "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
+        "guard_bits": guard,
         "truncation": truncation_facts(program, intervals),
         "bytes_plaintexts": sum(compact.values()),
         "bytes_plaintexts_dense": sum(size * blocks[name] for name, size in compact.items()),

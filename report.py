@@ -8,11 +8,11 @@ from privcirnet.cli import console, readable_errors
 from privcirnet.report import build_page, load_runs, print_tables
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Read the runs, write the page, print the tables."""
     parser = argparse.ArgumentParser(description="Report on a finished chain of runs.")
     parser.add_argument("root", type=Path, help="the directory that holds train, search, finetune, qat, export, infer")
-    root = parser.parse_args().root
+    root = parser.parse_args(arguments).root
     with readable_errors():
         runs = load_runs(root)
         write_text(runs.page_path, build_page(runs))

@@ -33,7 +33,7 @@ FULL_FOLDER = "plaintexts_full"
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-    with _replacing(path) as draft:
+    with replacing(path) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
@@ -49,7 +49,7 @@ def read_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
         RuleError: there is no such file, or it holds something else.
     """
     try:
-        data = json.loads(Path(path).read_text())
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RuleError(f"{what} must exist", got=path, remedy=remedy) from None
     except (ValueError, OSError) as error:
@@ -88,7 +88,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "block_sizes": json.dumps(checkpoint.block_sizes),
         "bits": json.dumps(checkpoint.bits),
     }
-    with _replacing(path) as draft:
+    with replacing(path) as draft:
         _write_tensors(draft, checkpoint.tensors, about)
 
 
@@ -104,13 +104,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         with safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
     except SafetensorError as error:
-        raise RuleError("a checkpoint must be a whole safetensors file", got=f"{path}: {error}", remedy=remedy) from None
+        got = f"{path}: {error}"
+        raise RuleError("a checkpoint must be a whole safetensors file", got=got, remedy=remedy) from None
     _check_format(about, "privcirnet-checkpoint", path)
-    bits = json.loads(about["bits"])
-    block_sizes = json.loads(about["block_sizes"])
-    return Checkpoint(tensors, about["model"], about["stage"], block_sizes, tuple(bits) if bits else None)
+    try:
+        bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
+        return Checkpoint(tensors, about["model"], about["stage"], dict(block_sizes), tuple(bits) if bits else None)
+    except (KeyError, ValueError, TypeError) as error:
+        raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
 
 
 def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None:
@@ -143,17 +146,18 @@ def read_profile(path: Path) -> Profile:
     try:
         bits = tuple(int(b) for b in data["coefficient_bits"])
         seconds = {str(name): float(value) for name, value in data["seconds"].items()}
-        return Profile(str(data["name"]), int(data["ring_degree"]), bits, seconds)
-    except (KeyError, TypeError, AttributeError) as error:
+        name, ring_degree = str(data["name"]), int(data["ring_degree"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RuleError(
             "a cost profile must be complete", got=f"{path}: {error!r}", remedy="measure it again with search.py"
         ) from None
+    return Profile(name, ring_degree, bits, seconds)
 
 
 def write_arrays(path: Path, **arrays: np.ndarray) -> None:
     """Write named arrays as an npz file, atomically."""
-    with _replacing(path) as draft, draft.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+    with replacing(path) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def write_program(
@@ -171,7 +175,7 @@ def write_program(
     Raises:
         RuleError: the folder exists and holds something that is not a program.
     """
-    if folder.exists() and (not replace or not (folder / MANIFEST).is_file()):
+    if folder.exists() and not (replace and _is_program(folder)):
         raise RuleError(
             "the program's folder must be new or hold a program", got=folder, remedy="choose another out= folder"
         )
@@ -183,9 +187,9 @@ def write_program(
         if full:
             (draft / FULL_FOLDER).mkdir()
             written += list(_write_full(draft, program, files[PLAINTEXTS]))
-        checksums = {name: _sha256(draft / name) for name in written}
-        head = {"format": "privcirnet-program", "version": VERSION, "checksums": checksums}
-        write_json(draft / MANIFEST, {**head, **about, **manifest.to_dict(program)})
+        facts = {"format": "privcirnet-program", "version": VERSION, **about, **manifest.to_dict(program)}
+        checksums = {MANIFEST: _sha256_of_facts(facts)} | {name: _sha256(draft / name) for name in written}
+        write_json(draft / MANIFEST, {**facts, "checksums": checksums})
 
 
 def read_program(folder: Path) -> tuple[Program, dict[str, Residues]]:
@@ -197,12 +201,13 @@ def read_program(folder: Path) -> tuple[Program, dict[str, Residues]]:
     remedy = "export it again with export.py"
     data = read_json(Path(folder) / MANIFEST, "a program's manifest", remedy)
     _check_format(data, "privcirnet-program", folder)
-    checksums = data.get("checksums")
-    if not isinstance(checksums, dict) or not {WEIGHTS, PLAINTEXTS} <= checksums.keys():
+    checksums = data.pop("checksums", None)
+    if not isinstance(checksums, dict) or not {MANIFEST, WEIGHTS, PLAINTEXTS} <= checksums.keys():
         raise RuleError("a program must list its files' checksums", got=folder, remedy=remedy)
-    for name in (WEIGHTS, PLAINTEXTS):
+    for name, checksum in checksums.items():
         path = Path(folder) / name
-        if not path.is_file() or _sha256(path) != checksums[name]:
+        found = _sha256_of_facts(data) if name == MANIFEST else _sha256(path) if path.is_file() else "no file"
+        if found != checksum:
             raise RuleError("a program's files must match their checksums", got=path, remedy=remedy)
     public = manifest.from_dict(data)
     weights = safetensors.numpy.load_file(Path(folder) / WEIGHTS)
@@ -255,7 +260,7 @@ def _write_full(draft: Path, program: Program, found: Mapping[str, Residues]) ->
 
 def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray], about: dict[str, str] | None = None) -> None:
     """The library writes an array's memory as it lies, so a transposed view has to be laid out first."""
-    laid_out = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    laid_out = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     safetensors.numpy.save_file(laid_out, path, metadata=about)
 
 
@@ -291,7 +296,7 @@ def _checked_tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[i
 
 
 def _check_format(about: Mapping[str, Any], name: str, path: Path) -> None:
-    if about.get("format") != name or int(about.get("version", 0)) != VERSION:
+    if about.get("format") != name or str(about.get("version")) != str(VERSION):
         raise RuleError(
             f"the file must be a {name} of version {VERSION}",
             got=f"{path}: {about.get('format')} {about.get('version')}",
@@ -299,13 +304,25 @@ def _check_format(about: Mapping[str, Any], name: str, path: Path) -> None:
         )
 
 
+def _is_program(folder: Path) -> bool:
+    try:
+        return read_json(folder / MANIFEST, "a manifest", "").get("format") == "privcirnet-program"
+    except RuleError:
+        return False
+
+
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def _sha256_of_facts(facts: Mapping[str, Any]) -> str:
+    """Checksum of a manifest without its checksums, whatever its white space and order."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A draft beside the target that takes its place when the block succeeds."""
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft beside a file that takes its place when the block succeeds, and disappears when it does not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
@@ -322,15 +339,15 @@ def _replacing(path: Path) -> Iterator[Path]:
 def _replacing_folder(folder: Path) -> Iterator[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    old = draft.with_name(f"{draft.name}.old")
     try:
         yield draft
         draft.chmod(0o755)
         if folder.exists():
-            old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old."))
             folder.replace(old)
-            draft.replace(folder)
-            shutil.rmtree(old)
-        else:
-            draft.replace(folder)
+        draft.replace(folder)
     finally:
+        if old.exists() and not folder.exists():
+            old.replace(folder)
         shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,5 +1,6 @@
 """What the scripts share: Hydra in, one-line errors and progress bars out."""
 
+import difflib
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +10,9 @@ from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -22,6 +25,7 @@ from privcirnet.he.cost import OPERATIONS, Profile
 console = Console(highlight=False)
 """Where scripts write for people."""
 
+_HYDRA = "1.3"
 EXIT_RULE = 2
 """Status of a script that was stopped by a :class:`RuleError`."""
 
@@ -42,9 +46,42 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
             with readable_errors():
                 main(OmegaConf.to_object(config))
 
-        return hydra.main(version_base="1.3", config_path=str(path.parent / "configs"), config_name=path.stem)(task)
+        configs = path.parent / "configs"
+        run = hydra.main(version_base=_HYDRA, config_path=str(configs), config_name=path.stem)(task)
+
+        def main_program() -> None:
+            with readable_errors():
+                check_overrides(configs, path.stem, [a for a in sys.argv[1:] if "=" in a and not a.startswith("-")])
+            run()
+
+        return main_program
 
     return decorate
+
+
+def check_overrides(configs: Path, name: str, overrides: list[str]) -> None:
+    """Raise for a setting that does not exist or has the wrong type, before Hydra explains it at length.
+
+    Raises:
+        RuleError: with the nearest setting that exists.
+    """
+    with hydra.initialize_config_dir(str(configs), version_base=_HYDRA):
+        try:
+            hydra.compose(name, overrides=overrides)
+        except (HydraException, OmegaConfBaseException) as error:
+            known = [f"{key}=" for key in _keys(OmegaConf.to_container(hydra.compose(name)))]
+            first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
+            close = difflib.get_close_matches(first.split("=")[0] + "=", known, n=1, cutoff=0.7)
+            remedy = f"did you mean {close[0]}..." if close else "--help lists the settings and groups"
+            raise RuleError(
+                "settings must exist and have the right type", got=str(error).splitlines()[0].rstrip("."), remedy=remedy
+            ) from None
+
+
+def _keys(config: Any, prefix: str = "") -> list[str]:
+    if not isinstance(config, dict):
+        return [prefix.rstrip(".")]
+    return [key for name, value in config.items() for key in _keys(value, f"{prefix}{name}.")]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The schema of configs/: one dataclass per script and group. ``__post_init__`` validates; units are in the comments."""
+"""The schema of configs/: one dataclass per script and group. ``__post_init__`` validates; units are in the texts."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +69,8 @@ class RecipeConfig:
         in_range = 0 <= self.label_smoothing < 1 and 0 <= self.distillation <= 1
         got = f"{self.label_smoothing}, {self.distillation}"
         _check(in_range, "recipe.label_smoothing and distillation must be fractions", got, "use 0.05 and 0.5")
-        _check(self.stage == "train" or bool(self.init), "a later stage needs recipe.init", "none", "give a run directory")
+        started = self.stage == "train" or bool(self.init)
+        _check(started, "a later stage needs recipe.init", "none", "give a run directory")
 
 
 @dataclass
@@ -82,6 +83,10 @@ class QuantConfig:
     """2 to 16."""
     calibration_images: int = 512
     """training images that the steps are set by."""
+
+    def __post_init__(self) -> None:
+        images = self.calibration_images
+        _check(images >= 1, "quant.calibration_images must be at least 1", images, "use 512")
 
 
 @dataclass
@@ -96,15 +101,18 @@ class HEConfig:
     """a profile.json, or "calibrate" to measure this machine."""
     link: str = "local"
     """local, lan or wan: the network that latencies are predicted for."""
+    guard_bits: int = 4
+    """fractional bits, at most, that activations keep beyond their quantized step, as far as the modulus has room."""
     masks: str = "uniform"
     """of truncated values: uniform (hides perfectly) or bounded (never wrong)."""
-    failure_bits: int = 16
+    failure_bits: int = 18
     """uniform masks: a wrong image with probability at most 2^-failure_bits."""
     hiding_bits: int = 40
     """bounded masks: statistical distance at most 2^-hiding_bits."""
 
     def __post_init__(self) -> None:
         _check(self.link in LINKS, "he.link must be a known one", self.link, f"use one of {', '.join(LINKS)}")
+        _check(0 <= self.guard_bits <= 16, "he.guard_bits must be in [0, 16]", self.guard_bits, "use 4")
         _check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")
 
 

@@ -1,7 +1,6 @@
 """Encrypted inference of many images with everything checked and measured: what infer.py reports."""
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

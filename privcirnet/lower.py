@@ -28,14 +28,15 @@ from privcirnet.he.program import (
     Node,
     Operation,
     Program,
-    Square as SquareOperation,
     SumPool,
     Truncate,
     Weights,
 )
+from privcirnet.he.program import Square as SquareOperation
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.quantize import ActivationQuantizer
+from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
+from privcirnet.nn.steps import pool_window, refine
 
 _SUPPORTED = "Conv2d, Linear, BatchNorm2d (fused), Square, +, AvgPool2d, Flatten"
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
@@ -57,7 +58,7 @@ class Target:
     profile: Profile
     link: Link
     masks: str = "uniform"
-    failure_bits: int = 16
+    failure_bits: int = 18
     hiding_bits: int = 40
 
 
@@ -85,7 +86,7 @@ def lower(
     nodes, weights = tuple(builder.nodes), builder.weights
     layers = [node.operation.layer for node in nodes if isinstance(node.operation, Linear)]
     lengths = set[int]().union(*(layer.layout.transform_lengths for layer in layers))
-    products = max(layer.plan.products_per_sum for layer in layers)
+    products = max((layer.plan.products_per_sum for layer in layers), default=1)
     profile = target.profile
     plain_bits = params.largest_plain_bits(profile.ring_degree, profile.coefficient_bits, products)
     chosen = params.choose(lengths, plain_bits, profile.ring_degree, profile.coefficient_bits)
@@ -93,6 +94,38 @@ def lower(
     manifest.check(program)
     _check_modulus_suffices(program, bounds.prove(program), target)
     return program
+
+
+def lower_refined(
+    graph: fx.GraphModule,
+    input_shape: tuple[int, int, int],
+    levels: int,
+    input_log_step: int,
+    target: Target,
+    guard_bits: int,
+) -> tuple[Program, int]:
+    """The program with the most guard bits (:func:`privcirnet.nn.steps.refine`) that the modulus has room for.
+
+    Args:
+        graph: as for :func:`lower`.
+        input_shape: likewise.
+        levels: likewise.
+        input_log_step: likewise.
+        target: likewise.
+        guard_bits: at most this many.
+
+    Returns:
+        (program, its guard bits).
+
+    Raises:
+        RuleError: there is no room even without guard bits; see :func:`lower`.
+    """
+    for bits in range(guard_bits, 0, -1):
+        try:
+            return lower(refine(graph, bits), input_shape, levels, input_log_step, target), bits
+        except RuleError:
+            continue
+    return lower(graph, input_shape, levels, input_log_step, target), 0
 
 
 def _check_modulus_suffices(program: Program, intervals: dict[str, bounds.Interval], target: Target) -> None:
@@ -149,9 +182,9 @@ class _Builder:
                 self._keep(node, self._node(node, SquareOperation(), inputs, 2 * inputs[0].log_step))
             case nn.AvgPool2d():
                 self._keep(node, self._pool(node, module, inputs[0]))
-            case nn.Flatten():
+            case nn.Flatten(start_dim=1, end_dim=-1):
                 self._keep(node, self._node(node, Flatten(), inputs))
-            case None if node.target in _ADDITIONS and len(inputs) == 2:
+            case None if node.target in _ADDITIONS and len(inputs) == 2 and not node.kwargs:
                 self._keep(node, self._node(node, Add(), inputs))
             case _ if isinstance(module, _NOTHING):
                 self._lowered[node] = inputs[0]
@@ -187,14 +220,7 @@ class _Builder:
             self._keep(node, self._node(node, Truncate(bits), [source], int(module.log_step)))
 
     def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:
-        kernel, (channels, height, width) = module.kernel_size, source.shape
-        plain = isinstance(kernel, int) and module.stride == kernel and not module.padding and not module.ceil_mode
-        if not plain or kernel & (kernel - 1):
-            raise RuleError(
-                "average pooling must have square windows side by side whose area is a power of two",
-                got=f"{node.name}: {module}",
-                remedy="use a kernel of 2, 4 or 8 with the same stride",
-            )
+        kernel, (channels, height, width) = pool_window(module, node.name), source.shape
         shape = (channels, height // kernel, width // kernel)
         log_step = source.log_step - 2 * (kernel.bit_length() - 1)
         return Node(node.name, SumPool(kernel), (source.name,), shape, log_step, str(node.target))
@@ -223,7 +249,8 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: tuple[int, int, int
     channels, height, width = input_shape
     if isinstance(module, nn.Linear):
         if (channels, height, width) != (module.in_features, 1, 1):
-            raise RuleError("a linear layer must follow a flatten", got=f"{name} on {input_shape}", remedy="flatten first")
+            got = f"{name} on {input_shape}"
+            raise RuleError("a linear layer must follow a flatten", got=got, remedy="flatten first")
         return LinearShape.gemm(1, channels, module.out_features)
     kernel, stride, padding = module.kernel_size, module.stride, module.padding
     square = kernel[0] == kernel[1] and stride[0] == stride[1] and not isinstance(padding, str)
@@ -238,9 +265,10 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: tuple[int, int, int
 
 
 def _weight_log_step(module: nn.Module, name: str) -> int:
-    if not hasattr(module, "parametrizations") or not hasattr(module.parametrizations.weight[-1], "log_step"):
+    quantizer = quantizer_of(module)
+    if quantizer is None:
         raise RuleError("weights must be quantized before lowering", got=name, remedy="run the qat stage of train.py")
-    return int(module.parametrizations.weight[-1].log_step)
+    return int(quantizer.log_step)
 
 
 @torch.no_grad()
@@ -251,5 +279,12 @@ def _integer_weights(module: nn.Conv2d | nn.Linear, b: int, weight_log_step: int
     if module.bias is None:
         bias = torch.zeros(dense.shape[0], dtype=torch.int64)
     else:
-        bias = (module.bias.double() * 2.0**-log_step).round().to(torch.int64)
+        exact = module.bias.double() * 2.0**-log_step
+        if exact.abs().max() >= 2.0**bounds.MAX_BOUND_BITS:
+            raise RuleError(
+                f"a bias must be under 2^{bounds.MAX_BOUND_BITS} steps",
+                got=f"{module.bias.abs().max().item():g} with a step of 2^{log_step}, weights of 2^{weight_log_step}",
+                remedy="train the layer further: its weights are nearly zero",
+            )
+        bias = exact.round().to(torch.int64)
     return Weights(np.ascontiguousarray(rows.numpy()), bias.numpy())

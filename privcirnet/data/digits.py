@@ -12,15 +12,13 @@ from privcirnet.data.dataset import ImageData
 
 def load_digits(seed: int, test_fraction: float) -> ImageData:
     """The digits, split by class proportions."""
-    digits = datasets.load_digits()
-    parts = train_test_split(
-        digits.images, digits.target, test_size=test_fraction, random_state=seed, stratify=digits.target
-    )
+    pixels, labels = datasets.load_digits(return_X_y=True)
+    parts = train_test_split(pixels, labels, test_size=test_fraction, random_state=seed, stratify=labels)
     train_images, test_images, train_labels, test_labels = (torch.from_numpy(part) for part in parts)
     return ImageData(
-        train_images[:, None].to(torch.uint8),
+        train_images.reshape(-1, 1, 8, 8).to(torch.uint8),
         train_labels.long(),
-        test_images[:, None].to(torch.uint8),
+        test_images.reshape(-1, 1, 8, 8).to(torch.uint8),
         test_labels.long(),
         log_step=-4,
         levels=16,

@@ -1,0 +1,1 @@
+"""Pure mathematics on tensors; imports torch only."""

@@ -9,6 +9,11 @@ import math
 import torch
 from torch import Tensor
 
+from privcirnet.errors import RuleError
+
+_SMALLEST = 2.0**-60
+"""What counts as the largest value where all are zero, so that a step exists."""
+
 
 def log_step_for(largest: float, bits: int, *, signed: bool = True) -> int:
     """The finest step with which ``largest`` still fits.
@@ -18,11 +23,18 @@ def log_step_for(largest: float, bits: int, *, signed: bool = True) -> int:
         bits: of the integers, sign included.
         signed: symmetric range [-2^(bits-1) + 1, 2^(bits-1) - 1] if True, else [0, 2^bits - 1].
 
+    Raises:
+        RuleError: ``largest`` is not finite.
+
     >>> log_step_for(1.0, 8), log_step_for(127 / 64, 8), log_step_for(255.0, 8, signed=False)
     (-6, -6, 0)
     """
     levels = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
-    return math.ceil(math.log2(max(largest, 2.0**-60) / levels))
+    if not math.isfinite(largest):
+        raise RuleError("values must be finite to be quantized", got=largest, remedy="train with a lower learning rate")
+    largest = max(largest, _SMALLEST)
+    above = math.frexp(largest / levels)[1]
+    return above - 1 if math.ldexp(levels, above - 1) >= largest else above
 
 
 def quantize_weight(weight: Tensor, log_step: int, bits: int) -> Tensor:
@@ -48,6 +60,9 @@ def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -
     tensor([0.5000, 1.0000, 0.0000])
     """
     step = 2.0**log_step
-    offset = torch.rand_like(x) if stochastic else 0.5
-    rounded = torch.floor(x.detach() / step + offset) * step
-    return x + (rounded - x).detach() if x.requires_grad else rounded
+    scaled = x.detach() / step
+    floor = scaled.floor()
+    rest = scaled - floor
+    up = rest > torch.rand_like(rest) if stochastic else rest >= 0.5
+    rounded = (floor + up) * step
+    return rounded + (x - x.detach()) if x.requires_grad else rounded

@@ -78,11 +78,11 @@ def check_modulus(program: Program, intervals: dict[str, Interval]) -> None:
 def wrap_probability(program: Program, intervals: dict[str, Interval]) -> float:
     """Bound on the probability that an image's inference has a wrong truncation, masks uniform.
 
-    A truncation on shares is wrong only if the shares wrap, with probability |y| / t for a uniform mask
+    A truncation on shares is wrong only if the shares wrap, with probability at most (|y| + 1) / t for a uniform mask
     (he.md section 3); the sum over all truncated values of all nodes, with their bounds, is this number.
     """
     total = sum(
-        float(np.maximum(np.abs(low), np.abs(high)).sum(dtype=np.float64))
+        float((np.maximum(np.abs(low), np.abs(high)) + 1).sum(dtype=np.float64))
         for node in program.nodes
         if isinstance(node.operation, Truncate)
         for low, high in [intervals[node.inputs[0]]]
@@ -156,8 +156,10 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
             after = float(before) ** 2
         case SumPool(kernel):
             after = float(before) * kernel**2
-        case _:
+        case Add():
             after = 2.0 * before
+        case _:
+            after = float(before)
     if after >= 2.0**MAX_BOUND_BITS:
         raise RuleError(
             f"every value must be provably under 2^{MAX_BOUND_BITS}",

@@ -4,7 +4,7 @@ It is strict where the real one is: rotating without a key, mixing forms, or mul
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,7 +112,9 @@ class Server:
             raise RuntimeError("a reply must be in coefficient form")
         return ciphertext.values.astype("<u8").tobytes()
 
-    def _combine(self, operation, first: Slots, second: Slots, *, ntt: bool) -> Slots:
+    def _combine(
+        self, operation: Callable[[Residues, Residues, int], Residues], first: Slots, second: Slots, *, ntt: bool
+    ) -> Slots:
         if first.ntt != ntt or second.ntt != ntt:
             raise RuntimeError("operands must have the same form")
         return Slots(operation(first.values, second.values, self.parameters.plain_modulus), ntt)

@@ -101,8 +101,7 @@ def linear_cost(layer: LinearLayer, profile: Profile, link: Link) -> Cost:
     per_value = s["transform"] * sum(length for length in axis_lengths if length > 1)
     values_in, values_out = layout.blocks_in * layout.lane_length, layout.blocks_out * layout.lane_length
     turned = len({(p.source, p.baby) for p in plan.products})
-    adds = plan.pmults - len(plan.parts) + len(plan.parts) - len(plan.outputs)
-    adds += len(plan.fold_rotations) * len(plan.outputs)
+    adds = plan.pmults - len(plan.outputs) + len(plan.fold_rotations) * len(plan.outputs)
     server = (
         plan.ciphertexts_in * (s["receive"] + s["add_plain"])
         + plan.rotations * s["rotate"]

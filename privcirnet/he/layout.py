@@ -100,7 +100,7 @@ class Axis:
     stride: int
     padding: int
 
-    @property
+    @cached_property
     def outputs(self) -> int:
         """Length of the output."""
         return (self.size + 2 * self.padding - self.kernel) // self.stride + 1
@@ -114,17 +114,24 @@ class Axis:
             found.setdefault(phase, []).append((r, offset))
         return dict(sorted(found.items()))
 
-    @property
+    @cached_property
     def transformed(self) -> bool:
         """Whether a tap reaches beyond its own position, so that the axis needs a transform."""
         return any(offset for taps in self.taps.values() for _, offset in taps)
 
-    @property
+    @cached_property
     def length(self) -> int:
-        """Cyclic length N: no output reads a wrapped value that is not zero."""
-        phase_size = -(-self.size // self.stride)
-        offsets = [offset for taps in self.taps.values() for _, offset in taps]
-        return max(phase_size - min(0, *offsets), self.outputs + max(0, *offsets), phase_size)
+        """Cyclic length N, the smallest that will do: no output reads a wrapped value that is not zero."""
+        return max(self._length_for(phase) for phase in self.taps)
+
+    def read_size(self, phase: int) -> int:
+        """Values of a phase image from its first to the last that an output reads."""
+        stored = len(range(phase, self.size, self.stride))
+        return max(0, min(stored, self.outputs + max(offset for _, offset in self.taps[phase])))
+
+    def _length_for(self, phase: int) -> int:
+        offsets = [offset for _, offset in self.taps[phase]]
+        return max(self.read_size(phase) - min(0, *offsets), self.outputs + max(0, *offsets))
 
 
 @dataclass(frozen=True)
@@ -181,7 +188,7 @@ class SpectralLayout:
         """L = b N1 N2."""
         return self.block_size * self.extent[0] * self.extent[1]
 
-    @property
+    @cached_property
     def lane_slots(self) -> int:
         """L' = slots of a lane, a power of two of at least 2 (one in each row)."""
         return max(2, next_power_of_two(self.lane_length))

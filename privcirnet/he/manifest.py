@@ -4,20 +4,41 @@ It has the architecture, the plans and the parameters, never a weight or a bound
 read is checked: unknown operations, wrong types, dangling inputs and shapes that do not follow are refused.
 """
 
+from collections.abc import Mapping, Set
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layout import LinearShape
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import Parameters
-from privcirnet.he.program import MASKS, Add, Flatten, Input, Linear, Node, Operation, Program, Square, SumPool, Truncate
+from privcirnet.he.program import (
+    MASKS,
+    Add,
+    Flatten,
+    Input,
+    Linear,
+    Node,
+    Operation,
+    Program,
+    Square,
+    SumPool,
+    Truncate,
+)
 
 _REMEDY = "export the program again with this version"
 _OPERATIONS = {cls.__name__.lower(): cls for cls in (Input, Truncate, Square, Add, SumPool, Flatten)}
 _ARITY: dict[type, int] = {Input: 0, Add: 2}
 MAX_VALUES = 1 << 24
 """Largest number of values in one node that is accepted."""
+MAX_KERNEL = 64
+"""Largest kernel size that is accepted."""
+MAX_PRODUCTS = 1 << 20
+"""Largest number of plaintext products in one layer that is accepted."""
+MAX_PIXEL = 1 << 32
+"""Largest absolute value of an input that is accepted."""
+MAX_LOG_STEP = 256
+"""Largest absolute exponent of a step that is accepted."""
 
 
 def to_dict(program: Program) -> dict[str, Any]:
@@ -37,7 +58,7 @@ def from_dict(data: Any) -> Program:
         bits = tuple(_integer(b) for b in literal["coefficient_bits"])
         parameters = Parameters(_integer(literal["ring_degree"]), bits, _integer(literal["plain_modulus"]))
         nodes = tuple(_node_from_dict(item) for item in data["nodes"])
-        masks = str(data["masks"])
+        masks = _string(data["masks"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise RuleError("a program's description must be complete", got=repr(error), remedy=_REMEDY) from None
     program = Program(nodes, parameters, masks=masks)
@@ -46,7 +67,7 @@ def from_dict(data: Any) -> Program:
 
 
 def check(program: Program) -> None:
-    """Raise unless the nodes form a program: inputs exist, shapes follow, steps of a sum agree.
+    """Raise unless the nodes form a program: inputs exist, shapes follow, steps of a sum agree, sizes are sane.
 
     Raises:
         RuleError: naming the node.
@@ -54,38 +75,74 @@ def check(program: Program) -> None:
     if program.masks not in MASKS:
         raise RuleError("masks must be a known kind", got=repr(program.masks), remedy=f"use {' or '.join(MASKS)}")
     known: dict[str, Node] = {}
+    of_client: set[str] = set()
     for node in program.nodes:
-        sources = [known.get(name) for name in node.inputs]
-        problem = _problem(node, sources, node.name in known, program.parameters.ring_degree)
+        problem = _misplaced(node, known, of_client)
+        sources = [known[name] for name in node.inputs if name in known]
+        problem = problem or _out_of_range(node, sources) or _unfit(node, sources, program.parameters)
         if problem:
             raise RuleError("a program's nodes must fit together", got=f"node {node.name}: {problem}", remedy=_REMEDY)
         known[node.name] = node
-    if not program.nodes or not isinstance(program.nodes[0].operation, Input):
-        raise RuleError("a program must begin with its input", got="none", remedy=_REMEDY)
+        if not isinstance(node.operation, Linear) and of_client.issuperset(node.inputs):
+            of_client.add(node.name)
+    if not known or program.output.name in of_client:
+        raise RuleError("a program must have an input and a linear layer", got=f"{len(known)} nodes", remedy=_REMEDY)
 
 
-def _problem(node: Node, sources: list[Node | None], repeated: bool, ring_degree: int) -> str:  # noqa: PLR0911
+def _misplaced(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> str:
+    """What is wrong with a node's name and inputs; ``of_client``: values that the client knows alone."""
     operation = node.operation
-    if repeated:
+    if node.name in known:
         return "its name is taken"
-    if len(sources) != _ARITY.get(type(operation), 1) or None in sources:
+    if isinstance(operation, Input) == bool(known):
+        return "a program has one input, its first node"
+    if len(node.inputs) != _ARITY.get(type(operation), 1) or not known.keys() >= set(node.inputs):
         return f"inputs {node.inputs}"
-    before = [source for source in sources if source]
-    expected = _shape_after(operation, [source.shape for source in before]) or node.shape
-    size = node.shape[0] * node.shape[1] * node.shape[2]
-    if node.shape != expected or min(node.shape) < 1 or size > MAX_VALUES:
-        return f"shape {node.shape} where {expected} follows"
-    if isinstance(operation, Linear) and operation.layer.shape.input_shape != before[0].shape:
-        return f"takes {operation.layer.shape.input_shape}, gets {before[0].shape}"
-    if isinstance(operation, Linear) and operation.layer.ring_degree != ring_degree:
-        return f"made for ring degree {operation.layer.ring_degree}"
-    if isinstance(operation, Add) and len({(source.shape, source.log_step) for source in before}) != 1:
-        return "summands differ in shape or step"
-    if isinstance(operation, Truncate):
-        if not isinstance(before[0].operation, Linear | Square) or not 1 <= operation.bits < 60:
-            return "a truncation must follow a linear layer or a square, by 1 to 59 bits"
-    if isinstance(operation, Square) and isinstance(before[0].operation, Input):
+    if isinstance(operation, Square) and node.inputs[0] in of_client:
         return "a square of the input itself has no share to work on"
+    if isinstance(operation, Truncate) and not isinstance(known[node.inputs[0]].operation, Linear | Square):
+        return "a truncation must follow a linear layer or a square"
+    return ""
+
+
+def _out_of_range(node: Node, sources: list[Node]) -> str:
+    """What is wrong with an operation's numbers."""
+    match node.operation:
+        case Input(low, high) if not -MAX_PIXEL <= low <= high <= MAX_PIXEL:
+            return f"pixels in [{low}, {high}]"
+        case Truncate(bits) if not 1 <= bits < 60:
+            return f"a truncation by {bits} bits, not 1 to 59"
+        case SumPool(kernel) if kernel < 1:
+            return f"a window of {kernel}"
+        case Add() if len({(source.shape, source.log_step) for source in sources}) != 1:
+            return "summands differ in shape or step"
+        case Linear(layer) if layer.shape.input_shape != sources[0].shape:
+            return f"takes {layer.shape.input_shape}, gets {sources[0].shape}"
+        case _:
+            return ""
+
+
+def _unfit(node: Node, sources: list[Node], parameters: Parameters) -> str:
+    """What is wrong with a node's sizes."""
+    expected = _shape_after(node.operation, [source.shape for source in sources]) or node.shape
+    size = node.shape[0] * node.shape[1] * node.shape[2]
+    if node.shape != expected or min(node.shape) < 1 or size > MAX_VALUES or abs(node.log_step) > MAX_LOG_STEP:
+        return f"shape {node.shape}, step 2^{node.log_step} where {expected} follows"
+    return _unfit_layer(node.operation.layer, parameters) if isinstance(node.operation, Linear) else ""
+
+
+def _unfit_layer(layer: LinearLayer, parameters: Parameters) -> str:
+    """What is wrong with a layer's plan; sizes first, because everything else takes time that grows with them."""
+    if layer.ring_degree != parameters.ring_degree:
+        return f"made for ring degree {layer.ring_degree}"
+    if layer.shape.kernel > MAX_KERNEL:
+        return f"a kernel of {layer.shape.kernel}"
+    plan = layer.plan
+    products = plan.ciphertexts_in * plan.targets * plan.diagonals
+    if products > MAX_PRODUCTS:
+        return f"{products} products"
+    if any((parameters.plain_modulus - 1) % length for length in layer.layout.transform_lengths):
+        return f"transforms of lengths {sorted(layer.layout.transform_lengths)} that t is not made for"
     return ""
 
 
@@ -123,10 +180,12 @@ def _node_from_dict(item: dict[str, Any]) -> Node:
     shape = tuple(_integer(v) for v in item["shape"])
     if len(shape) != 3:
         raise RuleError("a node's shape must have three sizes", got=shape, remedy=_REMEDY)
-    inputs = tuple(str(name) for name in item["inputs"])
-    return Node(
-        str(item["name"]), _operation(item), inputs, shape, _integer(item["log_step"]), str(item.get("module", ""))
-    )
+    names: Any = item["inputs"]
+    if type(names) is not list:
+        raise RuleError("a node's inputs must be a list of names", got=repr(names), remedy=_REMEDY)
+    inputs = tuple(_string(name) for name in cast(list[Any], names))
+    log_step, module = _integer(item["log_step"]), _string(item["module"])
+    return Node(_string(item["name"]), _operation(item), inputs, shape, log_step, module)
 
 
 def _operation(item: dict[str, Any]) -> Operation:
@@ -145,7 +204,7 @@ def _layer_to_dict(layer: LinearLayer) -> dict[str, Any]:
 
 def _layer_from_dict(item: dict[str, Any]) -> LinearLayer:
     shape = LinearShape(**{key: _integer(item["shape"][key]) for key in LinearShape.__dataclass_fields__})
-    layer = LinearLayer(
+    return LinearLayer(
         shape,
         _integer(item["block_size"]),
         _integer(item["ring_degree"]),
@@ -153,8 +212,6 @@ def _layer_from_dict(item: dict[str, Any]) -> LinearLayer:
         _boolean(item["giants_on_shares"]),
         _boolean(item["folds_on_shares"]),
     )
-    assert layer.plan
-    return layer
 
 
 def _integer(value: Any) -> int:
@@ -166,4 +223,10 @@ def _integer(value: Any) -> int:
 def _boolean(value: Any) -> bool:
     if type(value) is not bool:
         raise RuleError("a flag in a program's description must be true or false", got=repr(value), remedy=_REMEDY)
+    return value
+
+
+def _string(value: Any) -> str:
+    if type(value) is not str:
+        raise RuleError("a name in a program's description must be a string", got=repr(value), remedy=_REMEDY)
     return value

@@ -114,10 +114,10 @@ def largest_prime(bits: int, multiple: int) -> int:
     """The largest prime under 2^bits that is 1 modulo ``multiple``.
 
     Raises:
-        RuleError: there is none, or ``bits`` is over what this module can carry.
+        RuleError: there is none, or ``bits`` is not what this module can carry.
     """
-    if bits > MAX_BITS:
-        raise RuleError(f"a plain modulus must have at most {MAX_BITS} bits", got=bits, remedy="ask for fewer bits")
+    if not 2 <= bits <= MAX_BITS:
+        raise RuleError(f"a plain modulus must have 2 to {MAX_BITS} bits", got=bits, remedy="ask for bits in between")
     candidate = ((1 << bits) - 2) // multiple * multiple + 1
     while candidate > 1 << (bits - 1):
         if is_prime(candidate):

@@ -18,6 +18,12 @@ import numpy as np
 from privcirnet.he import modular
 from privcirnet.he.modular import Residues
 
+_TERMS_AT_ONCE = 8
+"""Terms that add up before a reduction: 8 t < 2^64 for every t of :data:`modular.MAX_BITS` bits."""
+
+_VALUES_AT_ONCE = 1 << 15
+"""Numbers that one step works on: few steps for small transforms, a warm cache for large ones."""
+
 
 def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues:
     """Cyclic transform of one axis.
@@ -42,11 +48,14 @@ def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues
         return x
     matrix, quotients = _matrix(length, t, inverse)
     source = np.moveaxis(x, axis, 0)
-    shape = (length,) + (1,) * (x.ndim - 1)
     result = np.zeros_like(source)
-    for j in range(length):
-        column, quotient = matrix[:, j].reshape(shape), quotients[:, j].reshape(shape)
-        result = modular.add(result, modular.multiply_constant(source[j][None], column, quotient, t), t)
+    at_once = max(1, min(_TERMS_AT_ONCE, _VALUES_AT_ONCE // x.size))
+    for start in range(0, length, at_once):
+        part = source[start : start + at_once]
+        shape = (length, len(part)) + (1,) * (x.ndim - 1)
+        column, quotient = (m[:, start : start + at_once].reshape(shape) for m in (matrix, quotients))
+        terms = modular.multiply_constant(part[None], column, quotient, t)
+        result = modular.add(result, terms.sum(axis=1) % np.uint64(t) if len(part) > 1 else terms[:, 0], t)
     return np.ascontiguousarray(np.moveaxis(result, 0, axis))
 
 
@@ -91,13 +100,12 @@ def _matrix(length: int, t: int, inverse: bool) -> tuple[Residues, Residues]:
 
 
 @lru_cache(maxsize=8)
-def _slot_exponents(n: int) -> np.ndarray:
+def _slot_exponents(n: int) -> modular.Integers:
     """Exponent e of psi^e for each slot: 3^i in row 0, -3^i in row 1."""
-    exponents, power = [], 1
-    for _ in range(n // 2):
-        exponents.append(power)
-        power = power * 3 % (2 * n)
-    row = np.array(exponents)
+    exponents = [1]
+    for _ in range(n // 2 - 1):
+        exponents.append(exponents[-1] * 3 % (2 * n))
+    row = np.array(exponents, dtype=np.int64)
     return np.concatenate([row, 2 * n - row])
 
 

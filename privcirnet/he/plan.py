@@ -194,7 +194,9 @@ class LinearPlan:
         return tuple(tuple(t) for t in terms)
 
     def _is_populated(self, target: int, diagonal: int, source: int) -> bool:
-        return self.blocks_of(target, diagonal, source)[0].size > 0
+        """Whether a diagonal meets a block; between the last input and the last output ciphertext it may not."""
+        whole = (target + 1) * self.lanes <= self.blocks_out or source * self.lanes + self.period <= self.blocks_in
+        return whole or self.blocks_of(target, diagonal, source)[0].size > 0
 
 
 def candidates(lanes: int, blocks_in: int, blocks_out: int) -> list[LinearPlan]:

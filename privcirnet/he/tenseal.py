@@ -6,7 +6,13 @@ where the system has /dev/shm). Only ciphertexts and evaluation keys are ever wr
 Randomness: SEAL's generator, seeded by the operating system for every encryption.
 """
 
+# The library has no type stubs; what its objects may be is checked at run time, by the library and by the tests.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+import shutil
 import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -44,8 +50,9 @@ class _Context:
         kept = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
         self.reply_level = sealfile.Level(_parms_id_of(self.seal, kept), primes[:kept], n)
         shm = Path("/dev/shm")
-        self._folder = tempfile.TemporaryDirectory(prefix="privcirnet-", dir=shm if shm.is_dir() else None)
-        self._file = Path(self._folder.name) / "object.seal"
+        folder = tempfile.mkdtemp(prefix="privcirnet-", dir=shm if shm.is_dir() else None)
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._file = Path(folder) / "object.seal"
 
     def encode(self, slots: Residues) -> Any:
         """Slots as a plaintext in coefficient form."""

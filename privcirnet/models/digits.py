@@ -47,7 +47,7 @@ class DigitsResNet(nn.Module):
 
 @register_model
 def digits_resnet(pretrained: bool = False, **kwargs: int) -> DigitsResNet:
-    """timm entry point; there are no pretrained weights."""
+    """The entry point of timm; there are no pretrained weights."""
     assert not pretrained, "digits_resnet has no pretrained weights"
     kwargs = {key: value for key, value in kwargs.items() if key in ("num_classes", "in_chans", "width", "image_size")}
     return DigitsResNet(**kwargs)

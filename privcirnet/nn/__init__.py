@@ -1,0 +1,1 @@
+"""State: parametrizations and modules, and the verbs that convert whole networks."""

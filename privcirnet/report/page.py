@@ -107,8 +107,6 @@ def headline(runs: Runs) -> str:
 
 def tiles(infer: Inference) -> list[Tile]:
     """The four big numbers."""
-    difference, allowed = infer.logit_max_difference, infer.logit_tolerance
-    outside = difference is not None and allowed is not None and difference > allowed
     keys = "" if infer.bytes_keys is None else f"and {quantities.size(infer.bytes_keys)} of keys, once"
     return [
         Tile(
@@ -121,9 +119,9 @@ def tiles(infer: Inference) -> list[Tile]:
         Tile(
             f"{infer.logits_equal} / {infer.images}",
             "logits equal the integer network’s",
-            f"largest difference {quantities.tiny(difference)}, allowed {quantities.tiny(allowed)}"
-            + (" – outside" if outside else ""),
-            alarm=outside or infer.logits_equal < infer.images,
+            f"exactly, up to {infer.unit or 'the truncation unit'}; rounding moved a logit by "
+            f"{quantities.tiny(infer.logit_max_difference)} at most",
+            alarm=infer.logits_equal < infer.images,
         ),
     ]
 

@@ -112,7 +112,7 @@ class Inference:
     top1_circulant: float | None = None
     argmax_equal: int | None = None
     logit_max_difference: float | None = None
-    logit_tolerance: float | None = None
+    unit: str | None = None
     bytes_keys: int | None = None
     seconds: float | None = None
 

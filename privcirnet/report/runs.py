@@ -27,8 +27,8 @@ RECORDS: dict[str, type] = {
 }
 """The stages in the order of the chain; each is also the name of its run directory."""
 
-SCRIPTS = {"finetune": "train.py", "qat": "train.py"}
-"""The script of a stage where it is not ``<stage>.py``."""
+COMMANDS = {"finetune": "train.py recipe=finetune", "qat": "train.py recipe=qat"}
+"""What makes a stage where it is not just ``<stage>.py``."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def total(layers: Sequence[Layer]) -> Layer:
 
 
 def _remedy(root: Path, stage: str) -> str:
-    return f"run `python {SCRIPTS.get(stage, f'{stage}.py')}` for the stage {stage!r} so that it writes {root / stage}"
+    return f"run `python {COMMANDS.get(stage, f'{stage}.py')} root={root}`"
 
 
 def _load_summary(root: Path, stage: str) -> Any:

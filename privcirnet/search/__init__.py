@@ -1,0 +1,1 @@
+"""Measuring sensitivity and latency, and choosing block sizes."""

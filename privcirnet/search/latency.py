@@ -17,22 +17,24 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
     """Dimensions of every linear layer and convolution, by module name, seen by running one image (1, C, H, W).
 
     Raises:
-        RuleError: a layer that runs twice (its weights would be exported once).
+        RuleError: a layer that runs twice (its weights would be exported once), or that has no encrypted form.
     """
     shapes: dict[str, LinearShape] = {}
 
-    def hook(name: str):  # noqa: ANN202
-        def record(module: nn.Module, inputs: tuple[torch.Tensor, ...], _: torch.Tensor) -> None:
-            if name in shapes:
-                raise RuleError("a layer must run once an image", got=name, remedy="give each use its own layer")
-            channels, *rest = inputs[0].shape[1:]
-            height, width = rest or (1, 1)
-            shapes[name] = linear_shape(module, (channels, height, width), name)
-
-        return record
+    def record(name: str, module: nn.Linear | nn.Conv2d, inputs: tuple[torch.Tensor, ...]) -> None:
+        if name in shapes:
+            raise RuleError("a layer must run once an image", got=name, remedy="give each use its own layer")
+        size = tuple(inputs[0].shape[1:])
+        if len(size) not in (1, 3):
+            got = f"{name} on {size}"
+            raise RuleError("a layer's input must be an image or a vector", got=got, remedy="leave the layer out")
+        shapes[name] = linear_shape(module, size if len(size) == 3 else (size[0], 1, 1), name)
 
     layers = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
-    handles = [module.register_forward_hook(hook(name)) for name, module in layers]
+    handles = [
+        module.register_forward_hook(lambda _, inputs, output, name=name, module=module: record(name, module, inputs))
+        for name, module in layers
+    ]
     try:
         with evaluating(model), torch.no_grad():
             model(image)

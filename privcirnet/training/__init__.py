@@ -1,0 +1,1 @@
+"""One training loop for dense, circulant and quantized networks."""

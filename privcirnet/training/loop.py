@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from privcirnet.config import RecipeConfig
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.errors import RuleError
+from privcirnet.nn.graph import evaluating
 from privcirnet.training.losses import training_loss
 
 _EVALUATION_BATCH = 512
@@ -30,7 +31,7 @@ class Progress:
     state: dict[str, Any] = field(default_factory=dict)
 
 
-def fit(
+def fit(  # noqa: PLR0913, PLR0917
     model: nn.Module,
     data: ImageData,
     recipe: RecipeConfig,
@@ -98,11 +99,8 @@ def fit(
 def predict(model: nn.Module, data: ImageData, images: Tensor) -> Tensor:
     """Logits (N, classes) in evaluation mode, on the CPU."""
     device = next(model.parameters()).device
-    training = model.training
-    model.eval()
-    logits = [model(data.real(part).to(device)).cpu() for part in images.split(_EVALUATION_BATCH)]
-    model.train(training)
-    return torch.cat(logits)
+    with evaluating(model):
+        return torch.cat([model(data.real(part).to(device)).cpu() for part in images.split(_EVALUATION_BATCH)])
 
 
 def accuracy(model: nn.Module, data: ImageData, images: Tensor, labels: Tensor) -> float:
@@ -110,9 +108,7 @@ def accuracy(model: nn.Module, data: ImageData, images: Tensor, labels: Tensor) 
     return 100.0 * (predict(model, data, images).argmax(dim=1) == labels).float().mean().item()
 
 
-def _step(
-    model: nn.Module, images: Tensor, labels: Tensor, teacher: nn.Module | None, recipe: RecipeConfig
-) -> Tensor:
+def _step(model: nn.Module, images: Tensor, labels: Tensor, teacher: nn.Module | None, recipe: RecipeConfig) -> Tensor:
     teacher_logits = None
     if teacher is not None:
         with torch.no_grad():

@@ -1,4 +1,6 @@
-"""Networks to and from checkpoints: the architecture is rebuilt from the checkpoint's facts, then the tensors loaded."""
+"""Networks to and from checkpoints: the architecture is rebuilt from the facts, then the tensors are loaded."""
+
+import difflib
 
 import timm
 import torch
@@ -18,7 +20,7 @@ def create(name: str, num_classes: int, in_chans: int) -> nn.Module:
         RuleError: unknown name.
     """
     if not timm.is_model(name):
-        close = timm.list_models(f"*{name.split('_')[0]}*")[:3] or ["digits_resnet"]
+        close = difflib.get_close_matches(name, timm.list_models()) or ["digits_resnet"]
         raise RuleError("the model must be known to timm", got=repr(name), remedy=f"try one of {', '.join(close)}")
     return timm.create_model(name, num_classes=num_classes, in_chans=in_chans)
 

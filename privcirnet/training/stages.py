@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from privcirnet.artifact import read_checkpoint, read_plan
 from privcirnet.config import QuantConfig, RecipeConfig, run_file
@@ -81,7 +81,7 @@ def fisher_information(
     names: list[str],
     samples: int = _FISHER_SAMPLES,
     progress: Callable[[int], object] | None = None,
-) -> dict[str, "nn.Parameter"]:
+) -> dict[str, Tensor]:
     """Diagonal Fisher information of layers' weights on training images."""
     loader = ((data.real(images), labels) for images, labels in batches(data.train_images, data.train_labels, 64))
     return diagonal_fisher(model, loader, names, samples, progress=progress)

@@ -116,7 +116,7 @@ def encode_mask(layout: SpectralLayout, plan: LinearPlan, mask: Residues, unifor
     """
     blocks = mask.reshape(layout.blocks_out, layout.block_size, *layout.extent)
     spectrum = _forward(layout, blocks, t).reshape(layout.blocks_out, layout.lane_length)
-    lanes = slots_to_lanes(uniform, plan.lanes)
+    lanes = slots_to_lanes(uniform.copy(), plan.lanes)
     for block, terms in enumerate(plan.output_terms):
         ciphertext, lane = terms[-1]
         others = _sum_lanes(lanes, terms[:-1], t)[: layout.lane_length]
@@ -129,8 +129,9 @@ def _phase_images(layout: SpectralLayout, x: Residues) -> Residues:
     shape = layout.shape
     images = np.zeros((len(layout.phases), shape.in_channels, *layout.extent), dtype=np.uint64)
     for index, (i, j) in enumerate(layout.phases):
-        part = x[:, i :: shape.stride, j :: shape.stride]
-        images[index, :, : part.shape[1], : part.shape[2]] = part
+        height, width = shape.rows.read_size(i), shape.columns.read_size(j)
+        part = x[:, i :: shape.stride, j :: shape.stride][:, :height, :width]
+        images[index, :, :height, :width] = part
     return images.reshape(layout.blocks_in, layout.block_size, *layout.extent)
 
 

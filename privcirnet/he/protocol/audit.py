@@ -2,7 +2,7 @@
 
 Only a harness that runs both parties can do this; it is how the demo and the tests know that the encrypted result is
 right. Every linear layer, square, sum and reshape must equal the interpreter's exactly, on the values that went in.
-A truncation must be the floor or the ceiling of the exact quotient: the one unit that it may be off is the only freedom.
+A truncation must be the floor or the ceiling of the exact quotient: that unit is the only freedom.
 """
 
 from collections.abc import Mapping
@@ -35,11 +35,7 @@ def wrong_nodes(program: Program, values: Mapping[str, Values]) -> list[str]:
     Returns:
         names; empty if the inference was right.
     """
-    return [
-        node.name
-        for node in program.nodes
-        if node.inputs and not _follows(program, node.name, values)
-    ]
+    return [node.name for node in program.nodes if node.inputs and not _follows(program, node.name, values)]
 
 
 def _follows(program: Program, name: str, values: Mapping[str, Values]) -> bool:

@@ -36,7 +36,7 @@ class Client:
     def __init__(self, greeting: bytes, engine: str = "tenseal") -> None:
         try:
             description = json.loads(greeting)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise RuleError(
                 "a greeting must be JSON", got=f"{len(greeting)} bytes that are not", remedy="connect to a server"
             ) from None
@@ -103,7 +103,7 @@ def check_image(node: Node, image: Values) -> None:
     """Raise unless an image fits the program's input.
 
     Raises:
-        RuleError: wrong shape, or values out of range.
+        RuleError: wrong shape, not integers, or out of range.
     """
     assert isinstance(node.operation, Input)
     low, high = node.operation.low, node.operation.high
@@ -113,10 +113,10 @@ def check_image(node: Node, image: Values) -> None:
             got=f"{tuple(image.shape)} for {node.shape}",
             remedy="resize the image or export a program for this size",
         )
-    if image.min() < low or image.max() > high:
+    if image.dtype.kind not in "iu" or image.min() < low or image.max() > high:
         raise RuleError(
             f"pixels must be integers in [{low}, {high}]",
-            got=f"[{image.min()}, {image.max()}]",
+            got=f"{image.dtype} in [{image.min()}, {image.max()}]",
             remedy="scale the image as in training",
         )
 

@@ -20,7 +20,7 @@ class ServerLayer:
         layer: shape, block size, plan.
         weights: encoded diagonals.
         bias: int64 (K,).
-        mask_bound: draw the output's mask in [bound, t - bound] instead of uniformly, if not None.
+        mask_bound: draw the output's mask in [bound + 1, t - bound] instead of uniformly, if not None.
     """
 
     layer: LinearLayer

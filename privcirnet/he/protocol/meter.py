@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -20,14 +20,14 @@ class Meter:
     counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     @contextmanager
-    def time(self, node: str) -> Iterator[None]:
+    def time(self, node: str) -> Generator[None, None, None]:
         """Add the time of the block to a node."""
         start = time.perf_counter()
         yield
         self.seconds[node] += time.perf_counter() - start
 
     @contextmanager
-    def count(self, node: str, counter: Counter[str]) -> Iterator[None]:
+    def count(self, node: str, counter: Counter[str]) -> Generator[None, None, None]:
         """Add what a block adds to an engine's counter to a node."""
         before = counter.copy()
         yield

@@ -3,16 +3,18 @@
 import json
 from collections.abc import Callable, Generator, Mapping
 
-from privcirnet.errors import RuleError
+import numpy as np
+
 from privcirnet.he import bounds, manifest
 from privcirnet.he.encodings import spectral
 from privcirnet.he.engine import Keys, ServerEngine, server_engine
 from privcirnet.he.linear import encode_weights
 from privcirnet.he.modular import Residues
 from privcirnet.he.params import check_noise
-from privcirnet.he.program import Input, Linear, Node, Program, Square, Truncate
+from privcirnet.he.program import Input, Linear, Node, Operation, Program, Square, Truncate
 from privcirnet.he.protocol import linear, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
+
 
 class Server:
     """One program, its weights encoded, ready for sessions.
@@ -96,38 +98,37 @@ class Session:
         """
         try:
             reply = self._steps.send(message)
-            next(self._steps, None)
-        except RuleError:
+        except Exception:
             self._steps = self._start()
             raise
         if reply[4:6] == wire.OUTPUT.to_bytes(2, "little"):
             self._steps = self._start()
         return reply
 
-    def _start(self) -> Generator[bytes | None, bytes, None]:
+    def _start(self) -> Generator[bytes, bytes, None]:
         steps = self._run()
         next(steps)
         return steps
 
-    def _run(self) -> Generator[bytes | None, bytes, None]:
-        """Yields None when it waits for a request, and the reply after it."""
+    def _run(self) -> Generator[bytes, bytes, None]:
+        """Is sent requests and yields the reply to each; what it yields before the first request is no reply."""
         program, t = self._server.program, self._server.program.parameters.plain_modulus
         held: dict[str, Residues | None] = {}
+        reply = b""
         for position, node in enumerate(program.nodes):
             arguments = [held[name] for name in node.inputs]
             match node.operation:
                 case Input():
                     held[node.name] = None
                 case Linear() | Square():
-                    message = yield None
+                    message = yield reply
                     self.shares = held
                     reply, held[node.name] = self._answer(position, node, arguments[0], message)
-                    yield reply
                 case Truncate(bits):
                     held[node.name] = shares.truncate_server(_present(arguments[0]), bits)
                 case operation:
                     held[node.name] = _local(operation, arguments, t)
-        wire.unframe((yield None), wire.OUTPUT, 0)
+        wire.unframe((yield reply), wire.OUTPUT, 0)
         yield wire.frame(wire.OUTPUT, [_present(held[program.output.name]).astype("<u8").tobytes()])
 
     def _answer(self, position: int, node: Node, share: Residues | None, message: bytes) -> tuple[bytes, Residues]:
@@ -151,13 +152,15 @@ def _mask_bounds(program: Program, intervals: dict[str, bounds.Interval]) -> dic
     return {name: bounds.largest(intervals[name]) for name in truncated}
 
 
-def _local(operation: object, arguments: list[Residues | None], t: int) -> Residues | None:
-    """Local operations; the server's share of the image itself is zero, written None."""
-    if all(argument is None for argument in arguments):
+def _local(operation: Operation, arguments: list[Residues | None], t: int) -> Residues | None:
+    """Local operations; the server's share of the image, and of sums over it alone, is zero, written None."""
+    present = [argument for argument in arguments if argument is not None]
+    if not present:
         return None
-    return shares.local(operation, [_present(argument) for argument in arguments], t)  # pyright: ignore
+    zero = np.zeros_like(present[0])
+    return shares.local(operation, [zero if argument is None else argument for argument in arguments], t)
 
 
 def _present(share: Residues | None) -> Residues:
-    assert share is not None, "manifest.check lets no operation work on a share of the bare image"
+    assert share is not None, "manifest.check lets no other operation work on a share of the bare image"
     return share

@@ -3,7 +3,7 @@
 Truncation by f bits (he.md section 3): with y_server = r and y_client = y - r + t as integers, the server takes
 floor(r / 2^f) and the client ceil((y_client - t) / 2^f). The sum is floor(y / 2^f), plus 1 with probability
 (y mod 2^f) / 2^f: a stochastic rounding, within 1 of the exact quotient. It is wrong only if y - r + t is not in
-[0, t): never for masks in [B, t - B] with |y| <= B, with probability at most |y| / t for uniform masks.
+[0, t): never for masks in [B + 1, t - B] with |y| <= B, with probability at most (|y| + 1) / t for uniform masks.
 """
 
 import os
@@ -27,8 +27,8 @@ def uniform(shape: tuple[int, ...], t: int) -> Residues:
 
 
 def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:
-    """Uniform in [bound, t - bound]: as a mask of |y| <= bound it cannot wrap."""
-    return uniform(shape, t - 2 * bound + 1) + np.uint64(bound)
+    """Uniform in [bound + 1, t - bound]: as a mask of |y| <= bound it cannot wrap."""
+    return uniform(shape, t - 2 * bound) + np.uint64(bound + 1)
 
 
 def truncate_server(share: Residues, bits: int) -> Residues:

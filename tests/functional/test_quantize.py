@@ -1,0 +1,115 @@
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.quantize import log_step_for, quantize_activation, quantize_weight
+
+DTYPES = (torch.float32, torch.float64)
+
+
+def levels(bits: int, signed: bool) -> int:
+    return 2 ** (bits - 1) - 1 if signed else 2**bits - 1
+
+
+@given(st.floats(2.0**-60, 2.0**60), st.integers(2, 16), st.booleans())
+def test_the_step_is_the_finest_that_fits(largest, bits, signed):
+    log_step = log_step_for(largest, bits, signed=signed)
+    reach = Fraction(2) ** log_step * levels(bits, signed)
+    assert reach / 2 < Fraction(largest) <= reach
+
+
+@pytest.mark.parametrize("bits", [2, 8, 16])
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("log_step", [-30, -1, 0, 5])
+def test_the_step_at_the_edge_of_a_range(bits, signed, log_step):
+    edge = math.ldexp(levels(bits, signed), log_step)
+    assert log_step_for(edge, bits, signed=signed) == log_step
+    assert log_step_for(math.nextafter(edge, 0), bits, signed=signed) == log_step
+    assert log_step_for(math.nextafter(edge, math.inf), bits, signed=signed) == log_step + 1
+
+
+def test_a_step_exists_where_all_values_are_zero():
+    assert log_step_for(0.0, 8) == log_step_for(2.0**-60, 8)
+
+
+@pytest.mark.parametrize("largest", [math.inf, math.nan])
+def test_values_that_are_not_finite_have_no_step(largest):
+    with pytest.raises(RuleError, match="values must be finite to be quantized: got (inf|nan); train with a lower"):
+        log_step_for(largest, 8)
+
+
+def nearest_in_range(value: float, log_step: int, limit: int) -> float:
+    """Ties to even, which `round` of a fraction does."""
+    return math.ldexp(min(max(round(Fraction(value) / Fraction(2) ** log_step), -limit), limit), log_step)
+
+
+@given(st.lists(st.floats(-100, 100, width=32), min_size=1), st.integers(-6, 3), st.integers(2, 8))
+def test_weights_go_to_the_nearest_step_in_range(values, log_step, bits):
+    expected = [nearest_in_range(value, log_step, levels(bits, True)) for value in values]
+    for dtype in DTYPES:
+        assert quantize_weight(torch.tensor(values, dtype=dtype), log_step, bits).tolist() == expected
+
+
+def test_weights_at_ties_and_at_the_edge():
+    weight = torch.tensor([0.5, 1.5, 2.5, -0.5, 3.4, 3.6, -3.6, 4.0])
+    assert quantize_weight(weight, 0, 3).tolist() == [0, 2, 2, 0, 3, 3, -3, 3]
+
+
+def test_gradients_of_weights_pass_within_the_range_and_stop_outside():
+    weight = torch.tensor([0.2, -3.4, 3.6, 100.0], requires_grad=True)
+    (quantize_weight(weight, 0, 3) * torch.tensor([1.0, 2.0, 3.0, 4.0])).sum().backward()
+    assert weight.grad.tolist() == [1, 2, 0, 0]
+
+
+def floor_of_half_more(value: float, log_step: int) -> float:
+    return math.ldexp(math.floor(Fraction(value) / Fraction(2) ** log_step + Fraction(1, 2)), log_step)
+
+
+@given(st.lists(st.floats(-1000, 1000, width=32), min_size=1), st.integers(-8, 8))
+def test_activations_go_to_the_nearest_step_ties_up(values, log_step):
+    expected = [floor_of_half_more(value, log_step) for value in values]
+    for dtype in DTYPES:
+        for grad in (False, True):
+            x = torch.tensor(values, dtype=dtype, requires_grad=grad)
+            assert quantize_activation(x, log_step).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0.5, 1), (-0.5, 0), (1.5, 2), (-1.5, -1), (0.49999997, 0), (-0.50000003, -1), (1e-30, 0)]
+)
+def test_activations_at_ties_and_just_beside_them(value, expected):
+    assert quantize_activation(torch.tensor([value]), 0).item() == expected
+
+
+def test_activations_are_not_clipped():
+    assert quantize_activation(torch.tensor([2.0**40]), -8).item() == 2.0**40
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_gradients_of_activations_pass_straight_through(stochastic):
+    x = torch.tensor([0.2, -3.4, 1e6], requires_grad=True)
+    (quantize_activation(x, -2, stochastic=stochastic) * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert x.grad.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("value", [0.3, -0.3, 7.9375, -100.25])
+def test_stochastic_rounding_is_up_or_down_and_unbiased(value):
+    torch.manual_seed(0)
+    count, step = 40_000, 0.5
+    rounded = quantize_activation(torch.full((count,), value, requires_grad=True), -1, stochastic=True).detach()
+    below = math.floor(value / step) * step
+    assert set(rounded.tolist()) <= {below, below + step}
+    chance = (value - below) / step
+    deviation = step * math.sqrt(chance * (1 - chance) / count)
+    assert abs(rounded.double().mean().item() - value) <= 5 * deviation + 1e-6
+
+
+def test_stochastic_rounding_leaves_multiples_of_the_step():
+    torch.manual_seed(0)
+    x = torch.arange(-500.0, 500.0).repeat(1000)
+    assert torch.equal(quantize_activation(x, 0, stochastic=True), x)

@@ -1,0 +1,170 @@
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tenseal.sealapi as seal
+
+from privcirnet.errors import RuleError
+from privcirnet.he import modular, params
+from privcirnet.he.engine import client_engine, server_engine
+from privcirnet.he.params import Parameters, choose
+from privcirnet.he.protocol import shares
+from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
+
+GOOD = choose({9, 17}, 41)
+REPLY_SWITCH_BITS = 12
+
+
+@pytest.mark.parametrize("n", INSECURE_RING_DEGREES)
+def test_toy_parameters_are_refused_by_the_package(n: int) -> None:
+    toy = insecure_parameters(n)
+    with pytest.raises(RuleError, match=f"ring degree must be in the 128-bit table: got {n}"):
+        Parameters(toy.ring_degree, toy.coefficient_bits, toy.plain_modulus)
+    with pytest.raises(RuleError, match="128-bit table"):
+        dataclasses.replace(toy)
+    with pytest.raises(RuleError, match="128-bit table"):
+        choose({1}, 41, n)
+
+
+@pytest.mark.parametrize(
+    ("n", "limit"), [(1024, 27), (2048, 54), (4096, 109), (8192, 218), (16384, 438), (32768, 881)]
+)
+def test_security_table(n: int, limit: int) -> None:
+    """Homomorphic encryption standard (2018), table 1: ternary secret, 128 bits, classical."""
+    assert params.MAX_LOG_Q[n] == limit
+    count = -(-(limit + 1) // 60)
+    bits = (60,) * (count - 1) + (limit + 1 - 60 * (count - 1),)
+    with pytest.raises(RuleError, match=rf"at most {limit} at ring degree {n} for 128-bit security: got {limit + 1}"):
+        choose({1}, 41, n, bits)
+
+
+@pytest.mark.parametrize("bits", [(50,), (), (61, 50), (19, 50)])
+def test_primes_must_be_sane(bits: tuple[int, ...]) -> None:
+    with pytest.raises(RuleError, match="two or more primes of 20 to 60 bits"):
+        Parameters(8192, bits, GOOD.plain_modulus)
+
+
+@pytest.mark.parametrize(
+    "t",
+    [
+        65538 * 8192 + 1,
+        GOOD.plain_modulus + 2,
+        modular.largest_prime(41, 8192 + 2),
+        modular.largest_prime(61, 16384),
+        -16383,
+        1,
+        0,
+        10**400,
+    ],
+    ids=["composite", "even-ish", "not 1 mod 2n", "61 bits", "negative", "one", "zero", "huge"],
+)
+def test_bad_plain_modulus(t: int) -> None:
+    with pytest.raises(RuleError, match="must be a prime of at most 60 bits that is 1 mod 2n"):
+        Parameters(8192, GOOD.coefficient_bits, t)
+
+
+def test_choose_carries_every_length() -> None:
+    assert GOOD.plain_bits == 41
+    assert all((GOOD.plain_modulus - 1) % length == 0 for length in (2 * 8192, 9, 17))
+    with pytest.raises(RuleError, match="at most 60 bits: got 61 bits"):
+        choose({9}, 61)
+    with pytest.raises(RuleError, match="no 20-bit prime that is 1 mod"):
+        choose({9, 17}, 20)
+
+
+@functools.cache
+def bench(plain_bits: int) -> tuple[int, dict[int, int], int]:
+    """(t, measured budgets by number of products, budget of a switched reply): plain use of the library.
+
+    Slots everywhere uniform: rotate, m products with dense plaintexts, sum, rotate.
+    """
+    t, n, bits = choose({1}, plain_bits).plain_modulus, 8192, params.DEFAULT_COEFFICIENT_BITS
+    literal = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
+    literal.set_poly_modulus_degree(n)
+    literal.set_coeff_modulus(seal.CoeffModulus.Create(n, list(bits)))
+    literal.set_plain_modulus(t)
+    context = seal.SEALContext(literal, True, seal.SEC_LEVEL_TYPE.TC128)
+    keygen = seal.KeyGenerator(context)
+    public, galois = seal.PublicKey(), seal.GaloisKeys()
+    keygen.create_public_key(public)
+    keygen.create_galois_keys([3], galois)
+    encoder, evaluator = seal.BatchEncoder(context), seal.Evaluator(context)
+    decryptor = seal.Decryptor(context, keygen.secret_key())
+
+    def encode() -> object:
+        plaintext = seal.Plaintext()
+        encoder.encode(shares.uniform((n,), t).tolist(), plaintext)
+        return plaintext
+
+    def apply(operation: object, *arguments: object) -> object:
+        result = seal.Ciphertext(context)
+        operation(*arguments, result)
+        return result
+
+    fresh = seal.Ciphertext(context)
+    seal.Encryptor(context, public).encrypt(encode(), fresh)
+    turned = apply(evaluator.transform_to_ntt, apply(evaluator.apply_galois, fresh, 3, galois))
+    budgets, total = {}, None
+    for count in range(1, 65):
+        factor = encode()
+        evaluator.transform_to_ntt_inplace(factor, list(context.first_parms_id()))
+        product = apply(evaluator.multiply_plain, turned, factor)
+        total = product if total is None else apply(evaluator.add, total, product)
+        if count in (1, 16, 64):
+            result = apply(evaluator.apply_galois, apply(evaluator.transform_from_ntt, total), 3, galois)
+            budgets[count] = decryptor.invariant_noise_budget(result)
+    data = context.first_context_data()
+    while len(data.parms().coeff_modulus()) > params.reply_primes(bits, plain_bits):
+        data = data.next_context_data()
+    switched = apply(evaluator.mod_switch_to, result, list(data.parms_id()))
+    return t, budgets, decryptor.invariant_noise_budget(switched)
+
+
+@pytest.mark.parametrize("plain_bits", [41, 46, 50, 55, 60])
+def test_noise_model_is_safe_and_sharp(plain_bits: int) -> None:
+    t, measured, after_switch = bench(plain_bits)
+    parameters = Parameters(8192, params.DEFAULT_COEFFICIENT_BITS, t)
+    for products, budget in measured.items():
+        predicted = params.noise_budget(parameters, products)
+        assert predicted <= budget + 1
+        assert predicted >= budget - 8
+    assert after_switch >= params.MIN_NOISE_BUDGET - 2
+
+
+def test_noise_check_and_largest_plain_bits_agree() -> None:
+    for products in (1, 16, 64, 1000, 100000):
+        bits = params.largest_plain_bits(8192, GOOD.coefficient_bits, products)
+        params.check_noise(choose({1}, bits), products, "layer")
+        if bits < params.MAX_PLAIN_BITS:
+            with pytest.raises(RuleError, match=rf"bits in layer conv1 with a {bits + 1}-bit plain modulus"):
+                params.check_noise(choose({1}, bits + 1), products, "conv1")
+    assert params.largest_plain_bits(4096, (37, 36, 36), 1) == 23
+    with pytest.raises(RuleError, match="must leave 6 bits of noise budget: got none"):
+        params.largest_plain_bits(4096, (36, 36), 1)
+
+
+@pytest.mark.parametrize(
+    ("n", "bits", "plain_bits"),
+    [
+        (4096, (37, 36, 36), 18),
+        (4096, (37, 36, 36), 23),
+        (8192, (55, 55, 54, 54), 37),
+        (8192, (55, 55, 54, 54), 60),
+        (8192, (43, 43, 44, 44, 44), 41),
+    ],
+)
+def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...], plain_bits: int) -> None:
+    parameters = choose({1}, plain_bits, n, bits)
+    client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
+    slots = shares.uniform((n,), parameters.plain_modulus)
+    up = client.encrypt(slots)
+    down = server.reply(server.receive(up))
+    assert (len(up), len(down)) == params.message_bytes(parameters)
+    assert np.array_equal(client.decrypt(down), slots)
+
+
+def test_reply_primes() -> None:
+    assert params.reply_primes((55, 55, 54, 54), 37) == 1
+    assert params.reply_primes((55, 55, 54, 54), 38) == 2
+    assert params.reply_primes((40, 60), 60) == 1
