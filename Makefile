@@ -1,8 +1,9 @@
 # make demo: the whole chain on real images.  make test: everything that is tested.  make help: the rest.
-VENV   ?= .venv
-PYTHON ?= python3
-ROOT   ?= outputs/demo
-PY     := $(VENV)/bin/python
+VENV        ?= .venv
+PYTHON      ?= python3
+CONSTRAINTS ?= constraints.txt
+ROOT        ?= outputs/demo
+PY          := $(VENV)/bin/python
 
 .PHONY: help demo test lint clean
 
@@ -12,15 +13,15 @@ help:
 	@echo "make lint   format and type checks"
 	@echo "make clean  remove the virtual environment and outputs"
 
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit("error: Python must be 3.11 or newer: got %d.%d; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade pip
-	$(PY) -m pip install --progress-bar on -c constraints.txt -e .
+	$(PY) -m pip install --progress-bar on -c $(CONSTRAINTS) -e .
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	$(PY) -m pip install --quiet -c constraints.txt -e '.[test]'
+	$(PY) -m pip install --quiet -c $(CONSTRAINTS) -e '.[test]'
 	touch $@
 
 demo: $(VENV)/installed
@@ -33,10 +34,10 @@ demo: $(VENV)/installed
 	$(PY) report.py $(ROOT)
 
 test: $(VENV)/installed-test
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto
 
 lint: $(VENV)/installed
-	$(PY) -m pip install --quiet -c constraints.txt -e '.[test,dev]'
+	$(PY) -m pip install --quiet -c $(CONSTRAINTS) -e '.[test,dev]'
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/pyright --pythonpath $(PY)

@@ -49,14 +49,17 @@ def main(config: BenchConfig) -> None:
     }
     write_json(Path(config.out) / "summary.json", summary)
     seconds = ", ".join(f"{part} {1e3 * s:.1f} ms" for part, s in summary["seconds"].items())
-    show(f"bench: {config.layer} {config.dims}, b = {config.block_size}, {config.encoding}, {config.engine}", {
-        "operations": f"{result.rotations} HE-Rot, {result.pmults} HE-Pmult",
-        "messages": f"{plan.ciphertexts_in} ciphertexts up ({result.bytes_up:,} bytes), "
-        f"{plan.ciphertexts_out} down ({result.bytes_down:,} bytes)",
-        "seconds": seconds,
-        "error": f"{result.max_abs_error} (exact)" if result.max_abs_error == 0 else result.max_abs_error,
-        "saved": Path(config.out) / "summary.json",
-    })
+    show(
+        f"bench: {config.layer} {config.dims}, b = {config.block_size}, {config.encoding}, {config.engine}",
+        {
+            "operations": f"{result.rotations} HE-Rot, {result.pmults} HE-Pmult",
+            "messages": f"{plan.ciphertexts_in} ciphertexts up ({result.bytes_up:,} bytes), "
+            f"{plan.ciphertexts_out} down ({result.bytes_down:,} bytes)",
+            "seconds": seconds,
+            "error": f"{result.max_abs_error} (exact)" if result.max_abs_error == 0 else result.max_abs_error,
+            "saved": Path(config.out) / "summary.json",
+        },
+    )
 
 
 def _shape(config: BenchConfig) -> LinearShape:

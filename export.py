@@ -51,17 +51,20 @@ def main(config: ExportConfig) -> None:
         "config": asdict(config),
     }
     write_json(out / "summary.json", summary)
-    show(f"export: {len(program.nodes)} nodes, {len(program.linear_nodes)} of them with weights", {
-        "parameters": f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}, "
-        f"t of {program.parameters.plain_bits} bits, 128-bit security",
-        "largest value": f"{summary['max_value_bits']} bits, proved",
-        "truncation": ", ".join(f"{k} {v}" for k, v in summary["truncation"].items()),
-        "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
-        "saved": out / "program",
-    })
+    show(
+        f"export: {len(program.nodes)} nodes, {len(program.linear_nodes)} of them with weights",
+        {
+            "parameters": f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}, "
+            f"t of {program.parameters.plain_bits} bits, 128-bit security",
+            "largest value": f"{summary['max_value_bits']} bits, proved",
+            "truncation": ", ".join(f"{k} {v}" for k, v in summary["truncation"].items()),
+            "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
+            "saved": out / "program",
+        },
+    )
 
 
-def truncation_facts(program, intervals) -> dict[str, object]:  # noqa: ANN001
+def truncation_facts(program, intervals) -> dict[str, object]:
     """How wrong or how revealing truncation on shares can be."""
     if program.masks == "bounded":
         hidden = f"statistical, 2^-{bounds.hiding_bits(program, intervals):.1f} an image"

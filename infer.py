@@ -37,15 +37,18 @@ def main(config: InferConfig) -> None:
     pictures = images.permute(0, 2, 3, 1).numpy() * (255 // data.levels)
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
-    show(f"infer: {summary['images']} images, engine {config.engine}", {
-        "top-1": f"float {summary['top1_float']:.2f} %, integer {summary['top1_integer']:.2f} %, "
-        f"encrypted {summary['top1_encrypted']:.2f} %",
-        "equal": f"{summary['logits_equal']} images follow the integer network exactly, up to {summary['unit']}; "
-        f"{summary['argmax_equal']} with the same class",
-        "cost": f"{summary['seconds_per_image']:.3f} s and {summary['bytes_per_image'] / 1e6:.2f} MB an image, "
-        f"keys {summary['bytes_keys'] / 1e6:.2f} MB once",
-        "saved": out / "summary.json",
-    })
+    show(
+        f"infer: {summary['images']} images, engine {config.engine}",
+        {
+            "top-1": f"float {summary['top1_float']:.2f} %, integer {summary['top1_integer']:.2f} %, "
+            f"encrypted {summary['top1_encrypted']:.2f} %",
+            "equal": f"{summary['logits_equal']} images follow the integer network exactly, up to {summary['unit']}; "
+            f"{summary['argmax_equal']} with the same class",
+            "cost": f"{summary['seconds_per_image']:.3f} s and {summary['bytes_per_image'] / 1e6:.2f} MB an image, "
+            f"keys {summary['bytes_keys'] / 1e6:.2f} MB once",
+            "saved": out / "summary.json",
+        },
+    )
 
 
 if __name__ == "__main__":

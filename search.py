@@ -27,9 +27,7 @@ def main(config: SearchConfig) -> None:
     budget = config.budget or uniform_latency(latency, config.uniform)
 
     with progress_bar("Fisher information", config.samples) as advance:
-        fisher = stages.fisher_information(
-            model, data, list(latency), config.samples, lambda n, done=[0]: (advance(by=n - done[0]), done.insert(0, n))
-        )
+        fisher = stages.fisher_information(model, data, list(latency), config.samples, lambda n: advance(to=n))
     layers = weighted_layers(model)
     omega = {
         name: {b: sensitivity(layers[name].weight.detach(), fisher[name], b).item() for b in latency[name]}
@@ -63,12 +61,15 @@ def main(config: SearchConfig) -> None:
         "config": asdict(config),
     }
     write_json(out / "summary.json", summary)
-    show("search: block sizes", {
-        **solution.block_sizes,
-        "predicted": f"{1e3 * solution.latency:.1f} ms of a budget of {1e3 * budget:.1f} ms ({solution.status})",
-        "uniform": ", ".join(f"b = {b}: {1e3 * s:.1f} ms" for b, s in uniform_seconds.items()),
-        "saved": out / "plan.json",
-    })
+    show(
+        "search: block sizes",
+        {
+            **solution.block_sizes,
+            "predicted": f"{1e3 * solution.latency:.1f} ms of a budget of {1e3 * budget:.1f} ms ({solution.status})",
+            "uniform": ", ".join(f"b = {b}: {1e3 * s:.1f} ms" for b, s in uniform_seconds.items()),
+            "saved": out / "plan.json",
+        },
+    )
 
 
 if __name__ == "__main__":

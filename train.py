@@ -62,11 +62,14 @@ def main(config: TrainConfig) -> None:
     }
     write_json(out / "summary.json", summary)
     checkpoint.remove(out)
-    show(f"{recipe.stage}: {start.name} on {config.data.name}", {
-        "top-1": f"{summary['top1']:.2f} % of {len(data.test_labels)} held-out images (before: {top1_before:.2f} %)",
-        "numbers": f"{summary['parameters']:,} trained",
-        "saved": name,
-    })
+    show(
+        f"{recipe.stage}: {start.name} on {config.data.name}",
+        {
+            "top-1": f"{summary['top1']:.2f} % of {len(data.test_labels)} held-out images (before: {top1_before:.2f} %)",
+            "numbers": f"{summary['parameters']:,} trained",
+            "saved": name,
+        },
+    )
 
 
 if __name__ == "__main__":

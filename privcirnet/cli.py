@@ -99,7 +99,11 @@ def readable_errors() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
-    """A progress bar; yields a function to call at each step, which takes what just happened as text or is ignored."""
+    """A progress bar.
+
+    Yields:
+        a function to call at each step, with a note on what just happened, steps to advance ``by`` or advance ``to``.
+    """
     columns = (
         TextColumn("{task.description:<28}"),
         BarColumn(),
@@ -111,8 +115,8 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(description, total=total, note="")
 
-        def advance(note: object = "", by: int = 1) -> None:
-            progress.update(task, advance=by, note=str(note))
+        def advance(note: object = "", by: int = 1, to: int | None = None) -> None:
+            progress.update(task, advance=by if to is None else None, completed=to, note=str(note))
 
         yield advance
 

@@ -213,7 +213,9 @@ class InferConfig:
 class BenchConfig:
     """bench.py: one layer, one encoding: counts, bytes, seconds."""
 
-    out: str = "outputs/bench"
+    root: str = "outputs"
+    """folder that holds the run directories."""
+    out: str = "${root}/bench"
     """this run's directory."""
     layer: str = "gemm"
     """gemm or conv."""

@@ -31,7 +31,7 @@ class Client:
 
     def public_keys(self, steps: Collection[int]) -> bytes:
         """The steps themselves."""
-        return np.array(sorted(steps), dtype="<u8").tobytes()
+        return _steps_to_bytes(steps)
 
     def encrypt(self, slots: Residues) -> bytes:
         """The slots as little-endian 64-bit words."""
@@ -51,9 +51,10 @@ class Server:
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> frozenset[int]:
         """The steps that the client allowed."""
-        loaded = np.frombuffer(message, dtype="<u8").tolist()
-        if loaded != sorted(steps):
-            raise RuleError("the client's keys must be for the plan's rotations", got=loaded, remedy="send keys again")
+        if message != _steps_to_bytes(steps):
+            raise RuleError(
+                "the client's keys must be for the plan's rotations", got=f"{message!r:.80}", remedy="send keys again"
+            )
         return frozenset(steps)
 
     def receive(self, message: bytes) -> Slots:
@@ -118,6 +119,10 @@ class Server:
         if first.ntt != ntt or second.ntt != ntt:
             raise RuntimeError("operands must have the same form")
         return Slots(operation(first.values, second.values, self.parameters.plain_modulus), ntt)
+
+
+def _steps_to_bytes(steps: Collection[int]) -> bytes:
+    return np.array(sorted(steps), dtype="<u8").tobytes()
 
 
 def _checked_slots(message: bytes, parameters: Parameters) -> Residues:

@@ -32,7 +32,7 @@ _ARITY: dict[type, int] = {Input: 0, Add: 2}
 MAX_VALUES = 1 << 24
 """Largest number of values in one node that is accepted."""
 MAX_KERNEL = 64
-"""Largest kernel size that is accepted."""
+"""Largest kernel size and stride that are accepted."""
 MAX_PRODUCTS = 1 << 20
 """Largest number of plaintext products in one layer that is accepted."""
 MAX_PIXEL = 1 << 32
@@ -135,8 +135,8 @@ def _unfit_layer(layer: LinearLayer, parameters: Parameters) -> str:
     """What is wrong with a layer's plan; sizes first, because everything else takes time that grows with them."""
     if layer.ring_degree != parameters.ring_degree:
         return f"made for ring degree {layer.ring_degree}"
-    if layer.shape.kernel > MAX_KERNEL:
-        return f"a kernel of {layer.shape.kernel}"
+    if max(layer.shape.kernel, layer.shape.stride) > MAX_KERNEL:
+        return f"a kernel of {layer.shape.kernel} with stride {layer.shape.stride}"
     plan = layer.plan
     products = plan.ciphertexts_in * plan.targets * plan.diagonals
     if products > MAX_PRODUCTS:

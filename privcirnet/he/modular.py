@@ -110,8 +110,8 @@ def is_prime(number: int) -> bool:
 
 
 @lru_cache(maxsize=64)
-def largest_prime(bits: int, multiple: int) -> int:
-    """The largest prime under 2^bits that is 1 modulo ``multiple``.
+def largest_prime(bits: int, multiple: int, skip: frozenset[int] = frozenset()) -> int:
+    """The largest prime of that many bits that is 1 modulo ``multiple`` and not in ``skip``.
 
     Raises:
         RuleError: there is none, or ``bits`` is not what this module can carry.
@@ -120,7 +120,7 @@ def largest_prime(bits: int, multiple: int) -> int:
         raise RuleError(f"a plain modulus must have 2 to {MAX_BITS} bits", got=bits, remedy="ask for bits in between")
     candidate = ((1 << bits) - 2) // multiple * multiple + 1
     while candidate > 1 << (bits - 1):
-        if is_prime(candidate):
+        if is_prime(candidate) and candidate not in skip:
             return candidate
         candidate -= multiple
     raise RuleError(

@@ -10,6 +10,7 @@ sum of m products half of log2 m less. It is checked against the library's own m
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from privcirnet.errors import RuleError
 from privcirnet.he import modular
@@ -43,7 +44,7 @@ class Parameters:
         plain_modulus: t, prime, 1 mod 2n.
 
     Raises:
-        RuleError: not 128-bit secure, or t does not suit n.
+        RuleError: not 128-bit secure, or t does not suit n and q.
     """
 
     ring_degree: int
@@ -51,21 +52,14 @@ class Parameters:
     plain_modulus: int
 
     def __post_init__(self) -> None:
-        limit = MAX_LOG_Q.get(self.ring_degree)
-        if limit is None:
-            known = ", ".join(map(str, MAX_LOG_Q))
-            raise RuleError("the ring degree must be in the 128-bit table", got=self.ring_degree, remedy=f"use {known}")
-        if self.log_q > limit:
-            raise RuleError(
-                f"log2 q must be at most {limit} at ring degree {self.ring_degree} for {SECURITY_BITS}-bit security",
-                got=f"{self.log_q} bits",
-                remedy="use smaller coefficient primes or a larger ring degree",
-            )
-        if len(self.coefficient_bits) < 2 or max(self.coefficient_bits) > 60 or min(self.coefficient_bits) < 20:
-            raise RuleError(
-                "q must be two or more primes of 20 to 60 bits", got=self.coefficient_bits, remedy="e.g. 55,55,54,54"
-            )
+        _check_security(self.ring_degree, self.coefficient_bits)
         _check_plain_modulus(self.plain_modulus, self.ring_degree)
+        if self.plain_modulus in coefficient_primes(self.ring_degree, self.coefficient_bits):
+            raise RuleError(
+                "the plain modulus must not be a prime of q",
+                got=self.plain_modulus,
+                remedy="let params.choose find another",
+            )
 
     @property
     def log_q(self) -> int:
@@ -76,6 +70,19 @@ class Parameters:
     def plain_bits(self) -> int:
         """Bits of t."""
         return self.plain_modulus.bit_length()
+
+
+@lru_cache(maxsize=64)
+def coefficient_primes(ring_degree: int, coefficient_bits: tuple[int, ...]) -> frozenset[int]:
+    """The primes of q as the library picks them: of each size the largest that are 1 mod 2n.
+
+    Raises:
+        RuleError: there are not that many.
+    """
+    found: frozenset[int] = frozenset()
+    for bits in coefficient_bits:
+        found |= {modular.largest_prime(bits, 2 * ring_degree, found)}
+    return found
 
 
 def reply_primes(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
@@ -157,13 +164,32 @@ def choose(
             got=f"{plain_bits} bits",
             remedy="lower the bits of weights and activations, or the truncation's failure_bits",
         )
-    multiple = math.lcm(2 * ring_degree, *lengths)
-    return Parameters(ring_degree, tuple(coefficient_bits), modular.largest_prime(plain_bits, multiple))
+    _check_security(ring_degree, coefficient_bits)
+    bits, multiple = tuple(coefficient_bits), math.lcm(2 * ring_degree, *lengths)
+    t = modular.largest_prime(plain_bits, multiple, coefficient_primes(ring_degree, bits))
+    return Parameters(ring_degree, bits, t)
 
 
 def _spent(plain_bits: int, products: int) -> float:
     """Bits of q' that are not budget, by the measured model."""
     return 2 * plain_bits + 21 + 0.5 * math.log2(max(products, 1))
+
+
+def _check_security(ring_degree: int, coefficient_bits: tuple[int, ...]) -> None:
+    limit = MAX_LOG_Q.get(ring_degree)
+    if limit is None:
+        known = ", ".join(map(str, MAX_LOG_Q))
+        raise RuleError("the ring degree must be in the 128-bit table", got=ring_degree, remedy=f"use {known}")
+    if sum(coefficient_bits) > limit:
+        raise RuleError(
+            f"log2 q must be at most {limit} at ring degree {ring_degree} for {SECURITY_BITS}-bit security",
+            got=f"{sum(coefficient_bits)} bits",
+            remedy="use smaller coefficient primes or a larger ring degree",
+        )
+    if len(coefficient_bits) < 2 or max(coefficient_bits) > 60 or min(coefficient_bits) < 20:
+        raise RuleError(
+            "q must be two or more primes of 20 to 60 bits", got=coefficient_bits, remedy="e.g. 55,55,54,54"
+        )
 
 
 def _check_plain_modulus(t: int, ring_degree: int) -> None:

@@ -15,6 +15,9 @@ from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
 
+MAX_LOG_STEP = 32
+"""Steps over this come only from a residual whose branch is coarser than the values it is added to, which never ends."""
+
 _PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten)
 
 
@@ -137,6 +140,12 @@ def _raise_too_fine_steps(graph: fx.GraphModule, groups: list[list[fx.Node]], in
     for group in groups:
         least = max(incoming[node] for node in group)
         if int(_activation_quantizer(graph, group[0]).log_step) < least:
+            if least > MAX_LOG_STEP:
+                raise RuleError(
+                    "a residual's branch must not be coarser than what it is added to",
+                    got=f"steps over 2^{MAX_LOG_STEP} at {', '.join(node.name for node in group)}",
+                    remedy="make the weights of the branch smaller",
+                )
             _set_steps(graph, group, least)
             raised = True
     return raised

@@ -164,6 +164,24 @@ def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...],
     assert np.array_equal(client.decrypt(down), slots)
 
 
+@pytest.mark.parametrize(
+    ("n", "bits"), [(4096, (37, 36, 36)), (8192, (55, 55, 54, 54)), (16384, (50, 40, 50, 40, 50)), (2048, (27, 27))]
+)
+def test_coefficient_primes_are_the_library_s(n: int, bits: tuple[int, ...]) -> None:
+    assert params.coefficient_primes(n, bits) == {m.value() for m in seal.CoeffModulus.Create(n, list(bits))}
+
+
+@pytest.mark.parametrize("plain_bits", [54, 55])
+def test_plain_modulus_is_no_prime_of_q(plain_bits: int) -> None:
+    """Without an odd transform length the largest prime of that size is one of q's."""
+    taken = modular.largest_prime(plain_bits, 2 * 8192)
+    with pytest.raises(RuleError, match=f"must not be a prime of q: got {taken}"):
+        Parameters(8192, GOOD.coefficient_bits, taken)
+    chosen = choose({1, 8}, plain_bits)
+    assert chosen.plain_modulus < taken
+    assert client_engine("tenseal", chosen).parameters == chosen
+
+
 def test_reply_primes() -> None:
     assert params.reply_primes((55, 55, 54, 54), 37) == 1
     assert params.reply_primes((55, 55, 54, 54), 38) == 2

@@ -273,7 +273,7 @@ def test_refining_keeps_more_fractional_bits_and_leaves_the_graph():
 
 
 def test_refining_as_far_as_it_goes_is_exact_and_keeps_summands_together():
-    graph = refine(quantized(), 60)
+    graph = refine(quantized(), 200)
     steps, incoming = log_steps(graph), incoming_by_name(graph)
     assert steps[f"down{SUFFIX}"] == steps[f"conv2{SUFFIX}"]
     assert all(steps[name] == incoming[name] for name in steps if name not in (f"down{SUFFIX}", f"conv2{SUFFIX}"))
@@ -316,10 +316,10 @@ class Offset(nn.Module):
 
 
 class Skip(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, scale: float) -> None:
         super().__init__()
         self.conv = nn.Conv2d(1, 1, 1)
-        nn.init.constant_(self.conv.weight, 1000)
+        nn.init.constant_(self.conv.weight, scale)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.conv(x) + x
@@ -333,7 +333,8 @@ UNQUANTIZABLE = [
     (Shared, "a layer must run once an image: got conv; give each use its own layer"),
     (lambda: Pooled(nn.AvgPool2d(2), nn.AvgPool2d(2)), r"summands .* quantized activation: got left \(AvgPool2d\); add"),
     (Offset, r"summands .* quantized activation: got offset \(get_attr\)"),
-    (Skip, r"the image can't be rescaled to the step of a sum: got step 2\^\d for 2\^-4 at x; put a convolution before"),
+    (lambda: Skip(1000), r"branch must not be coarser .*: got steps over 2\^32 at .*conv_quantizer; make the weights"),
+    (lambda: Skip(50), r"the image can't be rescaled to the step of a sum: got step 2\^\d for 2\^-4 at x; put a convolution before"),
     (lambda: pool(3), r"average pooling must have square windows .*: got _1: AvgPool2d\(kernel_size=3.*use a kernel of 2"),
     (lambda: pool((2, 4)), "average pooling must have square windows"),
     (lambda: pool(2, stride=1), "average pooling must have square windows side by side"),

@@ -326,7 +326,10 @@ def test_missing_directory(root):
             lambda c: c["search"].update(latency={"head": {"two": 1}}),
             r"'latency\.head' must be whole numbers, not 'two'",
         ),
-        (lambda c: c["qat"].update(top1=None), r"'top1' must be int or float, not NoneType; run `python train\.py recipe=qat root="),
+        (
+            lambda c: c["qat"].update(top1=None),
+            r"'top1' must be int or float, not NoneType; run `python train\.py recipe=qat root=",
+        ),
         (lambda c: c["qat"].update(epochs=True), r"'epochs' must be int, not bool"),
         (lambda c: c.update(export=[]), r"'the whole file' must be dict, not list; run `python export\.py root="),
     ],

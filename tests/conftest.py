@@ -1,0 +1,27 @@
+"""What several tests share. One thread a process: the networks are small, and waiting threads slow each other down."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def subprocess_python():
+    """Run a program in a fresh interpreter at the project's root; returns what it prints."""
+
+    def run(program: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run

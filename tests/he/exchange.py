@@ -1,0 +1,80 @@
+"""One linear layer from plain input to plain output, both parties, and the slow oracle for it."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from privcirnet.he import cleartext, modular
+from privcirnet.he.encodings import spectral
+from privcirnet.he.layout import LinearShape
+from privcirnet.he.linear import LinearLayer, encode_weights
+from privcirnet.he.params import Parameters
+from privcirnet.he.program import Values
+from privcirnet.he.protocol import linear, shares
+
+
+class Watched(cleartext.Server):
+    """The clear-text server, keeping the column steps that it turned by."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        self.steps: set[int] = set()
+
+    def rotate(self, ciphertext: cleartext.Slots, step: int, keys: frozenset[int]) -> cleartext.Slots:
+        self.steps.add(step)
+        return super().rotate(ciphertext, step, keys)
+
+
+@dataclass
+class Party:
+    """Both engines and the layer's weights, ready for exchanges."""
+
+    layer: LinearLayer
+    rows: Values
+    bias: Values
+    parameters: Parameters
+    mask_bound: int | None = None
+    client: cleartext.Client = field(init=False)
+    server: Watched = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.client, self.server = cleartext.Client(self.parameters), Watched(self.parameters)
+        t, steps = self.parameters.plain_modulus, self.layer.column_steps
+        encoded = encode_weights(self.layer, spectral.weight_spectrum(self.layer.layout, self.rows, t), self.server)
+        self.held = linear.ServerLayer(self.layer, encoded, self.bias, self.mask_bound)
+        self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
+
+    def run(self, x: Values) -> Values:
+        """The layer's output on a shared input."""
+        t = self.parameters.plain_modulus
+        theirs = shares.uniform(x.shape, t)
+        ours = modular.subtract(modular.residues(x, t), theirs, t)
+        replies, own = linear.reply(
+            self.held, theirs, linear.request(self.layer, ours, self.client), self.server, self.keys
+        )
+        return modular.centered(modular.add(linear.finish(self.layer, replies, self.client), own, t), t)
+
+
+def random_rows(shape: LinearShape, b: int, seed: int = 0, largest: int = 100) -> Values:
+    """First rows of circulant block rows, no weight zero."""
+    random = np.random.default_rng(seed)
+    sizes = (shape.out_channels // b, shape.in_channels, shape.kernel, shape.kernel)
+    return random.integers(1, largest + 1, sizes) * random.choice([-1, 1], sizes)
+
+
+def random_input(shape: LinearShape, seed: int = 1, largest: int = 100) -> Values:
+    return np.random.default_rng(seed).integers(-largest, largest + 1, shape.input_shape)
+
+
+def slow_layer(shape: LinearShape, b: int, rows: Values, bias: Values, x: Values) -> Values:
+    """Direct sums with block[i, j] = w[(i - j) mod b], the first row holding w[-j mod b]; no code of the package."""
+    y = np.zeros(shape.output_shape, dtype=np.int64)
+    padded = np.pad(x, ((0, 0), (shape.padding,) * 2, (shape.padding,) * 2))
+    for k in range(shape.out_channels):
+        for c in range(shape.in_channels):
+            w = rows[k // b, c // b * b + (c % b - k % b) % b]
+            for u in range(y.shape[1]):
+                for v in range(y.shape[2]):
+                    top, left = u * shape.stride, v * shape.stride
+                    y[k, u, v] += (w * padded[c, top : top + shape.kernel, left : left + shape.kernel]).sum()
+    return y + bias[:, None, None]

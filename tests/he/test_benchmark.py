@@ -1,0 +1,36 @@
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he import params
+from privcirnet.he.benchmark import bench_layer
+from privcirnet.he.cost import paper_layer
+from privcirnet.he.layout import LinearShape
+
+CONV = paper_layer(LinearShape(16, 16, 64, 64, 3, 1, 1), 8, 8192)
+SMALL = paper_layer(LinearShape(8, 8, 64, 64, 3, 1, 1), 4, 8192)
+
+
+@pytest.mark.parametrize("layer", [CONV, SMALL], ids=["b8", "b4"])
+@pytest.mark.parametrize("engine", ["cleartext", "tenseal"])
+def test_counts_bytes_and_exactness(layer: object, engine: str) -> None:
+    ticks: list[None] = []
+    found = bench_layer(layer, engine, 41, repetitions=2, progress=lambda: ticks.append(None))
+    assert found.max_abs_error == 0
+    assert (found.rotations, found.pmults) == (layer.plan.rotations, layer.plan.pmults)
+    assert len(ticks) == len(found.timings) == 2
+    assert all(second > 0 for timing in found.timings for second in timing)
+    plan = layer.plan
+    if engine == "tenseal":
+        up, down = params.message_bytes(params.choose(layer.layout.transform_lengths, 41))
+        assert (found.bytes_up, found.bytes_down) == (plan.ciphertexts_in * up, plan.ciphertexts_out * down)
+    else:
+        assert (found.bytes_up, found.bytes_down) == (plan.ciphertexts_in * 8 * 8192, plan.ciphertexts_out * 8 * 8192)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(RuleError, match="engine must be a known one"):
+        bench_layer(SMALL, "kernel", 41)
+    with pytest.raises(RuleError, match="at most 60 bits"):
+        bench_layer(SMALL, "cleartext", 61)
+    with pytest.raises(RuleError, match="noise budget: got .* in layer bench with a 55-bit"):
+        bench_layer(SMALL, "cleartext", 55, coefficient_bits=(50, 50, 50))

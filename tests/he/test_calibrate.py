@@ -1,0 +1,18 @@
+import pytest
+
+from privcirnet.he.calibrate import calibrate
+from privcirnet.he.cost import LINKS, OPERATIONS, cheapest_layer, linear_cost
+from privcirnet.he.layout import LinearShape
+
+
+@pytest.mark.parametrize(("n", "bits"), [(4096, (37, 36, 36)), (8192, (55, 55, 54, 54))])
+def test_a_profile_of_this_machine(n: int, bits: tuple[int, ...]) -> None:
+    seen: list[str] = []
+    profile = calibrate(n, bits, repetitions=1, progress=seen.append)
+    assert seen == list(profile.seconds) == list(OPERATIONS)
+    assert (profile.ring_degree, profile.coefficient_bits) == (n, bits)
+    assert all(0 < s < 1 for s in profile.seconds.values())
+    assert profile.seconds["rotate"] > profile.seconds["add"]
+    assert profile.seconds["transform"] < 1e-5
+    layer = cheapest_layer(LinearShape(4, 4, 16, 16, 3, 1, 1), 2, profile, LINKS["lan"])
+    assert linear_cost(layer, profile, LINKS["lan"]).total > 0

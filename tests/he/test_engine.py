@@ -1,0 +1,187 @@
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he import cleartext, engine, params, tenseal
+from privcirnet.he.protocol import shares
+
+PARAMETERS = params.choose({1}, 58)
+N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
+STEPS = (1, 2, 256, 3000, 4095)
+
+
+@functools.cache
+def pair(name: str) -> tuple[engine.ClientEngine, engine.ServerEngine, engine.Keys]:
+    """(client, server, keys) of one engine."""
+    client, server = engine.client_engine(name, PARAMETERS), engine.server_engine(name, PARAMETERS)
+    return client, server, server.load_keys(client.public_keys(STEPS), STEPS)
+
+
+def random_slots() -> np.ndarray:
+    return shares.uniform((N,), T)
+
+
+X, Y, Z = random_slots(), random_slots(), random_slots()
+
+CHAIN = {
+    "nothing": lambda s, c, keys: c,
+    "add_plain": lambda s, c, keys: s.add_plain(c, s.encode(Y)),
+    "subtract_plain": lambda s, c, keys: s.subtract_plain(c, s.encode(Y)),
+    "multiply in coefficient form": lambda s, c, keys: s.multiply(c, s.encode(Y)),
+    "multiply in NTT form": lambda s, c, keys: s.from_ntt(s.multiply(s.to_ntt(c), s.encode_factor(Y))),
+    "add": lambda s, c, keys: s.add(c, s.add_plain(c, s.encode(Z))),
+    "add in NTT form": lambda s, c, keys: s.from_ntt(s.add(s.to_ntt(c), s.to_ntt(s.add_plain(c, s.encode(Z))))),
+    "there and back": lambda s, c, keys: s.from_ntt(s.to_ntt(c)),
+    **{f"rotate by {step}": lambda s, c, keys, step=step: s.rotate(c, step, keys) for step in STEPS},
+    "a layer": lambda s, c, keys: s.rotate(
+        s.from_ntt(
+            s.add(
+                s.multiply(s.to_ntt(c), s.encode_factor(Y)),
+                s.multiply(s.to_ntt(s.rotate(c, 256, keys)), s.encode_factor(Z)),
+            )
+        ),
+        3000,
+        keys,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAIN)
+def test_encrypted_operation_equals_its_clear_text_twin(name: str) -> None:
+    results, counts = [], []
+    for kind in engine.ENGINES:
+        client, server, keys = pair(kind)
+        before = server.counts.copy()
+        reply = server.reply(CHAIN[name](server, server.receive(client.encrypt(X)), keys))
+        results.append(client.decrypt(reply))
+        counts.append(server.counts - before)
+    assert results[0].dtype == results[1].dtype == np.uint64
+    assert np.array_equal(*results)
+    assert counts[0] == counts[1]
+    assert name == "nothing" or not np.array_equal(results[0], X) or name == "there and back"
+
+
+def test_rotation_turns_both_rows_left() -> None:
+    client, server, keys = pair("tenseal")
+    turned = client.decrypt(server.reply(server.rotate(server.receive(client.encrypt(X)), 256, keys)))
+    rows = X.reshape(2, -1)
+    assert (turned == np.concatenate([rows[0, 256:], rows[0, :256], rows[1, 256:], rows[1, :256]])).all()
+
+
+def test_encryption_is_fresh_every_time() -> None:
+    client, server, _ = pair("tenseal")
+    first, second = client.encrypt(X), client.encrypt(X)
+    assert first != second
+    assert first[-params.SEED_BYTES :] != second[-params.SEED_BYTES :]
+    assert server.reply(server.receive(first)) != server.reply(server.receive(second))
+    other = engine.client_engine("tenseal", PARAMETERS)
+    assert not np.array_equal(other.decrypt(server.reply(server.receive(first))), X)
+
+
+def test_the_library_adds_the_two_share_products() -> None:
+    """Golden: (1, 2, ...) times 3 plus 5, written out."""
+    client, server, _ = pair("tenseal")
+    slots = np.arange(N, dtype=np.uint64)
+    three, five = np.full(N, 3, dtype=np.uint64), np.full(N, 5, dtype=np.uint64)
+    product = server.multiply(server.receive(client.encrypt(slots)), server.encode(three))
+    assert client.decrypt(server.reply(server.add_plain(product, server.encode(five))))[:4].tolist() == [5, 8, 11, 14]
+
+
+def test_clear_text_twin_is_as_strict_as_the_library() -> None:
+    client, server, keys = pair("cleartext")
+    c = server.receive(client.encrypt(X))
+    with pytest.raises(RuntimeError, match="rotation by 5 needs a key"):
+        server.rotate(c, 5, keys)
+    for broken in (
+        lambda: server.rotate(server.to_ntt(c), 1, keys),
+        lambda: server.multiply(server.to_ntt(c), server.encode(Y)),
+        lambda: server.multiply(c, server.encode_factor(Y)),
+        lambda: server.add(server.to_ntt(c), c),
+        lambda: server.add_plain(server.to_ntt(c), server.encode(Y)),
+        lambda: server.subtract_plain(c, server.encode_factor(Y)),
+        lambda: server.multiply(c, server.encode(np.zeros(N, dtype=np.uint64))),
+        lambda: server.reply(server.to_ntt(c)),
+    ):
+        with pytest.raises(RuntimeError, match=r"form|transparent"):
+            broken()
+
+
+def test_the_library_refuses_what_the_twin_refuses() -> None:
+    client, server, keys = pair("tenseal")
+    c = server.receive(client.encrypt(X))
+    for broken in (
+        lambda: server.rotate(c, 5, keys),
+        lambda: server.rotate(server.to_ntt(c), 1, keys),
+        lambda: server.add(server.to_ntt(c), c),
+        lambda: server.multiply(c, server.encode(np.zeros(N, dtype=np.uint64))),
+    ):
+        with pytest.raises((RuntimeError, ValueError)):
+            broken()
+
+
+@pytest.mark.parametrize("kind", engine.ENGINES)
+def test_keys_for_other_rotations_are_refused(kind: str) -> None:
+    client, server, _ = pair(kind)
+    few = client.public_keys([1])
+    for message, steps in ((few, [1, 2]), (few, []), (b"", [1]), (few[:-1], [1]), (few + b"\0", [1])):
+        with pytest.raises(RuleError, match="keys must"):
+            server.load_keys(message, steps)
+
+
+@pytest.mark.parametrize("kind", engine.ENGINES)
+def test_no_rotations_need_no_keys(kind: str) -> None:
+    client, server, _ = pair(kind)
+    keys = server.load_keys(client.public_keys([]), [])
+    with pytest.raises((RuntimeError, ValueError)):
+        server.rotate(server.receive(client.encrypt(X)), 1, keys)
+
+
+@pytest.mark.parametrize(("message", "match"), [(b"", "n words"), (bytes(8 * N - 1), "n words"), (bytes([255]) * 8 * N, "mod t")])
+def test_clear_text_messages_are_checked(message: bytes, match: str) -> None:
+    client, server, _ = pair("cleartext")
+    for take in (client.decrypt, server.receive):
+        with pytest.raises(RuleError, match=match):
+            take(message)
+
+
+def test_unknown_engine() -> None:
+    for make in (engine.client_engine, engine.server_engine):
+        with pytest.raises(RuleError, match="got 'plain'; use one of tenseal, cleartext"):
+            make("plain", PARAMETERS)
+
+
+def files(context: object) -> Iterator[bytes]:
+    for path in context._file.parent.iterdir():  # type: ignore[attr-defined]
+        yield path.read_bytes()
+
+
+def test_no_secret_key_is_written_and_the_folder_goes_away() -> None:
+    client = tenseal.Client(PARAMETERS)
+    folder = client._context._file.parent
+    assert folder.stat().st_mode & 0o077 == 0
+    secret = client._keys.secret_key()
+    client.public_keys([1])
+    client.encrypt(X)
+    written = list(files(client._context))
+    secret.save(str(client._context._file))
+    (own,) = files(client._context)
+    assert all(len(item) != len(own) for item in written)
+    del client, secret
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("n", "bits"), [(4096, (37, 36, 36)), (8192, (60, 60, 60, 38)), (16384, (60,) * 6 + (48, 30))])
+def test_library_agrees_on_security(n: int, bits: tuple[int, ...]) -> None:
+    """What Parameters accepts at the very limit, the library's own 128-bit check accepts."""
+    assert sum(bits) == params.MAX_LOG_Q[n]
+    assert engine.server_engine("tenseal", params.choose({1}, 20, n, bits)).parameters.ring_degree == n
+
+
+def test_twin_has_every_method_of_the_interface() -> None:
+    for role in ("Client", "Server"):
+        methods = {name for name in vars(getattr(engine, f"{role}Engine")) if not name.startswith("_")}
+        for module in (cleartext, tenseal):
+            assert methods <= set(dir(getattr(module, role))) | {"parameters", "counts"}

@@ -1,0 +1,72 @@
+"""Every YAML in configs/ loads, alone and in every script that can choose it, and fits the schema."""
+
+import importlib
+from pathlib import Path
+
+import hydra
+import pytest
+from omegaconf import OmegaConf
+
+from privcirnet.config import HEConfig, SearchConfig
+from privcirnet.errors import RuleError
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+SCRIPTS = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "quiet")
+OPTIONS = sorted(str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.glob("*/*.yaml"))
+FREE_STANDING = {"recipe/finetune": "recipe", "recipe/qat": "recipe"}
+
+
+def composed(script, *overrides):
+    importlib.import_module(script)
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return OmegaConf.to_object(hydra.compose(script, overrides=list(overrides)))
+
+
+def test_there_are_configs():
+    assert SCRIPTS == ["bench", "export", "infer", "search", "train"]
+    assert len(OPTIONS) >= 8
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_defaults_fit_the_schema(script):
+    config = composed(script)
+    assert type(config).__name__ == f"{script.capitalize()}Config"
+    assert "${" not in str(config)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_group_option_is_used_and_fits(option):
+    group, name = option.split("/")
+    users = [script for script in SCRIPTS if hasattr(composed(script), group)]
+    assert users, f"no script has a group {group}"
+    for script in users:
+        assert composed(script, f"{group}={name}") is not None
+
+
+def test_stages_chain_by_default():
+    """Each stage's input is where the stage before it writes."""
+    train, finetune, qat = composed("train"), composed("train", "recipe=finetune"), composed("train", "recipe=qat")
+    search, export, infer = composed("search"), composed("export"), composed("infer")
+    assert search.init == finetune.recipe.init == train.out
+    assert finetune.recipe.plan == f"{search.out}/plan.json"
+    assert qat.recipe.init == finetune.out == infer.reference
+    assert export.init == qat.out
+    assert export.he.profile == infer.profile == f"{search.out}/profile.json"
+    assert infer.program == f"{export.out}/program"
+    assert composed("search", "root=elsewhere").out == "elsewhere/search"
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: SearchConfig(block_sizes=[1, 3]), r"block_sizes must be powers of two: got \[1, 3\]; use"),
+        (lambda: SearchConfig(uniform=32), "uniform must be one of block_sizes: got 32"),
+        (lambda: SearchConfig(budget=-1.0), "budget must not be negative: got -1.0"),
+        (lambda: HEConfig(link="moon"), "he.link must be a known one: got moon; use one of local, lan, wan"),
+        (lambda: HEConfig(masks="none"), "he.masks must be a known kind: got none"),
+        (lambda: HEConfig(guard_bits=99), r"he.guard_bits must be in \[0, 16\]: got 99"),
+    ],
+)
+def test_values_are_validated(make, match):
+    with pytest.raises(RuleError, match=match):
+        make()

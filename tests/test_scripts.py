@@ -1,0 +1,265 @@
+"""The scripts as a user runs them: the whole chain on the digits, small, and every kind of bad input."""
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from privcirnet.data.dataset import ImageData
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+STAGES = ("train", "search", "finetune", "qat", "export", "infer")
+
+
+def call(monkeypatch, script, *overrides):
+    """Run a script in this process."""
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", *overrides])
+    importlib.import_module(script).main()
+
+
+def refused(monkeypatch, capsys, script, *overrides):
+    """Run a script that must stop with status 2; returns its one line of error."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        call(monkeypatch, script, *overrides)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1, error
+    assert re.fullmatch(r"error: .+: got .+; .+\n", error), f"not rule, value, remedy: {error}"
+    return error
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """The run directories of a short chain."""
+    folder = tmp_path_factory.mktemp("outputs")
+    with pytest.MonkeyPatch.context() as patch:
+        at = f"root={folder}"
+        call(patch, "train", at, "recipe.epochs=6")
+        call(patch, "search", at, "samples=64")
+        call(patch, "train", at, "recipe=finetune", "recipe.epochs=4")
+        call(patch, "train", at, "recipe=qat", "recipe.epochs=1")
+        call(patch, "export", at, "plaintexts=full")
+        call(patch, "infer", at, "images=3")
+        patch.setattr(sys, "argv", ["report.py", str(folder)])
+        importlib.import_module("report").main()
+    return folder
+
+
+def summary(root, stage):
+    return json.loads((root / stage / "summary.json").read_text())
+
+
+def test_chain_leaves_what_the_readme_promises(root):
+    assert sorted(p.name for p in root.iterdir()) == sorted([*STAGES, "report.html"])
+    for stage in STAGES:
+        assert summary(root, stage)["stage"] == stage
+        assert not list((root / stage).glob(".*")), "drafts left behind"
+    assert not (root / "train" / "resume.pt").exists()
+
+
+def test_chain_is_accurate_and_exact(root):
+    assert summary(root, "train")["top1"] > 90
+    infer = summary(root, "infer")
+    assert infer["images"] == infer["logits_equal"] == 3
+    assert infer["wrong_nodes"] == []
+    assert all(
+        (layer["rotations"], layer["pmults"]) == (layer["rotations_planned"], layer["pmults_planned"])
+        for layer in infer["layers"]
+    )
+    search = summary(root, "search")
+    assert search["predicted_seconds"] <= search["budget_seconds"] * (1 + 1e-9)
+    assert summary(root, "finetune")["block_sizes"] == search["block_sizes"]
+    assert summary(root, "export")["security_bits"] == 128
+    assert summary(root, "export")["bytes_plaintexts"] < summary(root, "export")["bytes_plaintexts_dense"]
+
+
+def documented(stage):
+    """Top-level keys that the README documents for a stage."""
+    row = next(line for line in README.splitlines() if line.startswith("|") and f"`{stage}`" in line.split("|")[1])
+    outside_brackets = re.sub(r"\([^()]*\)", "", row.split("|", 2)[2])
+    return set(re.findall(r"`(\w+)`", outside_brackets))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_summary_keys_are_the_documented_ones(root, stage):
+    assert set(summary(root, stage)) == documented(stage)
+
+
+def test_layer_keys_are_the_documented_ones(root):
+    row = next(line for line in README.splitlines() if line.startswith("| `infer` `layers`"))
+    assert set(summary(root, "infer")["layers"][0]) == set(re.findall(r"`(\w+)`", row.split("|")[2]))
+
+
+def test_bench_meets_its_targets_and_documents_its_keys(monkeypatch, tmp_path):
+    call(monkeypatch, "bench", "layer=conv", "dims=[16,16,64,64,3]", "block_size=8", "repetitions=1", f"out={tmp_path}")
+    result = json.loads((tmp_path / "summary.json").read_text())
+    assert result["rotations"] <= 4
+    assert result["pmults"] <= 32
+    assert result["max_abs_error"] == 0
+    assert set(result) == documented("bench")
+
+
+def test_running_again_replaces_the_results(root, monkeypatch):
+    before = summary(root, "infer")["images"]
+    call(monkeypatch, "infer", f"root={root}", "images=1", "engine=cleartext", f"out={root}/again")
+    call(monkeypatch, "infer", f"root={root}", "images=2", "engine=cleartext", f"out={root}/again")
+    assert summary(root, "again")["images"] == 2
+    assert summary(root, "infer")["images"] == before
+    shutil.rmtree(root / "again")
+
+
+@pytest.mark.parametrize(
+    ("block_sizes", "match"),
+    [
+        ({"conv1": 3}, r"block size must divide both weight dimensions: got 3 for \(32, 32.*\) at 'conv1'; "),
+        ({"conv9": 2}, "a layer name must exist in the model: got 'conv9'; did you mean 'conv"),
+        ({"square": 2}, "a layer must be Linear or Conv2d: got Square at 'square'"),
+    ],
+)
+def test_bad_plans(root, monkeypatch, capsys, tmp_path, block_sizes, match):
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"format": "privcirnet-plan", "version": 1, "block_sizes": block_sizes}))
+    out = tmp_path / "out"
+    error = refused(
+        monkeypatch, capsys, "train", f"root={root}", "recipe=finetune", f"recipe.plan={plan}", f"out={out}"
+    )
+    assert re.search(match, error)
+    assert not out.exists()
+
+
+def damage_byte(program):
+    path = program / "weights.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def foreign(program):
+    (program / "manifest.json").write_text('{"format": "something-else", "version": 1}')
+
+
+def truncated(program):
+    (program / "plaintexts.safetensors").write_bytes(b"")
+
+
+def no_json(program):
+    (program / "manifest.json").write_text("{")
+
+
+def edited(program):
+    path = program / "manifest.json"
+    data = json.loads(path.read_text())
+    data["nodes"][1]["log_step"] += 1
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (damage_byte, r"a program's files must match their checksums: got .*weights.safetensors; export it again"),
+        (truncated, r"a program's files must match their checksums: got .*plaintexts.safetensors"),
+        (foreign, "the file must be a privcirnet-program of version 1: got .*something-else 1"),
+        (no_json, "a program's manifest must be readable JSON"),
+        (edited, "a program's files must match their checksums: got .*manifest.json"),
+        (shutil.rmtree, "a program's manifest must exist"),
+    ],
+)
+def test_bad_program_folders(root, monkeypatch, capsys, tmp_path, change, match):
+    program = tmp_path / "program"
+    shutil.copytree(root / "export" / "program", program)
+    change(program)
+    out = tmp_path / "out"
+    error = refused(monkeypatch, capsys, "infer", f"root={root}", f"program={program}", f"out={out}")
+    assert re.search(match, error)
+    assert not out.exists()
+
+
+def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
+    images, labels = torch.zeros(4, 1, 10, 10, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
+    large = ImageData(images, labels, images, labels, -4, 16, tuple("0123456789"))
+    monkeypatch.setattr(importlib.import_module("infer"), "load", lambda *_: large)
+    error = refused(monkeypatch, capsys, "infer", f"root={root}", f"out={tmp_path / 'out'}")
+    assert re.search(r"input shape: got \(1, 10, 10\) for \(1, 8, 8\); ", error)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "overrides", "match"),
+    [
+        ("search", ["budget=1e-6"], "latency budget must be at least the fastest assignment's: got 1e-06 s; allow"),
+        (
+            "search",
+            ["he.coefficient_bits=[60,60,60,60]"],
+            "log2 q must be at most 218 .* 128-bit security: got 240 bits",
+        ),
+        ("search", ["he.ring_degree=4096"], "log2 q must be at most 109 at ring degree 4096"),
+        ("search", ["he.ring_degree=5000"], "the ring degree must be in the 128-bit table: got 5000; use 1024"),
+        ("export", ["he.failure_bits=59"], r"must reach he.failure_bits = 59: got [\d.]+ .*; lower he.failure_bits"),
+        ("export", ["he.masks=bounded"], r"must reach he.hiding_bits = 40: got [\d.]+ .*; lower he.hiding_bits"),
+        (
+            "export",
+            ["init=nowhere"],
+            "the result of train.py must exist: got nowhere/checkpoint.safetensors; run train.py",
+        ),
+        ("export", ["plaintexts=some"], "plaintexts must be compact or full: got some; use plaintexts=compact"),
+        ("infer", ["engine=seal"], "engine must be a known one: got seal; use one of tenseal, cleartext"),
+        ("infer", ["imgaes=3"], "settings must exist and have the right type: got .*'imgaes'; did you mean images="),
+        ("infer", ["images=many"], "settings must exist and have the right type"),
+        (
+            "train",
+            ["model.name=digits_resnext"],
+            "the model must be known to timm: got 'digits_resnext'; try .*digits_resnet",
+        ),
+        ("train", ["recipe.learning_rate=0"], "recipe.learning_rate must be positive: got 0"),
+        ("bench", ["dims=[1,2]"], r"dims of a gemm must be \[d1,d2,d3\]: got \[1, 2\]"),
+        ("bench", ["block_size=7"], r"block size must divide both weight dimensions: got 7 for \(576, 192\)"),
+        ("bench", ["plain_bits=61", "he.profile=PROFILE"], "the plain modulus must have at most 60 bits: got 61 bits"),
+    ],
+)
+def test_bad_settings(root, monkeypatch, capsys, tmp_path, script, overrides, match):
+    at = [] if script == "bench" else [f"root={root}"]
+    overrides = [o.replace("PROFILE", f"{root}/search/profile.json") for o in overrides]
+    error = refused(monkeypatch, capsys, script, *at, *overrides, f"out={tmp_path / 'out'}")
+    assert re.search(match, error), error
+    assert not (tmp_path / "out").exists(), "something was written"
+
+
+def test_value_bound_over_half_the_modulus(root, monkeypatch, capsys, tmp_path):
+    """Two small primes leave room for a plain modulus of 30 bits only, which the proved bounds exceed."""
+    profile = json.loads((root / "search" / "profile.json").read_text())
+    profile["coefficient_bits"] = [46, 46, 46]
+    (tmp_path / "profile.json").write_text(json.dumps(profile))
+    settings = [f"root={root}", f"he.profile={tmp_path / 'profile.json'}", f"out={tmp_path / 'out'}"]
+    error = refused(monkeypatch, capsys, "export", *settings)
+    assert re.search(r"every value must stay under t / 2: got \w+ reaches 2\^[\d.]+, t has \d+ bits; use ", error), (
+        error
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_report_names_the_missing_stage(root, monkeypatch, capsys, tmp_path):
+    partial = tmp_path / "partial"
+    shutil.copytree(root, partial)
+    (partial / "qat" / "summary.json").unlink()
+    (partial / "report.html").unlink()
+    monkeypatch.setattr(sys, "argv", ["report.py", str(partial)])
+    with pytest.raises(SystemExit) as stopped:
+        importlib.import_module("report").main()
+    assert stopped.value.code == 2
+    assert "run `python train.py recipe=qat" in capsys.readouterr().err
+    assert not (partial / "report.html").exists()
+
+
+def test_report_shows_the_images(root):
+    page = (root / "report.html").read_text()
+    with np.load(root / "infer" / "images.npz") as archive:
+        assert archive["images"].shape == (3, 8, 8)
+    assert page.count("data:image/png;base64,") == 3
