@@ -6,11 +6,7 @@ version, checksums, names, shapes and types before anything is used. numpy only;
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +15,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
+from privcirnet.atomic import replacing, replacing_folder
 from privcirnet.errors import RuleError
 from privcirnet.he import bounds, linear, manifest, ntt
 from privcirnet.he.cost import Profile
@@ -179,7 +176,7 @@ def write_program(
         raise RuleError(
             "the program's folder must be new or hold a program", got=folder, remedy="choose another out= folder"
         )
-    with _replacing_folder(folder) as draft:
+    with replacing_folder(folder) as draft:
         files = {WEIGHTS: _weight_tensors(program), PLAINTEXTS: spectra(program)}
         for name, tensors in files.items():
             _write_tensors(draft / name, tensors)
@@ -187,7 +184,8 @@ def write_program(
         if full:
             (draft / FULL_FOLDER).mkdir()
             written += list(_write_full(draft, program, files[PLAINTEXTS]))
-        facts = {"format": "privcirnet-program", "version": VERSION, **about, **manifest.to_dict(program)}
+        head = {"format": "privcirnet-program", "version": VERSION}
+        facts = json.loads(json.dumps({**head, **about, **manifest.to_dict(program)}))
         checksums = {MANIFEST: _sha256_of_facts(facts)} | {name: _sha256(draft / name) for name in written}
         write_json(draft / MANIFEST, {**facts, "checksums": checksums})
 
@@ -210,8 +208,12 @@ def read_program(folder: Path) -> tuple[Program, dict[str, Residues]]:
         if found != checksum:
             raise RuleError("a program's files must match their checksums", got=path, remedy=remedy)
     public = manifest.from_dict(data)
-    weights = safetensors.numpy.load_file(Path(folder) / WEIGHTS)
-    plaintexts = safetensors.numpy.load_file(Path(folder) / PLAINTEXTS)
+    try:
+        weights = safetensors.numpy.load_file(Path(folder) / WEIGHTS)
+        plaintexts = safetensors.numpy.load_file(Path(folder) / PLAINTEXTS)
+    except SafetensorError as error:
+        got = f"{Path(folder) / WEIGHTS} or {PLAINTEXTS}: {error}"
+        raise RuleError("a program's tensors must be whole safetensors files", got=got, remedy=remedy) from None
     program = replace(public, weights=_checked_weights(public, weights))
     return program, _checked_spectra(public, plaintexts)
 
@@ -318,36 +320,3 @@ def _sha256(path: Path) -> str:
 def _sha256_of_facts(facts: Mapping[str, Any]) -> str:
     """Checksum of a manifest without its checksums, whatever its white space and order."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A draft beside a file that takes its place when the block succeeds, and disappears when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    draft = Path(name)
-    try:
-        yield draft
-        draft.chmod(0o644)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def _replacing_folder(folder: Path) -> Iterator[Path]:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    old = draft.with_name(f"{draft.name}.old")
-    try:
-        yield draft
-        draft.chmod(0o755)
-        if folder.exists():
-            folder.replace(old)
-        draft.replace(folder)
-    finally:
-        if old.exists() and not folder.exists():
-            old.replace(folder)
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)

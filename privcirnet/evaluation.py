@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from privcirnet.errors import RuleError
 from privcirnet.he.cost import Link, Profile, linear_cost, square_cost
 from privcirnet.he.linear import ENCODING
 from privcirnet.he.modular import Residues
@@ -98,7 +99,7 @@ class Evaluation:
                 cost, kind, encoding = square_cost(values, profile, link), "square", "slots"
                 b, planned = 1, (0, up)
         return {
-            "name": node.module if isinstance(node.operation, Linear) else node.name,
+            "name": node.module or node.name,
             "kind": kind,
             "encoding": encoding,
             "block_size": b,
@@ -132,8 +133,10 @@ def evaluate(
         progress: called after each image.
 
     Raises:
-        RuleError: an image does not fit the program.
+        RuleError: no image, or one that does not fit the program.
     """
+    if not len(images):
+        raise RuleError("there must be an image to evaluate", got=0, remedy="give one or more")
     started = time.perf_counter()
     server = Server(program, engine, spectra)
     client = Client(server.greeting(), engine)

@@ -91,8 +91,12 @@ def lower(
     plain_bits = params.largest_plain_bits(profile.ring_degree, profile.coefficient_bits, products)
     chosen = params.choose(lengths, plain_bits, profile.ring_degree, profile.coefficient_bits)
     program = Program(nodes, chosen, weights, target.masks)
-    manifest.check(program)
-    _check_modulus_suffices(program, bounds.prove(program), target)
+    intervals = bounds.prove(program)
+    try:
+        manifest.check(program)
+    except RuleError as error:
+        raise RuleError(error.rule, got=error.got, remedy="change the network or its calibration") from None
+    _check_modulus_suffices(program, intervals, target)
     return program
 
 
@@ -258,7 +262,7 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: tuple[int, int, int
     if not (square and plain and padding[0] == padding[1]):
         raise RuleError(
             "a convolution must be square, with one group, no dilation and zero padding",
-            got=f"{name}: {module}",
+            got=f"{name}: Conv2d({module.extra_repr()})",
             remedy="replace it by such a convolution",
         )
     return LinearShape(height, width, channels, module.out_channels, kernel[0], stride[0], int(padding[0]))
@@ -284,7 +288,7 @@ def _integer_weights(module: nn.Conv2d | nn.Linear, b: int, weight_log_step: int
             raise RuleError(
                 f"a bias must be under 2^{bounds.MAX_BOUND_BITS} steps",
                 got=f"{module.bias.abs().max().item():g} with a step of 2^{log_step}, weights of 2^{weight_log_step}",
-                remedy="train the layer further: its weights are nearly zero",
+                remedy="train the layer further if its weights are nearly zero, or use fewer squares in a row",
             )
         bias = exact.round().to(torch.int64)
     return Weights(np.ascontiguousarray(rows.numpy()), bias.numpy())

@@ -14,7 +14,8 @@ import torch
 
 from privcirnet.artifact import read_program, write_program
 from privcirnet.functional.circulant import expand, project
-from privcirnet.he.cost import COUNTED, LINKS
+from privcirnet.he.cost import COUNTED, LINKS, Profile
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.program import Linear, Truncate, interpret
 from privcirnet.he.protocol import audit, shares
 from privcirnet.he.protocol.client import Client
@@ -30,7 +31,9 @@ from privcirnet.nn.steps import refine
 
 BLOCKS = {"stem": 1, "down": 4, "conv1": 8, "conv2": 16, "classifier": 2}
 LEVELS, LOG_STEP, SHAPE = 16, -4, (1, 8, 8)
-TARGET = Target(COUNTED, LINKS["local"], failure_bits=4)
+COSTLY_MESSAGES = Profile("costly messages", 8192, DEFAULT_COEFFICIENT_BITS, COUNTED.seconds | {"reply": 100.0})
+"""Makes every plan rotate instead of sending more."""
+TARGET = Target(COSTLY_MESSAGES, LINKS["local"], failure_bits=4)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +137,7 @@ def test_rung_fake_quant_to_integer_program_is_bitwise(quantized, images, guard_
 
 def test_guard_bits_are_as_many_as_there_is_room_for(quantized):
     _, few = lower_refined(quantized, SHAPE, LEVELS, LOG_STEP, TARGET, 2)
-    strict = Target(COUNTED, LINKS["local"], failure_bits=10)
+    strict = Target(COSTLY_MESSAGES, LINKS["local"], failure_bits=10)
     program, fewer = lower_refined(quantized, SHAPE, LEVELS, LOG_STEP, strict, 12)
     assert few == 2
     assert 0 <= fewer < 12
@@ -155,7 +158,7 @@ def test_rung_program_to_folder_and_back(program, tmp_path):
 @pytest.mark.parametrize("masks", ["uniform", "bounded"])
 def test_rung_integer_program_to_clear_text_engine(quantized, images, masks):
     """Exactly equal, once the interpreter is told which way each truncation went; and that is by at most one unit."""
-    target = Target(COUNTED, LINKS["local"], masks, failure_bits=4, hiding_bits=4)
+    target = Target(COSTLY_MESSAGES, LINKS["local"], masks, failure_bits=4, hiding_bits=4)
     program = lower(quantized, SHAPE, LEVELS, LOG_STEP, target)
     for image in images[:6].numpy():
         logits, values = protocol(program, "cleartext", image)
@@ -216,4 +219,6 @@ def test_the_ladder_has_something_to_carry(program):
     layers = [layer for _, layer in program.linear_nodes]
     assert {layer.shape.stride for layer in layers} == {1, 2}
     assert sorted(layer.block_size for layer in layers) == sorted(BLOCKS.values())
+    assert any(layer.plan.baby_rotations for layer in layers)
+    assert any(layer.plan.giant_rotations for layer in layers)
     assert math.prod(SHAPE) == 64

@@ -16,7 +16,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
 
 MAX_LOG_STEP = 32
-"""Steps over this come only from a residual whose branch is coarser than the values it is added to, which never ends."""
+"""Steps over this come only from a residual whose branch is coarser than what it is added to, which never ends."""
 
 _PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten)
 

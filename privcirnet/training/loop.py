@@ -1,5 +1,6 @@
 """The one training loop: dense training, circulant fine-tuning and QAT differ only in what they are given."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,42 +58,64 @@ def fit(  # noqa: PLR0913, PLR0917
     Raises:
         RuleError: the loss is not finite.
     """
-    device = next(model.parameters()).device
-    generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-    steps = recipe.epochs * -(-len(data.train_labels) // recipe.batch_size)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1), eta_min=recipe.min_learning_rate)
-    parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
+    run = _Run(model, data, recipe, teacher, seed)
     progress = start or Progress()
     if progress.state:
-        for name, part in parts.items():
-            part.load_state_dict(progress.state[name])
-        generator.set_state(progress.state["generator"])
-        torch.set_rng_state(progress.state["torch"])
-    else:
-        torch.manual_seed(seed)
+        run.restore(progress.state)
     while progress.epoch < recipe.epochs:
-        model.train()
-        total = 0.0
-        for images, labels in batches(data.train_images, data.train_labels, recipe.batch_size, generator):
-            loss = _step(model, data.real(images).to(device), labels.to(device), teacher, recipe)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            total += loss.item() * len(labels)
-        progress.epoch += 1
-        mean_loss = total / len(data.train_labels)
-        if not torch.isfinite(torch.tensor(mean_loss)):
-            raise RuleError("the training loss must stay finite", got=mean_loss, remedy="lower recipe.learning_rate")
+        loss = run.epoch()
         top1 = accuracy(model, data, data.test_images, data.test_labels)
-        progress.history.append({"epoch": progress.epoch, "loss": mean_loss, "top1": top1})
-        progress.state = {name: part.state_dict() for name, part in parts.items()}
-        progress.state |= {"generator": generator.get_state(), "torch": torch.get_rng_state()}
+        progress.epoch += 1
+        progress.history.append({"epoch": progress.epoch, "loss": loss, "top1": top1})
+        progress.state = run.state()
         if after_epoch:
             after_epoch(progress)
     model.eval()
     return progress.history
+
+
+class _Run:
+    """Everything that changes while a model is trained."""
+
+    def __init__(
+        self, model: nn.Module, data: ImageData, recipe: RecipeConfig, teacher: nn.Module | None, seed: int
+    ) -> None:
+        self.model, self.data, self.recipe, self.teacher = model, data, recipe, teacher
+        optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+        steps = max(recipe.epochs * -(-len(data.train_labels) // recipe.batch_size), 1)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=recipe.min_learning_rate)
+        self.optimizer, self.schedule = optimizer, schedule
+        self.generator = torch.Generator().manual_seed(seed)
+        torch.manual_seed(seed)
+
+    def epoch(self) -> float:
+        """One pass over the training images; the mean loss in nats."""
+        self.model.train()
+        device = next(self.model.parameters()).device
+        total, data = 0.0, self.data
+        for images, labels in batches(data.train_images, data.train_labels, self.recipe.batch_size, self.generator):
+            loss = _step(self.model, data.real(images).to(device), labels.to(device), self.teacher, self.recipe)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimizer.step()
+            self.schedule.step()
+            total += loss.item() * len(labels)
+        mean = total / len(data.train_labels)
+        if not math.isfinite(mean):
+            raise RuleError("the training loss must stay finite", got=mean, remedy="lower recipe.learning_rate")
+        return mean
+
+    def state(self) -> dict[str, Any]:
+        """What :meth:`restore` needs."""
+        parts = {name: getattr(self, name).state_dict() for name in ("model", "optimizer", "schedule")}
+        return parts | {"generator": self.generator.get_state(), "torch": torch.get_rng_state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where a run stopped."""
+        for name in ("model", "optimizer", "schedule"):
+            getattr(self, name).load_state_dict(state[name])
+        self.generator.set_state(state["generator"])
+        torch.set_rng_state(state["torch"])
 
 
 @torch.no_grad()

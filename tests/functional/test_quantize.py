@@ -39,7 +39,7 @@ def test_a_step_exists_where_all_values_are_zero():
 
 @pytest.mark.parametrize("largest", [math.inf, math.nan])
 def test_values_that_are_not_finite_have_no_step(largest):
-    with pytest.raises(RuleError, match="values must be finite to be quantized: got (inf|nan); train with a lower"):
+    with pytest.raises(RuleError, match=r"values must be finite to be quantized: got (inf|nan); train with a lower"):
         log_step_for(largest, 8)
 
 
@@ -113,3 +113,12 @@ def test_stochastic_rounding_leaves_multiples_of_the_step():
     torch.manual_seed(0)
     x = torch.arange(-500.0, 500.0).repeat(1000)
     assert torch.equal(quantize_activation(x, 0, stochastic=True), x)
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_values_that_carry_a_gradient_are_on_the_grid_too(stochastic):
+    """The step back to the input must not cost a rounding of its own."""
+    torch.manual_seed(0)
+    x = (20 * torch.randn(100_000)).requires_grad_()
+    scaled = quantize_activation(x, 2, stochastic=stochastic).detach() / 4
+    assert torch.equal(scaled, scaled.round())

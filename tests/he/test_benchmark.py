@@ -32,5 +32,5 @@ def test_what_does_not_fit_is_refused() -> None:
         bench_layer(SMALL, "kernel", 41)
     with pytest.raises(RuleError, match="at most 60 bits"):
         bench_layer(SMALL, "cleartext", 61)
-    with pytest.raises(RuleError, match="noise budget: got .* in layer bench with a 55-bit"):
+    with pytest.raises(RuleError, match=r"noise budget: got .* in layer bench with a 55-bit"):
         bench_layer(SMALL, "cleartext", 55, coefficient_bits=(50, 50, 50))

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -61,7 +61,6 @@ def deep(low: int, high: int, bits: int, seed: int) -> Program:
     )
 
 
-@settings(deadline=None)
 @given(st.integers(-20, 5), st.integers(0, 20), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_no_value_leaves_its_interval(low: int, width: int, bits: int, seed: int) -> None:
     """Whatever the image and whichever way each truncation falls."""
@@ -70,7 +69,9 @@ def test_no_value_leaves_its_interval(low: int, width: int, bits: int, seed: int
     ends = random.choice([low, low + width], (2, 4, 4))
     for image in (ends, random.integers(low, low + width + 1, (2, 4, 4))):
         values = interpret(
-            made, image, lambda node, v: v + random.integers(0, 1 << node.operation.bits, v.shape) >> node.operation.bits
+            made,
+            image,
+            lambda node, v: v + random.integers(0, 1 << node.operation.bits, v.shape) >> node.operation.bits,
         )
         for name, (lowest, highest) in intervals.items():
             assert (lowest <= values[name]).all(), name
@@ -91,14 +92,17 @@ def test_interval_of_one_layer_is_attained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "expected"), [(-3, 2, (0, 9)), (2, 5, (4, 25)), (-5, -2, (4, 25)), (0, 4, (0, 16)), (-4, 0, (0, 16))]
+    ("low", "high", "expected"),
+    [(-3, 2, (0, 9)), (2, 5, (4, 25)), (-5, -2, (4, 25)), (0, 4, (0, 16)), (-4, 0, (0, 16))],
 )
 def test_square_has_its_exact_range(low: int, high: int, expected: tuple[int, int]) -> None:
     made = chain(Node("sq", Square(), ("x",), (2, 4, 4), 0), low=low, high=high)
     assert tuple(int(end.max()) for end in bounds.prove(made)["sq"]) == expected
 
 
-@pytest.mark.parametrize(("low", "high", "expected"), [(-5, 5, (-2, 2)), (-4, 4, (-1, 1)), (1, 3, (0, 1)), (0, 0, (0, 0))])
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(-5, 5, (-2, 2)), (-4, 4, (-1, 1)), (1, 3, (0, 1)), (0, 0, (0, 0))]
+)
 def test_truncation_has_both_its_results(low: int, high: int, expected: tuple[int, int]) -> None:
     made = chain(Node("xt", Truncate(2), ("x",), (2, 4, 4), 0), low=low, high=high)
     assert tuple(int(end.max()) for end in bounds.prove(made)["xt"]) == expected
@@ -147,7 +151,10 @@ def test_values_must_stay_under_half_t() -> None:
 def truncated_twice() -> Program:
     same = (2, 4, 4)
     return chain(
-        conv("a", "x"), Node("at", Truncate(2), ("a",), same, 0), conv("b", "at"), Node("bt", Truncate(3), ("b",), same, 0)
+        conv("a", "x"),
+        Node("at", Truncate(2), ("a",), same, 0),
+        conv("b", "at"),
+        Node("bt", Truncate(3), ("b",), same, 0),
     )
 
 

@@ -132,7 +132,12 @@ def test_papers_unit() -> None:
 
 @pytest.mark.parametrize(
     "seconds",
-    [{}, dict.fromkeys(OPERATIONS, 0.0), {**dict.fromkeys(OPERATIONS, 1.0), "more": 1.0}, dict.fromkeys(OPERATIONS, math.nan)],
+    [
+        {},
+        dict.fromkeys(OPERATIONS, 0.0),
+        {**dict.fromkeys(OPERATIONS, 1.0), "more": 1.0},
+        dict.fromkeys(OPERATIONS, math.nan),
+    ],
 )
 def test_profiles_are_checked(seconds: dict[str, float]) -> None:
     with pytest.raises(RuleError, match="a cost profile must hold a positive time for every operation"):
@@ -141,5 +146,3 @@ def test_profiles_are_checked(seconds: dict[str, float]) -> None:
 
 def test_profile_is_plain_data() -> None:
     assert Profile(**cost.COUNTED.to_dict()) == cost.COUNTED  # type: ignore[arg-type]
-
-

@@ -139,7 +139,9 @@ def test_no_rotations_need_no_keys(kind: str) -> None:
         server.rotate(server.receive(client.encrypt(X)), 1, keys)
 
 
-@pytest.mark.parametrize(("message", "match"), [(b"", "n words"), (bytes(8 * N - 1), "n words"), (bytes([255]) * 8 * N, "mod t")])
+@pytest.mark.parametrize(
+    ("message", "match"), [(b"", "n words"), (bytes(8 * N - 1), "n words"), (bytes([255]) * 8 * N, "mod t")]
+)
 def test_clear_text_messages_are_checked(message: bytes, match: str) -> None:
     client, server, _ = pair("cleartext")
     for take in (client.decrypt, server.receive):

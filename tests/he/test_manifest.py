@@ -63,7 +63,7 @@ def test_round_trip_without_weights() -> None:
 def paths(data: Any, before: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
     """Every place in a description, leaves and branches."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    found = [(before + (key,), value) for key, value in items]
+    found = [((*before, key), value) for key, value in items]
     return [path for path, _ in found] + [deeper for path, value in found for deeper in paths(value, path)]
 
 
@@ -201,7 +201,7 @@ def test_truncation_of_a_sum_is_refused() -> None:
 
 @pytest.mark.parametrize("masks", ["none", "", "Uniform"])
 def test_unknown_masks(masks: str) -> None:
-    with pytest.raises(RuleError, match="masks must be a known kind: got .*; use uniform or bounded"):
+    with pytest.raises(RuleError, match=r"masks must be a known kind: got .*; use uniform or bounded"):
         manifest.from_dict(changed(("masks",), masks))
 
 

@@ -27,9 +27,7 @@ def test_toy_parameters_are_refused_by_the_package(n: int) -> None:
         choose({1}, 41, n)
 
 
-@pytest.mark.parametrize(
-    ("n", "limit"), [(1024, 27), (2048, 54), (4096, 109), (8192, 218), (16384, 438), (32768, 881)]
-)
+@pytest.mark.parametrize(("n", "limit"), [(1024, 27), (2048, 54), (4096, 109), (8192, 218), (16384, 438), (32768, 881)])
 def test_security_table(n: int, limit: int) -> None:
     """Homomorphic encryption standard (2018), table 1: ternary secret, 128 bits, classical."""
     assert params.MAX_LOG_Q[n] == limit

@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -29,11 +29,12 @@ PAPER = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "b", "rotations", "pmults"), PAPER, ids=lambda v: str(v) if isinstance(v, int) else "")
+@pytest.mark.parametrize(
+    ("shape", "b", "rotations", "pmults"), PAPER, ids=lambda v: str(v) if isinstance(v, int) else ""
+)
 def test_counts_of_the_papers(shape: LinearShape, b: int, rotations: int, pmults: int) -> None:
     found = cost.paper_layer(shape, b, 8192).plan
     assert (found.rotations, found.pmults) == (rotations, pmults)
-
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 20), st.integers(1, 20))
@@ -82,7 +83,6 @@ def layers(draw: st.DrawFn) -> LinearLayer:
     return LinearLayer(LinearShape.gemm(tokens, p, q), 1, 64, baby, draw(st.booleans()), draw(st.booleans()))
 
 
-@settings(deadline=None)
 @given(layers())
 def test_executing_a_plan(layer: LinearLayer) -> None:
     """The clear-text engine's result is the matrix product's, its counts the plan's, and every key is used."""
@@ -110,7 +110,12 @@ def test_baby_steps_must_divide(baby: int) -> None:
 
 def test_sums_on_shares_trade_rotations_for_ciphertexts() -> None:
     rotated = LinearPlan(16, 16, 4, 2, giants_on_shares=False, folds_on_shares=False)
-    assert (rotated.fold, rotated.fold_rotations, rotated.rotations, rotated.ciphertexts_out) == (4, (8, 4), 1 + 1 + 2, 1)
+    assert (rotated.fold, rotated.fold_rotations, rotated.rotations, rotated.ciphertexts_out) == (
+        4,
+        (8, 4),
+        1 + 1 + 2,
+        1,
+    )
     on_shares = LinearPlan(16, 16, 4, 2, giants_on_shares=True, folds_on_shares=True)
     assert (on_shares.rotations, on_shares.ciphertexts_out) == (1, 2)
     assert all(len(terms) == 2 * 4 for terms in on_shares.output_terms)

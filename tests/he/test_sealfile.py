@@ -102,8 +102,7 @@ def outcomes(take: object, messages: list[bytes]) -> tuple[int, int]:
         try:
             take(message)
             taken += 1
-        except RuleError as error:
-            assert "must" in error.rule
+        except RuleError:
             refused += 1
     return taken, refused
 

@@ -27,7 +27,8 @@ def uniform(shape: tuple[int, ...], t: int) -> Residues:
 
 
 def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:
-    """Uniform in [bound + 1, t - bound]: as a mask of |y| <= bound it cannot wrap."""
+    """Uniform in [bound + 1, t - bound], bound at least 1: as a mask of |y| <= bound it cannot wrap."""
+    bound = max(bound, 1)
     return uniform(shape, t - 2 * bound) + np.uint64(bound + 1)
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.he import cost, modular
@@ -30,7 +30,6 @@ def circulant_layers(draw: st.DrawFn) -> LinearLayer:
     return LinearLayer(shape, b, ring_degree, layer.baby_steps, layer.giants_on_shares, draw(st.booleans()))
 
 
-@settings(deadline=None)
 @given(circulant_layers(), st.booleans())
 def test_encrypted_layer_equals_direct_convolution(layer: LinearLayer, bounded: bool) -> None:
     shape, b = layer.shape, layer.block_size
@@ -94,7 +93,6 @@ def test_block_size_1_with_a_kernel_transforms_the_image_axes_only() -> None:
     assert (spectrum == np.arange(6, dtype=np.uint64).reshape(3, 2, 1, 1, 1)).all()
 
 
-@settings(deadline=None)
 @given(circulant_layers(), st.integers(0, 2**32 - 1))
 def test_mask_decodes_to_itself_and_leaves_other_slots_uniform(layer: LinearLayer, seed: int) -> None:
     layout, found = layer.layout, layer.plan

@@ -1,0 +1,79 @@
+"""Small integer networks that use every operation."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from privcirnet.he.cost import candidate_layers, paper_layer
+from privcirnet.he.layout import LinearShape
+from privcirnet.he.params import choose
+from privcirnet.he.program import (
+    Add,
+    Flatten,
+    Input,
+    Linear,
+    Node,
+    Program,
+    Square,
+    SumPool,
+    Truncate,
+    Values,
+    Weights,
+)
+from tests.he.exchange import random_rows
+
+N = 8192
+
+
+def network(masks: str = "uniform", plain_bits: int = 50, seed: int = 0) -> Program:
+    """Strided convolution, square, convolution with a residual sum, pooling, flattening, linear layer."""
+    first = paper_layer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N)
+    second = candidate_layers(LinearShape(4, 4, 8, 8, 3, 1, 1), 4, N)[-1]
+    head = paper_layer(LinearShape.gemm(1, 32, 10), 2, N)
+    maps = (8, 4, 4)
+    nodes = (
+        Node("x", Input(-8, 15), (), (4, 8, 8), -4),
+        Node("first", Linear(first), ("x",), maps, -8),
+        Node("first_t", Truncate(4), ("first",), maps, -4),
+        Node("square", Square(), ("first_t",), maps, -8),
+        Node("square_t", Truncate(6), ("square",), maps, -2),
+        Node("second", Linear(second), ("square_t",), maps, -6),
+        Node("second_t", Truncate(4), ("second",), maps, -2),
+        Node("sum", Add(), ("second_t", "square_t"), maps, -2),
+        Node("pool", SumPool(2), ("sum",), (8, 2, 2), -4),
+        Node("flat", Flatten(), ("pool",), (32, 1, 1), -4),
+        Node("head", Linear(head), ("flat",), (10, 1, 1), -8),
+    )
+    return _with_weights(nodes, masks, plain_bits, seed)
+
+
+def residual_of_the_image() -> Program:
+    """The image itself is a summand: a value of which the server has no share."""
+    shape = LinearShape(4, 4, 4, 4, 3, 1, 1)
+    same = (4, 4, 4)
+    nodes = (
+        Node("x", Input(-8, 15), (), same, 0),
+        Node("twice", Add(), ("x", "x"), same, 0),
+        Node("conv", Linear(paper_layer(shape, 2, N)), ("twice",), same, 0),
+        Node("sum", Add(), ("conv", "x"), same, 0),
+        Node("square", Square(), ("sum",), same, 0),
+    )
+    return _with_weights(nodes, "uniform", 50, 0)
+
+
+def random_image(program: Program, seed: int = 0) -> Values:
+    node = program.nodes[0]
+    assert isinstance(node.operation, Input)
+    return np.random.default_rng(seed).integers(node.operation.low, node.operation.high + 1, node.shape)
+
+
+def _with_weights(nodes: Iterable[Node], masks: str, plain_bits: int, seed: int) -> Program:
+    nodes, weights, lengths = tuple(nodes), {}, set[int]()
+    random = np.random.default_rng(seed)
+    for node in nodes:
+        if isinstance(node.operation, Linear):
+            layer = node.operation.layer
+            rows = random_rows(layer.shape, layer.block_size, int(random.integers(1000)), 15)
+            weights[node.name] = Weights(rows, random.integers(-50, 50, layer.shape.out_channels))
+            lengths |= layer.layout.transform_lengths
+    return Program(nodes, choose(lengths, plain_bits), weights, masks)

@@ -1,0 +1,214 @@
+"""What each party can reach, and that every slot that is sent is uniformly masked."""
+
+import gc
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+import tenseal.sealapi as seal
+
+from privcirnet.he import cleartext, cost, engine, modular, ntt, tenseal
+from privcirnet.he.encodings import spectral
+from privcirnet.he.layout import LinearShape, slots_to_lanes
+from privcirnet.he.linear import LinearLayer, encode_weights
+from privcirnet.he.program import expand_rows
+from privcirnet.he.protocol import linear, square
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.server import Server
+from tests.he.exchange import Party, random_input, random_rows
+from tests.he.insecure import insecure_parameters
+from tests.he.networks import network, random_image
+
+REPLIES, BUCKETS = 480, 16
+LIMIT = BUCKETS + 12 * np.sqrt(2 * BUCKETS)
+"""Chi-square with 15 degrees of freedom is over it with probability under 1e-10."""
+
+N = 64
+LAYERS = [
+    cost.paper_layer(LinearShape(2, 2, 2, 2, 3, 1, 1), 2, N),
+    cost.paper_layer(LinearShape(3, 3, 3, 1, 3, 2, 1), 1, N),
+    cost.paper_layer(LinearShape.gemm(3, 4, 2), 1, N),
+    cost.paper_layer(LinearShape.gemm(1, 3, 2), 1, N),
+    LinearLayer(LinearShape.gemm(4, 8, 8), 1, N, 2, giants_on_shares=True),
+    LinearLayer(LinearShape.gemm(4, 8, 2), 1, N, 1, folds_on_shares=True),
+]
+"""Whole and half-used lanes and ciphertexts, padding, folds, giant steps on shares."""
+
+
+def worst_chi_square(samples: np.ndarray, t: int) -> float:
+    """Over columns of (replies, columns): uniform in [0, t) or not, in equal intervals."""
+    bucket = samples * np.uint64(BUCKETS) // np.uint64(t)
+    counts = np.stack([(bucket == i).sum(axis=0) for i in range(BUCKETS)])
+    expected = len(samples) / BUCKETS
+    return float(((counts - expected) ** 2 / expected).sum(axis=0).max())
+
+
+def pairwise(samples: np.ndarray, t: int) -> np.ndarray:
+    """Differences of every two columns."""
+    first, second = np.triu_indices(samples.shape[1], 1)
+    return modular.subtract(samples[:, first], samples[:, second], t)
+
+
+def replies_to(layer: LinearLayer, mask_bound: int | None = None) -> tuple[np.ndarray, int]:
+    """Decrypted replies to one and the same request, (replies, slots)."""
+    parameters = insecure_parameters(N, layer.layout.transform_lengths, 20)
+    bias = np.arange(layer.shape.out_channels)
+    party = Party(layer, random_rows(layer.shape, layer.block_size), bias, parameters, mask_bound)
+    t = parameters.plain_modulus
+    request = linear.request(layer, modular.residues(random_input(layer.shape), t), party.client)
+    found = []
+    for _ in range(REPLIES):
+        messages, _ = linear.reply(party.held, None, request, party.server, party.keys)
+        found.append(np.concatenate([party.client.decrypt(m) for m in messages]))
+    return np.stack(found), t
+
+
+@pytest.mark.parametrize("bound", [None, 100], ids=["uniform", "bounded"])
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.shape.kind}-L{layer.layout.lane_length}")
+def test_every_slot_of_a_reply_is_uniform(layer: LinearLayer, bound: int | None) -> None:
+    """And every two of them together: also slots that hold no output, where bare products would tell the weights."""
+    samples, t = replies_to(layer, bound)
+    assert samples.shape[1] == layer.plan.ciphertexts_out * N
+    assert worst_chi_square(samples, t) < LIMIT
+    assert worst_chi_square(pairwise(samples, t), t) < LIMIT
+
+
+def test_padding_is_masked_too() -> None:
+    """Transformed back, every position of a block is uniform, the ones that are cut off as well.
+
+    Each slot mixes all positions, so a mask of the wanted ones alone passes the tests on slots; the cut-off ones
+    would show sums of products of the weights.
+    """
+    layer = LAYERS[0]
+    layout = layer.layout
+    samples, t = replies_to(layer)
+    blocks = slots_to_lanes(samples, layout.lanes)[:, 0, : layout.lane_length].reshape(-1, 2, *layout.extent)
+    for axis in (1, 2, 3):
+        blocks = ntt.cyclic(blocks, axis, t, inverse=True)
+    positions = blocks.reshape(len(samples), -1)
+    assert positions.shape[1] == 2 * 3 * 3
+    assert worst_chi_square(positions, t) < LIMIT
+    assert worst_chi_square(pairwise(positions, t), t) < LIMIT
+
+
+def test_every_slot_of_a_square_is_uniform() -> None:
+    parameters = insecure_parameters(N, None, 20)
+    client, server = engine.client_engine("cleartext", parameters), engine.server_engine("cleartext", parameters)
+    t, share = parameters.plain_modulus, np.arange(1, N + 9, dtype=np.uint64)
+    request, found = square.request(share, client), []
+    for _ in range(REPLIES):
+        messages, _ = square.reply(share, request, server)
+        found.append(np.concatenate([client.decrypt(m) for m in messages]))
+    samples = np.stack(found)
+    assert samples.shape[1] == 2 * N
+    assert worst_chi_square(samples, t) < LIMIT
+    assert worst_chi_square(pairwise(samples, t), t) < LIMIT
+
+
+def test_the_test_sees_an_unmasked_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the fill of unused slots left out, or one mask for two slots, the figures are far over their limit."""
+    original = spectral.encode_mask
+
+    def unfilled(layout: Any, plan: Any, mask: Any, uniform: Any, t: int) -> Any:
+        return original(layout, plan, mask, np.zeros_like(uniform), t)
+
+    def repeated(layout: Any, plan: Any, mask: Any, uniform: Any, t: int) -> Any:
+        slots = original(layout, plan, mask, uniform, t)
+        slots[..., 0] = slots[..., 1]
+        return slots
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spectral, "encode_mask", unfilled)
+        assert worst_chi_square(*replies_to(LAYERS[0])) > 10 * LIMIT
+    with monkeypatch.context() as patch:
+        patch.setattr(spectral, "encode_mask", repeated)
+        samples, t = replies_to(LAYERS[0])
+        assert worst_chi_square(pairwise(samples, t), t) > 10 * LIMIT
+
+
+def test_encrypted_replies_differ_in_every_slot() -> None:
+    """The encrypted engine on one request twice: no slot keeps its value."""
+    layer = cost.paper_layer(LinearShape(4, 4, 4, 4, 3, 1, 1), 2, 8192)
+    parameters = network().parameters
+    client, server = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
+    rows = random_rows(layer.shape, 2)
+    spectrum = spectral.weight_spectrum(layer.layout, rows, parameters.plain_modulus)
+    held = linear.ServerLayer(layer, encode_weights(layer, spectrum, server), np.zeros(4, dtype=np.int64))
+    keys = server.load_keys(client.public_keys(layer.column_steps), layer.column_steps)
+    request = linear.request(layer, modular.residues(random_input(layer.shape), parameters.plain_modulus), client)
+    first, second = (
+        np.concatenate([client.decrypt(m) for m in linear.reply(held, None, request, server, keys)[0]])
+        for _ in range(2)
+    )
+    assert (first != second).all()
+
+
+def reachable(*roots: object) -> list[object]:
+    """Everything that objects hold, directly or not; code, classes and modules are not followed."""
+    closed = (type, types.ModuleType, types.FunctionType, types.CodeType, types.BuiltinFunctionType)
+    known, waiting = {}, list(roots)
+    while waiting:
+        item = waiting.pop()
+        if id(item) in known or isinstance(item, closed):
+            continue
+        known[id(item)] = item
+        waiting += gc.get_referents(item)
+    return list(known.values())
+
+
+SECRETS = (tenseal.Client, cleartext.Client, seal.KeyGenerator, seal.SecretKey, seal.Encryptor, seal.Decryptor)
+
+
+@pytest.fixture(scope="module")
+def midway() -> tuple[list[object], list[object], Server]:
+    """What (client, server) reach in the middle of an inference."""
+    server = Server(network(), "tenseal")
+    client = Client(server.greeting(), "tenseal")
+    session = server.session(client.keys())
+    exchange = client.infer(random_image(server.program))
+    message = next(exchange)
+    for _ in range(2):
+        message = exchange.send(session.handle(message))
+    reply = session.handle(message)
+    return reachable(client, exchange, message), reachable(server, session, reply), server
+
+
+def test_the_server_reaches_no_key_that_decrypts(midway: tuple[list[object], list[object], Server]) -> None:
+    of_client, of_server, _ = midway
+    assert not [item for item in of_server if isinstance(item, SECRETS)]
+    assert {tenseal.Client, seal.KeyGenerator, seal.Encryptor, seal.Decryptor} <= {type(item) for item in of_client}
+    common = {id(i) for i in of_client} & {id(i) for i in of_server}
+    shared = [item for item in of_client if id(item) in common]
+    assert not [item for item in shared if isinstance(item, np.ndarray | tenseal._Context | Client | Server)]
+
+
+def arrays(items: list[object]) -> list[np.ndarray]:
+    return [item for item in items if isinstance(item, np.ndarray)]
+
+
+def holds(found: list[np.ndarray], wanted: np.ndarray) -> bool:
+    flat = wanted.reshape(-1)
+    return any(array.size == flat.size and (array.reshape(-1) == flat).all() for array in found)
+
+
+def test_the_client_reaches_no_weight(midway: tuple[list[object], list[object], Server]) -> None:
+    of_client, of_server, server = midway
+    program, t = server.program, server.program.parameters.plain_modulus
+    secrets = []
+    for node, layer in program.linear_nodes:
+        weights = program.weights[node.name]
+        spectrum = spectral.weight_spectrum(layer.layout, weights.rows, t)
+        dense = expand_rows(weights.rows, layer.block_size)
+        secrets += [weights.rows, weights.bias, modular.residues(weights.bias, t), spectrum, dense]
+        assert holds(arrays(of_server), weights.rows)
+        assert holds(arrays(of_server), weights.bias)
+    assert arrays(of_client)
+    assert not [secret for secret in secrets if holds(arrays(of_client), secret)]
+    assert not [item for item in of_client if isinstance(item, tenseal.Server | Server)]
+
+
+def test_the_greeting_does_not_depend_on_the_weights() -> None:
+    first, second = (Server(network(seed=seed), "cleartext").greeting() for seed in (0, 1))
+    assert first == second
+    assert not np.array_equal(network(seed=0).weights["head"].rows, network(seed=1).weights["head"].rows)

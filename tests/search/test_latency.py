@@ -1,0 +1,124 @@
+import dataclasses
+from itertools import pairwise
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.he.cost import COUNTED, LINKS, Profile, candidate_layers, linear_cost
+from privcirnet.he.layout import LinearShape
+from privcirnet.models import DigitsResNet
+from privcirnet.nn.convert import circulant_
+from privcirnet.search.latency import latency_table, layer_shapes
+from tests.nn.test_convert import assert_unchanged, snapshot
+
+BLOCK_SIZES = (1, 2, 4, 8, 16)
+
+
+def test_shapes_of_the_digits_network():
+    assert layer_shapes(DigitsResNet(width=8), torch.zeros(1, 1, 8, 8)) == {
+        "stem": LinearShape(8, 8, 1, 8, 3, 1, 1),
+        "down": LinearShape(8, 8, 8, 16, 3, 2, 1),
+        "conv1": LinearShape(4, 4, 16, 16, 3, 1, 1),
+        "conv2": LinearShape(4, 4, 16, 16),
+        "classifier": LinearShape.gemm(1, 16, 10),
+    }
+
+
+def test_shapes_of_a_timm_network():
+    model = timm.create_model("resnet18", num_classes=10)
+    shapes = layer_shapes(model, torch.zeros(1, 3, 32, 32))
+    weighted = [name for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    assert list(shapes) == sorted(shapes, key=list(shapes).index)
+    assert set(shapes) == set(weighted)
+    assert len(shapes) == 21
+    assert shapes["conv1"] == LinearShape(32, 32, 3, 64, 7, 2, 3)
+    assert shapes["layer1.0.conv1"] == LinearShape(8, 8, 64, 64, 3, 1, 1)
+    assert shapes["layer2.0.conv1"] == LinearShape(8, 8, 64, 128, 3, 2, 1)
+    assert shapes["layer2.0.downsample.0"] == LinearShape(8, 8, 64, 128, 1, 2, 0)
+    assert shapes["layer4.1.conv2"] == LinearShape(1, 1, 512, 512, 3, 1, 1)
+    assert shapes["fc"] == LinearShape.gemm(1, 512, 10)
+
+
+def test_measuring_changes_nothing():
+    model = circulant_(DigitsResNet(width=8), {"conv1": 4}).train()
+    model.norm1.eval()
+    before = snapshot(model)
+    layer_shapes(model, torch.zeros(1, 1, 8, 8))
+    assert_unchanged(model, before)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.fc(x))
+
+
+REFUSED = [
+    (Twice, (1, 4), "a layer must run once an image: got fc; give each use its own layer"),
+    (
+        lambda: nn.Sequential(nn.Linear(4, 4)),
+        (1, 3, 4),
+        r"input must be an image or a vector: got 0 on \(3, 4\); leave",
+    ),
+    (
+        lambda: nn.Sequential(nn.Linear(4, 4)),
+        (1, 2, 3, 4),
+        r"a linear layer must follow a flatten: got 0 on \(2, 3, 4\)",
+    ),
+    (lambda: nn.Sequential(nn.Conv2d(4, 4, 3, groups=4)), (1, 4, 5, 5), "with one group.*: got 0: Conv2d"),
+]
+
+
+@pytest.mark.parametrize(("build", "shape", "message"), REFUSED)
+def test_networks_without_shapes_keep_no_hook(build, shape, message):
+    model = build().train()
+    with pytest.raises(RuleError, match=message):
+        layer_shapes(model, torch.zeros(shape))
+    assert not any(module._forward_hooks for module in model.modules())
+    assert all(module.training for module in model.modules())
+
+
+def table(profile: Profile = COUNTED, link: str = "local") -> dict[str, dict[int, float]]:
+    shapes = layer_shapes(DigitsResNet(width=16), torch.zeros(1, 1, 8, 8))
+    return latency_table(shapes, BLOCK_SIZES, profile, LINKS[link])
+
+
+def test_latency_falls_as_blocks_grow():
+    rows = table()
+    assert list(rows) == ["stem", "down", "conv1", "conv2", "classifier"]
+    assert {name: tuple(row) for name, row in rows.items()} == {
+        "stem": (1,),
+        "down": BLOCK_SIZES,
+        "conv1": BLOCK_SIZES,
+        "conv2": BLOCK_SIZES,
+        "classifier": (1, 2),
+    }
+    for row in rows.values():
+        seconds = list(row.values())
+        assert all(later <= earlier for earlier, later in pairwise(seconds))
+        assert seconds[-1] > 0
+    assert rows["conv1"][16] < rows["conv1"][1] / 2
+
+
+def test_every_entry_is_the_cheapest_plans():
+    shapes = layer_shapes(DigitsResNet(width=16), torch.zeros(1, 1, 8, 8))
+    for name, row in table(link="wan").items():
+        for b, seconds in row.items():
+            costs = [linear_cost(x, COUNTED, LINKS["wan"]).total for x in candidate_layers(shapes[name], b, 8192)]
+            assert seconds == min(costs)
+
+
+def test_a_machine_half_as_fast_and_a_slower_network_take_longer():
+    slow = dataclasses.replace(COUNTED, seconds={name: 2 * s for name, s in COUNTED.seconds.items()})
+    fast, slower, far = table(), table(slow), table(link="wan")
+    for name, row in fast.items():
+        for b, seconds in row.items():
+            assert slower[name][b] == pytest.approx(2 * seconds)
+            assert far[name][b] > seconds

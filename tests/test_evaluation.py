@@ -1,0 +1,196 @@
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+
+from privcirnet.artifact import spectra
+from privcirnet.errors import RuleError
+from privcirnet.evaluation import UNIT, Evaluation, evaluate
+from privcirnet.he import modular
+from privcirnet.he.cost import COUNTED, LINKS, linear_cost, square_cost
+from privcirnet.he.program import Program, interpret
+from tests.he.networks import network, random_image
+
+IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
+LABELS = np.array([1, 2, 3])
+KEYS = {
+    "images",
+    "top1_float",
+    "top1_integer",
+    "top1_encrypted",
+    "logits_equal",
+    "argmax_equal",
+    "unit",
+    "wrong_nodes",
+    "logit_max_difference",
+    "logit_range",
+    "seconds_per_image",
+    "bytes_per_image",
+    "bytes_keys",
+    "seconds",
+    "seconds_setup",
+    "layers",
+    "predictions",
+}
+LAYER_KEYS = {
+    "name",
+    "kind",
+    "encoding",
+    "block_size",
+    "rotations",
+    "pmults",
+    "rotations_planned",
+    "pmults_planned",
+    "ciphertexts_up",
+    "ciphertexts_down",
+    "bytes_up",
+    "bytes_down",
+    "seconds_predicted",
+    "seconds",
+}
+
+
+def program() -> Program:
+    """Its first layer comes from a module, as a lowered network's would."""
+    made = network()
+    named = [dataclasses.replace(n, module="features.0") if n.name == "first" else n for n in made.nodes]
+    return dataclasses.replace(made, nodes=tuple(named))
+
+
+@functools.cache
+def evaluation() -> Evaluation:
+    return evaluate(program(), {}, IMAGES, "cleartext")
+
+
+def summary(clear: np.ndarray = LABELS, labels: np.ndarray = LABELS) -> dict:
+    return evaluation().summary(clear, labels, COUNTED, LINKS["local"])
+
+
+def test_integer_logits_are_the_interpreters():
+    expected = [interpret(program(), image)["head"].ravel() for image in IMAGES]
+    assert np.array_equal(evaluation().integer, np.stack(expected))
+    assert evaluation().encrypted.shape == (3, 10)
+
+
+def test_every_step_of_the_protocol_is_right():
+    assert evaluation().wrong == [[], [], []]
+    assert summary()["logits_equal"] == 3
+    assert summary()["wrong_nodes"] == []
+
+
+def test_keys():
+    found = summary()
+    assert found.keys() == KEYS
+    assert found["unit"] == UNIT
+    assert [layer["name"] for layer in found["layers"]] == ["features.0", "square", "second", "head"]
+    assert all(layer.keys() == LAYER_KEYS for layer in found["layers"])
+
+
+def test_counts_done_are_counts_planned():
+    for layer in summary()["layers"]:
+        assert layer["rotations"] == layer["rotations_planned"]
+        assert layer["pmults"] == layer["pmults_planned"] > 0
+    assert sum(layer["rotations"] for layer in summary()["layers"]) > 0
+
+
+def test_layers_are_described_by_their_plans():
+    layers = summary()["layers"]
+    linear = dict(zip((0, 2, 3), program().linear_nodes, strict=True))
+    for place, (_, layer) in linear.items():
+        found = layers[place]
+        assert (found["kind"], found["encoding"], found["block_size"]) == (
+            layer.shape.kind,
+            "cirencode",
+            layer.block_size,
+        )
+        assert (found["rotations_planned"], found["pmults_planned"]) == (layer.plan.rotations, layer.plan.pmults)
+        assert (found["ciphertexts_up"], found["ciphertexts_down"]) == (
+            layer.plan.ciphertexts_in,
+            layer.plan.ciphertexts_out,
+        )
+        assert found["seconds_predicted"] == linear_cost(layer, COUNTED, LINKS["local"]).total
+    square = layers[1]
+    assert (square["kind"], square["encoding"], square["block_size"]) == ("square", "slots", 1)
+    assert square["rotations_planned"] == 0
+    assert square["ciphertexts_up"] == square["ciphertexts_down"] == square["pmults"] == 1
+    assert square["seconds_predicted"] == square_cost(8 * 4 * 4, COUNTED, LINKS["local"]).total
+    assert all(layer["seconds"] > 0 for layer in layers)
+
+
+def test_bytes_are_those_of_the_messages():
+    """In clear a ciphertext is n words of 8 bytes; a frame adds little."""
+    found = summary()
+    for layer in found["layers"]:
+        for way in ("up", "down"):
+            bare = layer[f"ciphertexts_{way}"] * 8192 * 8
+            assert bare < layer[f"bytes_{way}"] < bare + 100
+    exchanged = sum(layer["bytes_up"] + layer["bytes_down"] for layer in found["layers"])
+    assert exchanged < found["bytes_per_image"] < exchanged + 300
+    assert found["bytes_keys"] == 8 * len(program().column_steps)
+
+
+def test_predictions_and_accuracy():
+    integer, encrypted = evaluation().integer.argmax(1), evaluation().encrypted.argmax(1)
+    labels = np.array([integer[0], integer[1], (integer[2] + 1) % 10])
+    clear = np.array([labels[0], (labels[1] + 1) % 10, (labels[2] + 1) % 10])
+    found = summary(clear, labels)
+    assert found["images"] == 3
+    assert found["top1_float"] == pytest.approx(100 / 3)
+    assert found["top1_integer"] == pytest.approx(200 / 3)
+    assert found["top1_encrypted"] == pytest.approx(100 * (encrypted == labels).mean())
+    assert found["argmax_equal"] == (integer == encrypted).sum()
+    assert found["predictions"] == [
+        {"index": i, "label": labels[i], "float": clear[i], "integer": integer[i], "encrypted": encrypted[i]}
+        for i in range(3)
+    ]
+
+
+def test_logits_are_compared_in_real_units():
+    found, result = summary(), evaluation()
+    step = 2.0**result.program.output.log_step
+    assert found["logit_max_difference"] == step * np.abs(result.integer - result.encrypted).max()
+    assert found["logit_range"] == step * np.abs(result.integer).max() > 10 * found["logit_max_difference"]
+
+
+def test_seconds_are_all_images():
+    found, result = summary(), evaluation()
+    assert found["seconds"] == result.seconds > 0
+    assert found["seconds_per_image"] == pytest.approx(found["seconds"] / 3)
+    assert found["seconds_setup"] == result.seconds_setup > 0
+    assert sum(layer["seconds"] for layer in found["layers"]) < found["seconds_per_image"]
+
+
+@pytest.mark.parametrize("name", ["first", "second", "head"])
+def test_a_tampered_weight_spectrum_is_found_where_it_is(name):
+    """What follows may be wrong too: a residue that is no small number wraps in a truncation."""
+    tampered, t = dict(spectra(program())), program().parameters.plain_modulus
+    tampered[name] = tampered[name].copy()
+    value = tampered[name].reshape(-1)[:1]
+    value[:] = modular.add(value, np.uint64([1]), t)
+    result = evaluate(program(), tampered, IMAGES, "cleartext")
+    found = result.summary(LABELS, LABELS, COUNTED, LINKS["local"])
+    assert found["logits_equal"] == 0
+    order = [node.name for node in program().nodes]
+    assert order[min(order.index(wrong) for wrong in found["wrong_nodes"])] == name
+
+
+def test_right_spectra_change_nothing():
+    result = evaluate(program(), spectra(program()), IMAGES[:1], "cleartext")
+    assert result.wrong == [[]]
+    assert np.array_equal(result.integer, evaluation().integer[:1])
+
+
+def test_progress_is_called_for_each_image():
+    calls = []
+    evaluate(program(), {}, IMAGES[:2], "cleartext", lambda: calls.append(1))
+    assert calls == [1, 1]
+
+
+def test_unsuitable_images():
+    with pytest.raises(RuleError, match="image"):
+        evaluate(program(), {}, IMAGES[:1, :, :4], "cleartext")
+    with pytest.raises(RuleError, match="image"):
+        evaluate(program(), {}, IMAGES[:1] + 100, "cleartext")
+    with pytest.raises(RuleError, match="there must be an image to evaluate: got 0; give one or more"):
+        evaluate(program(), {}, IMAGES[:0], "cleartext")

@@ -1,0 +1,374 @@
+import copy
+import dataclasses
+import functools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.circulant import expand
+from privcirnet.he import bounds, modular
+from privcirnet.he.cost import COUNTED, LINKS, Profile
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.program import Program, Truncate, expand_rows, interpret
+from privcirnet.lower import Target, lower, lower_refined
+from privcirnet.models import DigitsResNet
+from privcirnet.nn.activations import Square
+from privcirnet.nn.circulant import BlockCirculantLinear
+from privcirnet.nn.convert import circulant_, fuse
+from privcirnet.nn.quantize import quantize
+from privcirnet.nn.quantizers import quantizer_of
+from privcirnet.nn.steps import refine
+from tests.nn.test_circulant import rows_of
+from tests.nn.test_convert import assert_unchanged, randomize_norms_, snapshot
+
+LEVELS, STEP = 16, -4
+SIZES = {
+    "mixed": {"stem": 1, "down": 2, "conv1": 8, "conv2": 4, "classifier": 2},
+    "dense": {},
+    "large": {"down": 8, "conv1": 16, "conv2": 16, "classifier": 2},
+}
+
+
+def target(**changes: object) -> Target:
+    """Of the papers' cost units; security of truncation is asked for only where a test is about it."""
+    return Target(**({"profile": COUNTED, "link": LINKS["local"], "failure_bits": 0, "hiding_bits": 0} | changes))
+
+
+def profile(coefficient_bits: tuple[int, ...], ring_degree: int = 8192) -> Profile:
+    return dataclasses.replace(COUNTED, coefficient_bits=coefficient_bits, ring_degree=ring_degree)
+
+
+class Perceptron(nn.Module):
+    """Vectors from the start, a residual between them, no bias in one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flatten, self.first = nn.Flatten(), nn.Linear(64, 16)
+        self.branch, self.square = BlockCirculantLinear(16, 16, b=4, bias=False), Square()
+        self.drop, self.last = nn.Dropout(), BlockCirculantLinear(16, 4, b=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(self.flatten(x))
+        x = self.drop(self.square(self.branch(x))) + x
+        return self.last(x)
+
+
+def pixels(count: int = 4, seed: int = 0) -> Tensor:
+    return torch.randint(LEVELS + 1, (count, 1, 8, 8), generator=torch.Generator().manual_seed(seed))
+
+
+def quantized(model: nn.Module, **options: int) -> fx.GraphModule:
+    return quantize(fuse(model), [pixels(8, seed=1) * 2.0**STEP], STEP, **options)
+
+
+def digits(sizes: str = "mixed", seed: int = 0, **options: int) -> fx.GraphModule:
+    torch.manual_seed(seed)
+    model = DigitsResNet(width=8)
+    randomize_norms_(model)
+    return quantized(circulant_(model, SIZES[sizes]), **options)
+
+
+def perceptron(seed: int = 0, **options: int) -> fx.GraphModule:
+    torch.manual_seed(seed)
+    return quantized(Perceptron(), **options)
+
+
+def program_of(graph: fx.GraphModule, **changes: object) -> Program:
+    return lower(graph, (1, 8, 8), LEVELS, STEP, target(**changes))
+
+
+@functools.cache
+def mixed() -> tuple[fx.GraphModule, Program]:
+    graph = digits()
+    return graph, program_of(graph)
+
+
+class Recorder(fx.Interpreter):
+    """What every node of a graph gives for one image, in float64."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(copy.deepcopy(graph).double().eval())
+        self.seen: dict[str, Tensor] = {}
+
+    def run_node(self, n: fx.Node) -> object:
+        result = super().run_node(n)
+        self.seen[n.name] = result
+        return result
+
+
+GRAPHS = [
+    pytest.param(lambda: digits("mixed"), id="mixed"),
+    pytest.param(lambda: digits("dense", 1), id="dense"),
+    pytest.param(lambda: digits("large", 2), id="large"),
+    pytest.param(lambda: digits("mixed", 3, weight_bits=4, activation_bits=6), id="fewer bits"),
+    pytest.param(lambda: refine(digits("mixed", 4), 3), id="guard bits"),
+    pytest.param(perceptron, id="perceptron"),
+    pytest.param(lambda: perceptron(1, weight_bits=3, activation_bits=12), id="perceptron in other bits"),
+]
+
+
+@pytest.mark.parametrize("build", GRAPHS)
+def test_every_node_is_the_fake_quantized_networks_bit_for_bit(build):
+    graph = build()
+    program = program_of(graph)
+    intervals = bounds.prove(program)
+    for image in pixels():
+        recorder = Recorder(graph)
+        with torch.no_grad():
+            logits = recorder.run(image[None].double() * 2.0**STEP)
+        values = interpret(program, image.numpy().astype(np.int64))
+        for node in program.nodes:
+            expected = recorder.seen[node.name].numpy().reshape(node.shape)
+            assert np.array_equal(values[node.name] * 2.0**node.log_step, expected), node.name
+            low, high = intervals[node.name]
+            assert (low <= values[node.name]).all()
+            assert (values[node.name] <= high).all()
+        assert np.array_equal(values[program.output.name].ravel() * 2.0**program.output.log_step, logits[0].numpy())
+        assert len(np.unique(logits)) == logits.numel()
+
+
+def test_single_precision_evaluation_agrees_where_its_sums_are_exact():
+    """Products of 8-bit numbers summed 72 times stay under 2^24, so float32 makes no error in this network."""
+    graph, program = mixed()
+    for image in pixels():
+        logits = graph.eval()(image[None] * 2.0**STEP)[0].detach().double().numpy()
+        found = interpret(program, image.numpy().astype(np.int64))[program.output.name].ravel()
+        assert np.array_equal(found * 2.0**program.output.log_step, logits)
+
+
+def test_the_network_stays_as_it_was():
+    graph = digits()
+    before = snapshot(graph)
+    program_of(graph)
+    lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(), 2)
+    assert_unchanged(graph, before)
+
+
+def test_block_sizes_and_rows_survive():
+    graph, program = mixed()
+    assert {node.module: layer.block_size for node, layer in program.linear_nodes} == SIZES["mixed"]
+    for node, layer in program.linear_nodes:
+        module, weights = graph.get_submodule(node.module), program.weights[node.name]
+        step = int(quantizer_of(module).log_step)
+        assert weights.rows.shape[:2] == tuple(rows_of(module).shape[:2])
+        dense = (
+            module.weight.detach()
+            .numpy()
+            .reshape(module.weight.shape[0], layer.shape.in_channels, *2 * [layer.shape.kernel])
+        )
+        assert np.array_equal(expand_rows(weights.rows, layer.block_size) * 2.0**step, dense)
+        rows = torch.from_numpy(weights.rows)
+        assert np.array_equal(expand(rows, layer.block_size).numpy(), expand_rows(weights.rows, layer.block_size))
+
+
+@pytest.mark.parametrize("bits", [2, 8])
+def test_weights_are_integers_of_their_bits(bits):
+    program = program_of(digits(weight_bits=bits))
+    for weights in program.weights.values():
+        assert weights.rows.dtype == weights.bias.dtype == np.int64
+        assert weights.rows.flags.c_contiguous
+        assert 0 < np.abs(weights.rows).max() <= 2 ** (bits - 1) - 1
+
+
+def test_nodes_name_their_modules_and_truncations_what_is_left():
+    graph, program = mixed()
+    assert program.nodes[0].operation == program.nodes[0].operation.__class__(0, LEVELS)
+    assert program.nodes[0].log_step == STEP
+    assert all(
+        node.module in dict(graph.named_modules()) for node in program.nodes if node.module and "add" not in node.module
+    )
+    by_name = {node.name: node for node in program.nodes}
+    for node in program.nodes:
+        if isinstance(node.operation, Truncate):
+            assert node.operation.bits == node.log_step - by_name[node.inputs[0]].log_step > 0
+
+
+def test_the_modulus_is_the_largest_that_carries_every_transform():
+    _, program = mixed()
+    t = program.parameters.plain_modulus
+    lengths = set().union(*(layer.layout.transform_lengths for _, layer in program.linear_nodes))
+    assert t.bit_length() == 60
+    assert all((t - 1) % length == 0 for length in (2 * 8192, *lengths))
+    assert modular.is_prime(t)
+
+
+def test_guard_bits_are_the_most_that_there_is_room_for():
+    graph, reached = mixed()[0], []
+    for bits in (0, 2):
+        program = program_of(refine(graph, bits))
+        reached.append(-math.log2(bounds.wrap_probability(program, bounds.prove(program))))
+    wanted = math.floor(reached[1])
+    assert wanted < math.floor(reached[0])
+    for asked in (2, 9):
+        program, guard = lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=wanted), asked)
+        assert guard == 2
+    assert program.nodes == program_of(refine(graph, 2)).nodes
+    assert lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=math.floor(reached[0])), 2)[1] == 0
+    with pytest.raises(RuleError, match=r"must reach he.failure_bits = 60"):
+        lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=60), 2)
+
+
+def around(middle: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), middle, nn.Conv2d(2, 2, 1))
+
+
+class Calls(nn.Module):
+    """A function between two convolutions."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function, self.conv, self.last = function, nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.function(self.conv(x)))
+
+
+CONVOLUTION = "a convolution must be square, with one group, no dilation and zero padding: got _1: Conv2d.*; replace it"
+ENCRYPTED = "every operation must be one that runs encrypted: got"
+UNSUPPORTED = [
+    (lambda: around(nn.ReLU()), rf"{ENCRYPTED} _1 \(ReLU\); use Conv2d, Linear, BatchNorm2d"),
+    (lambda: around(nn.GELU()), rf"{ENCRYPTED} _1 \(GELU\)"),
+    (lambda: around(nn.MaxPool2d(2)), rf"{ENCRYPTED} _1 \(MaxPool2d\)"),
+    (lambda: around(nn.AdaptiveAvgPool2d(1)), rf"{ENCRYPTED} _1 \(AdaptiveAvgPool2d\)"),
+    (lambda: nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(2), nn.Linear(64, 2)), rf"{ENCRYPTED} _1 \(Flatten\)"),
+    (lambda: Calls(torch.relu), rf"{ENCRYPTED} relu \(<built-in method relu"),
+    (lambda: Calls(lambda x: x + 1.0), rf"{ENCRYPTED} add \(<built-in function add>\)"),
+    (lambda: Calls(lambda x: x * x), rf"{ENCRYPTED} mul "),
+    (lambda: Calls(lambda x: torch.add(x, x.clone(), alpha=2)), rf"{ENCRYPTED} clone"),
+    (lambda: around(nn.Conv2d(2, 2, 3, padding=1, groups=2)), CONVOLUTION),
+    (lambda: around(nn.Conv2d(2, 2, 3, padding=2, dilation=2)), CONVOLUTION),
+    (lambda: around(nn.Conv2d(2, 2, (1, 3), padding=(0, 1))), CONVOLUTION),
+    (lambda: around(nn.Conv2d(2, 2, 3, stride=(1, 2), padding=1)), CONVOLUTION),
+    (lambda: around(nn.Conv2d(2, 2, 3, padding=(1, 0))), CONVOLUTION),
+    (lambda: around(nn.Conv2d(2, 2, 3, padding="same")), CONVOLUTION),
+    (lambda: around(nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")), CONVOLUTION),
+    (lambda: around(nn.Linear(8, 8)), r"a linear layer must follow a flatten: got _1 on \(2, 8, 8\); flatten first"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), UNSUPPORTED)
+def test_operations_that_do_not_run_encrypted(build, message):
+    with pytest.raises(RuleError, match=message):
+        program_of(quantized(build()))
+
+
+def test_a_scaled_sum_is_not_taken_for_a_sum():
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right, self.last = nn.Conv2d(1, 2, 1), nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(torch.add(self.left(x), self.right(x), alpha=2))
+
+    with pytest.raises(RuleError, match=rf"{ENCRYPTED} add"):
+        program_of(quantized(Scaled()))
+
+
+def test_average_pooling_that_is_no_shift():
+    graph = quantized(around(nn.AvgPool2d(2)))
+    graph.set_submodule("1", nn.AvgPool2d(3))
+    with pytest.raises(RuleError, match="square windows side by side whose area is a power of two: got _1: AvgPool2d"):
+        program_of(graph)
+
+
+def test_weights_that_are_not_quantized():
+    with pytest.raises(RuleError, match="weights must be quantized before lowering: got stem; run the qat stage"):
+        program_of(fuse(circulant_(DigitsResNet(width=8), SIZES["mixed"])))
+
+
+def test_a_quantizer_that_refines():
+    graph = digits()
+    graph.get_submodule("stem_quantizer").log_step.fill_(-30)
+    with pytest.raises(
+        RuleError, match=r"a quantizer can only coarsen: got stem_quantizer: step 2\^-30 after 2\^-\d+; cal"
+    ):
+        program_of(graph)
+
+
+def test_a_square_of_the_image_itself():
+    with pytest.raises(RuleError, match=r"node _0: a square of the input itself .*; change the network"):
+        program_of(quantized(nn.Sequential(Square(), nn.Conv2d(1, 2, 1))))
+
+
+def test_a_bias_on_a_layer_whose_weights_are_nearly_zero():
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1))
+    nn.init.constant_(model[1].weight, 1e-15)
+    nn.init.constant_(model[1].bias, 1e6)
+    with pytest.raises(
+        RuleError, match=r"a bias must be under 2\^59 steps: got 1e\+06 with a step of .*; train the layer"
+    ):
+        program_of(quantized(model))
+
+
+def test_failure_bits_out_of_reach():
+    with pytest.raises(
+        RuleError,
+        match=r"truncation with uniform masks must reach he.failure_bits = 60: got \d+\.\d with the largest plain "
+        r"modulus, 60 bits; lower he.failure_bits or quant.activation_bits",
+    ):
+        program_of(mixed()[0], failure_bits=60)
+
+
+def test_failure_bits_bound_the_probability_of_a_wrong_image():
+    graph, program = mixed()
+    reached = -math.log2(bounds.wrap_probability(program, bounds.prove(program)))
+    assert program_of(graph, failure_bits=math.floor(reached)).masks == "uniform"
+    with pytest.raises(RuleError, match=rf"failure_bits = {math.ceil(reached)}: got {reached:.1f} with"):
+        program_of(graph, failure_bits=math.ceil(reached))
+
+
+def test_hiding_bits_out_of_reach():
+    graph = mixed()[0]
+    program = program_of(graph, masks="bounded")
+    reached = bounds.hiding_bits(program, bounds.prove(program))
+    assert program.masks == "bounded"
+    assert program_of(graph, masks="bounded", hiding_bits=math.floor(reached)).masks == "bounded"
+    with pytest.raises(
+        RuleError,
+        match=rf"truncation with bounded masks must reach he.hiding_bits = {math.ceil(reached)}: got {reached:.1f} with "
+        r"the largest plain modulus, 60 bits; lower he.hiding_bits",
+    ):
+        program_of(graph, masks="bounded", hiding_bits=math.ceil(reached))
+
+
+def test_masks_of_another_kind():
+    with pytest.raises(RuleError, match="masks must be a known kind: got 'none'"):
+        program_of(mixed()[0], masks="none")
+
+
+def test_a_value_bound_over_half_the_modulus():
+    with pytest.raises(
+        RuleError,
+        match=r"every value must stay under t / 2: got \w+ reaches 2\^\d+\.\d, t has 18 bits; use a larger plain",
+    ):
+        program_of(perceptron(), profile=profile((33, 33, 33)))
+
+
+def test_a_value_bound_over_what_any_modulus_carries():
+    """Calibrated on black images, nothing is truncated."""
+    model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), *(Square() for _ in range(4)), nn.Conv2d(1, 1, 1, bias=False))
+    with pytest.raises(RuleError, match=r"every value must be provably under 2\^59: got _\d may reach 2\^"):
+        program_of(quantize(fuse(model), [torch.zeros(1, 1, 8, 8)], STEP))
+
+
+@pytest.mark.parametrize(
+    ("bits", "ring_degree", "message"),
+    [
+        (
+            (60, 60, 60, 60),
+            8192,
+            "log2 q must be at most 218 at ring degree 8192 for 128-bit security: got 240 bits; use",
+        ),
+        (DEFAULT_COEFFICIENT_BITS, 4096, "log2 q must be at most 109 at ring degree 4096 for 128-bit security"),
+        ((60, 60, 60, 60), 65536, "the ring degree must be in the 128-bit table: got 65536; use 1024, 2048"),
+        ((30, 30), 8192, "every layer must leave 6 bits of noise budget"),
+    ],
+)
+def test_parameters_that_are_not_secure_or_too_small(bits, ring_degree, message):
+    with pytest.raises(RuleError, match=message):
+        program_of(perceptron(), profile=profile(bits, ring_degree))

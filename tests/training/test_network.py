@@ -1,0 +1,107 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.artifact import Checkpoint
+from privcirnet.errors import RuleError
+from privcirnet.nn.convert import circulant_, fuse
+from privcirnet.nn.quantize import quantize
+from privcirnet.training.network import build, checkpoint_of, create, weighted_layers
+from tests.nn.test_convert import randomize_norms_
+from tests.nn.test_quantize import INPUT_STEP, pixels
+
+SIZES = {"stem": 1, "down": 2, "conv1": 16, "conv2": 4, "classifier": 2}
+
+
+def network(kind: str) -> tuple[nn.Module, Checkpoint]:
+    torch.manual_seed(0)
+    model = create("digits_resnet", 10, 1)
+    randomize_norms_(model)
+    if kind == "dense":
+        return model.eval(), checkpoint_of(model, "digits_resnet", "train", {})
+    circulant_(model, {name: b for name, b in SIZES.items() if b > 1})
+    if kind == "circulant":
+        return model.eval(), checkpoint_of(model, "digits_resnet", "finetune", SIZES)
+    model = quantize(fuse(model), [pixels()], INPUT_STEP, weight_bits=6, activation_bits=7)
+    return model, checkpoint_of(model, "digits_resnet", "qat", SIZES, (6, 7))
+
+
+@pytest.mark.parametrize("kind", ["dense", "circulant", "quantized"])
+def test_a_network_comes_back_from_its_checkpoint(kind):
+    model, saved = network(kind)
+    torch.manual_seed(1)
+    loaded = build(saved, 10, 1)
+    assert not any(module.training for module in loaded.modules())
+    images = pixels(16, seed=4)
+    assert torch.equal(loaded(images), model(images))
+    assert {name: type(m).__name__ for name, m in loaded.named_modules()} == {
+        name: type(m).__name__ for name, m in model.named_modules()
+    }
+    assert repr(loaded) == repr(model)
+
+
+def test_a_checkpoint_is_of_its_own_memory_once_loaded():
+    _, saved = network("dense")
+    loaded = build(saved, 10, 1)
+    before = saved.tensors["conv1.weight"].copy()
+    with torch.no_grad():
+        loaded.conv1.weight.zero_()
+    assert np.array_equal(saved.tensors["conv1.weight"], before)
+
+
+def test_stored_tensors_are_the_rows():
+    _, saved = network("circulant")
+    assert saved.tensors["conv1.parametrizations.weight.original"].shape == (2, 32, 3, 3)
+    assert "conv1.weight" not in saved.tensors
+
+
+def without(tensors: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    return {key: value for key, value in tensors.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda t: without(t, "stem.weight"),
+            'must fit its architecture: got Missing key.*"stem.weight".*; train it again',
+        ),
+        (lambda t: t | {"extra": np.zeros(1)}, 'must fit its architecture: got Unexpected key.*"extra"'),
+        (
+            lambda t: t | {"stem.weight": np.zeros((2, 2))},
+            "must fit its architecture: got size mismatch for stem.weight",
+        ),
+    ],
+)
+def test_wrong_tensors(change, message):
+    _, saved = network("dense")
+    with pytest.raises(RuleError, match=message):
+        build(dataclasses.replace(saved, tensors=change(saved.tensors)), 10, 1)
+
+
+def test_wrong_facts():
+    _, saved = network("circulant")
+    with pytest.raises(RuleError, match="must fit its architecture"):
+        build(dataclasses.replace(saved, block_sizes={}), 10, 1)
+    with pytest.raises(RuleError, match="must fit its architecture"):
+        build(dataclasses.replace(saved, bits=(8, 8)), 10, 1)
+    with pytest.raises(RuleError, match="must fit its architecture: got size mismatch"):
+        build(saved, 12, 1)
+    with pytest.raises(RuleError, match="did you mean 'conv1'"):
+        build(dataclasses.replace(saved, block_sizes={"conv11": 2}), 10, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"), [("digits_resnt", "digits_resnet"), ("resnet81", "resnet18"), ("zzz", "digits_resnet")]
+)
+def test_an_unknown_model_name_suggests_one(name, suggested):
+    with pytest.raises(RuleError, match=f"the model must be known to timm: got '{name}'; try one of .*{suggested}"):
+        create(name, 10, 1)
+
+
+def test_weighted_layers_in_order():
+    model, _ = network("circulant")
+    assert list(weighted_layers(model)) == ["stem", "down", "conv1", "conv2", "classifier"]

@@ -1,0 +1,115 @@
+import dataclasses
+
+import pytest
+import torch
+
+from privcirnet.artifact import write_checkpoint, write_plan
+from privcirnet.config import QuantConfig, RecipeConfig
+from privcirnet.data import load
+from privcirnet.errors import RuleError
+from privcirnet.functional.circulant import project
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.quantizers import quantizer_of
+from privcirnet.training import stages
+from privcirnet.training.loop import predict
+from privcirnet.training.network import checkpoint_of
+from tests.nn.test_circulant import rows_of
+
+DATA = load("digits")
+DATA = dataclasses.replace(DATA, train_images=DATA.train_images[:128], train_labels=DATA.train_labels[:128])
+PLAN = {"stem": 1, "down": 4, "conv1": 8, "conv2": 16, "classifier": 2}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Runs of a dense stage, a search and a fine-tuning stage, without any training."""
+    root = tmp_path_factory.mktemp("outputs")
+    torch.manual_seed(0)
+    start = stages.begin(RecipeConfig(), QuantConfig(), "digits_resnet", DATA)
+    save(root / "train", start, "train")
+    write_plan(root / "plan.json", PLAN)
+    save(root / "finetune", finetune(root), "finetune")
+    return root
+
+
+def save(folder, start: stages.Start, stage: str) -> None:
+    checkpoint = checkpoint_of(start.model, start.name, stage, start.block_sizes, start.bits)
+    write_checkpoint(folder / stages.CHECKPOINT, checkpoint)
+
+
+def recipe(stage: str, root, init: str, **changes: str) -> RecipeConfig:
+    return RecipeConfig(stage=stage, init=str(root / init), plan=str(root / "plan.json"), **changes)
+
+
+def finetune(root) -> stages.Start:
+    return stages.begin(recipe("finetune", root, "train"), QuantConfig(), "", DATA)
+
+
+def test_the_dense_stage_starts_from_random_weights():
+    torch.manual_seed(0)
+    start = stages.begin(RecipeConfig(), QuantConfig(), "digits_resnet", DATA)
+    other = stages.begin(RecipeConfig(), QuantConfig(), "digits_resnet", DATA)
+    assert (start.name, start.block_sizes, start.bits) == ("digits_resnet", {}, None)
+    assert start.model.classifier.weight.shape == (10, 32)
+    assert not torch.equal(start.model.stem.weight, other.model.stem.weight)
+
+
+def test_fine_tuning_starts_from_the_projection_weighed_by_fisher_information(root):
+    dense, start = stages.load_network(str(root / "train"), DATA), finetune(root)
+    assert start.block_sizes == PLAN
+    assert start.bits is None
+    fisher = stages.fisher_information(dense, DATA, ["conv1", "conv2"])
+    for name in ("conv1", "conv2"):
+        layer, weight = start.model.get_submodule(name), dense.get_submodule(name).weight
+        assert block_size_of(layer) == PLAN[name]
+        assert torch.equal(rows_of(layer), project(weight, PLAN[name], fisher[name]))
+        assert not torch.equal(rows_of(layer), project(weight, PLAN[name]))
+    assert torch.equal(start.model.stem.weight, dense.stem.weight)
+    assert start.model.norm1.b == 8
+
+
+def test_quantization_starts_from_the_fused_network_calibrated_on_training_images(root):
+    quant = QuantConfig(weight_bits=5, activation_bits=12, calibration_images=16)
+    start = stages.begin(recipe("qat", root, "finetune"), quant, "", DATA)
+    assert (start.block_sizes, start.bits) == (PLAN, (5, 12))
+    assert int(start.model.get_submodule("x_quantizer").log_step) == DATA.log_step
+    assert {quantizer_of(start.model.get_submodule(name)).bits for name in PLAN} == {5}
+    assert {name: block_size_of(start.model.get_submodule(name)) for name in PLAN} == PLAN
+    before = predict(stages.load_network(str(root / "finetune"), DATA), DATA, DATA.test_images)
+    after = predict(start.model, DATA, DATA.test_images)
+    assert 0 < (after - before).abs().max() < 0.2 * (before.max() - before.min())
+
+
+def test_a_saved_stage_is_loaded_whole(root, tmp_path):
+    start = stages.begin(recipe("qat", root, "finetune"), QuantConfig(), "", DATA)
+    save(tmp_path, start, "qat")
+    loaded = stages.load_network(str(tmp_path), DATA)
+    assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(start.model, DATA, DATA.test_images))
+
+
+def test_progress_counts_samples(root):
+    done: list[int] = []
+    stages.begin(recipe("finetune", root, "train"), QuantConfig(), "", DATA, done.append)
+    assert done[-1] == 128
+
+
+def test_unsuitable_inputs(root, tmp_path):
+    def begin(config: RecipeConfig) -> stages.Start:
+        return stages.begin(config, QuantConfig(), "digits_resnet", DATA)
+
+    with pytest.raises(
+        RuleError, match=r"the result of the stage before must exist: got .*nothing.*; run the stage before"
+    ):
+        begin(recipe("qat", root, "nothing"))
+    with pytest.raises(RuleError, match=r"the result of search.py must exist: got .*missing.json; run search.py first"):
+        begin(RecipeConfig(stage="finetune", init=str(root / "train"), plan=str(root / "missing.json")))
+    with pytest.raises(
+        RuleError, match=r"a layer must still have its plain dense weight: got 'down'.*; start from the dense"
+    ):
+        begin(recipe("finetune", root, "finetune"))
+    save(tmp_path, begin(recipe("qat", root, "finetune")), "qat")
+    with pytest.raises(RuleError, match="a network must be quantized once"):
+        begin(recipe("qat", root, str(tmp_path)))
+    write_plan(tmp_path / "plan.json", {"convv1": 2})
+    with pytest.raises(RuleError, match="must exist in the model: got 'convv1'; did you mean 'conv1'"):
+        begin(RecipeConfig(stage="finetune", init=str(root / "train"), plan=str(tmp_path / "plan.json")))
