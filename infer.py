@@ -1,4 +1,4 @@
-"""Classify held-out images encrypted, client and server in one process, and check every step. `python infer.py --help`."""
+"""Classify held-out images encrypted and check every step of it. `python infer.py --help`."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -65,7 +65,7 @@ def main(config: TrainConfig) -> None:
     show(
         f"{recipe.stage}: {start.name} on {config.data.name}",
         {
-            "top-1": f"{summary['top1']:.2f} % of {len(data.test_labels)} held-out images (before: {top1_before:.2f} %)",
+            "top-1": f"{summary['top1']:.2f} % of {len(data.test_labels)} held-out images (was {top1_before:.2f} %)",
             "numbers": f"{summary['parameters']:,} trained",
             "saved": name,
         },

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from safetensors import safe_open
 from tenseal import sealapi as seal
 
-from privcirnet import artifact
 from privcirnet.artifact import (
     FULL_FOLDER,
     MANIFEST,
@@ -23,6 +23,7 @@ from privcirnet.artifact import (
     read_plan,
     read_profile,
     read_program,
+    records,
     spectra,
     write_arrays,
     write_checkpoint,
@@ -31,7 +32,8 @@ from privcirnet.artifact import (
     write_program,
     write_text,
 )
-from privcirnet.atomic import replacing_folder
+from privcirnet.artifact import program as programs
+from privcirnet.artifact.atomic import replacing_folder
 from privcirnet.errors import RuleError
 from privcirnet.he import manifest, modular, ntt
 from privcirnet.he.cost import COUNTED, LINKS, cheapest_layer
@@ -229,7 +231,7 @@ class TestFormat:
 
     def test_checkpoint_metadata(self, tmp_path):
         write_checkpoint(tmp_path / "c", CHECKPOINT)
-        with artifact.safe_open(tmp_path / "c", framework="numpy") as file:
+        with safe_open(tmp_path / "c", framework="numpy") as file:
             assert file.metadata() == {
                 "format": "privcirnet-checkpoint",
                 "version": "1",
@@ -338,7 +340,7 @@ class TestAtomic:
         path = tmp_path / "c.safetensors"
         write_checkpoint(path, CHECKPOINT)
         before = contents(tmp_path)
-        monkeypatch.setattr(artifact, "_write_tensors", _half_a_file)
+        monkeypatch.setattr(records, "write_tensors", _half_a_file)
         with pytest.raises(OSError, match="disk full"):
             write_checkpoint(path, Checkpoint({}, "", "", {}))
         assert contents(tmp_path) == before
@@ -352,10 +354,10 @@ class TestAtomic:
             write_json(tmp_path / "a.json", {"x": object()})
         assert contents(tmp_path) == {"a.json": b'{\n "x": 1\n}\n'}
 
-    @pytest.mark.parametrize("function", ["_write_tensors", "_write_full", "write_json"])
+    @pytest.mark.parametrize("function", ["write_tensors", "_write_full", "write_json"])
     def test_a_folder(self, folder, monkeypatch, function):
         before = contents(folder.parent)
-        monkeypatch.setattr(artifact, function, _half_a_file)
+        monkeypatch.setattr(programs, function, _half_a_file)
         for target in (folder, folder.with_name("other")):
             with pytest.raises(OSError, match="disk full"):
                 write_program(target, layer_program(4, 8), {}, full=True)
@@ -511,7 +513,7 @@ class TestDamagedPrograms:
 def _rewrite(folder: Path, name: str, data: bytes) -> None:
     (folder / name).write_bytes(data)
     facts = json.loads((folder / MANIFEST).read_text())
-    facts["checksums"][name] = artifact._sha256(folder / name)
+    facts["checksums"][name] = programs._sha256(folder / name)
     (folder / MANIFEST).write_text(json.dumps(facts))
 
 
@@ -545,7 +547,7 @@ class TestDamagedCheckpoints:
     )
     def test_foreign(self, tmp_path, change, message):
         write_checkpoint(tmp_path / "c", CHECKPOINT)
-        with artifact.safe_open(tmp_path / "c", framework="numpy") as file:
+        with safe_open(tmp_path / "c", framework="numpy") as file:
             about = file.metadata() | change
         safetensors.numpy.save_file({}, tmp_path / "c", {key: text for key, text in about.items() if text is not None})
         with pytest.raises(RuleError, match=message):

@@ -19,7 +19,7 @@ def print_tables(runs: Runs, console: Console) -> None:
     console.print(layer_table(runs.infer.layers))
     infer = runs.infer
     console.print(
-        f"{infer.logits_equal} of {infer.images} images have the integer network's logits exactly, up to the truncation unit; "
+        f"{infer.logits_equal} of {infer.images} images have the integer network's logits, up to the truncation unit; "
         f"{quantities.seconds(infer.seconds_per_image)} and {quantities.size(infer.bytes_per_image)} an image. "
         f"Report: {runs.page_path}",
         markup=False,

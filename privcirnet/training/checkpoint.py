@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from privcirnet.atomic import replacing
+from privcirnet.artifact import replacing
 from privcirnet.training.loop import Progress
 
 NAME = "resume.pt"

@@ -12,7 +12,6 @@ def test_a_profile_of_this_machine(n: int, bits: tuple[int, ...]) -> None:
     assert seen == list(profile.seconds) == list(OPERATIONS)
     assert (profile.ring_degree, profile.coefficient_bits) == (n, bits)
     assert all(0 < s < 1 for s in profile.seconds.values())
-    assert profile.seconds["rotate"] > profile.seconds["add"]
     assert profile.seconds["transform"] < 1e-5
     layer = cheapest_layer(LinearShape(4, 4, 16, 16, 3, 1, 1), 2, profile, LINKS["lan"])
     assert linear_cost(layer, profile, LINKS["lan"]).total > 0

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he import modular
-from privcirnet.he.program import Program
+from privcirnet.he.program import Program, apply
 from privcirnet.he.protocol import audit
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
@@ -42,6 +42,20 @@ def test_one_tampered_value_is_seen(inference: Shares, name: str, by: int) -> No
     readers = [node.name for node in program.nodes if name in node.inputs]
     assert found
     assert set(found) <= {name, *readers}
+
+
+@pytest.mark.parametrize("name", [node.name for node in network().nodes[1:]])
+def test_each_node_is_checked_by_itself(inference: Shares, name: str) -> None:
+    """A wrong value from which everything after it follows rightly is seen at its own node, and only there."""
+    program, client, server = inference
+    values = audit.reconstruct(program, client, server)
+    for node in program.nodes:
+        if node.name == name:
+            values[name] = values[name] + 3
+        elif node.inputs:
+            arguments = [values[source] for source in node.inputs]
+            values[node.name] = apply(node.operation, arguments, program.weights.get(node.name))
+    assert audit.wrong_nodes(program, values) == [name]
 
 
 def test_the_other_party_s_shares_count_too(inference: Shares) -> None:

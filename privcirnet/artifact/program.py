@@ -1,160 +1,29 @@
-"""Every file format on disk: run summary, checkpoint, plan, program. The README's "Formats" describes them.
+"""The program folder: a manifest without any weight, the integer weights, and their spectra as plaintexts.
 
-Writing is atomic: a file or folder appears under its name when it is complete, or not at all. Reading checks format,
-version, checksums, names, shapes and types before anything is used. numpy only; no torch.
+Reading checks format, version, checksums, names, shapes and types before anything is used. numpy only; no torch.
 """
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
-from privcirnet.atomic import replacing, replacing_folder
+from privcirnet.artifact.atomic import replacing_folder
+from privcirnet.artifact.records import VERSION, check_format, read_json, write_json, write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he import bounds, linear, manifest, ntt
-from privcirnet.he.cost import Profile
 from privcirnet.he.encodings import spectral
 from privcirnet.he.modular import Residues
 from privcirnet.he.program import Program, Weights
 
-VERSION = 1
 MANIFEST, WEIGHTS, PLAINTEXTS = "manifest.json", "weights.safetensors", "plaintexts.safetensors"
 FULL_FOLDER = "plaintexts_full"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    with replacing(path) as draft:
-        draft.write_text(text, encoding="utf-8")
-
-
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically, indented, keys in the order given."""
-    write_text(path, json.dumps(data, indent=1) + "\n")
-
-
-def read_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        RuleError: there is no such file, or it holds something else.
-    """
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RuleError(f"{what} must exist", got=path, remedy=remedy) from None
-    except (ValueError, OSError) as error:
-        raise RuleError(f"{what} must be readable JSON", got=f"{path}: {error}", remedy=remedy) from None
-    if not isinstance(data, dict):
-        raise RuleError(f"{what} must be a JSON object", got=path, remedy=remedy)
-    return data
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A trained network.
-
-    Attributes:
-        tensors: the state dict as arrays.
-        model: timm model name.
-        stage: "train", "finetune" or "qat".
-        block_sizes: block size by module name ({}: dense).
-        bits: (weight bits, activation bits) of a quantized network, None before.
-    """
-
-    tensors: dict[str, np.ndarray]
-    model: str
-    stage: str
-    block_sizes: dict[str, int]
-    bits: tuple[int, int] | None = None
-
-
-def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write one safetensors file whose metadata says what the tensors are."""
-    about = {
-        "format": "privcirnet-checkpoint",
-        "version": str(VERSION),
-        "model": checkpoint.model,
-        "stage": checkpoint.stage,
-        "block_sizes": json.dumps(checkpoint.block_sizes),
-        "bits": json.dumps(checkpoint.bits),
-    }
-    with replacing(path) as draft:
-        _write_tensors(draft, checkpoint.tensors, about)
-
-
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint.
-
-    Raises:
-        RuleError: missing, damaged or foreign.
-    """
-    remedy = "train it with train.py, or give the path of a checkpoint.safetensors"
-    if not Path(path).is_file():
-        raise RuleError("a checkpoint must exist", got=path, remedy=remedy)
-    try:
-        with safe_open(path, framework="numpy") as file:
-            about = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-    except SafetensorError as error:
-        got = f"{path}: {error}"
-        raise RuleError("a checkpoint must be a whole safetensors file", got=got, remedy=remedy) from None
-    _check_format(about, "privcirnet-checkpoint", path)
-    try:
-        bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
-        return Checkpoint(tensors, about["model"], about["stage"], dict(block_sizes), tuple(bits) if bits else None)
-    except (KeyError, ValueError, TypeError) as error:
-        raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
-
-
-def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None:
-    """Write plan.json: the block size of every weighted layer, by module name, and how it was found."""
-    head = {"format": "privcirnet-plan", "version": VERSION, "block_sizes": dict(block_sizes)}
-    write_json(path, {**head, **about})
-
-
-def read_plan(path: Path) -> dict[str, int]:
-    """Block sizes by module name.
-
-    Raises:
-        RuleError: missing, damaged or foreign, or a block size that is not a positive integer.
-    """
-    data = read_json(path, "a plan", "make one with search.py")
-    _check_format(data, "privcirnet-plan", path)
-    block_sizes = data.get("block_sizes")
-    if not isinstance(block_sizes, dict) or any(type(b) is not int or b < 1 for b in block_sizes.values()):
-        raise RuleError("a plan must map module names to block sizes", got=f"{path}", remedy="make one with search.py")
-    return block_sizes
-
-
-def read_profile(path: Path) -> Profile:
-    """A cost profile.
-
-    Raises:
-        RuleError: missing or damaged.
-    """
-    data = read_json(path, "a cost profile", "make one with search.py he.profile=calibrate")
-    try:
-        bits = tuple(int(b) for b in data["coefficient_bits"])
-        seconds = {str(name): float(value) for name, value in data["seconds"].items()}
-        name, ring_degree = str(data["name"]), int(data["ring_degree"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RuleError(
-            "a cost profile must be complete", got=f"{path}: {error!r}", remedy="measure it again with search.py"
-        ) from None
-    return Profile(name, ring_degree, bits, seconds)
-
-
-def write_arrays(path: Path, **arrays: np.ndarray) -> None:
-    """Write named arrays as an npz file, atomically."""
-    with replacing(path) as draft, draft.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def write_program(
@@ -179,7 +48,7 @@ def write_program(
     with replacing_folder(folder) as draft:
         files = {WEIGHTS: _weight_tensors(program), PLAINTEXTS: spectra(program)}
         for name, tensors in files.items():
-            _write_tensors(draft / name, tensors)
+            write_tensors(draft / name, tensors)
         written = [*files]
         if full:
             (draft / FULL_FOLDER).mkdir()
@@ -198,7 +67,7 @@ def read_program(folder: Path) -> tuple[Program, dict[str, Residues]]:
     """
     remedy = "export it again with export.py"
     data = read_json(Path(folder) / MANIFEST, "a program's manifest", remedy)
-    _check_format(data, "privcirnet-program", folder)
+    check_format(data, "privcirnet-program", folder)
     checksums = data.pop("checksums", None)
     if not isinstance(checksums, dict) or not {MANIFEST, WEIGHTS, PLAINTEXTS} <= checksums.keys():
         raise RuleError("a program must list its files' checksums", got=folder, remedy=remedy)
@@ -256,14 +125,8 @@ def _write_full(draft: Path, program: Program, found: Mapping[str, Residues]) ->
     for node, layer in program.linear_nodes:
         products, coefficients = plaintext_coefficients(layer, found[node.name], program.parameters.plain_modulus)
         name = f"{FULL_FOLDER}/{node.name}.safetensors"
-        _write_tensors(draft / name, {"products": products, "coefficients": coefficients})
+        write_tensors(draft / name, {"products": products, "coefficients": coefficients})
         yield name
-
-
-def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray], about: dict[str, str] | None = None) -> None:
-    """The library writes an array's memory as it lies, so a transposed view has to be laid out first."""
-    laid_out = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
-    safetensors.numpy.save_file(laid_out, path, metadata=about)
 
 
 def _checked_weights(public: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Weights]:
@@ -295,15 +158,6 @@ def _checked_tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[i
         got = "none" if tensor is None else f"{tensor.dtype} {tensor.shape}"
         raise RuleError(f"a program's tensor {name} must be integers {shape}", got=got, remedy="export it again")
     return tensor
-
-
-def _check_format(about: Mapping[str, Any], name: str, path: Path) -> None:
-    if about.get("format") != name or str(about.get("version")) != str(VERSION):
-        raise RuleError(
-            f"the file must be a {name} of version {VERSION}",
-            got=f"{path}: {about.get('format')} {about.get('version')}",
-            remedy="make it again with this version of privcirnet",
-        )
 
 
 def _is_program(folder: Path) -> bool:

@@ -1,0 +1,52 @@
+"""Every file format on disk: run summary, checkpoint, plan, program. The README's "Formats" describes them.
+
+Writing is atomic: a file or folder appears under its name when it is complete, or not at all.
+"""
+
+from privcirnet.artifact.atomic import replacing
+from privcirnet.artifact.program import (
+    FULL_FOLDER,
+    MANIFEST,
+    PLAINTEXTS,
+    WEIGHTS,
+    folder_bytes,
+    plaintext_coefficients,
+    read_program,
+    spectra,
+    write_program,
+)
+from privcirnet.artifact.records import (
+    Checkpoint,
+    read_checkpoint,
+    read_json,
+    read_plan,
+    read_profile,
+    write_arrays,
+    write_checkpoint,
+    write_json,
+    write_plan,
+    write_text,
+)
+
+__all__ = [
+    "FULL_FOLDER",
+    "MANIFEST",
+    "PLAINTEXTS",
+    "WEIGHTS",
+    "Checkpoint",
+    "folder_bytes",
+    "plaintext_coefficients",
+    "read_checkpoint",
+    "read_json",
+    "read_plan",
+    "read_profile",
+    "read_program",
+    "replacing",
+    "spectra",
+    "write_arrays",
+    "write_checkpoint",
+    "write_json",
+    "write_plan",
+    "write_program",
+    "write_text",
+]
