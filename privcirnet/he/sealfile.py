@@ -24,13 +24,15 @@ from privcirnet.he.modular import Residues
 from privcirnet.he.params import SEED_BYTES
 
 _HEADER = struct.Struct("<HBBBBHQ")
-_MAGIC, _HEADER_SIZE, _MAJOR, _MINOR = 0xA15E, 16, 4, 3
+_MAGIC, _HEADER_SIZE = 0xA15E, 16
 _CIPHERTEXT = struct.Struct("<4QB3QdQ")
 _WORD = struct.Struct("<Q")
 _SEED_FILE_SIZE = 81
 _PRNG_BLAKE2XB = 1
 
 ParmsId = tuple[int, int, int, int]
+Version = tuple[int, int]
+"""Major and minor version of the library, which every header repeats and the library insists on."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Level:
     parms_id: ParmsId
     primes: tuple[int, ...]
     ring_degree: int
+    version: Version
 
     @property
     def widths(self) -> list[int]:
@@ -58,9 +61,14 @@ def unwrap(file: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompressobj().decompress(payload) if compression else payload
 
 
-def wrap(payload: bytes) -> bytes:
+def version_of(file: bytes) -> Version:
+    """SEAL's version in a file that this process wrote."""
+    return _HEADER.unpack_from(file)[2:4]
+
+
+def wrap(payload: bytes, version: Version) -> bytes:
     """A SEAL file without compression."""
-    return _HEADER.pack(_MAGIC, _HEADER_SIZE, _MAJOR, _MINOR, 0, 0, _HEADER_SIZE + len(payload)) + payload
+    return _HEADER.pack(_MAGIC, _HEADER_SIZE, *version, 0, 0, _HEADER_SIZE + len(payload)) + payload
 
 
 def compact(payload: bytes, level: Level) -> bytes:
@@ -93,8 +101,8 @@ def expand(message: bytes, level: Level, *, seeded: bool, ntt: bool) -> bytes:
     body = _unpack(message[:size], level, polynomials).astype("<u8").tobytes()
     words = 2 * len(level.primes) * level.ring_degree if not seeded else len(body) // 8
     head = _CIPHERTEXT.pack(*level.parms_id, ntt, 2, level.ring_degree, len(level.primes), 1.0, 1)
-    tail = wrap(bytes([_PRNG_BLAKE2XB]) + message[size:]) if seeded else b""
-    array_header = _HEADER.pack(_MAGIC, _HEADER_SIZE, _MAJOR, _MINOR, 0, 0, _HEADER_SIZE + 8 + 8 * words)
+    tail = wrap(bytes([_PRNG_BLAKE2XB]) + message[size:], level.version) if seeded else b""
+    array_header = _HEADER.pack(_MAGIC, _HEADER_SIZE, *level.version, 0, 0, _HEADER_SIZE + 8 + 8 * words)
     return head + array_header + _WORD.pack(words) + body + tail
 
 
@@ -130,7 +138,7 @@ def expand_keys(message: bytes, level: Level, digits: int, elements: list[int]) 
     for index, element in enumerate(elements):
         start = index * digits * size
         bodies = [message[start + d * size : start + (d + 1) * size] for d in range(digits)]
-        files = [wrap(expand(body, level, seeded=True, ntt=True)) for body in bodies]
+        files = [wrap(expand(body, level, seeded=True, ntt=True), level.version) for body in bodies]
         pieces[(element - 1) // 2] = _WORD.pack(digits) + b"".join(files)
     return struct.pack("<4Q", *level.parms_id) + _WORD.pack(level.ring_degree) + b"".join(pieces)
 

@@ -43,16 +43,25 @@ class _Context:
                 got=f"{parameters}: {self.seal.parameters_error_message()}",
                 remedy="let params.choose pick them",
             )
-        primes = tuple(m.value() for m in literal.coeff_modulus())
-        self.key_level = sealfile.Level(tuple(self.seal.key_parms_id()), primes, n)
-        self.data_level = sealfile.Level(tuple(self.seal.first_parms_id()), primes[:-1], n)
-        self.encoder = seal.BatchEncoder(self.seal)
-        kept = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
-        self.reply_level = sealfile.Level(_parms_id_of(self.seal, kept), primes[:kept], n)
         shm = Path("/dev/shm")
         folder = tempfile.mkdtemp(prefix="privcirnet-", dir=shm if shm.is_dir() else None)
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._file = Path(folder) / "object.seal"
+        self._version = self._library_version()
+        self.encoder = seal.BatchEncoder(self.seal)
+        primes = tuple(m.value() for m in literal.coeff_modulus())
+        kept = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
+        self.key_level = self._level(self.seal.key_parms_id(), primes)
+        self.data_level = self._level(self.seal.first_parms_id(), primes[:-1])
+        self.reply_level = self._level(_parms_id_of(self.seal, kept), primes[:kept])
+
+    def _library_version(self) -> sealfile.Version:
+        """SEAL's version, as it writes it."""
+        seal.Plaintext().save(str(self._file))
+        return sealfile.version_of(self._file.read_bytes())
+
+    def _level(self, parms_id: Any, primes: tuple[int, ...]) -> sealfile.Level:
+        return sealfile.Level(tuple(parms_id), primes, self.encoder.slot_count(), self._version)
 
     def encode(self, slots: Residues) -> Any:
         """Slots as a plaintext in coefficient form."""
@@ -67,7 +76,7 @@ class _Context:
 
     def load(self, item: Any, payload: bytes) -> Any:
         """Fill a SEAL object from a payload that was checked."""
-        self._file.write_bytes(sealfile.wrap(payload))
+        self._file.write_bytes(sealfile.wrap(payload, self._version))
         item.load(self.seal, str(self._file))
         return item
 

@@ -62,8 +62,8 @@ def test_residues_are_written_little_endian_in_whole_bytes() -> None:
 
 
 def test_file_header() -> None:
-    assert sealfile.wrap(b"abc") == bytes.fromhex("5ea1 10 04 03 00 0000 1300000000000000") + b"abc"
-    assert sealfile.unwrap(sealfile.wrap(b"abc")) == b"abc"
+    assert sealfile.wrap(b"abc", (4, 3)) == bytes.fromhex("5ea1 10 04 03 00 0000 1300000000000000") + b"abc"
+    assert sealfile.unwrap(sealfile.wrap(b"abc", (4, 3))) == b"abc"
 
 
 def mutated(message: bytes, random: np.random.Generator) -> bytes:
