@@ -20,12 +20,13 @@ from privcirnet.artifact import read_profile
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.calibrate import calibrate
-from privcirnet.he.cost import OPERATIONS, Profile
+from privcirnet.he.cost import Profile
 
 console = Console(highlight=False)
 """Where scripts write for people."""
 
 _HYDRA = "1.3"
+CALIBRATION_ROUNDS = 25
 EXIT_RULE = 2
 """Status of a script that was stopped by a :class:`RuleError`."""
 
@@ -133,5 +134,5 @@ def find_profile(he: HEConfig) -> Profile:
     """The cost profile of a file, or this machine's, measured now."""
     if he.profile != "calibrate":
         return read_profile(Path(he.profile))
-    with progress_bar("Calibration (operations)", len(OPERATIONS)) as advance:
-        return calibrate(he.ring_degree, tuple(he.coefficient_bits), progress=advance)
+    with progress_bar("Calibration (rounds)", CALIBRATION_ROUNDS + 1) as advance:
+        return calibrate(he.ring_degree, tuple(he.coefficient_bits), CALIBRATION_ROUNDS, advance)

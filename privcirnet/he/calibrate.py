@@ -1,4 +1,7 @@
-"""Measure this machine's operations into a cost profile, through the same engine that inference uses."""
+"""Measure this machine's operations into a cost profile, through the same engine that inference uses.
+
+The operations take turns, as they do in a layer: repeating one alone would measure it with a warm cache.
+"""
 
 import statistics
 import time
@@ -24,15 +27,18 @@ def calibrate(
     Args:
         ring_degree: n.
         coefficient_bits: primes of q, special prime last.
-        repetitions: timed runs of each operation, after one that is not.
-        progress: called with each operation's name before it is measured.
+        repetitions: timed rounds over all operations, after one that is not.
+        progress: called with a note after each round.
     """
     parameters = params.choose({_TRANSFORM_LENGTH}, 58, ring_degree, coefficient_bits)
-    seconds: dict[str, float] = {}
-    for name, operation in _operations(parameters).items():
+    operations = _operations(parameters)
+    times: dict[str, list[float]] = {name: [] for name in operations}
+    for repetition in range(repetitions + 1):
+        for name, operation in operations.items():
+            times[name].append(_time(operation))
         if progress:
-            progress(name)
-        seconds[name] = _median(operation, repetitions)
+            progress(f"{repetition} of {repetitions}")
+    seconds = {name: statistics.median(found[1:]) for name, found in times.items()}
     seconds["transform"] /= ring_degree * _TRANSFORM_LENGTH
     return Profile("this machine", ring_degree, tuple(coefficient_bits), {name: seconds[name] for name in OPERATIONS})
 
@@ -66,11 +72,7 @@ def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]
     }
 
 
-def _median(operation: Callable[[], object], repetitions: int) -> float:
+def _time(operation: Callable[[], object]) -> float:
+    start = time.perf_counter()
     operation()
-    times: list[float] = []
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        operation()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return time.perf_counter() - start

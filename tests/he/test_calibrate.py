@@ -9,7 +9,8 @@ from privcirnet.he.layout import LinearShape
 def test_a_profile_of_this_machine(n: int, bits: tuple[int, ...]) -> None:
     seen: list[str] = []
     profile = calibrate(n, bits, repetitions=1, progress=seen.append)
-    assert seen == list(profile.seconds) == list(OPERATIONS)
+    assert seen == ["0 of 1", "1 of 1"]
+    assert list(profile.seconds) == list(OPERATIONS)
     assert (profile.ring_degree, profile.coefficient_bits) == (n, bits)
     assert all(0 < s < 1 for s in profile.seconds.values())
     assert profile.seconds["transform"] < 1e-5
