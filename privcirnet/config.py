@@ -6,7 +6,7 @@ from pathlib import Path
 from privcirnet.errors import RuleError
 from privcirnet.he.cost import LINKS
 from privcirnet.he.engine import ENGINES
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 
 STAGES = ("train", "finetune", "qat")
 
@@ -93,9 +93,9 @@ class QuantConfig:
 class HEConfig:
     """Encryption, cost model and truncation."""
 
-    ring_degree: int = 8192
+    ring_degree: int = WIDE_RING_DEGREE
     """n, slots of a ciphertext."""
-    coefficient_bits: list[int] = field(default_factory=lambda: list(DEFAULT_COEFFICIENT_BITS))
+    coefficient_bits: list[int] = field(default_factory=lambda: list(WIDE_COEFFICIENT_BITS))
     """bits of the primes of q, the special prime last."""
     profile: str = "calibrate"
     """a profile.json, or "calibrate" to measure this machine."""
@@ -233,7 +233,9 @@ class BenchConfig:
     """timed runs; medians are reported."""
     plain_bits: int = 41
     """bits of t."""
-    he: HEConfig = field(default_factory=HEConfig)
+    he: HEConfig = field(
+        default_factory=lambda: HEConfig(ring_degree=8192, coefficient_bits=list(DEFAULT_COEFFICIENT_BITS))
+    )
 
     def __post_init__(self) -> None:
         sizes = {"gemm": 3, "conv": 5}

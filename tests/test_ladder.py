@@ -15,7 +15,7 @@ import torch
 from privcirnet.artifact import read_program, write_program
 from privcirnet.functional.circulant import expand, project
 from privcirnet.he.cost import COUNTED, LINKS, Profile
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.program import Linear, Truncate, interpret
 from privcirnet.he.protocol import audit, shares
 from privcirnet.he.protocol.client import Client
@@ -31,7 +31,9 @@ from privcirnet.nn.steps import refine
 
 BLOCKS = {"stem": 1, "down": 4, "conv1": 8, "conv2": 16, "classifier": 2}
 LEVELS, LOG_STEP, SHAPE = 16, -4, (1, 8, 8)
-COSTLY_MESSAGES = Profile("costly messages", 8192, DEFAULT_COEFFICIENT_BITS, COUNTED.seconds | {"reply": 100.0})
+COSTLY_MESSAGES = Profile(
+    "costly messages", WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS, COUNTED.seconds | {"reply": 100.0}
+)
 """Makes every plan rotate instead of sending more."""
 TARGET = Target(COSTLY_MESSAGES, LINKS["local"], failure_bits=4)
 

@@ -197,8 +197,8 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("search", ["budget=1e-6"], "latency budget must be at least the fastest assignment's: got 1e-06 s; allow"),
         (
             "search",
-            ["he.coefficient_bits=[60,60,60,60]"],
-            "log2 q must be at most 218 .* 128-bit security: got 240 bits",
+            ["he.coefficient_bits=[60,60,60,60,60,60,60,60]"],
+            "log2 q must be at most 438 .* 128-bit security: got 480 bits",
         ),
         ("search", ["he.ring_degree=4096"], "log2 q must be at most 109 at ring degree 4096"),
         ("search", ["he.ring_degree=5000"], "the ring degree must be in the 128-bit table: got 5000; use 1024"),
@@ -233,9 +233,9 @@ def test_bad_settings(root, monkeypatch, capsys, tmp_path, script, overrides, ma
 
 
 def test_value_bound_over_half_the_modulus(root, monkeypatch, capsys, tmp_path):
-    """Two small primes leave room for a plain modulus of 30 bits only, which the proved bounds exceed."""
+    """Three small primes leave room for a plain modulus of 34 bits only, which the proved bounds exceed."""
     profile = json.loads((root / "search" / "profile.json").read_text())
-    profile["coefficient_bits"] = [46, 46, 46]
+    profile["coefficient_bits"] = [46, 46, 46, 46]
     (tmp_path / "profile.json").write_text(json.dumps(profile))
     settings = [f"root={root}", f"he.profile={tmp_path / 'profile.json'}", f"out={tmp_path / 'out'}"]
     error = refused(monkeypatch, capsys, "export", *settings)

@@ -17,8 +17,8 @@ _TRANSFORM_LENGTH = 8
 
 
 def calibrate(
-    ring_degree: int = 8192,
-    coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS,
+    ring_degree: int = params.WIDE_RING_DEGREE,
+    coefficient_bits: tuple[int, ...] = params.WIDE_COEFFICIENT_BITS,
     repetitions: int = 15,
     progress: Callable[[str], None] | None = None,
 ) -> Profile:
@@ -30,7 +30,8 @@ def calibrate(
         repetitions: timed rounds over all operations, after one that is not.
         progress: called with a note after each round.
     """
-    parameters = params.choose({_TRANSFORM_LENGTH}, 58, ring_degree, coefficient_bits)
+    plain_bits = params.largest_plain_bits(ring_degree, tuple(coefficient_bits), 1)
+    parameters = params.choose({_TRANSFORM_LENGTH}, plain_bits, ring_degree, coefficient_bits)
     operations = _operations(parameters)
     times: dict[str, list[float]] = {name: [] for name in operations}
     for repetition in range(repetitions + 1):
@@ -54,7 +55,7 @@ def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]
     ciphertext = server.receive(message)
     factor, in_ntt = server.encode_factor(slots), server.to_ntt(ciphertext)
     product = server.multiply(in_ntt, factor)
-    reply = server.reply(server.from_ntt(product))
+    reply = server.reply(server.from_ntt(product), keys, 1)
     columns = slots.reshape(_TRANSFORM_LENGTH, -1)
     return {
         "encrypt": lambda: client.encrypt(slots),
@@ -66,7 +67,9 @@ def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]
         "pmult": lambda: server.multiply(in_ntt, factor),
         "add": lambda: server.add(product, product),
         "pmult_plain": lambda: server.multiply(ciphertext, server.encode(slots)),
-        "reply": lambda: server.reply(server.subtract_plain(ciphertext, server.encode(shares.uniform((n,), t)))),
+        "reply": lambda: server.reply(
+            server.subtract_plain(ciphertext, server.encode(shares.uniform((n,), t))), keys, 1
+        ),
         "decrypt": lambda: client.decrypt(reply),
         "transform": lambda: ntt.cyclic(np.ascontiguousarray(columns), 0, t),
     }

@@ -107,7 +107,7 @@ class Server:
         self.counts["add"] += 1
         return self._combine(modular.add, first, second, ntt=first.ntt)
 
-    def reply(self, ciphertext: Slots) -> bytes:
+    def reply(self, ciphertext: Slots, keys: frozenset[int], products: int) -> bytes:
         """The slots as bytes."""
         if ciphertext.ntt:
             raise RuntimeError("a reply must be in coefficient form")

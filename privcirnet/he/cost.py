@@ -24,7 +24,7 @@ OPERATIONS = {
     "pmult": "server: HE-Pmult in NTT form",
     "add": "server: sum of two ciphertexts",
     "pmult_plain": "server: encode n slots and multiply in coefficient form",
-    "reply": "server: draw, encode and subtract a mask, switch down, serialise",
+    "reply": "server: draw, encode and subtract a mask, flood the noise, switch down, serialise",
     "decrypt": "client: check, load, decrypt and decode one reply",
     "transform": "either: one value through a transform of length 1 (a length-N transform costs N of it)",
 }

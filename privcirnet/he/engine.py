@@ -29,7 +29,7 @@ class ClientEngine(Protocol):
     parameters: Parameters
 
     def public_keys(self, steps: Collection[int]) -> bytes:
-        """Galois keys for rotations by these column steps, as bytes for the server."""
+        """A public encryption key, and Galois keys for rotations by these column steps, as bytes for the server."""
         ...
 
     def encrypt(self, slots: Residues) -> bytes:
@@ -52,7 +52,7 @@ class ServerEngine(Protocol):
     counts: Counter[str]
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
-        """Check and load the client's Galois keys for these column steps."""
+        """Check and load the client's public key and Galois keys for these column steps."""
         ...
 
     def receive(self, message: bytes) -> Ciphertext:
@@ -95,8 +95,11 @@ class ServerEngine(Protocol):
         """Sum of two ciphertexts of the same form."""
         ...
 
-    def reply(self, ciphertext: Ciphertext) -> bytes:
-        """Switch to the smallest modulus that still decrypts and serialise."""
+    def reply(self, ciphertext: Ciphertext, keys: Keys, products: int) -> bytes:
+        """Hide what a result of sums of ``products`` products says of the weights; switch down and serialise.
+
+        See :mod:`privcirnet.he.flooding`. The reply's modulus is the smallest that still decrypts.
+        """
         ...
 
 

@@ -3,9 +3,11 @@
 Security: the largest log2 q for 128 bits of classical security with ternary secrets, from the homomorphic encryption
 standard (Albrecht et al., 2018, table 1).
 
-The noise model behind :func:`noise_budget` is the average-case one, with constants that were measured: a rotation, one
-product with a dense plaintext and a rotation leave log2 q' - 2 log2 t - 21 bits (q' without the special prime), and a
-sum of m products half of log2 m less. It is checked against the library's own measurement in the tests.
+The noise model is the average-case one, with constants that were measured: after a rotation, one product with a dense
+plaintext and a rotation the noise is at most t 2^20 at n = 8192; it grows with n^1.5 and with the square root of the
+number of products in a sum. A reply adds flooding noise that is 2^40 times as large (:mod:`privcirnet.he.flooding`).
+The noise budget is what is left of q' / t (q' without the special prime). The model is checked against the library's
+own measurement in the tests.
 """
 
 import math
@@ -14,6 +16,7 @@ from functools import lru_cache
 
 from privcirnet.errors import RuleError
 from privcirnet.he import modular
+from privcirnet.he.flooding import FLOODING_BITS
 
 SECURITY_BITS = 128
 MAX_LOG_Q = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881}
@@ -31,7 +34,12 @@ _SWITCH_MARGIN = 18
 
 DEFAULT_COEFFICIENT_BITS = (55, 55, 54, 54)
 """Three primes for data and the special prime, 218 bits in all at n = 8192: one prime fewer than SEAL's default, so
-that a rotation takes two thirds of the time and a ciphertext three quarters of the numbers."""
+that a rotation takes two thirds of the time and a ciphertext three quarters of the numbers. With flooding it carries
+plain moduli of up to about 47 bits."""
+
+WIDE_RING_DEGREE = 16384
+WIDE_COEFFICIENT_BITS = (48, 48, 48, 48, 49)
+"""The least modulus that carries a 60-bit plain modulus with flooding; its residues fill whole bytes."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +109,19 @@ def message_bytes(parameters: Parameters) -> tuple[int, int]:
     return n * sum(widths) + SEED_BYTES, 2 * n * sum(widths[:kept])
 
 
-def noise_budget(parameters: Parameters, products: int) -> float:
-    """Predicted bits of noise budget left after rotations and a sum of ``products`` plaintext products.
+def noise_bits(ring_degree: int, plain_bits: int, products: int) -> int:
+    """log2 of a bound on the noise of a sum of ``products`` plaintext products of rotated ciphertexts, by the model.
 
     Source: he.md section 3, measured budgets; the constant is this package's own measurement.
     """
-    return sum(parameters.coefficient_bits[:-1]) - _spent(parameters.plain_bits, products)
+    growth = 1.5 * math.log2(ring_degree / 8192) + 0.5 * math.log2(max(products, 1))
+    return math.ceil(plain_bits + 20 + max(growth, 0.0))
+
+
+def noise_budget(parameters: Parameters, products: int) -> float:
+    """Predicted bits of noise budget left in a reply after a sum of ``products`` plaintext products and flooding."""
+    spent = _spent(parameters.ring_degree, parameters.plain_bits, products)
+    return sum(parameters.coefficient_bits[:-1]) - spent
 
 
 def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], products: int) -> int:
@@ -117,7 +132,7 @@ def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], prod
     """
     smallest = (2 * ring_degree).bit_length() + 1
     for bits in range(MAX_PLAIN_BITS, smallest, -1):
-        if sum(coefficient_bits[:-1]) - _spent(bits, products) >= MIN_NOISE_BUDGET:
+        if sum(coefficient_bits[:-1]) - _spent(ring_degree, bits, products) >= MIN_NOISE_BUDGET:
             return bits
     raise RuleError(
         f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
@@ -170,9 +185,9 @@ def choose(
     return Parameters(ring_degree, bits, t)
 
 
-def _spent(plain_bits: int, products: int) -> float:
-    """Bits of q' that are not budget, by the measured model."""
-    return 2 * plain_bits + 21 + 0.5 * math.log2(max(products, 1))
+def _spent(ring_degree: int, plain_bits: int, products: int) -> int:
+    """Bits of q' that are not budget: t itself, the noise, the flooding, and a sign."""
+    return plain_bits + noise_bits(ring_degree, plain_bits, products) + FLOODING_BITS + 1
 
 
 def _check_security(ring_degree: int, coefficient_bits: tuple[int, ...]) -> None:

@@ -98,12 +98,26 @@ def expand(message: bytes, level: Level, *, seeded: bool, ntt: bool) -> bytes:
             got=f"{len(message)} bytes where {expected} are due",
             remedy="use the same version and parameters on both sides",
         )
-    body = _unpack(message[:size], level, polynomials).astype("<u8").tobytes()
-    words = 2 * len(level.primes) * level.ring_degree if not seeded else len(body) // 8
+    seed = message[size:] if seeded else b""
+    return _payload(_unpack(message[:size], level, polynomials), level, seed, ntt=ntt)
+
+
+def addend(polynomial: Residues, level: Level) -> bytes:
+    """Payload of the "ciphertext" (polynomial, 0) in coefficient form: adding it adds to a ciphertext's noise.
+
+    Args:
+        polynomial: residues, (primes, n).
+        level: of the ciphertext that it will be added to.
+    """
+    return _payload(np.stack([polynomial, np.zeros_like(polynomial)]), level, b"", ntt=False)
+
+
+def _payload(words: Residues, level: Level, seed: bytes, *, ntt: bool) -> bytes:
+    body = words.astype("<u8").tobytes()
     head = _CIPHERTEXT.pack(*level.parms_id, ntt, 2, level.ring_degree, len(level.primes), 1.0, 1)
-    tail = wrap(bytes([_PRNG_BLAKE2XB]) + message[size:], level.version) if seeded else b""
-    array_header = _HEADER.pack(_MAGIC, _HEADER_SIZE, *level.version, 0, 0, _HEADER_SIZE + 8 + 8 * words)
-    return head + array_header + _WORD.pack(words) + body + tail
+    tail = wrap(bytes([_PRNG_BLAKE2XB]) + seed, level.version) if seed else b""
+    array_header = _HEADER.pack(_MAGIC, _HEADER_SIZE, *level.version, 0, 0, _HEADER_SIZE + 8 + len(body))
+    return head + array_header + _WORD.pack(words.size) + body + tail
 
 
 def compact_keys(payload: bytes, level: Level, digits: int) -> bytes:

@@ -15,6 +15,7 @@ import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he import sealfile
+from privcirnet.he import flooding, sealfile
+from privcirnet.he.flooding import FLOODING_BITS
 from privcirnet.he.modular import Residues
-from privcirnet.he.params import Parameters, reply_primes
+from privcirnet.he.params import Parameters, noise_bits, reply_primes
 
 
 class _Context:
@@ -81,6 +83,14 @@ class _Context:
         return item
 
 
+@dataclass(frozen=True)
+class Keys:
+    """The client's evaluation keys and its public key."""
+
+    galois: Any
+    public: Any
+
+
 class Client:
     """The client's side: it makes the keys, encrypts with the secret key (seeded) and decrypts."""
 
@@ -93,12 +103,15 @@ class Client:
         self._decryptor = seal.Decryptor(self._context.seal, secret_key)
 
     def public_keys(self, steps: Collection[int]) -> bytes:
-        """Seeded Galois keys, compact."""
+        """Public key (the library has no seeded one) and seeded Galois keys, compact."""
+        level, made = self._context.key_level, seal.PublicKey()
+        self._keys.create_public_key(made)
+        public_key = sealfile.compact(self._context.save(made), level)
         elements = _elements(steps, self.parameters.ring_degree)
         if not elements:
-            return b""
+            return public_key
         payload = self._context.save(self._keys.create_galois_keys(elements))
-        return sealfile.compact_keys(payload, self._context.key_level, len(self._context.data_level.primes))
+        return public_key + sealfile.compact_keys(payload, level, len(self._context.data_level.primes))
 
     def encrypt(self, slots: Residues) -> bytes:
         """One seeded ciphertext: one polynomial and a seed."""
@@ -123,12 +136,22 @@ class Server:
         self._context = _Context(parameters)
         self._evaluator = seal.Evaluator(self._context.seal)
 
-    def load_keys(self, message: bytes, steps: Collection[int]) -> Any:
-        """Galois keys from compact bytes."""
+    def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
+        """Public key and Galois keys from compact bytes."""
+        level, context = self._context.key_level, self._context
+        size = level.compact_size(2)
+        if len(message) < size:
+            raise RuleError(
+                "the client's keys must begin with its public key",
+                got=f"{len(message)} bytes",
+                remedy="send what Client.keys returns",
+            )
         elements = _elements(steps, self.parameters.ring_degree)
-        digits = len(self._context.data_level.primes)
-        payload = sealfile.expand_keys(message, self._context.key_level, digits, elements)
-        return self._context.load(seal.GaloisKeys(), payload)
+        payload = sealfile.expand(message[:size], level, seeded=False, ntt=True)
+        public_key = context.load(seal.PublicKey(), payload)
+        payload = sealfile.expand_keys(message[size:], level, len(context.data_level.primes), elements)
+        galois = context.load(seal.GaloisKeys(), payload)
+        return Keys(galois, public_key)
 
     def receive(self, message: bytes) -> Any:
         """A ciphertext from compact bytes; SEAL expands the seed."""
@@ -153,11 +176,11 @@ class Server:
         """Ciphertext - plaintext."""
         return self._apply(self._evaluator.sub_plain, ciphertext, plaintext)
 
-    def rotate(self, ciphertext: Any, step: int, keys: Any) -> Any:
+    def rotate(self, ciphertext: Any, step: int, keys: Keys) -> Any:
         """Galois automorphism and key switch."""
         self.counts["rotate"] += 1
         element = pow(3, step, 2 * self.parameters.ring_degree)
-        return self._apply(self._evaluator.apply_galois, ciphertext, element, keys)
+        return self._apply(self._evaluator.apply_galois, ciphertext, element, keys.galois)
 
     def to_ntt(self, ciphertext: Any) -> Any:
         """Coefficient form to NTT form."""
@@ -179,11 +202,21 @@ class Server:
         self.counts["add"] += 1
         return self._apply(self._evaluator.add, first, second)
 
-    def reply(self, ciphertext: Any) -> bytes:
-        """Switch down and serialise."""
+    def reply(self, ciphertext: Any, keys: Keys, products: int) -> bytes:
+        """Add an encryption of zero and flooding noise, switch down and serialise."""
         level = self._context.reply_level
-        switched = self._apply(self._evaluator.mod_switch_to, ciphertext, list(level.parms_id))
+        hidden = self._hide(ciphertext, keys, products)
+        switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
         return sealfile.compact(self._context.save(switched), level)
+
+    def _hide(self, ciphertext: Any, keys: Keys, products: int) -> Any:
+        level, parameters = self._context.data_level, self.parameters
+        bits = noise_bits(parameters.ring_degree, parameters.plain_bits, products) + FLOODING_BITS
+        noise = sealfile.addend(flooding.sample(bits, level.primes, parameters.ring_degree), level)
+        encryptor = seal.Encryptor(self._context.seal, keys.public)
+        zero = self._apply(encryptor.encrypt_zero, list(level.parms_id))
+        flood = self._context.load(seal.Ciphertext(self._context.seal), noise)
+        return self._apply(self._evaluator.add, self._apply(self._evaluator.add, ciphertext, zero), flood)
 
     def _apply(self, operation: Any, *arguments: Any) -> Any:
         result = seal.Ciphertext(self._context.seal)

@@ -25,7 +25,7 @@ from tests.he.exchange import random_rows
 N = 8192
 
 
-def network(masks: str = "uniform", plain_bits: int = 50, seed: int = 0) -> Program:
+def network(masks: str = "uniform", plain_bits: int = 46, seed: int = 0) -> Program:
     """Strided convolution, square, convolution with a residual sum, pooling, flattening, linear layer."""
     first = paper_layer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N)
     second = candidate_layers(LinearShape(4, 4, 8, 8, 3, 1, 1), 4, N)[-1]
@@ -58,7 +58,7 @@ def residual_of_the_image() -> Program:
         Node("sum", Add(), ("conv", "x"), same, 0),
         Node("square", Square(), ("sum",), same, 0),
     )
-    return _with_weights(nodes, "uniform", 50, 0)
+    return _with_weights(nodes, "uniform", 46, 0)
 
 
 def random_image(program: Program, seed: int = 0) -> Values:

@@ -5,7 +5,7 @@ from privcirnet.he.cost import LINKS, OPERATIONS, cheapest_layer, linear_cost
 from privcirnet.he.layout import LinearShape
 
 
-@pytest.mark.parametrize(("n", "bits"), [(4096, (37, 36, 36)), (8192, (55, 55, 54, 54))])
+@pytest.mark.parametrize(("n", "bits"), [(8192, (55, 55, 54, 54)), (16384, (48, 48, 48, 48, 49))])
 def test_a_profile_of_this_machine(n: int, bits: tuple[int, ...]) -> None:
     seen: list[str] = []
     profile = calibrate(n, bits, repetitions=1, progress=seen.append)

@@ -86,7 +86,7 @@ def test_square_counts(values: int) -> None:
     client, server = client_engine("cleartext", parameters), server_engine("cleartext", parameters)
     share = shares.uniform((values,), parameters.plain_modulus)
     messages = square.request(share, client)
-    replies, _ = square.reply(share, messages, server)
+    replies, _ = square.reply(share, messages, server, frozenset())
     counts = {"encrypt": len(messages), "receive": len(messages), "reply": len(replies), "decrypt": len(replies)}
     counts |= {"pmult_plain": server.counts["pmult"], "rotate": server.counts["rotate"]}
     for name, count in counts.items():

@@ -109,15 +109,17 @@ def outcomes(take: object, messages: list[bytes]) -> tuple[int, int]:
 
 def test_strange_requests_are_refused_or_harmless() -> None:
     client, server = engines()
+    keys = server.load_keys(client.public_keys([]), [])
     messages = strange_messages(client.encrypt(SLOTS), 0)
-    taken, refused = outcomes(lambda m: server.reply(server.receive(m)), messages)
+    taken, refused = outcomes(lambda m: server.reply(server.receive(m), keys, 1), messages)
     assert taken > 5
     assert refused > MUTATIONS // 2
 
 
 def test_strange_replies_are_refused_or_harmless() -> None:
     client, server = engines()
-    messages = strange_messages(server.reply(server.receive(client.encrypt(SLOTS))), 1)
+    keys = server.load_keys(client.public_keys([]), [])
+    messages = strange_messages(server.reply(server.receive(client.encrypt(SLOTS)), keys, 1), 1)
     taken, refused = outcomes(client.decrypt, messages)
     assert taken > 5
     assert refused > MUTATIONS // 2

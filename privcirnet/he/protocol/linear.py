@@ -60,7 +60,8 @@ def reply(
     everywhere = shares.uniform((layer.plan.ciphertexts_out, layer.ring_degree), t)
     slots = spectral.encode_mask(layer.layout, layer.plan, mask, everywhere, t)
     masked = [engine.subtract_plain(c, engine.encode(row)) for c, row in zip(outputs, slots, strict=True)]
-    return [engine.reply(ciphertext) for ciphertext in masked], own
+    products = layer.plan.products_per_sum
+    return [engine.reply(ciphertext, keys, products) for ciphertext in masked], own
 
 
 def finish(layer: LinearLayer, messages: list[bytes], engine: ClientEngine) -> Residues:

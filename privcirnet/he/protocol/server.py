@@ -142,7 +142,7 @@ class Session:
                 known = _present(share)
                 count = square.ciphertexts(known.size, engine.parameters.ring_degree)
                 parts = wire.unframe(message, position, count)
-                replies, own = square.reply(known, parts, engine, self._server.mask_bound(node.name))
+                replies, own = square.reply(known, parts, engine, self._keys, self._server.mask_bound(node.name))
             return wire.frame(position, replies), own
 
 

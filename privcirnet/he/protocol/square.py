@@ -7,7 +7,7 @@ One product a ciphertext, no rotation, no oblivious transfer.
 import numpy as np
 
 from privcirnet.he import modular
-from privcirnet.he.engine import ClientEngine, ServerEngine
+from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
 from privcirnet.he.modular import Residues
 from privcirnet.he.protocol import shares
 
@@ -18,7 +18,7 @@ def request(share: Residues, engine: ClientEngine) -> list[bytes]:
 
 
 def reply(
-    share: Residues, messages: list[bytes], engine: ServerEngine, mask_bound: int | None = None
+    share: Residues, messages: list[bytes], engine: ServerEngine, keys: Keys, mask_bound: int | None = None
 ) -> tuple[list[bytes], Residues]:
     """Server: its part of x^2 from its share of x; returns (replies, its share of x^2)."""
     t, n = engine.parameters.plain_modulus, engine.parameters.ring_degree
@@ -30,7 +30,7 @@ def reply(
     replies: list[bytes] = []
     for message, factor, addend in zip(messages, doubled, constant, strict=True):
         product = engine.multiply(engine.receive(message), engine.encode(factor))
-        replies.append(engine.reply(engine.add_plain(product, engine.encode(addend))))
+        replies.append(engine.reply(engine.add_plain(product, engine.encode(addend)), keys, 1))
     return replies, own
 
 

@@ -262,8 +262,8 @@ def test_what_the_server_refuses() -> None:
     with pytest.raises(RuleError, match=r"under t / 2: got \w+ reaches"):
         Server(network(plain_bits=18), "cleartext")
     program = network()
-    small = params.choose({2, 4, 5}, 50, 8192, (45, 45, 45))
-    with pytest.raises(RuleError, match=r"noise budget: got .* in layer first with a 50-bit"):
+    small = params.choose({2, 4, 5}, 46, 8192, (45, 45, 45))
+    with pytest.raises(RuleError, match=r"noise budget: got .* in layer first with a 46-bit"):
         Server(Program(program.nodes, small, program.weights), "cleartext")
 
 

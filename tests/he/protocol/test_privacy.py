@@ -98,7 +98,7 @@ def test_every_slot_of_a_square_is_uniform() -> None:
     t, share = parameters.plain_modulus, np.arange(1, N + 9, dtype=np.uint64)
     request, found = square.request(share, client), []
     for _ in range(REPLIES):
-        messages, _ = square.reply(share, request, server)
+        messages, _ = square.reply(share, request, server, frozenset())
         found.append(np.concatenate([client.decrypt(m) for m in messages]))
     samples = np.stack(found)
     assert samples.shape[1] == 2 * N

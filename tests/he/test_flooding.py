@@ -1,0 +1,123 @@
+"""Circuit privacy: a client that simulates the server with guessed weights can't tell a right guess from a wrong one."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import tenseal.sealapi as seal
+
+from privcirnet.he import engine, flooding, params, tenseal
+from privcirnet.he.encodings import spectral
+from privcirnet.he.layout import LinearShape
+from privcirnet.he.linear import LinearLayer, encode_weights, evaluate
+from privcirnet.he.protocol import shares
+
+LAYER = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, baby_steps=2)
+PARAMETERS = params.choose(LAYER.layout.transform_lengths, 46)
+T = PARAMETERS.plain_modulus
+
+
+class Game:
+    """One client, one request, and replies for guessed weights."""
+
+    def __init__(self) -> None:
+        self.client, self.server = tenseal.Client(PARAMETERS), tenseal.Server(PARAMETERS)
+        steps = LAYER.column_steps
+        self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
+        x = shares.uniform(LAYER.shape.input_shape, T)
+        slots = spectral.encode_input(LAYER.layout, LAYER.plan, x, T)
+        self.request = [self.client.encrypt(row) for row in slots]
+
+    def result(self, seed: int) -> object:
+        """The layer's result under the weights of a seed, not masked and not hidden: anyone can compute it."""
+        rows = np.random.default_rng(seed).integers(-127, 128, (4, 8, 3, 3))
+        weights = encode_weights(LAYER, spectral.weight_spectrum(LAYER.layout, rows, T), self.server)
+        inputs = [self.server.receive(message) for message in self.request]
+        (output,) = evaluate(LAYER, weights, inputs, self.server, self.keys)
+        return output
+
+    def masked(self, result: object) -> object:
+        mask = self.server.encode(shares.uniform((8192,), T))
+        return self.server.subtract_plain(result, mask)
+
+    def noise_of_difference(self, reply: object, guess: object) -> int:
+        """Noise budget of reply - guess: high if the noises cancel."""
+        difference = seal.Ciphertext(self.server._context.seal)
+        self.server._evaluator.sub(reply, guess, difference)
+        return self.client._decryptor.invariant_noise_budget(difference)
+
+    def masks_polynomial(self, ciphertext: object) -> bytes:
+        """c1 of a ciphertext."""
+        words = self.server._context.save(ciphertext)[-8 * 3 * 8192 :]
+        return words
+
+
+@pytest.fixture(scope="module")
+def game() -> Game:
+    return Game()
+
+
+def test_without_hiding_the_weights_can_be_recognised(game: Game) -> None:
+    """The attack works, so that the next test means something: slots masked, everything else bare."""
+    reply, right, wrong = game.masked(game.result(1)), game.result(1), game.result(2)
+    assert game.masks_polynomial(reply) == game.masks_polynomial(right)
+    assert game.masks_polynomial(reply) != game.masks_polynomial(wrong)
+    with pytest.raises(RuntimeError, match="transparent"):
+        game.noise_of_difference(reply, right)  # the mask polynomials cancel: only plain slots are left
+    assert game.noise_of_difference(reply, wrong) < 60
+
+
+def test_with_hiding_they_cannot(game: Game) -> None:
+    right, wrong = game.result(1), game.result(2)
+    budgets: dict[str, list[int]] = {"right": [], "wrong": []}
+    for _ in range(8):
+        reply = game.server._hide(game.masked(game.result(1)), game.keys, LAYER.plan.products_per_sum)
+        assert game.masks_polynomial(reply) != game.masks_polynomial(right)
+        budgets["right"].append(game.noise_of_difference(reply, right))
+        budgets["wrong"].append(game.noise_of_difference(reply, wrong))
+    assert budgets["right"] == budgets["wrong"]
+    assert min(budgets["right"]) >= params.MIN_NOISE_BUDGET - 1
+
+
+def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the flood the noises still cancel under the right guess."""
+    monkeypatch.setattr(flooding, "sample", lambda bits, primes, count: np.zeros((len(primes), count), dtype=np.uint64))
+    reply = game.server._hide(game.masked(game.result(1)), game.keys, LAYER.plan.products_per_sum)
+    right, wrong = (game.noise_of_difference(reply, game.result(seed)) for seed in (1, 2))
+    assert right > wrong + 20
+
+
+def test_served_replies_are_hidden(monkeypatch: pytest.MonkeyPatch, game: Game) -> None:
+    """Every reply goes through the hiding."""
+    seen: list[int] = []
+    original = tenseal.Server._hide
+    monkeypatch.setattr(tenseal.Server, "_hide", lambda s, c, k, p: seen.append(p) or original(s, c, k, p))
+    game.server.reply(game.result(1), game.keys, 7)
+    assert seen == [7]
+
+
+@pytest.mark.parametrize("bits", [1, 47, 48, 95, 96, 119])
+def test_samples_are_uniform_in_their_range(bits: int) -> None:
+    primes = (281474976546817, 281474976317441, 281474975662081)
+    residues = flooding.sample(bits, primes, 4000)
+    assert residues.shape == (3, 4000)
+    assert all((residues[i] < p).all() for i, p in enumerate(primes))
+    values = [_lift([int(r) for r in column], primes) for column in residues.T]
+    assert all(-(1 << bits) <= v < 1 << bits for v in values)
+    mean = Fraction(sum(2 * v + 1 for v in values), 2 * len(values) << bits)
+    assert abs(mean) < Fraction(1, 10), "5 standard errors of a uniform mean are 0.046"
+    assert len({v < 0 for v in values}) == 2
+    assert max(map(abs, values)) > (1 << bits) * 0.99 or bits == 1
+
+
+def _lift(residues: list[int], primes: tuple[int, ...]) -> int:
+    """The signed integer of least absolute value with these residues."""
+    modulus = primes[0] * primes[1] * primes[2]
+    total = sum(r * (modulus // p) * pow(modulus // p, -1, p) for r, p in zip(residues, primes, strict=True)) % modulus
+    return total - modulus if total > modulus // 2 else total
+
+
+def test_the_flood_is_forty_bits_over_the_noise_bound() -> None:
+    assert flooding.FLOODING_BITS == 40
+    assert params.noise_bits(8192, 46, 1) == 66
+    assert engine.server_engine("tenseal", PARAMETERS).parameters == PARAMETERS
