@@ -57,7 +57,7 @@ def main(config: ExportConfig) -> None:
             "parameters": f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}, "
             f"t of {program.parameters.plain_bits} bits, 128-bit security",
             "largest value": f"{summary['max_value_bits']} bits, proved",
-            "truncation": ", ".join(f"{k} {v}" for k, v in summary["truncation"].items()),
+            "truncation": _in_words(summary["truncation"]),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
             "saved": out / "program",
         },
@@ -71,6 +71,12 @@ def truncation_facts(program, intervals) -> dict[str, object]:
         return {"masks": "bounded", "hiding": hidden, "failure_per_image_log2": None}
     failure = math.log2(max(bounds.wrap_probability(program, intervals), 2.0**-200))
     return {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": failure}
+
+
+def _in_words(facts: dict[str, object]) -> str:
+    failure = facts["failure_per_image_log2"]
+    wrong = "never wrong" if failure is None else f"an image is wrong with probability at most 2^{failure:.1f}, proved"
+    return f"{facts['masks']} masks, hiding {facts['hiding']}, {wrong}"
 
 
 if __name__ == "__main__":

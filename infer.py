@@ -38,7 +38,8 @@ def main(config: InferConfig) -> None:
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
     show(
-        f"infer: {summary['images']} images, engine {config.engine}",
+        f"infer: {summary['images']} images, engine {config.engine}"
+        + (", NOTHING WAS ENCRYPTED" if config.engine == "cleartext" else ""),
         {
             "top-1": f"float {summary['top1_float']:.2f} %, integer {summary['top1_integer']:.2f} %, "
             f"encrypted {summary['top1_encrypted']:.2f} %",
