@@ -2,7 +2,7 @@
 
 It reads the ``summary.json`` files that the scripts leave behind and imports none of the code that made them.
 
->>> build_page(load_runs(Path("outputs/demo")))  # doctest: +SKIP
+``build_page(load_runs(Path("outputs/demo")))`` is the page as text.
 '<!doctype html>...'
 """
 
