@@ -3,7 +3,6 @@
 It reads the ``summary.json`` files that the scripts leave behind and imports none of the code that made them.
 
 ``build_page(load_runs(Path("outputs/demo")))`` is the page as text.
-'<!doctype html>...'
 """
 
 from privcirnet.report.page import build_page
