@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from privcirnet.artifact import PLAINTEXTS, folder_bytes, read_profile, spectra, write_json, write_program
+from privcirnet.artifact import PLAINTEXTS, folder_bytes, read_profile, write_json, write_program
 from privcirnet.cli import console, script, show
 from privcirnet.config import ExportConfig
 from privcirnet.data import load
@@ -30,8 +30,7 @@ def main(config: ExportConfig) -> None:
         write_program(out / "program", program, about, full=config.plaintexts == "full")
 
     intervals = bounds.prove(program)
-    compact = {name: spectrum.nbytes for name, spectrum in spectra(program).items()}
-    blocks = {node.name: layer.block_size for node, layer in program.linear_nodes}
+    compact = [(8 * math.prod(layer.layout.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
     summary = {
         "stage": "export",
         "program": str(out / "program"),
@@ -44,8 +43,8 @@ def main(config: ExportConfig) -> None:
         "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
         "guard_bits": guard,
         "truncation": truncation_facts(program, intervals),
-        "bytes_plaintexts": sum(compact.values()),
-        "bytes_plaintexts_dense": sum(size * blocks[name] for name, size in compact.items()),
+        "bytes_plaintexts": sum(size for size, _ in compact),
+        "bytes_plaintexts_dense": sum(size * b for size, b in compact),
         "files": folder_bytes(out / "program"),
         "seconds": time.perf_counter() - started,
         "config": asdict(config),

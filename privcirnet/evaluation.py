@@ -34,7 +34,7 @@ class Evaluation:
         session: with its measurements.
         seconds: of all inferences, keys and set-up left out.
         seconds_setup: encoding the weights, making and loading keys.
-        bytes_keys: Galois keys, sent once.
+        bytes_keys: public key and Galois keys, sent once.
     """
 
     program: Program
@@ -150,7 +150,9 @@ def evaluate(
         logits, traffic = run(client, session, image)
         seconds += time.perf_counter() - started
         values = audit.reconstruct(program, client.shares, session.shares)
-        wrong.append(audit.wrong_nodes(program, values))
+        ends = {program.nodes[0].name: image, program.output.name: logits}
+        foreign = [name for name, value in ends.items() if not np.array_equal(values[name], value)]
+        wrong.append(audit.wrong_nodes(program, values) + foreign)
         integer.append(interpret(program, image)[program.output.name].reshape(-1))
         encrypted.append(logits.reshape(-1))
         if progress:

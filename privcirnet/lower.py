@@ -50,7 +50,7 @@ class Target:
     Attributes:
         profile: operation times that plans are chosen by; its n and q are the program's.
         link: the network between the parties.
-        masks: "uniform" or "bounded", see :class:`privcirnet.he.protocol.server.Server`.
+        masks: "uniform" or "bounded", see :class:`privcirnet.he.program.Program`.
         failure_bits: uniform masks: an image has a wrong truncation with probability at most 2^-failure_bits.
         hiding_bits: bounded masks: statistical distance of an image's masked values at most 2^-hiding_bits.
     """

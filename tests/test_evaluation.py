@@ -4,6 +4,7 @@ import functools
 import numpy as np
 import pytest
 
+import privcirnet.evaluation as evaluation_module
 from privcirnet.artifact import spectra
 from privcirnet.errors import RuleError
 from privcirnet.evaluation import UNIT, Evaluation, evaluate
@@ -194,3 +195,18 @@ def test_unsuitable_images():
         evaluate(program(), {}, IMAGES[:1] + 100, "cleartext")
     with pytest.raises(RuleError, match="there must be an image to evaluate: got 0; give one or more"):
         evaluate(program(), {}, IMAGES[:0], "cleartext")
+
+
+@pytest.mark.parametrize("end", ["image", "logits"])
+def test_the_ends_of_an_inference_are_checked_too(end, monkeypatch):
+    """Steps that follow from one another are not enough: they must start from the image and end in the logits."""
+    original = evaluation_module.run
+
+    def altered(client, session, image):
+        logits, traffic = original(client, session, image[:, ::-1].copy() if end == "image" else image)
+        return logits + (end == "logits"), traffic
+
+    monkeypatch.setattr(evaluation_module, "run", altered)
+    nodes = program().nodes
+    result = evaluate(program(), spectra(program()), IMAGES[:1], "cleartext")
+    assert result.wrong == [[nodes[0].name if end == "image" else nodes[-1].name]]

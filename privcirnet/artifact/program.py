@@ -144,9 +144,7 @@ def _checked_weights(public: Program, tensors: Mapping[str, np.ndarray]) -> dict
 def _checked_spectra(public: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Residues]:
     found: dict[str, Residues] = {}
     for node, layer in public.linear_nodes:
-        layout = layer.layout
-        shape = (layout.blocks_out, layout.blocks_in, layer.block_size, *layout.spectral_extent)
-        found[node.name] = _checked_tensor(tensors, node.name, shape).astype(np.uint64)
+        found[node.name] = _checked_tensor(tensors, node.name, layer.layout.spectrum_shape).astype(np.uint64)
         if (found[node.name] >= public.parameters.plain_modulus).any():
             raise RuleError("a plaintext's slots must be under t", got=node.name, remedy="export it again")
     return found

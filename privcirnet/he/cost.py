@@ -12,7 +12,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import plan as plans
 from privcirnet.he.layout import LinearShape, SpectralLayout
 from privcirnet.he.linear import LinearLayer
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, SEED_BYTES, reply_primes
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ciphertext_bytes
 
 OPERATIONS = {
     "encrypt": "client: encode n slots, encrypt, serialise",
@@ -158,8 +158,5 @@ def _with_plan(layout: SpectralLayout, plan: plans.LinearPlan) -> LinearLayer:
 
 
 def _network(up: int, down: int, profile: Profile, link: Link) -> float:
-    widths = [-(-bits // 8) for bits in profile.coefficient_bits[:-1]]
-    kept = reply_primes(profile.coefficient_bits, MAX_PLAIN_BITS)
-    per_up = profile.ring_degree * sum(widths) + SEED_BYTES
-    per_down = 2 * profile.ring_degree * sum(widths[:kept])
+    per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
     return (up * per_up + down * per_down) / link.bandwidth + link.round_trip

@@ -179,6 +179,11 @@ class SpectralLayout:
         return first, second
 
     @property
+    def spectrum_shape(self) -> tuple[int, int, int, int, int]:
+        """(q, p, b, S1, S2): shape of all blocks' spectra, each distinct slot value of the plaintexts once."""
+        return self.blocks_out, self.blocks_in, self.block_size, *self.spectral_extent
+
+    @property
     def transform_lengths(self) -> set[int]:
         """Lengths that must divide t - 1."""
         return {self.block_size, *self.spectral_extent}

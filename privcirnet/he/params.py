@@ -104,9 +104,14 @@ def reply_primes(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
 
 def message_bytes(parameters: Parameters) -> tuple[int, int]:
     """Bytes of one ciphertext on the wire: (client to server: seeded; server to client: switched down)."""
-    n, widths = parameters.ring_degree, [-(-bits // 8) for bits in parameters.coefficient_bits[:-1]]
-    kept = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
-    return n * sum(widths) + SEED_BYTES, 2 * n * sum(widths[:kept])
+    return ciphertext_bytes(parameters.ring_degree, parameters.coefficient_bits, parameters.plain_bits)
+
+
+def ciphertext_bytes(ring_degree: int, coefficient_bits: tuple[int, ...], plain_bits: int) -> tuple[int, int]:
+    """:func:`message_bytes` before a plain modulus is chosen."""
+    widths = [-(-bits // 8) for bits in coefficient_bits[:-1]]
+    kept = reply_primes(coefficient_bits, plain_bits)
+    return ring_degree * sum(widths) + SEED_BYTES, 2 * ring_degree * sum(widths[:kept])
 
 
 def noise_bits(ring_degree: int, plain_bits: int, products: int) -> int:

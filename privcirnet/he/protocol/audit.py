@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from privcirnet.he import modular
 from privcirnet.he.modular import Residues
-from privcirnet.he.program import Program, Truncate, Values, apply
+from privcirnet.he.program import Node, Program, Truncate, Values, apply
 
 
 def reconstruct(
@@ -35,14 +35,13 @@ def wrong_nodes(program: Program, values: Mapping[str, Values]) -> list[str]:
     Returns:
         names; empty if the inference was right.
     """
-    return [node.name for node in program.nodes if node.inputs and not _follows(program, node.name, values)]
+    return [node.name for node in program.nodes if node.inputs and not _follows(program, node, values)]
 
 
-def _follows(program: Program, name: str, values: Mapping[str, Values]) -> bool:
-    node = next(n for n in program.nodes if n.name == name)
+def _follows(program: Program, node: Node, values: Mapping[str, Values]) -> bool:
     arguments = [values[source] for source in node.inputs]
     if isinstance(node.operation, Truncate):
         floor = arguments[0] >> node.operation.bits
         ceiling = -(-arguments[0] >> node.operation.bits)
-        return bool(((values[name] == floor) | (values[name] == ceiling)).all())
-    return bool((apply(node.operation, arguments, program.weights.get(name)) == values[name]).all())
+        return bool(((values[node.name] == floor) | (values[node.name] == ceiling)).all())
+    return bool((apply(node.operation, arguments, program.weights.get(node.name)) == values[node.name]).all())

@@ -46,7 +46,7 @@ class Client:
         self._engine = client_engine(engine, self.program.parameters)
 
     def keys(self) -> bytes:
-        """Galois keys for exactly the program's rotations; send them once."""
+        """A public key, and Galois keys for exactly the program's rotations; send them once."""
         return self._engine.public_keys(self.program.column_steps)
 
     def infer(self, image: Values) -> Exchange:
