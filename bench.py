@@ -1,72 +1,99 @@
-"""One encrypted layer: counts, bytes, seconds, and the exact result checked. `python bench.py --help`."""
+"""Layers under encryption: counts, bytes, seconds, and the exact results checked. `python bench.py --help`."""
 
-import statistics
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from privcirnet import comparison as compare
 from privcirnet.artifact import write_json
-from privcirnet.cli import find_profile, progress_bar, script, show
+from privcirnet.cli import console, find_profile, progress_bar, script, show, show_rows
 from privcirnet.config import BenchConfig
-from privcirnet.he.benchmark import Timing, bench_layer
-from privcirnet.he.cost import LINKS, cheapest_layer, linear_cost, paper_layer
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.cost import LINKS, Profile
+from privcirnet.he.planner import Goal
+from privcirnet.he.reference import network_shapes
+from privcirnet.he.shape import LinearShape
 
 
 @script(BenchConfig)
 def main(config: BenchConfig) -> None:
-    """Plan, run, check, report."""
-    shape, he = _shape(config), config.he
-    profile = find_profile(he)
-    if config.plan == "paper":
-        layer = paper_layer(shape, config.block_size, he.ring_degree)
-    else:
-        layer = cheapest_layer(shape, config.block_size, profile, LINKS[he.link])
-    with progress_bar(f"{config.layer} {config.dims}", config.repetitions) as advance:
-        result = bench_layer(
-            layer, config.engine, config.plain_bits, tuple(he.coefficient_bits), config.repetitions, advance
-        )
-    cost, plan = linear_cost(layer, profile, LINKS["local"]), layer.plan
-    summary = {
-        "stage": "bench",
-        "layer": config.layer,
-        "dims": list(config.dims),
-        "block_size": config.block_size,
-        "encoding": config.encoding,
-        "engine": config.engine,
-        "plan": config.plan,
-        "rotations": result.rotations,
-        "pmults": result.pmults,
-        "rotations_planned": plan.rotations,
-        "pmults_planned": plan.pmults,
-        "ciphertexts_up": plan.ciphertexts_in,
-        "ciphertexts_down": plan.ciphertexts_out,
-        "bytes_up": result.bytes_up,
-        "bytes_down": result.bytes_down,
-        "seconds": {part: statistics.median(getattr(t, part) for t in result.timings) for part in Timing._fields},
-        "seconds_predicted": {part: getattr(cost, part) for part in Timing._fields},
-        "max_abs_error": result.max_abs_error,
-        "config": asdict(config),
-    }
+    """One layer, a whole network, or encodings side by side; each writes summary.json."""
+    profile = find_profile(config.he)
+    run = bench_suite if config.suite else bench_network if config.network else bench_layer
+    summary = {"stage": "bench", **run(config, profile, Goal(profile, LINKS[config.he.link])), "config": asdict(config)}
     write_json(Path(config.out) / "summary.json", summary)
-    seconds = ", ".join(f"{part} {1e3 * s:.1f} ms" for part, s in summary["seconds"].items())
-    show(
-        f"bench: {config.layer} {config.dims}, b = {config.block_size}, {config.encoding}, {config.engine}",
-        {
-            "operations": f"{result.rotations} HE-Rot, {result.pmults} HE-Pmult",
-            "messages": f"{plan.ciphertexts_in} ciphertexts up ({result.bytes_up:,} bytes), "
-            f"{plan.ciphertexts_out} down ({result.bytes_down:,} bytes)",
-            "seconds": seconds,
-            "error": f"{result.max_abs_error} (exact)" if result.max_abs_error == 0 else result.max_abs_error,
-            "saved": Path(config.out) / "summary.json",
-        },
-    )
+
+
+def bench_layer(config: BenchConfig, profile: Profile, goal: Goal) -> dict[str, Any]:
+    """One layer in one encoding."""
+    shape = _shape(config)
+    if config.explain:
+        console.print(compare.explained(config.plan, config.encoding, shape, config.block_size, goal).explain())
+    layer = compare.plan_layer(config.plan, config.encoding, shape, config.block_size, goal)
+    found = compare.described(layer, profile) | {"encoding": config.encoding, "engine": config.engine}
+    facts = {"operations": f"{found['rotations']} HE-Rot, {found['pmults']} HE-Pmult"}
+    if config.engine != "count":
+        with progress_bar(f"{config.layer} {config.dims}", config.repetitions + 1) as advance:
+            found |= compare.run_network({"layer": layer}, profile, _contest(config), advance)["layer"]
+        seconds = ", ".join(f"{part} {1e3 * s:.1f} ms" for part, s in found["seconds"].items())
+        error = found["max_abs_error"]
+        facts |= {"bytes": f"{found['bytes_up']:,} up, {found['bytes_down']:,} down", "seconds": seconds}
+        facts |= {"error": f"{error} (exact)" if error == 0 else error}
+    facts |= {"ciphertexts": f"{found['ciphertexts_up']} up, {found['ciphertexts_down']} down", "saved": _saved(config)}
+    title = f"bench: {config.layer} {config.dims}, b = {config.block_size}, {config.encoding}, plan {config.plan}"
+    show(title, facts)
+    return {"layer": config.layer, "dims": list(config.dims), "plan": config.plan, **found}
+
+
+def bench_network(config: BenchConfig, profile: Profile, goal: Goal) -> dict[str, Any]:
+    """All layers of a reference network."""
+    shapes = network_shapes(config.network)
+    layers = compare.network_layers(shapes, config.plan, config.encoding, config.block_size, goal)
+    found: dict[str, Any] = {"network": config.network, "plan": config.plan, **compare.totals(layers)}
+    found |= {"seconds_predicted": compare.predictions(layers, profile)}
+    each = {name: compare.described(layer, profile) for name, layer in layers.items()}
+    if config.engine != "count":
+        with progress_bar(config.network, len(set(layers.values())) * (config.repetitions + 1)) as advance:
+            each = compare.run_network(layers, profile, _contest(config), advance)
+        found |= compare.network_measured(each)
+    predicted = ", ".join(f"{link} {seconds:.2f} s" for link, seconds in found["seconds_predicted"].items())
+    facts = {"operations": f"{found['rotations']} HE-Rot, {found['pmults']} HE-Pmult"}
+    facts |= {"ciphertexts": f"{found['ciphertexts_up']} up, {found['ciphertexts_down']} down", "predicted": predicted}
+    if config.engine != "count":
+        facts |= {"measured": f"{found['seconds_total']:.2f} s (local), error {found['max_abs_error']}"}
+        facts |= {"server, measured / predicted": f"{found['server_ratio_median']:.3f} (median of the layers)"}
+    title = f"bench: {config.network}, {len(layers)} layers, b = {config.block_size}, plan {config.plan}"
+    show(title, facts | {"saved": _saved(config)})
+    return {**found, "layers": [{"name": name, **facts} for name, facts in each.items()]}
+
+
+def bench_suite(config: BenchConfig, profile: Profile, goal: Goal) -> dict[str, Any]:
+    """Encodings side by side, with a table and a picture."""
+    from privcirnet.plots import grouped_bars
+
+    with progress_bar("runs", compare.suite_runs(config.block_sizes, config.repetitions)) as advance:
+        rows = compare.run_suite(goal, _contest(config), tuple(config.block_sizes), advance)
+    show_rows("bench: encodings side by side, medians", compare.suite_table(rows))
+    out = Path(config.out)
+    out.mkdir(parents=True, exist_ok=True)
+    grouped_bars(out / "encodings.png", rows, f"One layer, {config.engine}, n = {profile.ring_degree}, plan best")
+    (out / "encodings.md").write_text(compare.suite_markdown(rows))
+    show("saved", {"picture": out / "encodings.png", "table": out / "encodings.md", "figures": _saved(config)})
+    return {"suite": config.suite, "rows": rows}
+
+
+def _contest(config: BenchConfig) -> compare.Contest:
+    return compare.Contest(config.engine, config.plain_bits, config.repetitions)
 
 
 def _shape(config: BenchConfig) -> LinearShape:
     if config.layer == "gemm":
         return LinearShape.gemm(*config.dims)
     height, width, channels, maps, kernel = config.dims
-    return LinearShape(height, width, channels, maps, kernel, padding=(kernel - 1) // 2)
+    return LinearShape(height, width, channels, maps, kernel, config.stride, (kernel - 1) // 2, config.groups)
+
+
+def _saved(config: BenchConfig) -> Path:
+    return Path(config.out) / "summary.json"
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 import difflib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from privcirnet.artifact import read_profile
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.calibrate import calibrate
-from privcirnet.he.cost import Profile
+from privcirnet.he.cost import COUNTED, Profile
 
 console = Console(highlight=False)
 """Where scripts write for people."""
@@ -130,8 +131,21 @@ def show(title: str, facts: dict[str, object]) -> None:
         console.print(f"  {name:<{width}}  {value}", soft_wrap=True)
 
 
+def show_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    """A table on aligned lines; the first two columns are names."""
+    table = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    console.print(f"[bold]{title}[/bold]")
+    for row in table:
+        padded = zip(row, widths, strict=True)
+        cells = (cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(padded))
+        console.print("  " + "  ".join(cells), soft_wrap=True)
+
+
 def find_profile(he: HEConfig) -> Profile:
-    """The cost profile of a file, or this machine's, measured now."""
+    """The cost profile of a file, the papers' units, or this machine's, measured now."""
+    if he.profile == "counted":
+        return replace(COUNTED, ring_degree=he.ring_degree, coefficient_bits=tuple(he.coefficient_bits))
     if he.profile != "calibrate":
         return read_profile(Path(he.profile))
     with progress_bar("Calibration (rounds)", CALIBRATION_ROUNDS + 1) as advance:

@@ -1,14 +1,18 @@
 """The schema of configs/: one dataclass per script and group. ``__post_init__`` validates; units are in the texts."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from privcirnet.errors import RuleError
 from privcirnet.he.cost import LINKS
 from privcirnet.he.engine import ENGINES
+from privcirnet.he.named import ENCODINGS
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
+from privcirnet.he.reference import NETWORKS
 
 STAGES = ("train", "finetune", "qat")
+PLANS = ("paper", "published", "best")
 
 
 @dataclass
@@ -98,7 +102,7 @@ class HEConfig:
     coefficient_bits: list[int] = field(default_factory=lambda: list(WIDE_COEFFICIENT_BITS))
     """bits of the primes of q, the special prime last."""
     profile: str = "calibrate"
-    """a profile.json, or "calibrate" to measure this machine."""
+    """a profile.json, "calibrate" to measure this machine, or "counted" for the papers' units."""
     link: str = "local"
     """local, lan or wan: the network that latencies are predicted for."""
     guard_bits: int = 4
@@ -211,7 +215,7 @@ class InferConfig:
 
 @dataclass
 class BenchConfig:
-    """bench.py: one layer, one encoding: counts, bytes, seconds."""
+    """bench.py: one layer, a network, or encodings side by side: counts, bytes, seconds."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
@@ -220,15 +224,29 @@ class BenchConfig:
     layer: str = "gemm"
     """gemm or conv."""
     dims: list[int] = field(default_factory=lambda: [256, 192, 576])
-    """gemm: d1, d2, d3; conv: H, W, C, K, R (stride 1, same padding)."""
+    """gemm: d1, d2, d3; conv: H, W, C, K, R (same padding)."""
+    stride: int = 1
+    """of a conv."""
+    groups: int = 1
+    """channel groups of a conv; C = K = groups is depthwise."""
     block_size: int = 8
-    """b."""
+    """b; in a network the largest size up to it that a layer allows."""
+    network: str = ""
+    """all layers of this network instead: mobilenetv2_cifar, mobilenetv2_imagenet, vit_cifar, vit_tiny_imagenet,
+    resnet18_cifar."""
+    suite: str = ""
+    """papers: encodings side by side on layers of these networks instead."""
+    block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
+    """of the suite."""
     encoding: str = "cirencode"
-    """cirencode."""
+    """cirencode, or for b = 1 bolt (1 x 1 kernels), neujeans or ensei (larger kernels)."""
     engine: str = "tenseal"
-    """tenseal or cleartext."""
+    """tenseal, cleartext, or count: plan only."""
     plan: str = "paper"
-    """paper: fewest rotations, all sums under encryption; best: least predicted time."""
+    """paper: all sums under encryption, least HE-Rot + 0.135 HE-Pmult; best: least predicted time; published: as the
+    papers lay it out."""
+    explain: bool = False
+    """show the planner's candidates side by side."""
     repetitions: int = 3
     """timed runs; medians are reported."""
     plain_bits: int = 41
@@ -243,10 +261,19 @@ class BenchConfig:
         right = len(self.dims) == sizes[self.layer] and min(self.dims) > 0
         wanted = "[d1,d2,d3]" if self.layer == "gemm" else "[H,W,C,K,R]"
         _check(right, f"dims of a {self.layer} must be {wanted}", self.dims, f"give dims={wanted}")
-        _check(self.encoding == "cirencode", "the encoding must be a known one", self.encoding, "use cirencode")
-        _check(self.plan in ("paper", "best"), "plan must be paper or best", self.plan, "use plan=paper")
-        _check(self.engine in ENGINES, "engine must be a known one", self.engine, f"use one of {', '.join(ENGINES)}")
+        _check_name("encoding", self.encoding, ENCODINGS)
+        _check_name("plan", self.plan, PLANS)
+        _check_name("engine", self.engine, (*ENGINES, "count"))
+        _check_name("suite", self.suite, ("", "papers"))
+        _check_name("network", self.network, ("", *NETWORKS))
+        _check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=tenseal")
         _check(self.repetitions >= 1, "repetitions must be at least 1", self.repetitions, "use 3")
+        _check(self.block_size >= 1 and min(self.block_sizes) >= 1, "b must be at least 1", self.block_size, "use 8")
+
+
+def _check_name(what: str, got: str, known: Collection[str]) -> None:
+    names = ", ".join(name for name in known if name)
+    _check(got in known, f"{what} must be a known one", repr(got), f"use one of {names}")
 
 
 def run_file(run: str, name: str, made_by: str) -> Path:

@@ -9,7 +9,6 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.cost import Link, Profile, linear_cost, square_cost
-from privcirnet.he.linear import ENCODING
 from privcirnet.he.modular import Residues
 from privcirnet.he.program import Linear, Node, Program, Square, Values, interpret
 from privcirnet.he.protocol import audit, square
@@ -90,9 +89,9 @@ class Evaluation:
         seconds = self.client.meter.seconds[node.name] + self.session.meter.seconds[node.name]
         match node.operation:
             case Linear(layer):
-                up, down = layer.plan.ciphertexts_in, layer.plan.ciphertexts_out
-                cost, kind, encoding = linear_cost(layer, profile, link), layer.shape.kind, ENCODING
-                b, planned = layer.block_size, (layer.plan.rotations, layer.plan.pmults)
+                up, down = layer.ciphertexts_in, layer.ciphertexts_out
+                cost, kind, encoding = linear_cost(layer, profile, link), layer.shape.kind, layer.encoding
+                b, planned = layer.block_size, (layer.rotations, layer.pmults)
             case _:
                 values = int(np.prod(node.shape))
                 up = down = square.ciphertexts(values, self.program.parameters.ring_degree)

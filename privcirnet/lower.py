@@ -18,8 +18,8 @@ from torch import fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.he import bounds, manifest, params
-from privcirnet.he.cost import Link, Profile, cheapest_layer
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.cost import Link, Profile
+from privcirnet.he.planner import cheapest_layer
 from privcirnet.he.program import (
     Add,
     Flatten,
@@ -33,6 +33,7 @@ from privcirnet.he.program import (
     Weights,
 )
 from privcirnet.he.program import Square as SquareOperation
+from privcirnet.he.shape import LinearShape
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
@@ -85,8 +86,8 @@ def lower(
         builder.visit(node)
     nodes, weights = tuple(builder.nodes), builder.weights
     layers = [node.operation.layer for node in nodes if isinstance(node.operation, Linear)]
-    lengths = set[int]().union(*(layer.layout.transform_lengths for layer in layers))
-    products = max((layer.plan.products_per_sum for layer in layers), default=1)
+    lengths = set[int]().union(*(layer.transform_lengths for layer in layers))
+    products = max((layer.products_per_sum for layer in layers), default=1)
     profile = target.profile
     plain_bits = params.largest_plain_bits(profile.ring_degree, profile.coefficient_bits, products)
     chosen = params.choose(lengths, plain_bits, profile.ring_degree, profile.coefficient_bits)

@@ -100,11 +100,15 @@ def plaintext_coefficients(layer: linear.LinearLayer, spectrum: Residues, t: int
     """Every encoded plaintext of a layer as a polynomial.
 
     Returns:
-        (products (m, 4): target, giant, baby, source; coefficients (m, n) of 1, X, ..., mod t).
+        (products (m, 5): piece, target, giant, baby, source; coefficients (m, n) of 1, X, ..., mod t).
     """
-    pairs = list(linear.diagonals(layer, spectrum))
-    products = np.array([(p.target, p.giant, p.baby, p.source) for p, _ in pairs], dtype=np.int64)
-    return products, ntt.slots_to_coefficients(np.stack([slots for _, slots in pairs]), t)
+    found = [
+        ((index, p.target, p.giant, p.baby, p.source), slots)
+        for index, placed in enumerate(layer.placed)
+        for p, slots in linear.diagonals(layer, placed, spectrum)
+    ]
+    products = np.array([product for product, _ in found], dtype=np.int64)
+    return products, ntt.slots_to_coefficients(np.stack([slots for _, slots in found]), t)
 
 
 def folder_bytes(folder: Path) -> dict[str, int]:
@@ -132,9 +136,8 @@ def _write_full(draft: Path, program: Program, found: Mapping[str, Residues]) ->
 def _checked_weights(public: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Weights]:
     weights: dict[str, Weights] = {}
     for node, layer in public.linear_nodes:
-        s, b = layer.shape, layer.block_size
-        rows = _checked_tensor(tensors, f"{node.name}.rows", (s.out_channels // b, s.in_channels, s.kernel, s.kernel))
-        bias = _checked_tensor(tensors, f"{node.name}.bias", (s.out_channels,))
+        rows = _checked_tensor(tensors, f"{node.name}.rows", layer.shape.weight_shape(layer.block_size))
+        bias = _checked_tensor(tensors, f"{node.name}.bias", (layer.shape.out_channels,))
         if np.abs(bias.astype(np.float64)).max(initial=0) >= 2.0**bounds.MAX_BOUND_BITS:
             raise RuleError("a bias must be under the value bound", got=node.name, remedy="export it again")
         weights[node.name] = Weights(rows.astype(np.int64), bias.astype(np.int64))

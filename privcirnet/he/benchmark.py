@@ -1,16 +1,19 @@
-"""Run one linear layer through the protocol, with random weights and inputs, timed and checked."""
+"""Run linear layers through the protocol, with random weights and inputs, timed and checked.
 
+Contestants take turns, run by run, so that a slow moment of the machine meets all of them.
+"""
+
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from privcirnet.he import modular, params
-from privcirnet.he.encodings import spectral
 from privcirnet.he.engine import client_engine, server_engine
-from privcirnet.he.linear import LinearLayer, encode_weights
+from privcirnet.he.linear import LinearLayer
 from privcirnet.he.program import convolve, expand_rows
 from privcirnet.he.protocol import linear, shares
 
@@ -28,7 +31,7 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerBenchmark:
-    """What :func:`bench_layer` measured; counts and bytes are of one run.
+    """What was measured of one layer; counts and bytes are of one run.
 
     Attributes:
         rotations: HE-Rot that the engine performed.
@@ -43,8 +46,18 @@ class LayerBenchmark:
     pmults: int
     bytes_up: int
     bytes_down: int
-    timings: list[Timing]
+    timings: tuple[Timing, ...]
     max_abs_error: int
+
+    @property
+    def median(self) -> Timing:
+        """Median seconds of each part."""
+        return Timing(*(statistics.median(part) for part in zip(*self.timings, strict=True)))
+
+    @property
+    def seconds(self) -> float:
+        """Median seconds of whole runs."""
+        return statistics.median(sum(timing) for timing in self.timings)
 
 
 def bench_layer(
@@ -55,38 +68,78 @@ def bench_layer(
     repetitions: int = 3,
     progress: Callable[[], object] | None = None,
 ) -> LayerBenchmark:
-    """Run a layer ``repetitions`` times on shared random inputs; weights are encoded beforehand, once.
+    """:func:`bench_layers` of one layer."""
+    return bench_layers({"": layer}, engine, plain_bits, coefficient_bits, repetitions, progress)[""]
+
+
+def bench_layers(
+    layers: Mapping[str, LinearLayer],
+    engine: str,
+    plain_bits: int,
+    coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS,
+    repetitions: int = 3,
+    progress: Callable[[], object] | None = None,
+) -> dict[str, LayerBenchmark]:
+    """Run layers ``repetitions`` times on shared random inputs, in turns; weights are encoded beforehand, once.
+
+    Args:
+        layers: by name.
+        engine: "tenseal" or "cleartext".
+        plain_bits: bits of t.
+        coefficient_bits: bits of the primes of q.
+        repetitions: timed runs of each, after one that is not timed if there are more than one.
+        progress: called after each run.
 
     Raises:
         RuleError: unknown engine, parameters that do not exist, or too little noise budget.
     """
-    parameters = params.choose(layer.layout.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits)
-    params.check_noise(parameters, layer.plan.products_per_sum, "bench")
-    client, server, t = client_engine(engine, parameters), server_engine(engine, parameters), parameters.plain_modulus
-    random, shape = np.random.default_rng(0), layer.shape
-    rows_shape = (shape.out_channels // layer.block_size, shape.in_channels, shape.kernel, shape.kernel)
-    rows = random.integers(-_LARGEST, _LARGEST + 1, rows_shape)
-    encoded = encode_weights(layer, spectral.weight_spectrum(layer.layout, rows, t), server, "bench")
-    held = linear.ServerLayer(layer, encoded, np.zeros(shape.out_channels, dtype=np.int64))
-    keys = server.load_keys(client.public_keys(layer.column_steps), layer.column_steps)
-    timings: list[Timing] = []
-    error, up, down = 0, 0, 0
-    for _ in range(repetitions):
-        x = random.integers(-_LARGEST, _LARGEST + 1, shape.input_shape)
+    contestants = {name: _Contestant(layer, engine, plain_bits, coefficient_bits) for name, layer in layers.items()}
+    warm_up = int(repetitions > 1)
+    for _ in range(repetitions + warm_up):
+        for contestant in contestants.values():
+            contestant.run()
+            if progress:
+                progress()
+    return {name: contestant.result(warm_up) for name, contestant in contestants.items()}
+
+
+class _Contestant:
+    """Both parties of one layer, ready to run."""
+
+    def __init__(self, layer: LinearLayer, engine: str, plain_bits: int, coefficient_bits: tuple[int, ...]) -> None:
+        parameters = params.choose(layer.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits)
+        params.check_noise(parameters, layer.products_per_sum, "bench")
+        self._layer, self._t = layer, parameters.plain_modulus
+        self._client, self._server = client_engine(engine, parameters), server_engine(engine, parameters)
+        self._random = np.random.default_rng(0)
+        self._rows = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
+        encoded = layer.encode_weights(self._rows, self._server, "bench")
+        self._held = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
+        self._keys = self._server.load_keys(self._client.public_keys(layer.column_steps), layer.column_steps)
+        self._timings: list[Timing] = []
+        self._error = self._up = self._down = 0
+
+    def run(self) -> None:
+        """One exchange, checked."""
+        layer, t = self._layer, self._t
+        x = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.input_shape)
         theirs = shares.uniform(x.shape, t)
         ours = modular.subtract(modular.residues(x, t), theirs, t)
         start = time.perf_counter()
-        messages = linear.request(layer, ours, client)
+        messages = linear.request(layer, ours, self._client)
         sent = time.perf_counter()
-        replies, server_share = linear.reply(held, theirs, messages, server, keys)
+        replies, server_share = linear.reply(self._held, theirs, messages, self._server, self._keys)
         answered = time.perf_counter()
-        client_share = linear.finish(layer, replies, client)
-        timings.append(Timing(sent - start, answered - sent, time.perf_counter() - answered))
+        client_share = linear.finish(layer, replies, self._client)
+        self._timings.append(Timing(sent - start, answered - sent, time.perf_counter() - answered))
         result = modular.centered(modular.add(client_share, server_share, t), t)
-        expected = convolve(x, expand_rows(rows, layer.block_size), shape.stride, shape.padding)
-        error = max(error, int(np.abs(result - expected).max()))
-        up, down = sum(map(len, messages)), sum(map(len, replies))
-        if progress:
-            progress()
-    rotations, pmults = (server.counts[name] // repetitions for name in ("rotate", "pmult"))
-    return LayerBenchmark(rotations, pmults, up, down, timings, error)
+        expected = convolve(x, expand_rows(self._rows, layer.block_size), layer.shape)
+        self._error = max(self._error, int(np.abs(result - expected).max()))
+        self._up, self._down = sum(map(len, messages)), sum(map(len, replies))
+
+    def result(self, skipped: int) -> LayerBenchmark:
+        """What was measured, the first ``skipped`` runs' times left out."""
+        runs = len(self._timings)
+        rotations, pmults = (self._server.counts[name] // runs for name in ("rotate", "pmult"))
+        timings = tuple(self._timings[skipped:])
+        return LayerBenchmark(rotations, pmults, self._up, self._down, timings, self._error)

@@ -113,9 +113,9 @@ def _propagate(node: Node, arguments: list[Interval], weights: Weights | None) -
             dense = expand_rows(weights.rows, layer.block_size)
             positive, negative = np.maximum(dense, 0), np.minimum(dense, 0)
             low, high = arguments[0]
-            bias, geometry = weights.bias[:, None, None], (layer.shape.stride, layer.shape.padding)
-            lower = convolve(low, positive, *geometry) + convolve(high, negative, *geometry)
-            upper = convolve(high, positive, *geometry) + convolve(low, negative, *geometry)
+            bias, shape = weights.bias[:, None, None], layer.shape
+            lower = convolve(low, positive, shape) + convolve(high, negative, shape)
+            upper = convolve(high, positive, shape) + convolve(low, negative, shape)
             return lower + bias, upper + bias
         case Truncate(bits):
             low, high = arguments[0]

@@ -7,8 +7,6 @@ import statistics
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from privcirnet.he import engine, ntt, params
 from privcirnet.he.cost import OPERATIONS, Profile
 from privcirnet.he.protocol import shares
@@ -56,7 +54,7 @@ def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]
     factor, in_ntt = server.encode_factor(slots), server.to_ntt(ciphertext)
     product = server.multiply(in_ntt, factor)
     reply = server.reply(server.from_ntt(product), keys, 1)
-    columns = slots.reshape(_TRANSFORM_LENGTH, -1)
+    maps = shares.uniform((n // 4, _TRANSFORM_LENGTH, 4), t)
     return {
         "encrypt": lambda: client.encrypt(slots),
         "receive": lambda: server.receive(message),
@@ -71,7 +69,7 @@ def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]
             server.subtract_plain(ciphertext, server.encode(shares.uniform((n,), t))), keys, 1
         ),
         "decrypt": lambda: client.decrypt(reply),
-        "transform": lambda: ntt.cyclic(np.ascontiguousarray(columns), 0, t),
+        "transform": lambda: ntt.cyclic(maps, 1, t),
     }
 
 

@@ -6,13 +6,13 @@ a wrong profile, never a hidden factor.
 """
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 
 from privcirnet.errors import RuleError
-from privcirnet.he import plan as plans
-from privcirnet.he.layout import LinearShape, SpectralLayout
+from privcirnet.he.layout import SpectralLayout
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ciphertext_bytes
+from privcirnet.he.plan import LinearPlan
 
 OPERATIONS = {
     "encrypt": "client: encode n slots, encrypt, serialise",
@@ -26,7 +26,7 @@ OPERATIONS = {
     "pmult_plain": "server: encode n slots and multiply in coefficient form",
     "reply": "server: draw, encode and subtract a mask, flood the noise, switch down, serialise",
     "decrypt": "client: check, load, decrypt and decode one reply",
-    "transform": "either: one value through a transform of length 1 (a length-N transform costs N of it)",
+    "transform": "either: one value through a transform of any length",
 }
 
 
@@ -83,10 +83,16 @@ COUNTED = Profile(
 class Cost:
     """Predicted seconds of one layer."""
 
-    client_encrypt: float
-    server: float
-    client_decrypt: float
-    network: float
+    client_encrypt: float = 0.0
+    server: float = 0.0
+    client_decrypt: float = 0.0
+    network: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __mul__(self, times: int) -> "Cost":
+        return Cost(*(times * part for part in astuple(self)))
 
     @property
     def total(self) -> float:
@@ -96,67 +102,42 @@ class Cost:
 
 def linear_cost(layer: LinearLayer, profile: Profile, link: Link) -> Cost:
     """Predicted seconds of an encrypted linear layer."""
-    s, plan, layout = profile.seconds, layer.plan, layer.layout
-    axis_lengths = [layer.block_size, *layout.spectral_extent]
-    per_value = s["transform"] * sum(length for length in axis_lengths if length > 1)
-    values_in, values_out = layout.blocks_in * layout.lane_length, layout.blocks_out * layout.lane_length
-    turned = len({(p.source, p.baby) for p in plan.products})
-    adds = plan.pmults - len(plan.outputs) + len(plan.fold_rotations) * len(plan.outputs)
+    parts = [plan_cost(placed.plan, profile, link) for placed in layer.placed]
+    return sum(parts, transform_cost(layer.layout, profile)) + Cost(network=link.round_trip)
+
+
+def plan_cost(plan: LinearPlan, profile: Profile, link: Link) -> Cost:
+    """Predicted seconds of one piece's plan, without transforms and round trip."""
+    s = profile.seconds
     server = (
         plan.ciphertexts_in * (s["receive"] + s["add_plain"])
         + plan.rotations * s["rotate"]
-        + turned * s["to_ntt"]
+        + len(plan.turned) * s["to_ntt"]
         + plan.pmults * s["pmult"]
-        + adds * s["add"]
+        + plan.additions * s["add"]
         + len(plan.parts) * s["from_ntt"]
         + plan.ciphertexts_out * s["reply"]
-        + (values_in + values_out) * per_value
     )
-    return Cost(
-        plan.ciphertexts_in * s["encrypt"] + values_in * per_value,
-        server,
-        plan.ciphertexts_out * s["decrypt"] + values_out * per_value,
-        _network(plan.ciphertexts_in, plan.ciphertexts_out, profile, link),
-    )
+    network = _transfer(plan.ciphertexts_in, plan.ciphertexts_out, profile, link)
+    return Cost(plan.ciphertexts_in * s["encrypt"], server, plan.ciphertexts_out * s["decrypt"], network)
+
+
+def transform_cost(layout: SpectralLayout, profile: Profile) -> Cost:
+    """Predicted seconds of the transforms: the client's share in and out, the server's share in, its mask out."""
+    per_value = profile.seconds["transform"] * len(layout.transformed_axes)
+    cells = layout.shape.groups * layout.tiles * layout.cell
+    into, out = (blocks * cells * per_value for blocks in (layout.blocks_in, layout.blocks_out))
+    return Cost(into, into + out, out)
 
 
 def square_cost(values: int, profile: Profile, link: Link) -> Cost:
     """Predicted seconds of an encrypted square of that many values."""
     s, count = profile.seconds, -(-values // profile.ring_degree)
     server = count * (s["receive"] + s["pmult_plain"] + s["reply"])
-    return Cost(count * s["encrypt"], server, count * s["decrypt"], _network(count, count, profile, link))
+    network = _transfer(count, count, profile, link) + link.round_trip
+    return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
 
 
-def cheapest_layer(shape: LinearShape, block_size: int, profile: Profile, link: Link) -> LinearLayer:
-    """The layer whose plan has the least predicted time."""
-    layers = candidate_layers(shape, block_size, profile.ring_degree)
-    return min(layers, key=lambda layer: linear_cost(layer, profile, link).total)
-
-
-def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> list[LinearLayer]:
-    """A layer for every plan."""
-    layout = SpectralLayout(shape, block_size, ring_degree)
-    found = plans.candidates(layout.lanes, layout.blocks_in, layout.blocks_out)
-    return [_with_plan(layout, plan) for plan in found]
-
-
-def paper_layer(shape: LinearShape, block_size: int, ring_degree: int) -> LinearLayer:
-    """The layer with the papers' plan (:func:`plan.paper_plan`)."""
-    layout = SpectralLayout(shape, block_size, ring_degree)
-    return _with_plan(layout, plans.paper_plan(layout.lanes, layout.blocks_in, layout.blocks_out))
-
-
-def _with_plan(layout: SpectralLayout, plan: plans.LinearPlan) -> LinearLayer:
-    return LinearLayer(
-        layout.shape,
-        layout.block_size,
-        layout.ring_degree,
-        plan.baby_steps,
-        plan.giants_on_shares,
-        plan.folds_on_shares,
-    )
-
-
-def _network(up: int, down: int, profile: Profile, link: Link) -> float:
+def _transfer(up: int, down: int, profile: Profile, link: Link) -> float:
     per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
-    return (up * per_up + down * per_down) / link.bandwidth + link.round_trip
+    return (up * per_up + down * per_down) / link.bandwidth

@@ -19,7 +19,7 @@ from privcirnet.he.modular import Residues
 FLOODING_BITS = 40
 """Statistical distance of a reply's noise from one that does not depend on the weights: 2^-40 a coefficient."""
 
-_LIMB = 48
+_LIMB = 64
 
 
 def sample(bits: int, primes: tuple[int, ...], count: int) -> Residues:
@@ -38,10 +38,9 @@ def sample(bits: int, primes: tuple[int, ...], count: int) -> Residues:
 
 
 def _limbs(bits: int, count: int) -> Residues:
-    """Random integers of that many bits as base-2^48 digits, lowest first: (digits, count)."""
+    """Random integers of that many bits as base-2^64 digits, lowest first: (digits, count)."""
     digits = -(-bits // _LIMB)
-    words = np.frombuffer(os.urandom(8 * digits * count), dtype=np.uint64).reshape(digits, count)
-    limbs = words & np.uint64((1 << _LIMB) - 1)
+    limbs = np.frombuffer(os.urandom(8 * digits * count), dtype=np.uint64).reshape(digits, count).copy()
     limbs[-1] &= np.uint64((1 << (bits - _LIMB * (digits - 1))) - 1)
     return limbs
 
@@ -49,6 +48,7 @@ def _limbs(bits: int, count: int) -> Residues:
 def _residues(limbs: Residues, offset: int, prime: int) -> Residues:
     total = np.full(limbs.shape[1], -offset % prime, dtype=np.uint64)
     for index, limb in enumerate(limbs):
-        weight = np.full_like(limb, pow(2, _LIMB * index, prime))
-        total = modular.add(total, modular.multiply(limb % np.uint64(prime), weight, prime), prime)
+        weight = np.array([pow(2, _LIMB * index, prime)], dtype=np.uint64)
+        quotient = modular.constant_quotients(weight, prime)
+        total = modular.add(total, modular.multiply_constant(limb, weight, quotient, prime), prime)
     return total

@@ -4,15 +4,20 @@ A layer maps x of shape (C, H, W) to y of shape (K, H', W'); a GEMM (d1, d2, d3)
 K = d3 and d1 positions. The circulant axis (length b) and every image axis on which the kernel reaches beyond its own
 position are transformed (NTT mod t), so that the layer becomes slot-wise products between channel blocks.
 
-One channel block is a *lane* of L = b N1 N2 values. A lane takes L' = next power of two >= L slots, half in each of the
-two slot rows, so that ``rotate_rows`` by L'/2 turns the G = n / L' lanes of a ciphertext cyclically::
+*Cell*: the b N1 N2 values of one channel block, one tile of the map and one channel group. Tiles and channel groups
+are independent of each other: they share no sum. (The positions of a GEMM are tiles of 1 x 1.)
+
+*Lane*: one channel block of several cells, gamma groups x tau tiles of it, one after the other: L = gamma tau b N1 N2
+values in L' = n / G slots, half in each of the two slot rows, so that ``rotate_rows`` by L' / 2 turns the G lanes (a
+power of two) of a ciphertext cyclically::
 
     row 0 | lane 0, first half  | lane 1, first half  | ... | lane G-1, first half  |
     row 1 | lane 0, second half | lane 1, second half | ... | lane G-1, second half |
 
-Transform lengths (he.md 2.1): an image axis of H values under a "same" kernel of size R needs N = H + (R - 1) / 2
-only, because the convolution wraps and one run of zeros serves both borders. Stride s: the input is split into its
-s x s phase images, which become input channels of a stride-1 convolution; phases that no kernel tap reads are not sent.
+    lane  | group 0: tile 0: b x N1 x N2 | tile 1 | ... | group 1: tile 0 | ... | unused |
+
+Stride s: the input is split into its s x s phase images, which become input channels of a stride-1 convolution; phases
+that no kernel tap reads are not sent.
 """
 
 from dataclasses import dataclass
@@ -22,144 +27,60 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.modular import Residues
-
-
-@dataclass(frozen=True)
-class LinearShape:
-    """Dimensions of a convolution or GEMM.
-
-    Attributes:
-        height: H, input rows (d1 for a GEMM).
-        width: W, input columns (1 for a GEMM).
-        in_channels: C (d2).
-        out_channels: K (d3).
-        kernel: R, square kernel.
-        stride: same on both axes.
-        padding: zeros on each side.
-    """
-
-    height: int
-    width: int
-    in_channels: int
-    out_channels: int
-    kernel: int = 1
-    stride: int = 1
-    padding: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.height, self.width, self.in_channels, self.out_channels, self.kernel, self.stride) < 1:
-            raise RuleError("layer dimensions must be positive", got=self, remedy="give H, W, C, K, R of 1 or more")
-        if self.kernel > min(self.height, self.width) + 2 * self.padding or not 0 <= self.padding < max(self.kernel, 1):
-            raise RuleError(
-                "the kernel must fit the padded input and the padding must be smaller than the kernel",
-                got=f"kernel {self.kernel}, padding {self.padding}, input {self.height} x {self.width}",
-                remedy="use padding = (kernel - 1) / 2",
-            )
-
-    @classmethod
-    def gemm(cls, tokens: int, in_features: int, out_features: int) -> "LinearShape":
-        """The GEMM (d1, d2, d3)."""
-        return cls(height=tokens, width=1, in_channels=in_features, out_channels=out_features)
-
-    @property
-    def kind(self) -> str:
-        """'gemm' for 1 x 1 kernels with stride 1, else 'conv'."""
-        return "gemm" if self.kernel == 1 and self.stride == 1 else "conv"
-
-    @property
-    def input_shape(self) -> tuple[int, int, int]:
-        """(C, H, W)."""
-        return self.in_channels, self.height, self.width
-
-    @property
-    def output_shape(self) -> tuple[int, int, int]:
-        """(K, H', W')."""
-        return self.out_channels, self.rows.outputs, self.columns.outputs
-
-    @cached_property
-    def rows(self) -> "Axis":
-        """The vertical axis."""
-        return Axis(self.height, self.kernel, self.stride, self.padding)
-
-    @cached_property
-    def columns(self) -> "Axis":
-        """The horizontal axis."""
-        return Axis(self.width, self.kernel, self.stride, self.padding)
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One image axis of a convolution: y[u] = sum_r w[r] x[stride u + r - padding].
-
-    With r - padding = stride a + phase, that is y[u] = sum over phases and taps a of w x_phase[u + a]: a
-    stride-1 correlation of each phase image x_phase[m] = x[stride m + phase].
-    """
-
-    size: int
-    kernel: int
-    stride: int
-    padding: int
-
-    @cached_property
-    def outputs(self) -> int:
-        """Length of the output."""
-        return (self.size + 2 * self.padding - self.kernel) // self.stride + 1
-
-    @cached_property
-    def taps(self) -> dict[int, list[tuple[int, int]]]:
-        """Phase -> [(kernel index r, tap offset a)], phases in ascending order."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        for r in range(self.kernel):
-            offset, phase = divmod(r - self.padding, self.stride)
-            found.setdefault(phase, []).append((r, offset))
-        return dict(sorted(found.items()))
-
-    @cached_property
-    def transformed(self) -> bool:
-        """Whether a tap reaches beyond its own position, so that the axis needs a transform."""
-        return any(offset for taps in self.taps.values() for _, offset in taps)
-
-    @cached_property
-    def length(self) -> int:
-        """Cyclic length N, the smallest that will do: no output reads a wrapped value that is not zero."""
-        return max(self._length_for(phase) for phase in self.taps)
-
-    def read_size(self, phase: int) -> int:
-        """Values of a phase image from its first to the last that an output reads."""
-        stored = len(range(phase, self.size, self.stride))
-        return max(0, min(stored, self.outputs + max(offset for _, offset in self.taps[phase])))
-
-    def _length_for(self, phase: int) -> int:
-        offsets = [offset for _, offset in self.taps[phase]]
-        return max(self.read_size(phase) - min(0, *offsets), self.outputs + max(0, *offsets))
+from privcirnet.he.shape import LinearShape
+from privcirnet.he.tiling import TiledAxis
 
 
 @dataclass(frozen=True)
 class SpectralLayout:
-    """Where the values of a layer with block size b go (see the module's picture).
+    """Cells of a layer with block size b (see the module's picture).
+
+    Attributes:
+        shape: the layer's dimensions.
+        block_size: b.
+        tile: (rows, columns) of output in a tile.
 
     Raises:
-        RuleError: b does not divide both channel counts, or a lane is longer than a ciphertext.
+        RuleError: b does not divide both channel counts of a group, or a tile is larger than the output.
     """
 
     shape: LinearShape
     block_size: int
-    ring_degree: int
+    tile: tuple[int, int]
 
     def __post_init__(self) -> None:
-        channels = self.shape.in_channels, self.shape.out_channels
+        s = self.shape
+        channels = s.out_channels // s.groups, s.in_channels // s.groups
         if self.block_size < 1 or any(c % self.block_size for c in channels):
             raise RuleError(
                 "block size must divide both weight dimensions",
-                got=f"{self.block_size} for ({channels[1]}, {channels[0]})",
+                got=f"{self.block_size} for {channels}",
                 remedy="use a common divisor of both",
             )
-        if self.lane_slots > self.ring_degree:
+        if any(not 1 <= h <= outputs for h, outputs in zip(self.tile, s.output_shape[1:], strict=True)):
             raise RuleError(
-                "a lane (block size x padded positions) must fit one ciphertext",
-                got=f"{self.lane_length} values for {self.ring_degree} slots",
-                remedy="use a smaller block size or map, or a larger ring degree",
+                "a tile must have at least one output and at most all",
+                got=f"{self.tile} of {s.output_shape[1:]}",
+                remedy="use the output's size for no tiling",
             )
+
+    @classmethod
+    def whole(cls, shape: LinearShape, block_size: int) -> "SpectralLayout":
+        """Positions of a GEMM as tiles of their own, maps of a convolution in one tile."""
+        _, height, width = shape.output_shape
+        axes = (shape.rows, height), (shape.columns, width)
+        rows, columns = (outputs if axis.transformed else 1 for axis, outputs in axes)
+        return cls(shape, block_size, (rows, columns))
+
+    @cached_property
+    def rows(self) -> TiledAxis:
+        """The vertical axis."""
+        return TiledAxis(self.shape.rows, self.tile[0])
+
+    @cached_property
+    def columns(self) -> TiledAxis:
+        """The horizontal axis."""
+        return TiledAxis(self.shape.columns, self.tile[1])
 
     @property
     def phases(self) -> list[tuple[int, int]]:
@@ -167,21 +88,24 @@ class SpectralLayout:
         return [(i, j) for i in self.shape.rows.taps for j in self.shape.columns.taps]
 
     @property
+    def tiles(self) -> int:
+        """Tiles of a map, row by row."""
+        return self.rows.count * self.columns.count
+
+    @cached_property
     def extent(self) -> tuple[int, int]:
-        """(N1, N2): padded positions of a map."""
-        return self.shape.rows.length, self.shape.columns.length
+        """(N1, N2): places of a tile."""
+        return self.rows.length, self.columns.length
 
-    @property
+    @cached_property
     def spectral_extent(self) -> tuple[int, int]:
-        """Extent of a weight's spectrum: 1 on an axis that is not transformed (the value repeats over positions)."""
-        axes = self.shape.rows, self.shape.columns
-        first, second = (axis.length if axis.transformed else 1 for axis in axes)
-        return first, second
+        """(S1, S2): extent of a weight's spectrum, 1 on an axis that is not transformed."""
+        return self.rows.spectral_length, self.columns.spectral_length
 
     @property
-    def spectrum_shape(self) -> tuple[int, int, int, int, int]:
-        """(q, p, b, S1, S2): shape of all blocks' spectra, each distinct slot value of the plaintexts once."""
-        return self.blocks_out, self.blocks_in, self.block_size, *self.spectral_extent
+    def spectrum_shape(self) -> tuple[int, int, int, int, int, int]:
+        """(groups, q, p, b, S1, S2): all blocks' spectra, each distinct slot value of the plaintexts once."""
+        return self.shape.groups, self.blocks_out, self.blocks_in, self.block_size, *self.spectral_extent
 
     @property
     def transform_lengths(self) -> set[int]:
@@ -189,29 +113,26 @@ class SpectralLayout:
         return {self.block_size, *self.spectral_extent}
 
     @property
-    def lane_length(self) -> int:
-        """L = b N1 N2."""
-        return self.block_size * self.extent[0] * self.extent[1]
-
-    @cached_property
-    def lane_slots(self) -> int:
-        """L' = slots of a lane, a power of two of at least 2 (one in each row)."""
-        return max(2, next_power_of_two(self.lane_length))
+    def transformed_axes(self) -> list[int]:
+        """Axes of (..., b, N1, N2) that are transformed."""
+        image_axes = zip((-2, -1), (self.shape.rows, self.shape.columns), strict=True)
+        circulant = [-3] if self.block_size > 1 else []
+        return circulant + [number for number, axis in image_axes if axis.transformed]
 
     @property
-    def lanes(self) -> int:
-        """G = lanes of a ciphertext."""
-        return self.ring_degree // self.lane_slots
+    def cell(self) -> int:
+        """B N1 N2: values of a cell."""
+        return self.block_size * self.extent[0] * self.extent[1]
 
     @property
     def blocks_in(self) -> int:
-        """P = input blocks: phases x C / b."""
-        return len(self.phases) * self.shape.in_channels // self.block_size
+        """P = input blocks of a group: phases x C / (groups b)."""
+        return len(self.phases) * self.shape.in_channels // (self.shape.groups * self.block_size)
 
     @property
     def blocks_out(self) -> int:
-        """Q = K / b."""
-        return self.shape.out_channels // self.block_size
+        """Q = output blocks of a group: K / (groups b)."""
+        return self.shape.out_channels // (self.shape.groups * self.block_size)
 
 
 def lanes_to_slots(lanes: Residues) -> Residues:

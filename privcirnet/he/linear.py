@@ -1,4 +1,4 @@
-"""A linear layer under encryption: run a plan on an engine.
+"""A spectral linear layer under encryption: run the plans of its pieces on an engine.
 
 Order of work (he.md section 5): rotate in coefficient form, change to NTT form once for each turned input, multiply and
 add in NTT form, change back once for each giant step, rotate and add those in coefficient form.
@@ -11,11 +11,11 @@ from functools import cached_property, reduce
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import spectral
 from privcirnet.he.engine import Ciphertext, Keys, Plaintext, ServerEngine
-from privcirnet.he.layout import LinearShape, SpectralLayout
-from privcirnet.he.modular import Residues
-from privcirnet.he.plan import LinearPlan, Product
-
-ENCODING = "cirencode"
+from privcirnet.he.layout import SpectralLayout
+from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.pieces import Piece, PlacedPiece, place
+from privcirnet.he.plan import Product
+from privcirnet.he.shape import LinearShape
 
 
 @dataclass(frozen=True)
@@ -26,49 +26,91 @@ class LinearLayer:
         shape: dimensions.
         block_size: b.
         ring_degree: n.
-        baby_steps: B.
-        giants_on_shares: see :class:`LinearPlan`.
-        folds_on_shares: see :class:`LinearPlan`.
+        tile: (rows, columns) of output in a tile.
+        pieces: cover all channel groups and tiles.
     """
 
     shape: LinearShape
     block_size: int
     ring_degree: int
-    baby_steps: int
-    giants_on_shares: bool = False
-    folds_on_shares: bool = True
+    tile: tuple[int, int]
+    pieces: tuple[Piece, ...]
+
+    encoding = "cirencode"
 
     @cached_property
     def layout(self) -> SpectralLayout:
-        """Which value sits in which slot."""
-        return SpectralLayout(self.shape, self.block_size, self.ring_degree)
+        """Which value sits in which cell."""
+        return SpectralLayout(self.shape, self.block_size, self.tile)
 
     @cached_property
-    def plan(self) -> LinearPlan:
-        """Which operations are done."""
-        layout = self.layout
-        return LinearPlan(
-            layout.lanes,
-            layout.blocks_in,
-            layout.blocks_out,
-            self.baby_steps,
-            self.giants_on_shares,
-            self.folds_on_shares,
-        )
+    def placed(self) -> tuple[PlacedPiece, ...]:
+        """The pieces, each with its plan."""
+        return place(self.layout, self.ring_degree, self.pieces)
+
+    @property
+    def transform_lengths(self) -> set[int]:
+        """Lengths that must divide t - 1."""
+        return self.layout.transform_lengths
+
+    @property
+    def rotations(self) -> int:
+        """HE-Rot."""
+        return sum(placed.plan.rotations for placed in self.placed)
+
+    @property
+    def pmults(self) -> int:
+        """HE-Pmult."""
+        return sum(placed.plan.pmults for placed in self.placed)
+
+    @property
+    def ciphertexts_in(self) -> int:
+        """Ciphertexts that the client sends."""
+        return sum(placed.plan.ciphertexts_in for placed in self.placed)
+
+    @property
+    def ciphertexts_out(self) -> int:
+        """Ciphertexts that the server sends back."""
+        return sum(placed.plan.ciphertexts_out for placed in self.placed)
+
+    @property
+    def products_per_sum(self) -> int:
+        """Largest number of products that end up in one output ciphertext (for the noise)."""
+        return max(placed.plan.products_per_sum for placed in self.placed)
 
     @property
     def column_steps(self) -> set[int]:
-        """Column steps of the plan's lane steps: what Galois keys are for."""
-        return {step * self.columns_per_lane for step in self.plan.rotation_steps}
+        """Column steps of the plans' lane steps: what Galois keys are for."""
+        return {step * placed.lane_slots // 2 for placed in self.placed for step in placed.plan.rotation_steps}
 
-    @property
-    def columns_per_lane(self) -> int:
-        """L' / 2."""
-        return self.layout.lane_slots // 2
+    def encode_input(self, x: Residues, t: int) -> Residues:
+        """See :func:`spectral.encode_input`."""
+        return spectral.encode_input(self.layout, self.placed, x, t)
+
+    def encode_weights(self, rows: Integers, engine: ServerEngine, name: str = "") -> "EncodedWeights":
+        """:func:`encode_weights` of integer weights in stored form, (K/b, C/groups, R, R)."""
+        spectrum = spectral.weight_spectrum(self.layout, rows, engine.parameters.plain_modulus)
+        return encode_weights(self, spectrum, engine, name)
+
+    def evaluate(
+        self, weights: "EncodedWeights", inputs: list[Ciphertext], engine: ServerEngine, keys: Keys
+    ) -> list[Ciphertext]:
+        """See :func:`evaluate`."""
+        return evaluate(self, weights, inputs, engine, keys)
+
+    def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
+        """See :func:`spectral.encode_mask`."""
+        return spectral.encode_mask(self.layout, self.placed, wanted, uniform, t)
+
+    def decode_output(self, slots: Residues, t: int) -> Residues:
+        """See :func:`spectral.decode_output`."""
+        return spectral.decode_output(self.layout, self.placed, slots, t)
 
 
-EncodedWeights = dict[tuple[int, int], list[tuple[Product, Plaintext]]]
+EncodedPiece = dict[tuple[int, int], list[tuple[Product, Plaintext]]]
 """Part (target, giant) -> its products and their encoded diagonals."""
+EncodedWeights = list[EncodedPiece]
+"""One for each piece; pieces that are alike share theirs."""
 
 
 def encode_weights(layer: LinearLayer, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
@@ -83,8 +125,19 @@ def encode_weights(layer: LinearLayer, spectrum: Residues, engine: ServerEngine,
     Raises:
         RuleError: an inner sum has no product left.
     """
-    encoded: EncodedWeights = {part: [] for part in layer.plan.parts}
-    for product, slots in diagonals(layer, spectrum):
+    known: dict[tuple[Piece, int], EncodedPiece] = {}
+    for placed in layer.placed:
+        key = placed.piece, placed.first_group
+        if key not in known:
+            known[key] = _encode_piece(layer, placed, spectrum, engine, name)
+    return [known[placed.piece, placed.first_group] for placed in layer.placed]
+
+
+def _encode_piece(
+    layer: LinearLayer, placed: PlacedPiece, spectrum: Residues, engine: ServerEngine, name: str
+) -> EncodedPiece:
+    encoded: EncodedPiece = {part: [] for part in placed.plan.parts}
+    for product, slots in diagonals(layer, placed, spectrum):
         encoded[product.target, product.giant].append((product, engine.encode_factor(slots)))
     missing = [part for part, products in encoded.items() if not products]
     if missing:
@@ -96,10 +149,10 @@ def encode_weights(layer: LinearLayer, spectrum: Residues, engine: ServerEngine,
     return encoded
 
 
-def diagonals(layer: LinearLayer, spectrum: Residues) -> Iterator[tuple[Product, Residues]]:
-    """Each product of the plan with its plaintext's slots (n,), all-zero ones left out."""
-    for product in layer.plan.products:
-        slots = spectral.diagonal_slots(layer.layout, layer.plan, spectrum, product)
+def diagonals(layer: LinearLayer, placed: PlacedPiece, spectrum: Residues) -> Iterator[tuple[Product, Residues]]:
+    """Each product of a piece with its plaintext's slots (n,), all-zero ones left out."""
+    for product in placed.plan.products:
+        slots = spectral.diagonal_slots(layer.layout, placed, spectrum, product)
         if slots.any():
             yield product, slots
 
@@ -111,50 +164,55 @@ def evaluate(
     engine: ServerEngine,
     keys: Keys,
 ) -> list[Ciphertext]:
-    """Run the plan.
+    """Run the plans.
 
     Args:
         layer: the layer.
         weights: encoded diagonals from :func:`encode_weights`.
-        inputs: plan.ciphertexts_in ciphertexts in coefficient form.
+        inputs: layer.ciphertexts_in ciphertexts in coefficient form.
         engine: the server's engine.
         keys: Galois keys for ``layer.column_steps``.
 
     Returns:
-        plan.ciphertexts_out ciphertexts in coefficient form, in the order of ``plan.outputs``.
+        layer.ciphertexts_out ciphertexts in coefficient form, piece by piece in the order of ``plan.outputs``.
     """
-    turned = _turned_inputs(layer, inputs, engine, keys)
-    sums: dict[tuple[int, int], Ciphertext] = {}
-    for (target, giant), products in weights.items():
-        inner = _inner_sum(products, turned, engine)
-        if not layer.plan.giants_on_shares:
-            inner = _turn(layer, inner, giant * layer.baby_steps, engine, keys)
-            giant = 0  # noqa: PLW2901
-        known = sums.get((target, giant))
-        sums[target, giant] = inner if known is None else engine.add(known, inner)
-    return [_folded(layer, sums[output], engine, keys) for output in layer.plan.outputs]
+    found: list[Ciphertext] = []
+    for placed, encoded in zip(layer.placed, weights, strict=True):
+        found += _Run(placed, engine, keys).evaluate(encoded, inputs[placed.inputs])
+    return found
 
 
-def _turned_inputs(
-    layer: LinearLayer, inputs: list[Ciphertext], engine: ServerEngine, keys: Keys
-) -> dict[tuple[int, int], Ciphertext]:
-    """(source, baby) -> input turned by baby lanes, in NTT form."""
-    used = sorted({(p.source, p.baby) for p in layer.plan.products})
-    return {(source, baby): engine.to_ntt(_turn(layer, inputs[source], baby, engine, keys)) for source, baby in used}
+@dataclass(frozen=True)
+class _Run:
+    """One piece on an engine."""
 
+    placed: PlacedPiece
+    engine: ServerEngine
+    keys: Keys
 
-def _inner_sum(
-    products: list[tuple[Product, Plaintext]], turned: Mapping[tuple[int, int], Ciphertext], engine: ServerEngine
-) -> Ciphertext:
-    terms = (engine.multiply(turned[product.source, product.baby], plaintext) for product, plaintext in products)
-    return engine.from_ntt(reduce(engine.add, terms))
+    def evaluate(self, weights: EncodedPiece, inputs: list[Ciphertext]) -> list[Ciphertext]:
+        plan, engine = self.placed.plan, self.engine
+        turned = {(s, baby): engine.to_ntt(self._turn(inputs[s], baby)) for s, baby in plan.turned}
+        sums: dict[tuple[int, int], Ciphertext] = {}
+        for (target, giant), products in weights.items():
+            inner, output = self._inner_sum(products, turned), (target, giant)
+            if not plan.giants_on_shares:
+                inner, output = self._turn(inner, giant * plan.baby_steps), (target, 0)
+            sums[output] = inner if output not in sums else engine.add(sums[output], inner)
+        return [self._folded(sums[output]) for output in plan.outputs]
 
+    def _inner_sum(
+        self, products: list[tuple[Product, Plaintext]], turned: Mapping[tuple[int, int], Ciphertext]
+    ) -> Ciphertext:
+        engine = self.engine
+        terms = (engine.multiply(turned[product.source, product.baby], plaintext) for product, plaintext in products)
+        return engine.from_ntt(reduce(engine.add, terms))
 
-def _folded(layer: LinearLayer, ciphertext: Ciphertext, engine: ServerEngine, keys: Keys) -> Ciphertext:
-    for step in layer.plan.fold_rotations:
-        ciphertext = engine.add(ciphertext, _turn(layer, ciphertext, step, engine, keys))
-    return ciphertext
+    def _folded(self, ciphertext: Ciphertext) -> Ciphertext:
+        for step in self.placed.plan.fold_rotations:
+            ciphertext = self.engine.add(ciphertext, self._turn(ciphertext, step))
+        return ciphertext
 
-
-def _turn(layer: LinearLayer, ciphertext: Ciphertext, lanes: int, engine: ServerEngine, keys: Keys) -> Ciphertext:
-    return engine.rotate(ciphertext, lanes * layer.columns_per_lane, keys) if lanes else ciphertext
+    def _turn(self, ciphertext: Ciphertext, lanes: int) -> Ciphertext:
+        columns = lanes * self.placed.lane_slots // 2
+        return self.engine.rotate(ciphertext, columns, self.keys) if lanes else ciphertext

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layout import LinearShape
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import Parameters
+from privcirnet.he.pieces import Piece
 from privcirnet.he.program import (
     MASKS,
     Add,
@@ -25,6 +25,7 @@ from privcirnet.he.program import (
     SumPool,
     Truncate,
 )
+from privcirnet.he.shape import LinearShape
 
 _REMEDY = "export the program again with this version"
 _OPERATIONS = {cls.__name__.lower(): cls for cls in (Input, Truncate, Square, Add, SumPool, Flatten)}
@@ -35,6 +36,8 @@ MAX_KERNEL = 64
 """Largest kernel size and stride that are accepted."""
 MAX_PRODUCTS = 1 << 20
 """Largest number of plaintext products in one layer that is accepted."""
+MAX_PIECES = 1 << 12
+"""Largest number of pieces in one layer that is accepted."""
 MAX_PIXEL = 1 << 32
 """Largest absolute value of an input that is accepted."""
 MAX_LOG_STEP = 256
@@ -137,12 +140,13 @@ def _unfit_layer(layer: LinearLayer, parameters: Parameters) -> str:
         return f"made for ring degree {layer.ring_degree}"
     if max(layer.shape.kernel, layer.shape.stride) > MAX_KERNEL:
         return f"a kernel of {layer.shape.kernel} with stride {layer.shape.stride}"
-    plan = layer.plan
-    products = plan.ciphertexts_in * plan.targets * plan.diagonals
+    if len(layer.pieces) > MAX_PIECES or max(layer.layout.extent) > MAX_VALUES:
+        return f"{len(layer.pieces)} pieces, tiles of {layer.layout.extent}"
+    products = sum(p.plan.ciphertexts_in * p.plan.targets * p.plan.diagonals for p in layer.placed)
     if products > MAX_PRODUCTS:
         return f"{products} products"
-    if any((parameters.plain_modulus - 1) % length for length in layer.layout.transform_lengths):
-        return f"transforms of lengths {sorted(layer.layout.transform_lengths)} that t is not made for"
+    if any((parameters.plain_modulus - 1) % length for length in layer.transform_lengths):
+        return f"transforms of lengths {sorted(layer.transform_lengths)} that t is not made for"
     return ""
 
 
@@ -180,10 +184,7 @@ def _node_from_dict(item: dict[str, Any]) -> Node:
     shape = tuple(_integer(v) for v in item["shape"])
     if len(shape) != 3:
         raise RuleError("a node's shape must have three sizes", got=shape, remedy=_REMEDY)
-    names: Any = item["inputs"]
-    if type(names) is not list:
-        raise RuleError("a node's inputs must be a list of names", got=repr(names), remedy=_REMEDY)
-    inputs = tuple(_string(name) for name in cast(list[Any], names))
+    inputs = tuple(_string(name) for name in _list(item["inputs"]))
     log_step, module = _integer(item["log_step"]), _string(item["module"])
     return Node(_string(item["name"]), _operation(item), inputs, shape, log_step, module)
 
@@ -204,14 +205,21 @@ def _layer_to_dict(layer: LinearLayer) -> dict[str, Any]:
 
 def _layer_from_dict(item: dict[str, Any]) -> LinearLayer:
     shape = LinearShape(**{key: _integer(item["shape"][key]) for key in LinearShape.__dataclass_fields__})
-    return LinearLayer(
-        shape,
-        _integer(item["block_size"]),
-        _integer(item["ring_degree"]),
-        _integer(item["baby_steps"]),
-        _boolean(item["giants_on_shares"]),
-        _boolean(item["folds_on_shares"]),
-    )
+    height, width = (_integer(size) for size in _list(item["tile"]))
+    pieces = tuple(_piece_from_dict(piece) for piece in _list(item["pieces"]))
+    return LinearLayer(shape, _integer(item["block_size"]), _integer(item["ring_degree"]), (height, width), pieces)
+
+
+def _piece_from_dict(item: dict[str, Any]) -> Piece:
+    fields = Piece.__dataclass_fields__
+    flags = {key: _boolean(item[key]) for key in fields if key.endswith("_on_shares")}
+    return Piece(**{key: _integer(item[key]) for key in fields if key not in flags}, **flags)
+
+
+def _list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise RuleError("a sequence in a program's description must be a list", got=repr(value), remedy=_REMEDY)
+    return cast(list[Any], value)
 
 
 def _integer(value: Any) -> int:

@@ -3,7 +3,10 @@
 Two transforms live here:
 
 * :func:`cyclic`: y[k] = sum_j x[j] w^(j k), w of order N. The lengths of this field are short and odd (a circulant
-  block, a padded image side), so it is a matrix product with a constant matrix, N multiplications a value.
+  block, a padded image side), so it is a matrix product with a constant matrix A. It is done in float64, where the
+  fast matrix products are, and exactly: with x = sum_i x_i 2^(v i) in d digits of v bits and A 2^(v i) mod t =
+  sum_j A_ij 2^(v j), y = sum_j 2^(v j) (sum_i A_ij x_i), one product of a (d N) x (d N) matrix whose sums stay under
+  2^53. Up to lengths of some dozens its time hardly depends on N: two or three digits apart and together again.
 * :func:`slots_to_coefficients`: BFV batching. A plaintext polynomial m of degree under n holds n slots:
   slot i of row 0 is m(psi^(3^i)) and slot i of row 1 is m(psi^(-3^i)), psi the smallest primitive 2n-th root of
   unity modulo t. n log2(n) / 2 multiplications.
@@ -14,15 +17,16 @@ Source: he.md section 2.1; batching as in SEAL's BatchEncoder.
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from privcirnet.he import modular
 from privcirnet.he.modular import Residues
 
-_TERMS_AT_ONCE = 8
-"""Terms that add up before a reduction: 8 t < 2^64 for every t of :data:`modular.MAX_BITS` bits."""
+_EXACT_BITS = 53
+"""Integers of up to that many bits are exact in float64, in whatever order they are added."""
 
-_VALUES_AT_ONCE = 1 << 15
-"""Numbers that one step works on: few steps for small transforms, a warm cache for large ones."""
+_VALUES_AT_ONCE = 1 << 17
+"""Numbers that one step works on: they stay in the cache."""
 
 
 def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues:
@@ -46,17 +50,16 @@ def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues
     length = x.shape[axis]
     if length == 1:
         return x
-    matrix, quotients = _matrix(length, t, inverse)
+    width, limbs, matrix = _limb_matrix(length, t, inverse)
     source = np.moveaxis(x, axis, 0)
-    result = np.zeros_like(source)
-    at_once = max(1, min(_TERMS_AT_ONCE, _VALUES_AT_ONCE // x.size))
-    for start in range(0, length, at_once):
-        part = source[start : start + at_once]
-        shape = (length, len(part)) + (1,) * (x.ndim - 1)
-        column, quotient = (m[:, start : start + at_once].reshape(shape) for m in (matrix, quotients))
-        terms = modular.multiply_constant(part[None], column, quotient, t)
-        result = modular.add(result, terms.sum(axis=1) % np.uint64(t) if len(part) > 1 else terms[:, 0], t)
-    return np.ascontiguousarray(np.moveaxis(result, 0, axis))
+    columns = source.reshape(length, -1)
+    result = np.empty_like(columns)
+    step = max(1, _VALUES_AT_ONCE // length)
+    for start in range(0, columns.shape[1], step):
+        digits = _digits(columns[:, start : start + step], width, limbs)
+        sums = (matrix @ digits).astype(np.uint64).reshape(limbs, length, -1)
+        result[:, start : start + step] = _from_digits(sums, width, t)
+    return np.ascontiguousarray(np.moveaxis(result.reshape(source.shape), 0, axis))
 
 
 def slots_to_coefficients(slots: Residues, t: int) -> Residues:
@@ -91,12 +94,45 @@ def minimal_root(order: int, t: int) -> int:
 
 
 @lru_cache(maxsize=128)
-def _matrix(length: int, t: int, inverse: bool) -> tuple[Residues, Residues]:
+def _limb_matrix(length: int, t: int, inverse: bool) -> tuple[int, int, npt.NDArray[np.float64]]:
+    """(v, d, the matrix of all A_ij, (d N, d N)): digit i of value l to sum j of value k."""
+    width, limbs = _digit_sizes(length, t)
     root = modular.root_of_unity(length, t)
     scale = pow(length, -1, t) if inverse else 1
     powers = [pow(root, -k if inverse else k, t) * scale % t for k in range(length)]
-    matrix = np.array([[powers[j * k % length] for j in range(length)] for k in range(length)], dtype=np.uint64)
-    return matrix, modular.constant_quotients(matrix, t)
+    matrix = np.zeros((limbs, length, limbs, length))
+    for i in range(limbs):
+        shifted = [(power << (width * i)) % t for power in powers]
+        for j in range(limbs):
+            digits = np.array([(value >> (width * j)) & ((1 << width) - 1) for value in shifted], dtype=np.float64)
+            matrix[j, :, i] = digits[np.outer(np.arange(length), np.arange(length)) % length]
+    return width, limbs, matrix.reshape(limbs * length, limbs * length)
+
+
+def _digit_sizes(length: int, t: int) -> tuple[int, int]:
+    """(v, d): the fewest digits whose products can be summed exactly."""
+    limbs, bits = 1, t.bit_length()
+    while 2 * -(-bits // limbs) + (limbs * length - 1).bit_length() > _EXACT_BITS:
+        limbs += 1
+    return -(-bits // limbs), limbs
+
+
+def _digits(values: Residues, width: int, limbs: int) -> npt.NDArray[np.float64]:
+    """(N, m) -> (d N, m): digit i of each value, lowest first."""
+    found = np.empty((limbs, *values.shape))
+    for i in range(limbs):
+        found[i] = (values >> np.uint64(width * i)) & np.uint64((1 << width) - 1)
+    return found.reshape(limbs * values.shape[0], -1)
+
+
+def _from_digits(sums: Residues, width: int, t: int) -> Residues:
+    """(d, N, m) sums under 2^53 -> sum_j 2^(v j) sums[j] mod t, (N, m)."""
+    total = sums[0] % np.uint64(t)
+    for j in range(1, len(sums)):
+        weight = np.array([pow(2, width * j, t)], dtype=np.uint64)
+        term = modular.multiply_constant(sums[j], weight, modular.constant_quotients(weight, t), t)
+        total = modular.add(total, term, t)
+    return total
 
 
 @lru_cache(maxsize=8)

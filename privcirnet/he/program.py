@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import Parameters
+from privcirnet.he.shape import LinearShape
 
 Values = npt.NDArray[np.int64]
 
@@ -180,8 +181,7 @@ def apply(operation: Operation, arguments: list[Values], weights: Weights | None
         case Linear(layer):
             assert weights is not None
             dense = expand_rows(weights.rows, layer.block_size)
-            result = convolve(arguments[0], dense, layer.shape.stride, layer.shape.padding)
-            return result + weights.bias[:, None, None]
+            return convolve(arguments[0], dense, layer.shape) + weights.bias[:, None, None]
         case Truncate(bits):
             return round_shift(arguments[0], bits)
         case Square():
@@ -208,15 +208,17 @@ def expand_rows(rows: Values, block_size: int) -> Values:
     return turned.reshape(q * block_size, channels, *kernel)
 
 
-def convolve(x: Values, weight: Values, stride: int = 1, padding: int = 0) -> Values:
-    """Exact integer convolution (correlation, as in deep learning): (C, H, W), (K, C, R, R) -> (K, H', W')."""
-    padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding)))
-    size = weight.shape[-1]
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(1, 2))[:, ::stride, ::stride]
+def convolve(x: Values, weight: Values, shape: LinearShape) -> Values:
+    """Exact integer convolution (correlation, as in deep learning): (C, H, W), (K, C/groups, R, R) -> (K, H', W')."""
+    padded = np.pad(x, ((0, 0), (shape.padding, shape.padding), (shape.padding, shape.padding)))
+    every = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
+    windows = every[:, :: shape.stride, :: shape.stride]
     largest = float(np.abs(x).max(initial=0)) * float(np.abs(weight).sum(axis=(1, 2, 3)).max(initial=0))
     dtype = np.float64 if largest < _EXACT_IN_FLOAT64 else np.int64
-    result = np.tensordot(weight.astype(dtype), windows.astype(dtype), axes=([1, 2, 3], [0, 3, 4]))
-    return result.astype(np.int64)
+    # (groups, K/groups, C/groups R R) @ (groups, C/groups R R, H' W')
+    columns = windows.transpose(0, 3, 4, 1, 2).reshape(shape.groups, -1, windows.shape[1] * windows.shape[2])
+    rows = weight.reshape(shape.groups, shape.out_channels // shape.groups, -1)
+    return (rows.astype(dtype) @ columns.astype(dtype)).astype(np.int64).reshape(shape.output_shape)
 
 
 def sum_pool(x: np.ndarray, kernel: int) -> np.ndarray:

@@ -84,7 +84,7 @@ class Client:
         with self.meter.time(node.name):
             match node.operation:
                 case Linear(layer):
-                    parts, due = linear.request(layer, share, self._engine), layer.plan.ciphertexts_out
+                    parts, due = linear.request(layer, share, self._engine), layer.ciphertexts_out
                 case _:
                     parts = square.request(share, self._engine)
                     due = len(parts)

@@ -45,7 +45,7 @@ class Server:
         for node, layer in program.linear_nodes:
             if progress:
                 progress(node.name)
-            check_noise(program.parameters, layer.plan.products_per_sum, node.name)
+            check_noise(program.parameters, layer.products_per_sum, node.name)
             spectrum = (spectra or {}).get(node.name)
             if spectrum is None:
                 rows = program.weights[node.name].rows
@@ -135,7 +135,7 @@ class Session:
         engine: ServerEngine = self._server.engine
         with self.meter.time(node.name), self.meter.count(node.name, engine.counts):
             if isinstance(node.operation, Linear):
-                parts = wire.unframe(message, position, node.operation.layer.plan.ciphertexts_in)
+                parts = wire.unframe(message, position, node.operation.layer.ciphertexts_in)
                 held = self._server.layer(node.name)
                 replies, own = linear.reply(held, share, parts, engine, self._keys)
             else:

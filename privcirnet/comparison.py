@@ -1,0 +1,220 @@
+"""What bench.py reports: one layer, whole networks, and encodings side by side on the papers' shapes.
+
+Layers are planned by name of plan: "paper" is what the papers count (every sum under encryption, least HE-Rot + 0.135
+HE-Pmult), "published" what they do (:mod:`privcirnet.he.published`), "best" the least predicted time.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from privcirnet.errors import RuleError
+from privcirnet.he import params
+from privcirnet.he.benchmark import LayerBenchmark, Timing, bench_layers
+from privcirnet.he.cost import COUNTED, LINKS, Profile, linear_cost
+from privcirnet.he.linear import LinearLayer
+from privcirnet.he.named import plan_named
+from privcirnet.he.planner import Choice, Goal
+from privcirnet.he.published import published_layer
+from privcirnet.he.reference import allowed_block_size
+from privcirnet.he.shape import LinearShape
+
+SHAPES = {
+    "MobileNetV2 8x8 64-384": LinearShape(8, 8, 64, 384),
+    "MobileNetV2 4x4 960-160": LinearShape(4, 4, 960, 160),
+    "ViT 256 tokens 192-576": LinearShape.gemm(256, 192, 576),
+    "ViT 64 tokens 256-512": LinearShape.gemm(64, 256, 512),
+    "ResNet-18 16x16 128-128 3x3": LinearShape(16, 16, 128, 128, 3, 1, 1),
+    "ResNet-18 8x8 256-256 3x3": LinearShape(8, 8, 256, 256, 3, 1, 1),
+    "ResNet-18 4x4 512-512 3x3": LinearShape(4, 4, 512, 512, 3, 1, 1),
+}
+"""Layers of the kind that PrivCirNet's figure 7 and table 5 compare encodings on."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """How to run a comparison.
+
+    Attributes:
+        engine: "tenseal" or "cleartext".
+        plain_bits: bits of t.
+        repetitions: timed runs of each layer.
+    """
+
+    engine: str
+    plain_bits: int
+    repetitions: int
+
+
+def plan_layer(plan: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> LinearLayer:
+    """A layer by name of plan and encoding.
+
+    Raises:
+        RuleError: unknown names, or no such plan of this layer.
+    """
+    if plan == "published":
+        return published_layer(shape, block_size, goal.profile.ring_degree)
+    return explained(plan, encoding, shape, block_size, goal).layer
+
+
+def explained(plan: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> Choice:
+    """The planner's choice for plan "paper" or "best".
+
+    Raises:
+        RuleError: another plan, or no such plan of this layer.
+    """
+    if plan == "paper":
+        counted = replace(COUNTED, ring_degree=goal.profile.ring_degree)
+        return plan_named(encoding, shape, block_size, Goal(counted, LINKS["local"], "encrypted"))
+    if plan == "best":
+        return plan_named(encoding, shape, block_size, goal)
+    raise RuleError("this plan has no candidates", got=plan, remedy="use plan=paper or plan=best")
+
+
+def network_layers(
+    shapes: Mapping[str, LinearShape], plan: str, encoding: str, block_size: int, goal: Goal
+) -> dict[str, LinearLayer]:
+    """Layers of a network at the largest block size up to ``block_size`` that each allows."""
+    sizes = {name: allowed_block_size(shape, block_size) for name, shape in shapes.items()}
+    return {name: plan_layer(plan, encoding, shape, sizes[name], goal) for name, shape in shapes.items()}
+
+
+def totals(layers: Mapping[str, LinearLayer]) -> dict[str, int]:
+    """Counts of a whole network."""
+    each = [counts(layer) for layer in layers.values()]
+    return {name: sum(found[name] for found in each) for name in each[0]}
+
+
+def counts(layer: LinearLayer) -> dict[str, int]:
+    """Counts of a layer."""
+    return {
+        "rotations": layer.rotations,
+        "pmults": layer.pmults,
+        "ciphertexts_up": layer.ciphertexts_in,
+        "ciphertexts_down": layer.ciphertexts_out,
+    }
+
+
+def predictions(layers: Mapping[str, LinearLayer], profile: Profile) -> dict[str, float]:
+    """Predicted seconds of a whole network over each link."""
+    return {
+        name: sum(linear_cost(layer, profile, link).total for layer in layers.values()) for name, link in LINKS.items()
+    }
+
+
+def described(layer: LinearLayer, profile: Profile) -> dict[str, Any]:
+    """What is known of a layer before it runs."""
+    cost = linear_cost(layer, profile, LINKS["local"])
+    return {
+        "shape": asdict(layer.shape),
+        "block_size": layer.block_size,
+        "encoding": layer.encoding,
+        **counts(layer),
+        "rotations_planned": layer.rotations,
+        "pmults_planned": layer.pmults,
+        "seconds_predicted": {part: getattr(cost, part) for part in Timing._fields},
+    }
+
+
+def measured(result: LayerBenchmark) -> dict[str, Any]:
+    """What a run found."""
+    return {
+        "rotations": result.rotations,
+        "pmults": result.pmults,
+        "bytes_up": result.bytes_up,
+        "bytes_down": result.bytes_down,
+        "seconds": result.median._asdict(),
+        "seconds_total": result.seconds,
+        "max_abs_error": result.max_abs_error,
+    }
+
+
+def run_network(
+    layers: Mapping[str, LinearLayer], profile: Profile, contest: Contest, progress: Callable[[], object]
+) -> dict[str, dict[str, Any]]:
+    """Run every different layer of a network; layers that are alike share what was measured."""
+    distinct = {layer: name for name, layer in layers.items()}
+    found = {layer: _run({name: layer}, profile, contest, progress)[name] for layer, name in distinct.items()}
+    return {name: {**described(layer, profile), **measured(found[layer])} for name, layer in layers.items()}
+
+
+def network_measured(each: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Measured totals of a network, and how far the prediction of the server's part was off, layer by layer."""
+    ratios = [layer["seconds"]["server"] / layer["seconds_predicted"]["server"] for layer in each.values()]
+    return {
+        "seconds_total": sum(layer["seconds_total"] for layer in each.values()),
+        "bytes_up": sum(layer["bytes_up"] for layer in each.values()),
+        "bytes_down": sum(layer["bytes_down"] for layer in each.values()),
+        "max_abs_error": max(layer["max_abs_error"] for layer in each.values()),
+        "server_ratio_median": statistics.median(ratios),
+        "server_off_median": statistics.median(abs(ratio - 1) for ratio in ratios),
+    }
+
+
+def run_suite(
+    goal: Goal, contest: Contest, block_sizes: tuple[int, ...], progress: Callable[[], object]
+) -> list[dict[str, Any]]:
+    """Encodings side by side on :data:`SHAPES`, each at every block size, its best plan; runs take turns."""
+    rows: list[dict[str, Any]] = []
+    for title, shape in SHAPES.items():
+        layers = {
+            name: plan_named(encoding, shape, b, goal).layer for name, encoding, b in contestants(shape, block_sizes)
+        }
+        results = _run(layers, goal.profile, contest, progress)
+        baseline = next(iter(results.values())).seconds
+        rows += [
+            {"layer": title, "name": name, **described(layer, goal.profile), **measured(results[name])}
+            | {"speedup": baseline / results[name].seconds}
+            for name, layer in layers.items()
+        ]
+    return rows
+
+
+def suite_runs(block_sizes: Sequence[int], repetitions: int) -> int:
+    """Runs of :func:`run_suite`."""
+    contests = sum(len(contestants(shape, tuple(block_sizes))) for shape in SHAPES.values())
+    return contests * (repetitions + int(repetitions > 1))
+
+
+def suite_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Rows of :func:`run_suite` in words."""
+    return [
+        {
+            "layer": row["layer"],
+            "encoding": row["name"],
+            "HE-Rot": f"{row['rotations']}",
+            "HE-Pmult": f"{row['pmults']}",
+            "up, down": f"{row['ciphertexts_up']}, {row['ciphertexts_down']}",
+            "MB": f"{(row['bytes_up'] + row['bytes_down']) / 1e6:.2f}",
+            "server ms": f"{1e3 * row['seconds']['server']:.1f}",
+            "predicted": f"{1e3 * row['seconds_predicted']['server']:.1f}",
+            "all ms": f"{1e3 * row['seconds_total']:.1f}",
+            "speed-up": f"{row['speedup']:.2f}",
+            "error": f"{row['max_abs_error']}",
+        }
+        for row in rows
+    ]
+
+
+def suite_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table for a document."""
+    table = suite_table(rows)
+    lines = [list(table[0]), ["---"] * len(table[0]), *(list(row.values()) for row in table)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[str, str, int]]:
+    """(label, encoding, block size): the paper's encoding for b = 1, then CirEncode."""
+    dense = "bolt" if shape.kernel == 1 else "neujeans"
+    return [
+        ("Bolt, NeuJeans (b = 1)", dense, 1),
+        *((f"PrivCirNet b = {b}", "cirencode", b) for b in block_sizes if b > 1),
+    ]
+
+
+def _run(
+    layers: Mapping[str, LinearLayer], profile: Profile, contest: Contest, progress: Callable[[], object]
+) -> dict[str, LayerBenchmark]:
+    bits = profile.coefficient_bits or params.DEFAULT_COEFFICIENT_BITS
+    return bench_layers(layers, contest.engine, contest.plain_bits, bits, contest.repetitions, progress)

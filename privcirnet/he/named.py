@@ -1,0 +1,54 @@
+"""Encodings by the names of their papers. Four of them are the same code with something fixed.
+
+| name | what is fixed | paper |
+|---|---|---|
+| cirencode | nothing: any block size, GEMM or convolution | PrivCirNet, section 3.2 |
+| bolt | b = 1, 1 x 1 kernel, BSGS over lanes of tokens | Bolt, PrivCirNet's baseline |
+| neujeans | b = 1, larger kernel: image axes transformed, BSGS over channels | NeuJeans, section 4 (CinS), in BFV |
+| ensei | b = 1, larger kernel, no rotation: all sums of lanes on shares | ENSEI, section 4.1 (FDSC) |
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from privcirnet.errors import RuleError
+from privcirnet.he.planner import Choice, Goal, plan_layer
+from privcirnet.he.shape import LinearShape
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A named encoding.
+
+    Attributes:
+        fits: whether it has a form for (shape, block size).
+        rule: what it is for, for the error.
+        sums: see :class:`Goal`; "" leaves the goal's.
+    """
+
+    fits: Callable[[LinearShape, int], bool]
+    rule: str
+    sums: str = ""
+
+
+ENCODINGS = {
+    "cirencode": Encoding(lambda shape, b: True, "is for every layer"),
+    "bolt": Encoding(lambda shape, b: b == 1 and shape.kernel == 1, "is for b = 1 and 1 x 1 kernels"),
+    "neujeans": Encoding(lambda shape, b: b == 1 and shape.kernel > 1, "is for b = 1 and larger kernels"),
+    "ensei": Encoding(lambda shape, b: b == 1 and shape.kernel > 1, "is for b = 1 and larger kernels", "shares"),
+}
+
+
+def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> Choice:
+    """The cheapest plan of a layer in a named encoding.
+
+    Raises:
+        RuleError: unknown name, or the encoding has no form for this layer.
+    """
+    encoding = ENCODINGS.get(name)
+    if encoding is None:
+        raise RuleError("the encoding must be a known one", got=repr(name), remedy=f"use {', '.join(ENCODINGS)}")
+    if not encoding.fits(shape, block_size):
+        got = f"b = {block_size}, kernel {shape.kernel}"
+        raise RuleError(f"the encoding {name} {encoding.rule}", got=got, remedy="use cirencode")
+    return plan_layer(shape, block_size, replace(goal, sums=encoding.sums or goal.sums))

@@ -1,0 +1,58 @@
+"""Pictures for people who would rather look than read. The only file that imports matplotlib."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+_SHADES = ("#9aa5b1", "#7fb3d5", "#3d85c6", "#1c4587", "#0b2447")
+_RATIO_SPACE = 1.35
+
+
+def grouped_bars(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Seconds of each contestant on each layer, on a logarithmic axis, the speed-up over the first above each bar.
+
+    Args:
+        path: PNG or SVG to write.
+        rows: with keys layer, name, seconds_total, speedup.
+        title: of the picture.
+    """
+    groups = list(dict.fromkeys(row["layer"] for row in rows))
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    series = {name: {row["layer"]: row for row in rows if row["name"] == name} for name in names}
+    width = 0.84 / len(names)
+    figure, axes = plt.subplots(figsize=(1.6 + 1.5 * len(groups), 4.8), layout="constrained")
+    for index, name in enumerate(names):
+        places = [place for place, group in enumerate(groups) if group in series[name]]
+        found = [series[name][groups[place]] for place in places]
+        x = np.array(places) + (index - (len(names) - 1) / 2) * width
+        color = _SHADES[index % len(_SHADES)]
+        bars = axes.bar(x, [1e3 * row["seconds_total"] for row in found], width, label=name, color=color)
+        axes.bar_label(bars, [f"{row['speedup']:.1f}x" for row in found], fontsize=7, padding=2, rotation=90)
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * _RATIO_SPACE)
+    axes.set_xticks(range(len(groups)), [_two_lines(group) for group in groups], fontsize=8)
+    axes.set_ylabel("ms a layer, client and server (log)")
+    axes.set_title(title, fontsize=10)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.legend(fontsize=8, ncols=len(names), loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False)
+    _save(figure, path)
+
+
+def _two_lines(text: str) -> str:
+    words = text.split(" ", 1)
+    return "\n".join(words)
+
+
+def _save(figure: Any, path: Path) -> None:
+    draft = path.with_name(f".{path.name}")
+    figure.savefig(draft, dpi=150, format=path.suffix[1:])
+    plt.close(figure)
+    draft.replace(path)
