@@ -47,11 +47,11 @@ def excess(layer: LinearLayer, parameters: Parameters) -> str:
     spectrum = max(layout.blocks_in, layout.blocks_out) * layout.lane_slots
     if spectrum > MAX_SPECTRUM:
         return f"transforms of {spectrum} values"
-    outputs = plan.targets * (plan.giant_steps if plan.giants_on_shares else 1)
-    slots = max(plan.ciphertexts_in, outputs) * parameters.ring_degree
+    sent, turned = (plan.giant_steps, 1) if plan.giants_on_shares else (1, plan.giant_steps)
+    slots = max(plan.ciphertexts_in, plan.targets * sent) * parameters.ring_degree
     if slots > MAX_SLOTS:
         return f"messages of {slots} slots"
-    size = (plan.baby_steps + plan.giant_steps) * key_bytes(parameters)
+    size = (plan.baby_steps + turned) * key_bytes(parameters)
     return f"Galois keys of {size} bytes" if size > MAX_KEY_BYTES else ""
 
 

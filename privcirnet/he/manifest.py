@@ -217,9 +217,9 @@ def _layer_from_dict(item: dict[str, Any]) -> LinearLayer:
 
 
 def _few(value: Any, most: int = 64) -> list[Any]:
-    items = list(cast("list[Any]", value)) if isinstance(value, list | tuple) else None
+    items = list(cast(list[Any], value)) if isinstance(value, list | tuple) else None
     if items is None or len(items) > most:
-        got = reprlib.repr(value) if items is None else f"{len(items)} items"
+        got = reprlib.repr(cast(object, value)) if items is None else f"{len(items)} items"
         raise RuleError(f"a program's description must have a list of at most {most} here", got=got, remedy=_REMEDY)
     return items
 

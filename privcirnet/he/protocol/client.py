@@ -36,7 +36,9 @@ class Client:
     def __init__(self, greeting: bytes, engine: str = "tenseal") -> None:
         if len(greeting) > limits.MAX_BYTES:
             raise RuleError(
-                f"a greeting must have at most {limits.MAX_BYTES} bytes", got=len(greeting), remedy="connect to a server"
+                f"a greeting must have at most {limits.MAX_BYTES} bytes",
+                got=f"{len(greeting)} bytes",
+                remedy="connect to a server",
             )
         try:
             description = json.loads(greeting)

@@ -198,8 +198,9 @@ class Fuzz:
             try:
                 message = exchange.send(self.session.handle(message))
             except StopIteration as finished:
-                assert (finished.value == self.result).all()
-                return
+                logits = finished.value
+                break
+        assert (logits == self.result).all()
 
 
 def small(program: Program) -> bool:
@@ -216,16 +217,21 @@ def refused(step: Callable[[], object]) -> bool:
     try:
         step()
     except RuleError as error:
-        assert len(str(error)) < CHARACTERS, f"an error of {len(str(error))} characters: {error!s:.300}"
-        return True
-    return False
+        text = str(error)
+    else:
+        return False
+    assert len(text) < CHARACTERS, f"an error of {len(text)} characters: {text:.300}"
+    return True
 
 
 def proceed(exchange: Generator[bytes, bytes, Values], reply: bytes) -> None:
     try:
         exchange.send(reply)
     except StopIteration as finished:
-        assert finished.value.shape == (8, 4, 4)
+        logits = finished.value
+    else:
+        return
+    assert logits.shape == (8, 4, 4)
 
 
 @contextmanager
@@ -237,7 +243,7 @@ def watched(place: mmap.mmap, kind: str, seed: int) -> Generator[None, None, Non
     try:
         yield
     except BaseException:
-        print(f"mutation {kind} {seed}", file=sys.stderr)
+        sys.stderr.write(f"mutation {kind} {seed}\n")
         raise
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -245,7 +251,7 @@ def watched(place: mmap.mmap, kind: str, seed: int) -> Generator[None, None, Non
 
 
 def main(place: mmap.mmap, chosen: list[str]) -> None:
-    """Try every mutation, or the chosen one, and print how many were processed and the time of the slowest."""
+    """Try every mutation, or the chosen one, and write how many were processed and the time of the slowest."""
     allow_insecure_parameters()
     fuzz = Fuzz()
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -267,7 +273,7 @@ def main(place: mmap.mmap, chosen: list[str]) -> None:
         total = time.perf_counter() - begin
         found[kind] = {"tried": len(seeds), "processed": processed, "slowest": slowest, "seconds": total}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(json.dumps({"kinds": found, "peak MiB": peak}))
+    sys.stdout.write(json.dumps({"kinds": found, "peak MiB": peak}))
 
 
 def _polynomials(level: object, place: int, count: int) -> tuple[list[Residues], int]:

@@ -117,7 +117,9 @@ def residue(honest: Honest, random: Random) -> bytes:
     legal, largest = (0, 1, run.prime - 1), 256**run.width - 1
     value = random.choice((*legal, run.prime, min(run.prime + random.randrange(1, 1 << 20), largest), largest))
     if random.random() < 0.2:
-        return honest.content[: run.start] + value.to_bytes(run.width, "little") * run.count + honest.content[run.stop :]
+        return (
+            honest.content[: run.start] + value.to_bytes(run.width, "little") * run.count + honest.content[run.stop :]
+        )
     place = run.start + run.width * random.choice((0, run.count - 1, random.randrange(run.count)))
     return _put(honest.content, place, run.width, value)
 
@@ -132,11 +134,13 @@ def uniform_legal(honest: Honest, random: Random) -> bytes:
 
 
 def swap_parts(honest: Honest, random: Random) -> bytes:
-    """Parts in another order, one twice, one missing; the count put right or not."""
+    """Parts in another order, one twice, one missing, all longer or shorter; the count put right or not."""
     parts = [honest.content[s + LENGTH : s + LENGTH + length] for s, length in _part_starts(honest.content)]
-    kind = random.randrange(4)
+    kind = random.randrange(5)
     if kind == 0:
         random.shuffle(parts)
+    elif kind == 4:
+        parts = [part + bytes(random.randrange(1, 9)) for part in parts]
     elif kind == 1:
         parts = parts[1:]
     elif kind == 2:
