@@ -21,7 +21,7 @@ What it costs: p_E is about 2^(kappa + 1) C p_N^2, where equal moduli need p_E =
 What it brings: nothing in SEAL. The paper expects less noise from weights whose transformed values are under p_N. But
 batching puts slots under p_N into a polynomial whose coefficients are dense mod p_E, and those multiply the noise.
 Measured (n = 8192, log q = 218, bits of noise budget after one product): p_E of 20, 30, 46 bits leave 114, 94, 62, the
-same with slots under 2311, under 147457 and under p_E; only a constant, whose polynomial is small, leaves 136, 127, 110.
+same with slots under 2311, under 147457 and under p_E; only a constant, a small polynomial, leaves 136, 127, 110.
 What a small modulus does buy is a small p_E, and equal moduli have the smallest: a (32, 32, 32 -> 32, 3 x 3) layer with
 3-bit inputs and binary weights has p_N = 4093, so p_E of 44 bits at kappa = 14, where 20 bits do with equal moduli.
 

@@ -187,7 +187,9 @@ def test_lifted_layers_are_right(data: st.DataObject) -> None:
     """Strides, circulant blocks and every plan too; the values at their bounds as often as not."""
     b, stride = data.draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (4, 1)]))
     channels = (b * data.draw(st.integers(1, 3)) for _ in range(2))
-    shape = LinearShape(data.draw(st.integers(2, 4)), data.draw(st.integers(2, 4)), *channels, 3, stride, 1)
+    height, width = data.draw(st.integers(2, 4)), data.draw(st.integers(2, 4))
+    kernel = data.draw(st.sampled_from([1, 3])) if stride == 1 else 3
+    shape = LinearShape(height, width, *channels, kernel, stride, kernel // 2)
     layer = data.draw(st.sampled_from(candidate_layers(shape, b, N)))
     rows = random_rows(shape, b, data.draw(st.integers(0, 99)), 3)
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -198,7 +200,7 @@ def test_lifted_layers_are_right(data: st.DataObject) -> None:
     )
     exchange = in_clear(layer, rows, 15, 3, data.draw(st.sampled_from([0, 5, 16])))
     bias = random.integers(-8, 9, shape.out_channels)
-    expected = convolve(x, expand_rows(rows, b), stride, 1) + bias[:, None, None]
+    expected = convolve(x, expand_rows(rows, b), stride, kernel // 2) + bias[:, None, None]
     assert (exchange.run(x, bias) == expected).all()
 
 
