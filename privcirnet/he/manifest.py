@@ -4,11 +4,15 @@ It has the architecture, the plans and the parameters, never a weight or a bound
 read is checked: unknown operations, wrong types, dangling inputs and shapes that do not follow are refused.
 """
 
+import reprlib
 from collections.abc import Mapping, Set
 from dataclasses import asdict
+from math import prod
 from typing import Any, cast
 
 from privcirnet.errors import RuleError
+from privcirnet.he import limits
+from privcirnet.he.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import Parameters
 from privcirnet.he.pieces import Piece
@@ -30,18 +34,6 @@ from privcirnet.he.shape import LinearShape
 _REMEDY = "export the program again with this version"
 _OPERATIONS = {cls.__name__.lower(): cls for cls in (Input, Truncate, Square, Add, SumPool, Flatten)}
 _ARITY: dict[type, int] = {Input: 0, Add: 2}
-MAX_VALUES = 1 << 24
-"""Largest number of values in one node that is accepted."""
-MAX_KERNEL = 64
-"""Largest kernel size and stride that are accepted."""
-MAX_PRODUCTS = 1 << 20
-"""Largest number of plaintext products in one layer that is accepted."""
-MAX_PIECES = 1 << 12
-"""Largest number of pieces in one layer that is accepted."""
-MAX_PIXEL = 1 << 32
-"""Largest absolute value of an input that is accepted."""
-MAX_LOG_STEP = 256
-"""Largest absolute exponent of a step that is accepted."""
 
 
 def to_dict(program: Program) -> dict[str, Any]:
@@ -58,12 +50,12 @@ def from_dict(data: Any) -> Program:
     """
     try:
         literal = data["parameters"]
-        bits = tuple(_integer(b) for b in literal["coefficient_bits"])
+        bits = tuple(_integer(b) for b in _few(literal["coefficient_bits"]))
         parameters = Parameters(_integer(literal["ring_degree"]), bits, _integer(literal["plain_modulus"]))
-        nodes = tuple(_node_from_dict(item) for item in data["nodes"])
+        nodes = tuple(_node_from_dict(item) for item in _few(data["nodes"], limits.MAX_NODES))
         masks = _string(data["masks"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise RuleError("a program's description must be complete", got=repr(error), remedy=_REMEDY) from None
+        raise RuleError("a program's description must be complete", got=reprlib.repr(error), remedy=_REMEDY) from None
     program = Program(nodes, parameters, masks=masks)
     check(program)
     return program
@@ -77,6 +69,7 @@ def check(program: Program) -> None:
     """
     if program.masks not in MASKS:
         raise RuleError("masks must be a known kind", got=repr(program.masks), remedy=f"use {' or '.join(MASKS)}")
+    _check_sizes(program)
     known: dict[str, Node] = {}
     of_client: set[str] = set()
     for node in program.nodes:
@@ -90,6 +83,16 @@ def check(program: Program) -> None:
             of_client.add(node.name)
     if not known or program.output.name in of_client:
         raise RuleError("a program must have an input and a linear layer", got=f"{len(known)} nodes", remedy=_REMEDY)
+
+
+def _check_sizes(program: Program) -> None:
+    values = sum(prod(node.shape) for node in program.nodes)
+    if len(program.nodes) > limits.MAX_NODES or values > limits.MAX_ALL_VALUES:
+        raise RuleError(
+            f"a program must have at most {limits.MAX_NODES} nodes with {limits.MAX_ALL_VALUES} values in all",
+            got=f"{len(program.nodes)} nodes, {values} values",
+            remedy=_REMEDY,
+        )
 
 
 def _misplaced(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> str:
@@ -140,14 +143,14 @@ def _unfit_layer(layer: LinearLayer, parameters: Parameters) -> str:
         return f"made for ring degree {layer.ring_degree}"
     if max(layer.shape.kernel, layer.shape.stride) > MAX_KERNEL:
         return f"a kernel of {layer.shape.kernel} with stride {layer.shape.stride}"
-    if len(layer.pieces) > MAX_PIECES or max(layer.layout.extent) > MAX_VALUES:
-        return f"{len(layer.pieces)} pieces, tiles of {layer.layout.extent}"
+    if problem := limits.grid_excess(layer):
+        return problem
     products = sum(p.plan.ciphertexts_in * p.plan.targets * p.plan.diagonals for p in layer.placed)
     if products > MAX_PRODUCTS:
         return f"{products} products"
     if any((parameters.plain_modulus - 1) % length for length in layer.transform_lengths):
         return f"transforms of lengths {sorted(layer.transform_lengths)} that t is not made for"
-    return ""
+    return limits.excess(layer, parameters)
 
 
 def _shape_after(operation: Operation, shapes: list[tuple[int, int, int]]) -> tuple[int, int, int] | None:
@@ -181,10 +184,10 @@ def _node_to_dict(node: Node) -> dict[str, Any]:
 
 
 def _node_from_dict(item: dict[str, Any]) -> Node:
-    shape = tuple(_integer(v) for v in item["shape"])
+    shape = tuple(_integer(v) for v in _few(item["shape"]))
     if len(shape) != 3:
-        raise RuleError("a node's shape must have three sizes", got=shape, remedy=_REMEDY)
-    inputs = tuple(_string(name) for name in _list(item["inputs"]))
+        raise RuleError("a node's shape must have three sizes", got=reprlib.repr(shape), remedy=_REMEDY)
+    inputs = tuple(_string(name) for name in _few(item["inputs"]))
     log_step, module = _integer(item["log_step"]), _string(item["module"])
     return Node(_string(item["name"]), _operation(item), inputs, shape, log_step, module)
 
@@ -195,7 +198,7 @@ def _operation(item: dict[str, Any]) -> Operation:
         return Linear(_layer_from_dict(item["layer"]))
     cls = _OPERATIONS.get(name)
     if cls is None:
-        raise RuleError("an operation must be a known one", got=repr(name), remedy=_REMEDY)
+        raise RuleError("an operation must be a known one", got=reprlib.repr(name), remedy=_REMEDY)
     return cls(**{key: _integer(item[key]) for key in cls.__dataclass_fields__})
 
 
@@ -205,9 +208,11 @@ def _layer_to_dict(layer: LinearLayer) -> dict[str, Any]:
 
 def _layer_from_dict(item: dict[str, Any]) -> LinearLayer:
     shape = LinearShape(**{key: _integer(item["shape"][key]) for key in LinearShape.__dataclass_fields__})
-    height, width = (_integer(size) for size in _list(item["tile"]))
-    pieces = tuple(_piece_from_dict(piece) for piece in _list(item["pieces"]))
-    return LinearLayer(shape, _integer(item["block_size"]), _integer(item["ring_degree"]), (height, width), pieces)
+    tile = tuple(_integer(size) for size in _few(item["tile"]))
+    if len(tile) != 2:
+        raise RuleError("a tile must have two sizes", got=reprlib.repr(tile), remedy=_REMEDY)
+    pieces = tuple(_piece_from_dict(piece) for piece in _few(item["pieces"], limits.MAX_PIECES))
+    return LinearLayer(shape, _integer(item["block_size"]), _integer(item["ring_degree"]), tile, pieces)
 
 
 def _piece_from_dict(item: dict[str, Any]) -> Piece:
@@ -216,25 +221,30 @@ def _piece_from_dict(item: dict[str, Any]) -> Piece:
     return Piece(**{key: _integer(item[key]) for key in fields if key not in flags}, **flags)
 
 
-def _list(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise RuleError("a sequence in a program's description must be a list", got=repr(value), remedy=_REMEDY)
-    return cast(list[Any], value)
+def _few(value: Any, most: int = 64) -> list[Any]:
+    items = list(cast(list[Any], value)) if isinstance(value, list | tuple) else None
+    if items is None or len(items) > most:
+        got = reprlib.repr(cast(object, value)) if items is None else f"{len(items)} items"
+        raise RuleError(f"a program's description must have a list of at most {most} here", got=got, remedy=_REMEDY)
+    return items
 
 
 def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise RuleError("a number in a program's description must be an integer", got=repr(value), remedy=_REMEDY)
+    if type(value) is not int or abs(value) > limits.MAX_INTEGER:
+        got = type(value).__name__ if type(value) is not int else f"one of {value.bit_length()} bits"
+        raise RuleError("a number in a program's description must be a 62-bit integer", got=got, remedy=_REMEDY)
     return value
 
 
 def _boolean(value: Any) -> bool:
     if type(value) is not bool:
-        raise RuleError("a flag in a program's description must be true or false", got=repr(value), remedy=_REMEDY)
+        got = reprlib.repr(value)
+        raise RuleError("a flag in a program's description must be true or false", got=got, remedy=_REMEDY)
     return value
 
 
 def _string(value: Any) -> str:
-    if type(value) is not str:
-        raise RuleError("a name in a program's description must be a string", got=repr(value), remedy=_REMEDY)
+    if type(value) is not str or len(value) > limits.MAX_NAME or not value.isprintable():
+        rule = f"a name in a program's description must be a printable string of at most {limits.MAX_NAME} characters"
+        raise RuleError(rule, got=reprlib.repr(value), remedy=_REMEDY)
     return value

@@ -114,7 +114,7 @@ NODES = {
     "two inputs": (("sq", "inputs"), ["twice", "convt"], "node sq: inputs"),
     "one summand": (("twice", "inputs"), ["convt"], "node twice: inputs"),
     "no inputs": (("twice", "inputs"), [], "node twice: inputs"),
-    "name in place of names": (("sq", "inputs"), "twice", "inputs must be a list of names"),
+    "name in place of names": (("sq", "inputs"), "twice", "must have a list of at most 64 here: got 'twice'"),
     "wrong shape": (("flat", "shape"), [16, 2, 1], r"node flat: shape \(16, 2, 1\)"),
     "two sizes": (("flat", "shape"), [32, 1], "three sizes"),
     "negative size": (("x", "shape"), [-4, -8, 8], "node x: shape"),

@@ -6,7 +6,7 @@ from collections.abc import Generator
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he import manifest, modular
+from privcirnet.he import limits, manifest, modular
 from privcirnet.he.engine import client_engine
 from privcirnet.he.modular import Residues
 from privcirnet.he.program import Input, Linear, Node, Square, Truncate, Values
@@ -34,6 +34,12 @@ class Client:
     """
 
     def __init__(self, greeting: bytes, engine: str = "tenseal") -> None:
+        if len(greeting) > limits.MAX_BYTES:
+            raise RuleError(
+                f"a greeting must have at most {limits.MAX_BYTES} bytes",
+                got=f"{len(greeting)} bytes",
+                remedy="connect to a server",
+            )
         try:
             description = json.loads(greeting)
         except (ValueError, RecursionError):

@@ -1,0 +1,74 @@
+"""What a program's description may ask of whoever reads it: bounds that keep a hostile one from taking all memory.
+
+Everything here is arithmetic on the description; nothing is allocated and no list is made that grows with a size in it.
+The bounds are many times what the papers' networks need (a layer of 147,456 products, maps of 10^6 values, 200 keys).
+What is left grows with honest sizes: a description within the bounds may still ask for minutes of work.
+"""
+
+from privcirnet.he.linear import LinearLayer
+from privcirnet.he.params import SEED_BYTES, Parameters
+
+MAX_BYTES = 1 << 22
+"""Longest description that is parsed."""
+MAX_NODES = 4096
+"""Most nodes of a program: each has a position of 16 bits in the messages, and a share."""
+MAX_NAME = 256
+"""Longest name."""
+MAX_INTEGER = 1 << 62
+"""Largest absolute value of any number in a description."""
+MAX_VALUES = 1 << 24
+"""Largest number of values in one node that is accepted."""
+MAX_ALL_VALUES = 1 << 26
+"""Largest number of values in all nodes together: each party holds a share of every one."""
+MAX_KERNEL = 64
+"""Largest kernel size and stride that are accepted."""
+MAX_TILES = 1 << 10
+"""Most tiles along a transformed axis."""
+MAX_PIECES = 1 << 12
+"""Most pieces of a layer."""
+MAX_PRODUCTS = 1 << 18
+"""Largest number of plaintext products in one layer that is accepted."""
+MAX_PIXEL = 1 << 32
+"""Largest absolute value of an input that is accepted."""
+MAX_LOG_STEP = 256
+"""Largest absolute exponent of a step that is accepted."""
+MAX_LENGTH = 512
+"""Longest transform: its matrix has the square of that many numbers."""
+MAX_SPECTRUM = 1 << 22
+"""Largest number of values that one layer transforms at a time."""
+MAX_SLOTS = 1 << 24
+"""Largest number of slots in one message."""
+MAX_KEY_BYTES = 1 << 30
+"""Largest size of a program's Galois keys."""
+
+
+def grid_excess(layer: LinearLayer) -> str:
+    """What is too much about a layer's tiles and pieces, "" if nothing: looked at before anything that lists them."""
+    if len(layer.pieces) > MAX_PIECES:
+        return f"{len(layer.pieces)} pieces"
+    axes = layer.layout.rows, layer.layout.columns
+    if any(tiled.axis.transformed and tiled.count > MAX_TILES for tiled in axes):
+        return f"{axes[0].count} x {axes[1].count} tiles"
+    return ""
+
+
+def excess(layer: LinearLayer, parameters: Parameters) -> str:
+    """What a layer asks too much of, "" if nothing; its kernel, grid and products have been checked."""
+    layout = layer.layout
+    longest = max(layout.transform_lengths)
+    if longest > MAX_LENGTH:
+        return f"a transform of length {longest}"
+    cells = max(layout.blocks_in, layout.blocks_out) * layout.shape.groups * layout.tiles
+    if cells * layout.cell > MAX_SPECTRUM:
+        return f"transforms of {cells * layout.cell} values"
+    slots = max(layer.ciphertexts_in, layer.ciphertexts_out) * parameters.ring_degree
+    if slots > MAX_SLOTS:
+        return f"messages of {slots} slots"
+    size = len(layer.column_steps) * key_bytes(parameters)
+    return f"Galois keys of {size} bytes" if size > MAX_KEY_BYTES else ""
+
+
+def key_bytes(parameters: Parameters) -> int:
+    """Bytes of one compact Galois key: for every data prime one polynomial mod every prime, and a seed."""
+    widths = [-(-bits // 8) for bits in parameters.coefficient_bits]
+    return (len(widths) - 1) * (parameters.ring_degree * sum(widths) + SEED_BYTES)

@@ -1,0 +1,283 @@
+"""ENSEI's small transform modulus: what the paper's moduli do, and the setting in which it is right."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privcirnet.errors import RuleError
+from privcirnet.he import engine, modular, ntt
+from privcirnet.he.planner import candidate_layers, paper_layer
+from privcirnet.he.encodings import ensei
+from privcirnet.he.encodings.ensei import Moduli, Sums
+from privcirnet.he.shape import LinearShape
+from privcirnet.he.linear import LinearLayer, encode_weights, evaluate
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, Parameters, choose
+from privcirnet.he.program import Values, convolve, expand_rows
+from privcirnet.he.protocol import shares
+from tests.he.exchange import random_rows
+from tests.he.insecure import insecure_parameters
+
+N = 256
+Array = np.ndarray
+
+
+def transform(x: Array, p: int, *, inverse: bool = False) -> Array:
+    return ntt.cyclic(ntt.cyclic(x, 0, p, inverse=inverse), 1, p, inverse=inverse)
+
+
+def as_published(u: Array, w: Array, moduli: Moduli, size: int) -> Array:
+    """Sections 4.1 and 5.2 step by step for one channel; numpy only. Cyclic convolution of nonnegative integers."""
+    p_n, p_a, p_e = moduli.ntt, moduli.sharing, moduli.encryption
+    theirs = shares.uniform((size, size), p_a)
+    ours = modular.subtract(modular.residues(u, p_a), theirs, p_a)
+    spectra = [transform(share % np.uint64(p_n), p_n) for share in (ours, theirs)]
+    weight = transform(modular.residues(w, p_n), p_n)
+    under_encryption = modular.multiply(modular.add(*spectra, p_e), weight, p_e)
+    mask = shares.uniform((size, size), p_a)
+    sent = modular.subtract(under_encryption, mask, p_e)
+    parts = [transform(slots % np.uint64(p_n), p_n, inverse=True) for slots in (sent, mask)]
+    return modular.centered(modular.add(*parts, p_n), p_n)
+
+
+def cyclic_convolution(u: Array, w: Array) -> Array:
+    y = np.zeros_like(u)
+    for (i, j), value in np.ndenumerate(w):
+        y += value * np.roll(u, (i, j), (0, 1))
+    return y
+
+
+# Table 2, with the largest p_A that is allowed and the smallest; 8-bit inputs and binary weights fit them all.
+@pytest.mark.parametrize(
+    ("moduli", "size", "right"),
+    [
+        (Moduli(2311, 2311, 12289), 7, False),
+        (Moduli(2311, 12289, 12289), 7, False),
+        (Moduli(147457, 147457, 147457), 8, True),
+        (Moduli(12289, 12289, 147457), 8, False),
+    ],
+    ids=["binary, p_A = p_N", "binary, p_A = p_E", "medium", "unequal"],
+)
+def test_the_papers_moduli_are_right_only_if_equal(moduli: Moduli, size: int, right: bool) -> None:
+    random = np.random.default_rng(0)
+    u, w = random.integers(0, 128, (size, size)), np.zeros((size, size), dtype=np.int64)
+    w[:3, :3] = random.choice([-1, 1], (3, 3))
+    assert moduli.ntt > 2 * 127 * 9, "equation 20 holds, with its factor for the sign"
+    found = as_published(u, w, moduli, size)
+    wrong = (found != cyclic_convolution(u, w)).mean()
+    assert wrong == 0 if right else wrong > 0.9
+
+
+def test_without_any_mask_the_products_alone_wrap() -> None:
+    """Not a matter of shares: residues mod 2311 multiplied mod 12289 are no residues mod 2311."""
+    p_n, p_e = 2311, 12289
+    a, b = (shares.uniform((1000,), p_n) for _ in range(2))
+    assert (modular.multiply(a, b, p_e) % np.uint64(p_n) != modular.multiply(a, b, p_n)).mean() > 0.9
+
+
+def test_the_papers_condition_says_nothing_of_channels() -> None:
+    sums = Sums(channels=32, taps=9, largest_input=255, largest_weight=1)
+    ensei.check(Moduli(147457, 147457, 147457), sums, 40)
+    with pytest.raises(RuleError, match=r"over twice the largest output, .*: got 2311 for outputs up to 2295;"):
+        ensei.check(Moduli(2311, 2311, 12289), Sums(1, 9, 255, 1), 0)
+    with pytest.raises(RuleError, match="twice the largest output"):
+        ensei.check(Moduli(12289, 12289, 12289), sums, 0)
+
+
+@pytest.mark.parametrize("values", [(15, 15, 17), (3, 7, 5), (7, 5, 11), (2, 3, 5), (7, 7, (1 << 60) + 33), (7, 7, 8)])
+def test_moduli_are_ordered_primes(values: tuple[int, int, int]) -> None:
+    with pytest.raises(RuleError, match=r"odd primes with p_N <= p_A <= p_E under 2\^60: got Moduli"):
+        Moduli(*values)
+
+
+SMALL = Sums(channels=2, taps=9, largest_input=3, largest_weight=1)
+
+
+def test_each_condition_at_its_edge() -> None:
+    """2 x 54 < 109; B = 2 x 2 x 108^2 = 46656; with 4 hiding bits 17 B = 793152 <= 793153 (no prime is nearer)."""
+    ensei.check(Moduli(109, 109, 109), SMALL, 40)
+    with pytest.raises(RuleError, match="twice the largest output"):
+        ensei.check(Moduli(107, 107, 107), SMALL, 0)
+    with pytest.raises(RuleError, match=r"shares must be taken mod p_N: .* got p_A = 113, p_N = 109"):
+        ensei.check(Moduli(109, 113, 10000019), SMALL, 4)
+    above, below = (next(p for p in r if modular.is_prime(p)) for r in (range(793152, 10**6), range(793152, 0, -1)))
+    ensei.check(Moduli(109, 109, above), SMALL, 4)
+    for moduli, bits in ((Moduli(109, 109, below), 4), (Moduli(109, 109, above), 5)):
+        with pytest.raises(RuleError, match=r"no masked sum may wrap: .*: got \d+ for p_E"):
+            ensei.check(moduli, SMALL, bits)
+
+
+@pytest.mark.parametrize("lengths", [{5}, {3, 7}, {33}, {1}])
+@pytest.mark.parametrize("hiding_bits", [0, 8, 16])
+def test_choice_is_the_smallest(lengths: set[int], hiding_bits: int) -> None:
+    found = ensei.choose(SMALL, lengths, N, hiding_bits)
+    ensei.check(found, SMALL, hiding_bits)
+    assert found.sharing == found.ntt
+    suitable = [p for p in range(109, found.ntt) if modular.is_prime(p) and all(p % n == 1 % n for n in lengths)]
+    assert not suitable
+    assert all(found.ntt % length == 1 % length for length in lengths)
+    assert found.encryption % (2 * N) == 1
+    for smaller in range(found.encryption - 2 * N, 0, -2 * N)[:20]:
+        if modular.is_prime(smaller):
+            with pytest.raises(RuleError, match=r"no masked sum may wrap|odd primes"):
+                ensei.check(Moduli(found.ntt, found.ntt, smaller), SMALL, hiding_bits)
+
+
+def test_forty_hiding_bits_do_not_fit() -> None:
+    with pytest.raises(RuleError, match=r"plain modulus must have at most 60 bits: got a prime over .*hiding bits"):
+        ensei.choose(Sums(32, 9, 15, 7), {33}, 8192, 40)
+
+
+@dataclass
+class Exchange:
+    """Both parties of one layer in the lifted setting."""
+
+    layer: LinearLayer
+    rows: Values
+    moduli: Moduli
+    hiding_bits: int
+    client: engine.ClientEngine
+    server: engine.ServerEngine
+
+    def __post_init__(self) -> None:
+        steps = self.layer.column_steps
+        self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
+        self.weights = encode_weights(
+            self.layer, ensei.weight_spectrum(self.layer, self.rows, self.moduli), self.server
+        )
+
+    def sums(self, x: Values) -> list[engine.Ciphertext]:
+        """What is under encryption before the mask."""
+        p_n = self.moduli.sharing
+        theirs = shares.uniform(x.shape, p_n)
+        ours = modular.subtract(modular.residues(x, p_n), theirs, p_n)
+        mine, other = (ensei.request_slots(self.layer, share, self.moduli) for share in (ours, theirs))
+        inputs = [
+            self.server.add_plain(self.server.receive(self.client.encrypt(a)), self.server.encode(b))
+            for a, b in zip(mine, other, strict=True)
+        ]
+        return evaluate(self.layer, self.weights, inputs, self.server, self.keys)
+
+    def run(self, x: Values, bias: Values) -> Values:
+        layer, p_n = self.layer, self.moduli.ntt
+        mask = ensei.draw_mask(layer, layer.layout.blocks_in * layer.block_size, self.moduli, self.hiding_bits)
+        masked = [self.server.add_plain(c, self.server.encode(r)) for c, r in zip(self.sums(x), mask, strict=True)]
+        replies = [self.server.reply(c, self.keys, layer.products_per_sum) for c in masked]
+        slots = np.stack([self.client.decrypt(reply) for reply in replies])
+        parts = ensei.finish_client(layer, slots, self.moduli), ensei.finish_server(layer, mask, bias, self.moduli)
+        return modular.centered(modular.add(*parts, p_n), p_n)
+
+
+def sums_of(layer: LinearLayer, x: int, w: int) -> Sums:
+    return Sums(layer.layout.blocks_in * layer.block_size, layer.shape.kernel**2, x, w)
+
+
+def in_clear(layer: LinearLayer, rows: Values, x: int, w: int, hiding_bits: int) -> Exchange:
+    found = ensei.choose(sums_of(layer, x + 8, w), layer.transform_lengths, layer.ring_degree, hiding_bits)
+    toy = insecure_parameters(layer.ring_degree)
+    object.__setattr__(toy, "plain_modulus", found.encryption)
+    sides = engine.client_engine("cleartext", toy), engine.server_engine("cleartext", toy)
+    return Exchange(layer, rows, found, hiding_bits, *sides)
+
+
+@given(st.data())
+def test_lifted_layers_are_right(data: st.DataObject) -> None:
+    """Strides, circulant blocks and every plan too; the values at their bounds as often as not."""
+    b, stride = data.draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (4, 1)]))
+    channels = (b * data.draw(st.integers(1, 3)) for _ in range(2))
+    height, width = data.draw(st.integers(2, 4)), data.draw(st.integers(2, 4))
+    kernel = data.draw(st.sampled_from([1, 3])) if stride == 1 else 3
+    shape = LinearShape(height, width, *channels, kernel, stride, kernel // 2)
+    layer = data.draw(st.sampled_from(candidate_layers(shape, b, N)))
+    rows = random_rows(shape, b, data.draw(st.integers(0, 99)), 3)
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = (
+        random.choice([-15, 15], shape.input_shape)
+        if data.draw(st.booleans())
+        else random.integers(-15, 16, shape.input_shape)
+    )
+    exchange = in_clear(layer, rows, 15, 3, data.draw(st.sampled_from([0, 5, 16])))
+    bias = random.integers(-8, 9, shape.out_channels)
+    expected = convolve(x, expand_rows(rows, b), shape) + bias[:, None, None]
+    assert (exchange.run(x, bias) == expected).all()
+
+
+@pytest.mark.parametrize("b", [1, 2])
+def test_largest_slots_reach_the_bound_and_no_further(b: int) -> None:
+    """Shares and weights whose every slot is p_N - 1: the sums are B / b, because b channels share a block."""
+    layer = paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), b, N)
+    exchange = in_clear(layer, random_rows(layer.shape, b), 1, 1, 0)
+    top = exchange.moduli.ntt - 1
+    spectrum = np.full(layer.layout.spectrum_shape, top, dtype=np.uint64)
+    slots = np.full((layer.ciphertexts_in, N), 2 * top, dtype=np.uint64)
+    server = exchange.server
+    inputs = [server.receive(exchange.client.encrypt(row)) for row in slots]
+    outputs = evaluate(layer, encode_weights(layer, spectrum, server), inputs, server, exchange.keys)
+    largest = max(int(exchange.client.decrypt(server.reply(c, exchange.keys, 1)).max()) for c in outputs)
+    assert largest * b == ensei.largest_slot(exchange.moduli.ntt, 8) < exchange.moduli.encryption
+
+
+def test_masks_cover_every_slot_and_their_whole_range() -> None:
+    layer = paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 1, N)
+    found = ensei.choose(sums_of(layer, 15, 1), {5}, N, 12)
+    mask = ensei.draw_mask(layer, 8, found, 12)
+    assert mask.shape == (layer.ciphertexts_out, N)
+    most = ensei.mask_range(found.ntt, 8, 12)
+    assert most == ensei.largest_slot(found.ntt, 8) * 4096
+    assert most * 0.97 < mask.max() < most
+    assert mask.min() < most * 0.03
+    assert len(np.unique(mask)) == mask.size
+
+
+def real(shape: LinearShape, x: int, hiding_bits: int) -> Exchange:
+    layer = paper_layer(shape, 1, 8192)
+    found = ensei.choose(sums_of(layer, x, 1), layer.transform_lengths, 8192, hiding_bits)
+    parameters = Parameters(8192, DEFAULT_COEFFICIENT_BITS, found.encryption)
+    sides = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
+    return Exchange(layer, random_rows(shape, 1, 0, 1), found, hiding_bits, *sides)
+
+
+@pytest.mark.parametrize(
+    ("shape", "largest", "hiding_bits", "bits"),
+    [(LinearShape(8, 8, 8, 8, 3, 1, 1), 255, 11, (16, 46)), (LinearShape(32, 32, 32, 32, 3, 1, 1), 7, 14, (12, 44))],
+    ids=["8x8x8, 8-bit inputs", "32x32x32, 3-bit inputs"],
+)
+def test_encrypted_at_real_parameters(
+    shape: LinearShape, largest: int, hiding_bits: int, bits: tuple[int, int]
+) -> None:
+    exchange = real(shape, largest, hiding_bits)
+    assert (exchange.moduli.ntt.bit_length(), exchange.moduli.encryption.bit_length()) == bits
+    x = np.random.default_rng(0).integers(-largest, largest + 1, shape.input_shape)
+    assert (exchange.run(x, np.zeros(shape.out_channels, dtype=np.int64)) == convolve(x, exchange.rows, shape)).all()
+
+
+@pytest.mark.parametrize("plain_bits", [20, 46])
+def test_small_weight_slots_bring_no_noise_budget(plain_bits: int) -> None:
+    """The paper's claim for its own scheme does not hold for batched slots: what counts are the coefficients."""
+    parameters = choose({7}, plain_bits)
+    client, server = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
+    t = parameters.plain_modulus
+    fresh = server.receive(client.encrypt(shares.uniform((8192,), t)))
+    left = {}
+    for bound in (2311, t):
+        slots = shares.uniform((8192,), bound)
+        assert ntt.slots_to_coefficients(slots, t).max() > 0.99 * t, "dense mod t either way"
+        left[bound] = client._decryptor.invariant_noise_budget(server.multiply(fresh, server.encode(slots)))
+    assert abs(left[2311] - left[t]) <= 1
+    constant = server.multiply(fresh, server.encode(np.full(8192, 2310, dtype=np.uint64)))
+    assert client._decryptor.invariant_noise_budget(constant) > left[t] + 10, "a small polynomial would help"
+
+
+def test_equal_moduli_leave_more_noise_budget() -> None:
+    """The same layer with p_N = p_A = p_E: a 20-bit modulus, perfect hiding, 50 bits more."""
+    lifted = real(LinearShape(8, 8, 8, 8, 3, 1, 1), 255, 11)
+    equal = choose({9}, 20).plain_modulus
+    ensei.check(Moduli(equal, equal, equal), sums_of(lifted.layer, 255, 1), 40)
+    parameters = Parameters(8192, DEFAULT_COEFFICIENT_BITS, equal)
+    sides = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
+    plain = Exchange(lifted.layer, lifted.rows, Moduli(equal, equal, equal), 0, *sides)
+    x = np.full(lifted.layer.shape.input_shape, 255)
+    budgets = [min(map(e.client._decryptor.invariant_noise_budget, e.sums(x))) for e in (plain, lifted)]
+    assert budgets[0] > budgets[1] + 45

@@ -1,0 +1,291 @@
+"""Fuzz both parties on the encrypted engine: ``python -m tests.he.protocol.fuzz FILE [KIND SEED]``.
+
+A process of its own, because it makes the library take INSECURE parameters and because a fault in native code ends it.
+FILE always holds what is being tried, so that whoever started it knows which mutation did it; KIND SEED tries that one.
+"""
+
+import faulthandler
+import json
+import mmap
+import resource
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import tenseal.sealapi as seal
+
+from privcirnet.errors import RuleError
+from privcirnet.he import limits, params
+from privcirnet.he.cost import paper_layer
+from privcirnet.he.layout import LinearShape
+from privcirnet.he.program import Input, Linear, Node, Program, Square, Values, Weights, interpret
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.server import Server, Session
+from tests.he.exchange import random_rows
+from tests.he.protocol import mutations
+from tests.he.protocol.mutations import HEADER, LENGTH, Honest, Residues
+
+INSECURE_RING_DEGREE = 128
+MUTATIONS = {
+    "greeting": 2500,
+    "keys": 1500,
+    "request 1": 1400,
+    "request 2": 700,
+    "request 3": 700,
+    "request output": 400,
+    "reply 1": 1000,
+    "reply 2": 600,
+    "reply 3": 600,
+    "reply output": 600,
+}
+SECONDS, BYTES, HANG, CHARACTERS = 2.0, 1 << 30, 20, 600
+"""Processor time and memory that one message may cost, time that is a hang, length of an error that is clean."""
+
+
+def allow_insecure_parameters() -> None:
+    """Make the package and the library take a toy ring degree, in this process only."""
+    real = seal.SEALContext
+    seal.SEALContext = lambda literal, expand, _: real(literal, expand, seal.SEC_LEVEL_TYPE.NONE)
+    params.MAX_LOG_Q[INSECURE_RING_DEGREE] = params.MAX_LOG_Q[8192]
+
+
+def network() -> Program:
+    """Linear layer, square, linear layer: every kind of exchange, two ciphertexts to a message where it can be."""
+    n, shape = INSECURE_RING_DEGREE, LinearShape(4, 4, 8, 8, 3, 1, 1)
+    layers = {"first": paper_layer(shape, 2, n), "second": paper_layer(shape, 2, n)}
+    maps = shape.input_shape
+    nodes = (
+        Node("x", Input(-8, 15), (), maps, 0),
+        Node("first", Linear(layers["first"]), ("x",), maps, 0),
+        Node("square", Square(), ("first",), maps, 0),
+        Node("second", Linear(layers["second"]), ("square",), maps, 0),
+    )
+    weights = {name: Weights(random_rows(shape, 2, seed, 3), np.arange(8)) for seed, name in enumerate(layers)}
+    return Program(nodes, params.choose({2, 5}, 44, n), weights)
+
+
+class Fuzz:
+    """Both parties, one honest inference recorded, and a way to try a mutated message of each kind."""
+
+    def __init__(self) -> None:
+        self.program = network()
+        self.server = Server(self.program)
+        greeting = self.server.greeting()
+        self.client = Client(greeting)
+        keys = self.client.keys()
+        self.session = self.server.session(keys)
+        self.image = np.random.default_rng(0).integers(-8, 16, (8, 4, 4))
+        self.result = interpret(self.program, self.image)["second"]
+        self.requests, self.replies = self.record(self.client, self.session)
+        strangers = self.record(Client(greeting), self.session)
+        self.honest = {"greeting": Honest(greeting, [], [], [keys]), "keys": self.honest_keys(keys, greeting)}
+        for kind, own, other in (("request", *self.pair(0, strangers)), ("reply", *self.pair(1, strangers))):
+            for step, name in enumerate(("1", "2", "3", "output")):
+                everything = [*self.requests, *self.replies, *other, keys]
+                others = [m for m in everything if m is not own[step]]
+                self.honest[f"{kind} {name}"] = self.honest_message(kind, own[step], others)
+
+    def pair(self, side: int, strangers: tuple[list[bytes], list[bytes]]) -> tuple[list[bytes], list[bytes]]:
+        return (self.requests, self.replies)[side], strangers[side]
+
+    def record(self, client: Client, session: Session) -> tuple[list[bytes], list[bytes]]:
+        exchange, requests, replies = client.infer(self.image), [], []
+        message = next(exchange)
+        while True:
+            requests.append(message)
+            replies.append(session.handle(message))
+            try:
+                message = exchange.send(replies[-1])
+            except StopIteration:
+                return requests, replies
+
+    def honest_keys(self, content: bytes, greeting: bytes) -> Honest:
+        context = self.client._engine._context
+        level, digits = context.key_level, len(context.data_level.primes)
+        runs, place = _polynomials(level, 0, 2)
+        seeds = []
+        for _ in range(len(self.program.column_steps) * digits):
+            more, place = _polynomials(level, place, 1)
+            runs, seeds, place = runs + more, [*seeds, (place, place + 64)], place + 64
+        assert place == len(content)
+        return Honest(content, runs, seeds, [self.requests[0], self.replies[0], greeting])
+
+    def honest_message(self, kind: str, content: bytes, others: list[bytes]) -> Honest:
+        context, place = self.client._engine._context, HEADER
+        runs: list[Residues] = []
+        seeds: list[tuple[int, int]] = []
+        while place < len(content):
+            place += LENGTH
+            if content[4:6] == b"\xff\xff":
+                more = [Residues(place, 8, self.program.parameters.plain_modulus, self.result.size)]
+                place = more[0].stop
+            elif kind == "request":
+                more, place = _polynomials(context.data_level, place, 1)
+                seeds.append((place, place + 64))
+                place += 64
+            else:
+                more, place = _polynomials(context.reply_level, place, 2)
+            runs += more
+        assert place == len(content)
+        return Honest(content, runs, seeds, others)
+
+    def attempt(self, kind: str, seed: int) -> bool:
+        """Try one mutated message; returns whether it was processed. Anything that breaks the contract raises."""
+        honest, random = self.honest[kind], Random(f"{kind} {seed}")
+        make = mutations.greeting if kind == "greeting" else mutations.message
+        message = make(honest, random)
+        if message == honest.content:
+            message += b"\0"
+        name, _, step = kind.partition(" ")
+        position = {"": 0, "1": 0, "2": 1, "3": 2, "output": 3}[step]
+        processed = getattr(self, name)(message, position, random)
+        assert kind == "greeting" or processed == honest.allows(message), f"processed: {processed}"
+        return processed
+
+    def request(self, message: bytes, position: int, random: Random) -> bool:
+        for due in self.requests[:position]:
+            self.session.handle(due)
+        if not refused(lambda: self.session.handle(message)):
+            if random.random() < 0.25:
+                for due in self.requests[position + 1 :]:
+                    self.session.handle(due)
+            elif position < 3:
+                assert refused(lambda: self.session.handle(b""))
+            return True
+        return False
+
+    def reply(self, message: bytes, position: int, random: Random) -> bool:
+        exchange = self.client.infer(self.image)
+        next(exchange)
+        for due in self.replies[:position]:
+            exchange.send(due)
+        if refused(lambda: proceed(exchange, message)):
+            return False
+        if random.random() < 0.25:
+            for due in self.replies[position + 1 :]:
+                proceed(exchange, due)
+        return True
+
+    def keys(self, message: bytes, _: int, random: Random) -> bool:
+        sessions: list[Session] = []
+        if refused(lambda: sessions.append(self.server.session(message))):
+            return False
+        sessions[0].handle(self.requests[0])
+        return True
+
+    def greeting(self, message: bytes, _: int, random: Random) -> bool:
+        clients: list[Client] = []
+        if refused(lambda: clients.append(Client(message))):
+            return False
+        (client,) = clients
+        if small(client.program):
+            node = client.program.nodes[0]
+            client.keys()
+            exchange = client.infer(np.full(node.shape, node.operation.low, dtype=np.int64))
+            if not refused(lambda: next(exchange)):
+                refused(lambda: proceed(exchange, self.replies[0]))
+        return True
+
+    def good_image(self) -> None:
+        """The same parties still do their work."""
+        exchange = self.client.infer(self.image)
+        message = next(exchange)
+        while True:
+            try:
+                message = exchange.send(self.session.handle(message))
+            except StopIteration as finished:
+                logits = finished.value
+                break
+        assert (logits == self.result).all()
+
+
+def small(program: Program) -> bool:
+    """Whether to run a mutated program too: work grows with what a greeting asks for, that of checking it must not."""
+    parameters, layers = program.parameters, [layer for _, layer in program.linear_nodes]
+    keys = sum(layer.baby_steps + layer.plan.giant_steps for layer in layers) * limits.key_bytes(parameters)
+    ciphertexts = sum(layer.plan.ciphertexts_in for layer in layers) * parameters.ring_degree
+    values = sum(np.prod(node.shape) for node in program.nodes)
+    return bool(keys < 1 << 23 and ciphertexts < 1 << 17 and values < 1 << 17)
+
+
+def refused(step: Callable[[], object]) -> bool:
+    """Whether a step raised a clean error: any other exception goes on to the top."""
+    try:
+        step()
+    except RuleError as error:
+        text = str(error)
+    else:
+        return False
+    assert len(text) < CHARACTERS, f"an error of {len(text)} characters: {text:.300}"
+    return True
+
+
+def proceed(exchange: Generator[bytes, bytes, Values], reply: bytes) -> None:
+    try:
+        exchange.send(reply)
+    except StopIteration as finished:
+        logits = finished.value
+    else:
+        return
+    assert logits.shape == (8, 4, 4)
+
+
+@contextmanager
+def watched(place: mmap.mmap, kind: str, seed: int) -> Generator[None, None, None]:
+    """Say what is tried, end the process if it hangs, raise if it takes too long."""
+    place[:64] = f"{kind} {seed}".encode().ljust(64)
+    faulthandler.dump_traceback_later(HANG, exit=True)
+    start = time.process_time()
+    try:
+        yield
+    except BaseException:
+        sys.stderr.write(f"mutation {kind} {seed}\n")
+        raise
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    assert time.process_time() - start < SECONDS, f"{kind} {seed}: {time.process_time() - start:.1f} s"
+
+
+def main(place: mmap.mmap, chosen: list[str]) -> None:
+    """Try every mutation, or the chosen one, and write how many were processed and the time of the slowest."""
+    allow_insecure_parameters()
+    fuzz = Fuzz()
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + BYTES,) * 2)
+    found: dict[str, dict[str, float]] = {}
+    tasks = [(k, range(count)) for k, count in MUTATIONS.items()]
+    if chosen:
+        tasks = [(" ".join(chosen[:-1]), range(int(chosen[-1]), int(chosen[-1]) + 1))]
+    for kind, seeds in tasks:
+        processed, slowest, begin = 0, 0.0, time.perf_counter()
+        for seed in seeds:
+            start = time.process_time()
+            with watched(place, kind, seed):
+                processed += fuzz.attempt(kind, seed)
+            slowest = max(slowest, time.process_time() - start)
+            if seed % 100 == 0:
+                fuzz.good_image()
+        fuzz.good_image()
+        total = time.perf_counter() - begin
+        found[kind] = {"tried": len(seeds), "processed": processed, "slowest": slowest, "seconds": total}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    sys.stdout.write(json.dumps({"kinds": found, "peak MiB": peak}))
+
+
+def _polynomials(level: object, place: int, count: int) -> tuple[list[Residues], int]:
+    """(residues of that many polynomials from a place on, where they end)."""
+    runs: list[Residues] = []
+    for _ in range(count):
+        for prime in level.primes:
+            runs.append(Residues(place, -(-prime.bit_length() // 8), prime, INSECURE_RING_DEGREE))
+            place = runs[-1].stop
+    return runs, place
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 64) as shared:
+        main(shared, sys.argv[2:])

@@ -1,0 +1,53 @@
+"""10,000 mutated messages from either side, on the encrypted engine: a clean error or a wrong result, nothing else."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he import limits
+from privcirnet.he.protocol.client import Client
+from tests.he.protocol.fuzz import BYTES, HANG, MUTATIONS
+
+ROOT = Path(__file__).parents[3]
+MOST_SECONDS = 300
+
+
+@pytest.mark.slow
+def test_ten_thousand_mutated_messages(tmp_path: Path) -> None:
+    """Every message that the oracle allows is processed, every other refused, and the parties go on working."""
+    tried = tmp_path / "tried"
+    tried.write_bytes(bytes(64))
+    command = [sys.executable, "-m", "tests.he.protocol.fuzz", str(tried)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
+    last = tried.read_bytes().decode().strip()
+    assert done.returncode == 0, f"exit {done.returncode} (over {HANG} s: a hang) at mutation {last}\n{done.stderr}"
+    found = json.loads(done.stdout)
+    assert sum(kind["tried"] for kind in found["kinds"].values()) == sum(MUTATIONS.values()) == 10_000
+    assert found["peak MiB"] < BYTES >> 20
+    for name, kind in found["kinds"].items():
+        assert kind["processed"] < kind["tried"] / 2, name
+        assert kind["processed"] > 50 or name == "request output", name
+
+
+def test_a_crash_is_seen(tmp_path: Path) -> None:
+    """The child's end by a signal is a failure that names the mutation."""
+    tried = tmp_path / "tried"
+    tried.write_bytes(bytes(64))
+    crash = "import faulthandler; fuzz.Fuzz.attempt = lambda *_: faulthandler._sigsegv()"
+    program = f"import mmap; from tests.he.protocol import fuzz; {crash}; f = open({str(tried)!r}, 'r+b')"
+    program += "; fuzz.main(mmap.mmap(f.fileno(), 64), ['keys', '7'])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode < 0
+    assert tried.read_bytes().decode().strip() == "keys 7"
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" + b"[]," * (1 << 21) + b"[]]", b" " * (limits.MAX_BYTES + 1)], ids=["lists", "spaces"]
+)
+def test_greetings_that_would_fill_the_memory_are_not_parsed(content: bytes) -> None:
+    with pytest.raises(RuleError, match=r"a greeting must have at most \d+ bytes: got \d+ bytes;"):
+        Client(content)
