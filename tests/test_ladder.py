@@ -138,12 +138,12 @@ def test_rung_fake_quant_to_integer_program_is_bitwise(quantized, images, guard_
 
 
 def test_guard_bits_are_as_many_as_there_is_room_for(quantized):
-    _, few = lower_refined(quantized, SHAPE, LEVELS, LOG_STEP, TARGET, 2)
+    few = lower_refined(quantized, SHAPE, LEVELS, LOG_STEP, TARGET, 2).guard_bits
     strict = Target(COSTLY_MESSAGES, LINKS["local"], failure_bits=10)
-    program, fewer = lower_refined(quantized, SHAPE, LEVELS, LOG_STEP, strict, 12)
+    lowered = lower_refined(quantized, SHAPE, LEVELS, LOG_STEP, strict, 12)
     assert few == 2
-    assert 0 <= fewer < 12
-    assert program.parameters.plain_bits <= 60
+    assert 0 <= lowered.guard_bits < 12
+    assert lowered.program.parameters.plain_bits <= 60
 
 
 def test_rung_program_to_folder_and_back(program, tmp_path):
