@@ -116,13 +116,19 @@ def layers_noise_bits(layers: Iterable[LinearLayer], parameters: Parameters) -> 
 
 def budget(layers: Iterable[LinearLayer], parameters: Parameters) -> Budget:
     """Where the bits go, for the layer with the most noise."""
+    modulus, noise = sum(parameters.coefficient_bits[:-1]), layers_noise_bits(layers, parameters)
+    return Budget(modulus, parameters.plain_bits, noise, FLOODING_BITS, switched_bits(parameters))
+
+
+def switched_bits(parameters: Parameters) -> int:
+    """Bits of noise budget that the rounding of the switch to a reply's primes leaves, by six standard deviations.
+
+    Each of n ternary secret coefficients, two thirds of them not zero, meets a rounding error in [-1/2, 1/2).
+    """
     bits = parameters.coefficient_bits
     kept = sum(bits[: params.reply_primes(bits, parameters.plain_bits)])
     rounding = math.ceil(math.log2(6 * math.sqrt(parameters.ring_degree / 18)))
-    noise = layers_noise_bits(layers, parameters)
-    return Budget(
-        sum(bits[:-1]), parameters.plain_bits, noise, FLOODING_BITS, kept - parameters.plain_bits - rounding - 1
-    )
+    return kept - parameters.plain_bits - rounding - 1
 
 
 def judge(wants: Requirements, option: Option) -> Verdict:
