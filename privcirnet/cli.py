@@ -20,7 +20,10 @@ from privcirnet.artifact import read_profile
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.calibrate import calibrate
+from privcirnet.he.chooser import WIDE, sets_for
 from privcirnet.he.cost import Profile
+from privcirnet.he.options import set_of
+from privcirnet.he.verdict import ParameterSet
 
 console = Console(highlight=False)
 """Where scripts write for people."""
@@ -131,8 +134,19 @@ def show(title: str, facts: dict[str, object]) -> None:
 
 
 def find_profile(he: HEConfig) -> Profile:
-    """The cost profile of a file, or this machine's, measured now."""
+    """The cost profile of a file, or this machine's, measured now: at the set that is given, or a wide one."""
     if he.profile != "calibrate":
         return read_profile(Path(he.profile))
-    with progress_bar("Calibration (rounds)", CALIBRATION_ROUNDS + 1) as advance:
-        return calibrate(he.ring_degree, tuple(he.coefficient_bits), CALIBRATION_ROUNDS, advance)
+    allowed = sets_for(he.ring_degree, he.coefficient_bits)
+    return measure(WIDE if WIDE in allowed else allowed[0])
+
+
+def profile_at(profile: Profile, wanted: ParameterSet) -> Profile:
+    """A profile at a set: this one if it was measured there, else this machine's, measured now."""
+    return profile if set_of(profile) == wanted else measure(wanted)
+
+
+def measure(wanted: ParameterSet) -> Profile:
+    """This machine's profile at a set."""
+    with progress_bar(f"Calibration, n = {wanted.ring_degree}", CALIBRATION_ROUNDS + 1) as advance:
+        return calibrate(wanted.ring_degree, wanted.coefficient_bits, CALIBRATION_ROUNDS, advance)

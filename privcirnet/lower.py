@@ -5,20 +5,20 @@ quantizers become truncations, average pooling a sum whose division goes into th
 structure: only the first row of each block row is stored.
 
 The integer network does not depend on the encryption parameters, so they are chosen last, from the proved bounds
-(:mod:`privcirnet.he.chooser`), and the layers are planned for them.
+(:mod:`privcirnet.he.fitting`), and the layers are planned for them.
 """
 
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import fx, nn
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he import bounds, chooser, manifest, options
+from privcirnet.he import bounds, options
 from privcirnet.he.chooser import Choice
-from privcirnet.he.cost import Link, Profile
+from privcirnet.he.fitting import Fitted, Target, fit
 from privcirnet.he.layout import LinearShape
 from privcirnet.he.program import (
     Add,
@@ -33,8 +33,6 @@ from privcirnet.he.program import (
     Weights,
 )
 from privcirnet.he.program import Square as SquareOperation
-from privcirnet.he.requirements import requirements
-from privcirnet.he.verdict import ParameterSet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
@@ -46,48 +44,23 @@ _NOTHING = (nn.Identity, nn.Dropout)
 
 
 @dataclass(frozen=True)
-class Target:
-    """What the program is made for.
-
-    Attributes:
-        profile: operation times that plans are chosen by; its n and q are the program's, unless ``auto``.
-        link: the network between the parties.
-        masks: "uniform" or "bounded", see :class:`privcirnet.he.program.Program`.
-        failure_bits: uniform masks: an image has a wrong truncation with probability at most 2^-failure_bits.
-        hiding_bits: bounded masks: statistical distance of an image's masked values at most 2^-hiding_bits.
-        sets: other n and q to compare with the profile's.
-        auto: take the fastest set that fits, with the profile's times scaled, instead of the profile's own set.
-    """
-
-    profile: Profile
-    link: Link
-    masks: str = "uniform"
-    failure_bits: int = 18
-    hiding_bits: int = 40
-    sets: tuple[ParameterSet, ...] = ()
-    auto: bool = False
-
-    @property
-    def truncation_bits(self) -> int:
-        """The one of ``failure_bits`` and ``hiding_bits`` that the masks are judged by."""
-        return self.failure_bits if self.masks == "uniform" else self.hiding_bits
-
-
-@dataclass(frozen=True)
 class Lowered:
     """A program and how it came about.
 
     Attributes:
-        program: with weights.
-        intervals: its proved bounds.
+        fitted: the program, its bounds, the choice of its encryption parameters.
         guard_bits: see :func:`privcirnet.nn.steps.refine`.
-        choice: of the encryption parameters, made without guard bits: those only use the room that is left.
+        choice: of n and q, made without guard bits: those only use the room that is left.
     """
 
-    program: Program
-    intervals: dict[str, bounds.Interval]
+    fitted: Fitted
     guard_bits: int
     choice: Choice
+
+    @property
+    def program(self) -> Program:
+        """With weights."""
+        return self.fitted.program
 
 
 def lower(
@@ -109,7 +82,7 @@ def lower(
         DoesNotFit: a bound or a modulus out of reach, too little noise budget.
         RuleError: an operation that is not supported, parameters that are not secure.
     """
-    return _lowered(graph, Input(0, levels), input_shape, input_log_step, target).program
+    return _fitted(graph, Input(0, levels), input_shape, input_log_step, target).program
 
 
 def lower_refined(
@@ -137,38 +110,24 @@ def lower_refined(
         RuleError: see :func:`lower`; there is no room even without guard bits, or something else is wrong.
     """
     source = Input(0, levels)
-    plain = _lowered(graph, source, input_shape, input_log_step, target)
-    profile = options.scaled(target.profile, plain.choice.set)
-    fixed = replace(target, profile=profile, sets=(), auto=False)
+    plain = _fitted(graph, source, input_shape, input_log_step, target)
+    fixed = target.at(plain.choice.set)
     for bits in range(guard_bits, 0, -1):
         try:
-            refined = _lowered(refine(graph, bits), source, input_shape, input_log_step, fixed)
+            refined = _fitted(refine(graph, bits), source, input_shape, input_log_step, fixed)
         except DoesNotFit:
             continue
-        return replace(refined, guard_bits=bits, choice=plain.choice)
-    return plain
+        return Lowered(refined, bits, plain.choice)
+    return Lowered(plain, 0, plain.choice)
 
 
-def _lowered(
+def _fitted(
     graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, target: Target
-) -> Lowered:
-    """The program without guard bits."""
+) -> Fitted:
     builder = _Builder(graph, target, source, input_shape, input_log_step)
     for node in graph.graph.nodes:
         builder.visit(node)
-    nodes, weights = tuple(builder.nodes), builder.weights
-    intervals = bounds.prove_nodes(nodes, weights)
-    wants = requirements(nodes, intervals, target.masks, target.truncation_bits)
-    own = options.set_of(target.profile)
-    found = options.options(nodes, target.profile, target.link, (own, *target.sets))
-    choice = chooser.choose(wants, found, None if target.auto else own)
-    planned = options.replan(nodes, options.scaled(target.profile, choice.set), target.link)
-    program = Program(planned, choice.parameters, weights, target.masks)
-    try:
-        manifest.check(program)
-    except RuleError as error:
-        raise RuleError(error.rule, got=error.got, remedy="change the network or its calibration") from None
-    return Lowered(program, intervals, 0, choice)
+    return fit(tuple(builder.nodes), builder.weights, target)
 
 
 class _Builder:

@@ -15,13 +15,14 @@ import torch
 from privcirnet.artifact import read_program, write_program
 from privcirnet.functional.circulant import expand, project
 from privcirnet.he.cost import COUNTED, LINKS, Profile
+from privcirnet.he.fitting import Target
 from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.program import Linear, Truncate, interpret
 from privcirnet.he.protocol import audit, shares
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import run
-from privcirnet.lower import Target, lower, lower_refined
+from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_, fuse

@@ -12,9 +12,10 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
 from privcirnet.he import bounds, modular
 from privcirnet.he.cost import COUNTED, LINKS, Profile
+from privcirnet.he.fitting import Target
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.program import Program, Truncate, expand_rows, interpret
-from privcirnet.lower import Target, lower, lower_refined
+from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import BlockCirculantLinear
@@ -321,7 +322,7 @@ def test_failure_bits_bound_the_probability_of_a_wrong_image():
     assert program_of(graph, failure_bits=math.floor(reached)).masks == "uniform"
     message = (
         r"every layer must leave 6 bits of noise budget: got 5 bits with n = 8192, q of 55\+55\+54\+54 bits and the "
-        "48-bit plain modulus that the truncation failure needs; use larger .* or lower he.failure_bits"
+        "48-bit plain modulus that the truncation failure needs; use fewer bits .*, lower he.failure_bits, or use another he.ring_degree"
     )
     with pytest.raises(DoesNotFit, match=message):
         program_of(graph, failure_bits=math.ceil(reached))
@@ -333,7 +334,9 @@ def test_hiding_bits_out_of_reach():
     reached = bounds.hiding_bits(program, bounds.prove(program))
     assert program.masks == "bounded"
     assert program_of(graph, masks="bounded", hiding_bits=math.floor(reached)).masks == "bounded"
-    with pytest.raises(DoesNotFit, match="the 48-bit plain modulus that the truncation hiding needs; .* he.hiding_bits"):
+    with pytest.raises(
+        DoesNotFit, match=r"the 48-bit plain modulus that the truncation hiding needs; .* he\.hiding_bits"
+    ):
         program_of(graph, masks="bounded", hiding_bits=math.ceil(reached))
 
 

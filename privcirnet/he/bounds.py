@@ -90,6 +90,15 @@ def wrap_probability(program: Program, intervals: dict[str, Interval]) -> float:
     return wrapping_masks(program.nodes, intervals) / program.parameters.plain_modulus
 
 
+def truncation_facts(program: Program, intervals: dict[str, Interval]) -> dict[str, object]:
+    """How wrong or how revealing truncation on shares can be, for an image, as plain data."""
+    if program.masks == "bounded":
+        hidden = f"statistical, 2^-{hiding_bits(program, intervals):.1f} an image"
+        return {"masks": "bounded", "hiding": hidden, "failure_per_image_log2": None}
+    failure = math.log2(max(wrap_probability(program, intervals), 2.0**-200))
+    return {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": failure}
+
+
 def wrapping_masks(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> float:
     """Sum of |y| + 1 over all truncated values: uniform masks that wrap, of t for each value."""
     return sum(

@@ -4,7 +4,7 @@ Every candidate is judged (:mod:`privcirnet.he.verdict`); among those that fit, 
 wins. The papers fix (n, q, t) by hand; what the parameters have to satisfy is in he.md sections 3 and 4.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,17 +87,19 @@ class Choice:
         return {"reason": self.reason(), "table": self.explain()}
 
 
-def sets_of(ring_degree: int) -> tuple[ParameterSet, ...]:
-    """Candidates with a ring degree; all for 0.
+def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[ParameterSet, ...]:
+    """The sets that settings allow: the one that they name, or the known ones of a ring degree, or all for n = 0.
 
     Raises:
-        RuleError: there is none.
+        RuleError: no known set has this ring degree.
     """
+    if coefficient_bits:
+        return (ParameterSet(ring_degree, tuple(coefficient_bits)),)
     found = tuple(s for s in SETS if ring_degree in (0, s.ring_degree))
     if not found:
         known = ", ".join(map(str, sorted({s.ring_degree for s in SETS})))
         raise RuleError(
-            "a ring degree without he.coefficient_bits must be one of the known sets'",
+            "he.ring_degree without he.coefficient_bits must be that of a known set",
             got=ring_degree,
             remedy=f"use {known}, or 0 to let the program's bounds choose",
         )
@@ -123,7 +125,12 @@ def choose(wants: Requirements, options: Iterable[Option], wanted: ParameterSet 
         return Choice(wants, verdicts, fitting[0])
     closest = max(eligible, key=_closeness)
     assert closest.error is not None
-    raise closest.error
+    other = next((v.option.parameters for v in verdicts if v.fits), None)
+    if other is None:
+        raise closest.error
+    raise type(closest.error)(
+        closest.error.rule, got=closest.error.got, remedy=f"{other} would do: he.ring_degree=0 chooses it"
+    )
 
 
 def _closeness(verdict: Verdict) -> tuple[int, float]:

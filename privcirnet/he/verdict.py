@@ -235,8 +235,7 @@ def _refused_noise(wants: Requirements, verdict: Verdict) -> Verdict:
         f"noise budget: {left} bits after {FLOODING_BITS}-bit flooding",
         f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
         f"{left} bits with {verdict.option.parameters} and the {t}-bit plain modulus that the {wants.needed_by} needs",
-        f"use larger parameters (he.ring_degree=0 chooses), fewer bits for weights and activations, "
-        f"or lower he.{wants.setting}",
+        f"use fewer bits for weights and activations, lower he.{wants.setting}, or use another he.ring_degree",
     )
     return replace(refusal, parameters=verdict.parameters, budget=verdict.budget)
 
