@@ -11,10 +11,12 @@ from torch import Tensor, fx, nn
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
 from privcirnet.he import bounds, modular
+from privcirnet.he.chooser import SETS
 from privcirnet.he.cost import COUNTED, LINKS, Profile
 from privcirnet.he.fitting import Target
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.program import Program, Truncate, expand_rows, interpret
+from privcirnet.he.verdict import ParameterSet
 from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
@@ -212,6 +214,26 @@ def test_guard_bits_are_the_most_that_there_is_room_for():
     assert lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=math.floor(reached[0])), 2).guard_bits == 0
     with pytest.raises(RuleError, match=r"must reach he.failure_bits = 60"):
         lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=60), 2)
+
+
+def test_guard_bits_do_not_change_the_choice_of_parameters():
+    graph, program = mixed()
+    reached = math.floor(-math.log2(bounds.wrap_probability(program, bounds.prove(program))))
+    lowered = lower_refined(
+        graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=reached, sets=SETS, auto=True), guard_bits=4
+    )
+    parameters = lowered.program.parameters
+    assert lowered.choice.set == ParameterSet(parameters.ring_degree, parameters.coefficient_bits) == SETS[0]
+    assert lowered.guard_bits == 0
+
+
+def test_only_numbers_that_do_not_fit_cost_guard_bits(monkeypatch):
+    def broken(*_):
+        raise RuleError("something else must hold", got="nothing", remedy="mend it")
+
+    monkeypatch.setattr("privcirnet.lower.refine", broken)
+    with pytest.raises(RuleError, match="something else must hold"):
+        lower_refined(mixed()[0], (1, 8, 8), LEVELS, STEP, target(), 2)
 
 
 def around(middle: nn.Module) -> nn.Module:
