@@ -2,16 +2,22 @@
 
 import math
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from privcirnet.artifact import PLAINTEXTS, folder_bytes, read_profile, write_json, write_program
-from privcirnet.cli import console, script, show
+from torch import fx
+
+from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_program
+from privcirnet.cli import console, find_profile, profile_at, script, show
 from privcirnet.config import ExportConfig
 from privcirnet.data import load
+from privcirnet.data.dataset import ImageData
 from privcirnet.he import bounds, params
-from privcirnet.he.cost import LINKS
-from privcirnet.lower import Target, lower_refined
+from privcirnet.he.chooser import SETS, sets_for
+from privcirnet.he.cost import LINKS, Profile
+from privcirnet.he.fitting import Target
+from privcirnet.he.options import set_of
+from privcirnet.lower import Lowered, lower_refined
 from privcirnet.training import stages
 
 
@@ -21,15 +27,11 @@ def main(config: ExportConfig) -> None:
     started, out = time.perf_counter(), Path(config.out)
     data = load(config.data.name, config.data.seed, config.data.test_fraction)
     network = stages.load_network(config.init, data)
-    he = config.he
-    target = Target(read_profile(Path(he.profile)), LINKS[he.link], he.masks, he.failure_bits, he.hiding_bits)
-    with console.status("lowering"):
-        shape = tuple(data.train_images.shape[1:])
-        program, guard = lower_refined(network, shape, data.levels, data.log_step, target, he.guard_bits)
-        about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
-        write_program(out / "program", program, about, full=config.plaintexts == "full")
-
-    intervals = bounds.prove(program)
+    lowered, profile = _lower(config, network, data)
+    program, intervals = lowered.program, lowered.fitted.intervals
+    about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
+    write_program(out / "program", program, about, full=config.plaintexts == "full")
+    write_json(out / "profile.json", profile.to_dict())
     compact = [(8 * math.prod(layer.layout.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
     summary = {
         "stage": "export",
@@ -41,8 +43,9 @@ def main(config: ExportConfig) -> None:
         "security_bits": params.SECURITY_BITS,
         "max_value_bits": max(bounds.value_bits(interval) for interval in intervals.values()),
         "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
-        "guard_bits": guard,
-        "truncation": truncation_facts(program, intervals),
+        "guard_bits": lowered.guard_bits,
+        "choice": lowered.choice.to_dict(),
+        "truncation": bounds.truncation_facts(program, intervals),
         "bytes_plaintexts": sum(size for size, _ in compact),
         "bytes_plaintexts_dense": sum(size * b for size, b in compact),
         "files": folder_bytes(out / "program"),
@@ -55,6 +58,7 @@ def main(config: ExportConfig) -> None:
         {
             "parameters": f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}, "
             f"t of {program.parameters.plain_bits} bits, 128-bit security",
+            "choice": lowered.choice.reason(),
             "largest value": f"{summary['max_value_bits']} bits, proved",
             "truncation": _in_words(summary["truncation"]),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
@@ -63,13 +67,25 @@ def main(config: ExportConfig) -> None:
     )
 
 
-def truncation_facts(program, intervals) -> dict[str, object]:
-    """How wrong or how revealing truncation on shares can be."""
-    if program.masks == "bounded":
-        hidden = f"statistical, 2^-{bounds.hiding_bits(program, intervals):.1f} an image"
-        return {"masks": "bounded", "hiding": hidden, "failure_per_image_log2": None}
-    failure = math.log2(max(bounds.wrap_probability(program, intervals), 2.0**-200))
-    return {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": failure}
+def _lower(config: ExportConfig, network: fx.GraphModule, data: ImageData) -> tuple[Lowered, Profile]:
+    """The program, and the profile at its set of parameters that its plans were chosen by."""
+    he, shape = config.he, tuple(data.train_images.shape[1:])
+    sets, profile = sets_for(he.ring_degree, he.coefficient_bits), find_profile(he)
+    if he.coefficient_bits:
+        profile = profile_at(profile, sets[0])
+    elif he.ring_degree in (0, profile.ring_degree):
+        sets = (set_of(profile), *sets)
+    auto = not he.coefficient_bits
+    target = Target(profile, LINKS[he.link], he.masks, he.failure_bits, he.hiding_bits, sets if auto else SETS, auto)
+    with console.status("lowering"):
+        lowered = lower_refined(network, shape, data.levels, data.log_step, target, he.guard_bits)
+    profile = profile_at(profile, lowered.choice.set)
+    if profile is target.profile:
+        return lowered, profile
+    measured = replace(target, profile=profile, sets=(), auto=False)
+    with console.status("planning"):
+        again = lower_refined(network, shape, data.levels, data.log_step, measured, he.guard_bits)
+    return replace(again, choice=lowered.choice), profile
 
 
 def _in_words(facts: dict[str, object]) -> str:

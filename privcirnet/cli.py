@@ -21,7 +21,10 @@ from privcirnet.artifact import read_profile
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.calibrate import calibrate
+from privcirnet.he.chooser import WIDE, sets_for
 from privcirnet.he.cost import COUNTED, Profile
+from privcirnet.he.options import set_of
+from privcirnet.he.verdict import ParameterSet
 
 console = Console(highlight=False)
 """Where scripts write for people."""
@@ -143,10 +146,26 @@ def show_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def find_profile(he: HEConfig) -> Profile:
-    """The cost profile of a file, the papers' units, or this machine's, measured now."""
+    """The cost profile of a file, the papers' units, or this machine's, measured now, at the given or a wide set."""
     if he.profile == "counted":
-        return replace(COUNTED, ring_degree=he.ring_degree, coefficient_bits=tuple(he.coefficient_bits))
+        chosen = _one_set(he)
+        return replace(COUNTED, ring_degree=chosen.ring_degree, coefficient_bits=chosen.coefficient_bits)
     if he.profile != "calibrate":
         return read_profile(Path(he.profile))
-    with progress_bar("Calibration (rounds)", CALIBRATION_ROUNDS + 1) as advance:
-        return calibrate(he.ring_degree, tuple(he.coefficient_bits), CALIBRATION_ROUNDS, advance)
+    return measure(_one_set(he))
+
+
+def _one_set(he: HEConfig) -> ParameterSet:
+    allowed = sets_for(he.ring_degree, he.coefficient_bits)
+    return WIDE if WIDE in allowed else allowed[0]
+
+
+def profile_at(profile: Profile, wanted: ParameterSet) -> Profile:
+    """A profile at a set: this one if it was measured there, else this machine's, measured now."""
+    return profile if set_of(profile) == wanted else measure(wanted)
+
+
+def measure(wanted: ParameterSet) -> Profile:
+    """This machine's profile at a set."""
+    with progress_bar(f"Calibration, n = {wanted.ring_degree}", CALIBRATION_ROUNDS + 1) as advance:
+        return calibrate(wanted.ring_degree, wanted.coefficient_bits, CALIBRATION_ROUNDS, advance)

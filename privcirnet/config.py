@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from privcirnet.errors import RuleError
+from privcirnet.he.chooser import sets_for
 from privcirnet.he.cost import LINKS
 from privcirnet.he.engine import ENGINES
 from privcirnet.he.named import ENCODINGS
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.reference import NETWORKS
 
 STAGES = ("train", "finetune", "qat")
@@ -97,10 +98,10 @@ class QuantConfig:
 class HEConfig:
     """Encryption, cost model and truncation."""
 
-    ring_degree: int = WIDE_RING_DEGREE
-    """n, slots of a ciphertext."""
-    coefficient_bits: list[int] = field(default_factory=lambda: list(WIDE_COEFFICIENT_BITS))
-    """bits of the primes of q, the special prime last."""
+    ring_degree: int = 0
+    """n, slots of a ciphertext; 0: the fastest that the program's proved bounds allow."""
+    coefficient_bits: list[int] = field(default_factory=list[int])
+    """bits of the primes of q, the special prime last; empty: a known set for n. Needs ring_degree."""
     profile: str = "calibrate"
     """a profile.json, "calibrate" to measure this machine, or "counted" for the papers' units."""
     link: str = "local"
@@ -116,6 +117,9 @@ class HEConfig:
 
     def __post_init__(self) -> None:
         _check(self.link in LINKS, "he.link must be a known one", self.link, f"use one of {', '.join(LINKS)}")
+        explicit = self.ring_degree > 0 or not self.coefficient_bits
+        _check(explicit, "he.coefficient_bits needs he.ring_degree", self.coefficient_bits, "give both")
+        sets_for(self.ring_degree, self.coefficient_bits)
         _check(0 <= self.guard_bits <= 16, "he.guard_bits must be in [0, 16]", self.guard_bits, "use 4")
         _check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")
 
@@ -204,7 +208,7 @@ class InferConfig:
     """tenseal (encrypted) or cleartext (hides nothing)."""
     images: int = 32
     """held-out images, from the first."""
-    profile: str = "${root}/search/profile.json"
+    profile: str = "${root}/export/profile.json"
     """profile that times are predicted with."""
     data: DataConfig = field(default_factory=DataConfig)
 
@@ -267,6 +271,9 @@ class BenchConfig:
         _check_name("suite", self.suite, ("", "papers"))
         _check_name("network", self.network, ("", *NETWORKS))
         _check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=tenseal")
+        _check(
+            bool(self.he.coefficient_bits), "bench.py needs one set of parameters", "none", "give he.coefficient_bits"
+        )
         _check(self.repetitions >= 1, "repetitions must be at least 1", self.repetitions, "use 3")
         _check(self.block_size >= 1 and min(self.block_sizes) >= 1, "b must be at least 1", self.block_size, "use 8")
 

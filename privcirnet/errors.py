@@ -15,3 +15,7 @@ class RuleError(ValueError):
         self.rule = rule
         self.got = got
         self.remedy = remedy
+
+
+class DoesNotFit(RuleError):
+    """A network's numbers are too large for the encryption parameters: fewer bits would do, or other parameters."""

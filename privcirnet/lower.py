@@ -4,11 +4,10 @@ Every node of the network's graph becomes an integer operation: convolution and 
 quantizers become truncations, average pooling a sum whose division goes into the step. The weights keep their circulant
 structure: only the first row of each block row is stored.
 
-The plain modulus is chosen last: the largest that the noise budget carries, because a larger t costs nothing and makes
-truncation fail (or reveal) less; it must reach what the proved bounds and the security that is asked for require.
+The integer network does not depend on the encryption parameters, so they are chosen last, from the proved bounds
+(:mod:`privcirnet.he.fitting`), and the layers are planned for them.
 """
 
-import math
 import operator
 from dataclasses import dataclass
 
@@ -16,10 +15,10 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from privcirnet.errors import RuleError
-from privcirnet.he import bounds, manifest, params
-from privcirnet.he.cost import Link, Profile
-from privcirnet.he.planner import cheapest_layer
+from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he import bounds, options
+from privcirnet.he.chooser import Choice
+from privcirnet.he.fitting import Fitted, Target, fit
 from privcirnet.he.program import (
     Add,
     Flatten,
@@ -45,22 +44,23 @@ _NOTHING = (nn.Identity, nn.Dropout)
 
 
 @dataclass(frozen=True)
-class Target:
-    """What the program is made for.
+class Lowered:
+    """A program and how it came about.
 
     Attributes:
-        profile: operation times that plans are chosen by; its n and q are the program's.
-        link: the network between the parties.
-        masks: "uniform" or "bounded", see :class:`privcirnet.he.program.Program`.
-        failure_bits: uniform masks: an image has a wrong truncation with probability at most 2^-failure_bits.
-        hiding_bits: bounded masks: statistical distance of an image's masked values at most 2^-hiding_bits.
+        fitted: the program, its bounds, the choice of its encryption parameters.
+        guard_bits: see :func:`privcirnet.nn.steps.refine`.
+        choice: of n and q, made without guard bits: those only use the room that is left.
     """
 
-    profile: Profile
-    link: Link
-    masks: str = "uniform"
-    failure_bits: int = 18
-    hiding_bits: int = 40
+    fitted: Fitted
+    guard_bits: int
+    choice: Choice
+
+    @property
+    def program(self) -> Program:
+        """With weights."""
+        return self.fitted.program
 
 
 def lower(
@@ -73,32 +73,16 @@ def lower(
         input_shape: (C, H, W) of an image.
         levels: pixels are integers in [0, levels].
         input_log_step: real pixel = integer x 2^input_log_step.
-        target: profile, link and security of truncation.
+        target: profile, link, security of truncation, encryption parameters to choose from.
 
     Returns:
         program with weights, bounds proved, parameters chosen.
 
     Raises:
-        RuleError: an operation that is not supported, a bound or a modulus out of reach, too little noise budget.
+        DoesNotFit: a bound or a modulus out of reach, too little noise budget.
+        RuleError: an operation that is not supported, parameters that are not secure.
     """
-    builder = _Builder(graph, target, Input(0, levels), input_shape, input_log_step)
-    for node in graph.graph.nodes:
-        builder.visit(node)
-    nodes, weights = tuple(builder.nodes), builder.weights
-    layers = [node.operation.layer for node in nodes if isinstance(node.operation, Linear)]
-    lengths = set[int]().union(*(layer.transform_lengths for layer in layers))
-    products = max((layer.products_per_sum for layer in layers), default=1)
-    profile = target.profile
-    plain_bits = params.largest_plain_bits(profile.ring_degree, profile.coefficient_bits, products)
-    chosen = params.choose(lengths, plain_bits, profile.ring_degree, profile.coefficient_bits)
-    program = Program(nodes, chosen, weights, target.masks)
-    intervals = bounds.prove(program)
-    try:
-        manifest.check(program)
-    except RuleError as error:
-        raise RuleError(error.rule, got=error.got, remedy="change the network or its calibration") from None
-    _check_modulus_suffices(program, intervals, target)
-    return program
+    return _fitted(graph, Input(0, levels), input_shape, input_log_step, target).program
 
 
 def lower_refined(
@@ -108,8 +92,8 @@ def lower_refined(
     input_log_step: int,
     target: Target,
     guard_bits: int,
-) -> tuple[Program, int]:
-    """The program with the most guard bits (:func:`privcirnet.nn.steps.refine`) that the modulus has room for.
+) -> Lowered:
+    """The program with the most guard bits (:func:`privcirnet.nn.steps.refine`) that its modulus has room for.
 
     Args:
         graph: as for :func:`lower`.
@@ -120,35 +104,30 @@ def lower_refined(
         guard_bits: at most this many.
 
     Returns:
-        (program, its guard bits).
+        the program and how it came about.
 
     Raises:
-        RuleError: there is no room even without guard bits; see :func:`lower`.
+        RuleError: see :func:`lower`; there is no room even without guard bits, or something else is wrong.
     """
+    source = Input(0, levels)
+    plain = _fitted(graph, source, input_shape, input_log_step, target)
+    fixed = target.at(plain.choice.set)
     for bits in range(guard_bits, 0, -1):
         try:
-            return lower(refine(graph, bits), input_shape, levels, input_log_step, target), bits
-        except RuleError:
+            refined = _fitted(refine(graph, bits), source, input_shape, input_log_step, fixed)
+        except DoesNotFit:
             continue
-    return lower(graph, input_shape, levels, input_log_step, target), 0
+        return Lowered(refined, bits, plain.choice)
+    return Lowered(plain, 0, plain.choice)
 
 
-def _check_modulus_suffices(program: Program, intervals: dict[str, bounds.Interval], target: Target) -> None:
-    """Raise if t is too small for the proved bounds or the security of truncation; the error names what binds."""
-    bounds.check_modulus(program, intervals)
-    t = program.parameters.plain_modulus
-    if target.masks == "uniform":
-        name, wanted = "failure_bits", target.failure_bits
-        reached = -math.log2(max(bounds.wrap_probability(program, intervals), 1 / t))
-    else:
-        name, wanted = "hiding_bits", target.hiding_bits
-        reached = bounds.hiding_bits(program, intervals)
-    if reached < wanted:
-        raise RuleError(
-            f"truncation with {target.masks} masks must reach he.{name} = {wanted}",
-            got=f"{reached:.1f} with the largest plain modulus, {t.bit_length()} bits",
-            remedy=f"lower he.{name} or quant.activation_bits, or use a ring degree of 16384",
-        )
+def _fitted(
+    graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, target: Target
+) -> Fitted:
+    builder = _Builder(graph, target, source, input_shape, input_log_step)
+    for node in graph.graph.nodes:
+        builder.visit(node)
+    return fit(tuple(builder.nodes), builder.weights, target)
 
 
 class _Builder:
@@ -232,7 +211,7 @@ class _Builder:
 
     def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:
         shape, b = linear_shape(module, source.shape, node.name), block_size_of(module)
-        layer = cheapest_layer(shape, b, self.target.profile, self.target.link)
+        layer = options.planned_layer(shape, b, self.target.profile, self.target.link)
         made = Node(
             node.name,
             Linear(layer),
@@ -286,7 +265,7 @@ def _integer_weights(module: nn.Conv2d | nn.Linear, b: int, weight_log_step: int
     else:
         exact = module.bias.double() * 2.0**-log_step
         if exact.abs().max() >= 2.0**bounds.MAX_BOUND_BITS:
-            raise RuleError(
+            raise DoesNotFit(
                 f"a bias must be under 2^{bounds.MAX_BOUND_BITS} steps",
                 got=f"{module.bias.abs().max().item():g} with a step of 2^{log_step}, weights of 2^{weight_log_step}",
                 remedy="train the layer further if its weights are nearly zero, or use fewer squares in a row",

@@ -38,7 +38,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import manifest, modular, ntt
 from privcirnet.he.cost import COUNTED, LINKS, cheapest_layer
 from privcirnet.he.encodings import spectral
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.params import choose
 from privcirnet.he.plan import Product
 from privcirnet.he.program import Input, Linear, Node, Program, Weights, expand_rows

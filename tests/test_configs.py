@@ -7,7 +7,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from privcirnet.config import HEConfig, SearchConfig
+from privcirnet.config import BenchConfig, HEConfig, SearchConfig
 from privcirnet.errors import RuleError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -43,6 +43,15 @@ def test_every_group_option_is_used_and_fits(option):
         assert composed(script, f"{group}={name}") is not None
 
 
+def test_parameters_are_chosen_by_default_and_can_be_named():
+    for script in ("search", "export"):
+        he = composed(script).he
+        assert (he.ring_degree, he.coefficient_bits) == (0, [])
+        he = composed(script, "he.ring_degree=8192", "he.coefficient_bits=[55,55,54,54]").he
+        assert (he.ring_degree, he.coefficient_bits) == (8192, [55, 55, 54, 54])
+    assert composed("bench").he.coefficient_bits == [55, 55, 54, 54]
+
+
 def test_stages_chain_by_default():
     """Each stage's input is where the stage before it writes."""
     train, finetune, qat = composed("train"), composed("train", "recipe=finetune"), composed("train", "recipe=qat")
@@ -51,7 +60,8 @@ def test_stages_chain_by_default():
     assert finetune.recipe.plan == f"{search.out}/plan.json"
     assert qat.recipe.init == finetune.out == infer.reference
     assert export.init == qat.out
-    assert export.he.profile == infer.profile == f"{search.out}/profile.json"
+    assert export.he.profile == f"{search.out}/profile.json"
+    assert infer.profile == f"{export.out}/profile.json"
     assert infer.program == f"{export.out}/program"
     assert composed("search", "root=elsewhere").out == "elsewhere/search"
 
@@ -63,6 +73,15 @@ def test_stages_chain_by_default():
         (lambda: SearchConfig(uniform=32), "uniform must be one of block_sizes: got 32"),
         (lambda: SearchConfig(budget=-1.0), "budget must not be negative: got -1.0"),
         (lambda: HEConfig(link="moon"), "he.link must be a known one: got moon; use one of local, lan, wan"),
+        (
+            lambda: HEConfig(coefficient_bits=[55, 55]),
+            r"he.coefficient_bits needs he.ring_degree: got \[55, 55\]; give",
+        ),
+        (lambda: HEConfig(ring_degree=4096), "that of a known set: got 4096; use 8192, 16384, or 0"),
+        (
+            lambda: BenchConfig(he=HEConfig()),
+            "bench.py needs one set of parameters: got none; give he.coefficient_bits",
+        ),
         (lambda: HEConfig(masks="none"), "he.masks must be a known kind: got none"),
         (lambda: HEConfig(guard_bits=99), r"he.guard_bits must be in \[0, 16\]: got 99"),
     ],

@@ -15,13 +15,14 @@ import torch
 from privcirnet.artifact import read_program, write_program
 from privcirnet.functional.circulant import expand, project
 from privcirnet.he.cost import COUNTED, LINKS, Profile
+from privcirnet.he.fitting import Target
 from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.program import Linear, Truncate, interpret
 from privcirnet.he.protocol import audit, shares
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import run
-from privcirnet.lower import Target, lower, lower_refined
+from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_, fuse
@@ -138,12 +139,12 @@ def test_rung_fake_quant_to_integer_program_is_bitwise(quantized, images, guard_
 
 
 def test_guard_bits_are_as_many_as_there_is_room_for(quantized):
-    _, few = lower_refined(quantized, SHAPE, LEVELS, LOG_STEP, TARGET, 2)
+    few = lower_refined(quantized, SHAPE, LEVELS, LOG_STEP, TARGET, 2).guard_bits
     strict = Target(COSTLY_MESSAGES, LINKS["local"], failure_bits=10)
-    program, fewer = lower_refined(quantized, SHAPE, LEVELS, LOG_STEP, strict, 12)
+    lowered = lower_refined(quantized, SHAPE, LEVELS, LOG_STEP, strict, 12)
     assert few == 2
-    assert 0 <= fewer < 12
-    assert program.parameters.plain_bits <= 60
+    assert 0 <= lowered.guard_bits < 12
+    assert lowered.program.parameters.plain_bits <= 60
 
 
 def test_rung_program_to_folder_and_back(program, tmp_path):

@@ -8,13 +8,16 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
 from privcirnet.he import bounds, modular
+from privcirnet.he.chooser import SETS
 from privcirnet.he.cost import COUNTED, LINKS, Profile
+from privcirnet.he.fitting import Target
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.program import Program, Truncate, expand_rows, interpret
-from privcirnet.lower import Target, lower, lower_refined
+from privcirnet.he.verdict import ParameterSet
+from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import BlockCirculantLinear
@@ -190,7 +193,7 @@ def test_nodes_name_their_modules_and_truncations_what_is_left():
 def test_the_modulus_is_the_largest_that_carries_every_transform():
     _, program = mixed()
     t = program.parameters.plain_modulus
-    lengths = set().union(*(layer.layout.transform_lengths for _, layer in program.linear_nodes))
+    lengths = set().union(*(layer.transform_lengths for _, layer in program.linear_nodes))
     assert t.bit_length() == 47
     assert all((t - 1) % length == 0 for length in (2 * 8192, *lengths))
     assert modular.is_prime(t)
@@ -204,12 +207,33 @@ def test_guard_bits_are_the_most_that_there_is_room_for():
     wanted = math.floor(reached[1])
     assert wanted < math.floor(reached[0])
     for asked in (2, 9):
-        program, guard = lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=wanted), asked)
-        assert guard == 2
+        lowered = lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=wanted), asked)
+        assert lowered.guard_bits == 2
+    program = lowered.program
     assert program.nodes == program_of(refine(graph, 2)).nodes
-    assert lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=math.floor(reached[0])), 2)[1] == 0
+    assert lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=math.floor(reached[0])), 2).guard_bits == 0
     with pytest.raises(RuleError, match=r"must reach he.failure_bits = 60"):
         lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=60), 2)
+
+
+def test_guard_bits_do_not_change_the_choice_of_parameters():
+    graph, program = mixed()
+    reached = math.floor(-math.log2(bounds.wrap_probability(program, bounds.prove(program))))
+    lowered = lower_refined(
+        graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=reached, sets=SETS, auto=True), guard_bits=4
+    )
+    parameters = lowered.program.parameters
+    assert lowered.choice.set == ParameterSet(parameters.ring_degree, parameters.coefficient_bits) == SETS[0]
+    assert lowered.guard_bits == 0
+
+
+def test_only_numbers_that_do_not_fit_cost_guard_bits(monkeypatch):
+    def broken(*_):
+        raise RuleError("something else must hold", got="nothing", remedy="mend it")
+
+    monkeypatch.setattr("privcirnet.lower.refine", broken)
+    with pytest.raises(RuleError, match="something else must hold"):
+        lower_refined(mixed()[0], (1, 8, 8), LEVELS, STEP, target(), 2)
 
 
 def around(middle: nn.Module) -> nn.Module:
@@ -309,7 +333,7 @@ def test_failure_bits_out_of_reach():
     with pytest.raises(
         RuleError,
         match=r"truncation with uniform masks must reach he.failure_bits = 60: got \d+\.\d with the largest plain "
-        r"modulus, 47 bits; lower he.failure_bits or quant.activation_bits",
+        r"modulus, 60 bits \(\d+ needed\); lower he.failure_bits or quant.activation_bits",
     ):
         program_of(mixed()[0], failure_bits=60)
 
@@ -318,7 +342,11 @@ def test_failure_bits_bound_the_probability_of_a_wrong_image():
     graph, program = mixed()
     reached = -math.log2(bounds.wrap_probability(program, bounds.prove(program)))
     assert program_of(graph, failure_bits=math.floor(reached)).masks == "uniform"
-    with pytest.raises(RuleError, match=rf"failure_bits = {math.ceil(reached)}: got {reached:.1f} with"):
+    message = (
+        r"every layer must leave 6 bits of noise budget: got 5 bits with n = 8192, q of 55\+55\+54\+54 bits and the "
+        "48-bit plain modulus that the truncation failure needs; use fewer bits .*, lower he.failure_bits, or use another he.ring_degree"
+    )
+    with pytest.raises(DoesNotFit, match=message):
         program_of(graph, failure_bits=math.ceil(reached))
 
 
@@ -329,9 +357,7 @@ def test_hiding_bits_out_of_reach():
     assert program.masks == "bounded"
     assert program_of(graph, masks="bounded", hiding_bits=math.floor(reached)).masks == "bounded"
     with pytest.raises(
-        RuleError,
-        match=rf"truncation with bounded masks must reach he.hiding_bits = {math.ceil(reached)}: got {reached:.1f} with "
-        r"the largest plain modulus, 47 bits; lower he.hiding_bits",
+        DoesNotFit, match=r"the 48-bit plain modulus that the truncation hiding needs; .* he\.hiding_bits"
     ):
         program_of(graph, masks="bounded", hiding_bits=math.ceil(reached))
 
@@ -344,9 +370,9 @@ def test_masks_of_another_kind():
 def test_a_value_bound_over_half_the_modulus():
     with pytest.raises(
         RuleError,
-        match=r"every value must stay under t / 2: got \w+ reaches 2\^\d+\.\d, t has \d+ bits; use a larger plain",
+        match=r"must leave 6 bits of noise budget: got -\d+ bits .* the \d+-bit plain modulus that the value bound of \w+",
     ):
-        program_of(perceptron(), profile=profile((53, 52, 53)))
+        program_of(perceptron(), profile=profile((53, 52, 53)), failure_bits=-99)
 
 
 def test_a_value_bound_over_what_any_modulus_carries():

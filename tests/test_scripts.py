@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from privcirnet.artifact import read_profile, read_program
 from privcirnet.data.dataset import ImageData
+from privcirnet.he.options import scaled
+from privcirnet.he.verdict import ParameterSet
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 STAGES = ("train", "search", "finetune", "qat", "export", "infer")
@@ -197,11 +200,26 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("search", ["budget=1e-6"], "latency budget must be at least the fastest assignment's: got 1e-06 s; allow"),
         (
             "search",
-            ["he.coefficient_bits=[60,60,60,60,60,60,60,60]"],
+            ["he.ring_degree=16384", "he.coefficient_bits=[60,60,60,60,60,60,60,60]"],
             "log2 q must be at most 438 .* 128-bit security: got 480 bits",
         ),
-        ("search", ["he.ring_degree=4096"], "log2 q must be at most 109 at ring degree 4096"),
-        ("search", ["he.ring_degree=5000"], "the ring degree must be in the 128-bit table: got 5000; use 1024"),
+        (
+            "search",
+            ["he.ring_degree=4096", "he.coefficient_bits=[48,48,48,48,49]"],
+            "log2 q must be at most 109 at ring degree 4096",
+        ),
+        (
+            "search",
+            ["he.ring_degree=5000", "he.coefficient_bits=[48,48,48,48,49]"],
+            "the ring degree must be in the 128-bit table: got 5000; use 1024",
+        ),
+        ("search", ["he.ring_degree=5000"], "must be that of a known set: got 5000; use 8192, 16384, or 0"),
+        ("search", ["he.coefficient_bits=[48,48]"], "he.coefficient_bits needs he.ring_degree"),
+        (
+            "export",
+            ["he.ring_degree=8192"],
+            r"6 bits of noise budget: got -?\d+ bits with n = 8192, .* another he.ring_d",
+        ),
         ("export", ["he.failure_bits=59"], r"must reach he.failure_bits = 59: got [\d.]+ .*; lower he.failure_bits"),
         ("export", ["he.masks=bounded"], r"must reach he.hiding_bits = 40: got [\d.]+ .*; lower he.hiding_bits"),
         (
@@ -232,16 +250,58 @@ def test_bad_settings(root, monkeypatch, capsys, tmp_path, script, overrides, ma
     assert not (tmp_path / "out").exists(), "something was written"
 
 
-def test_value_bound_over_half_the_modulus(root, monkeypatch, capsys, tmp_path):
-    """Three small primes leave room for a plain modulus of 34 bits only, which the proved bounds exceed."""
+def exported(root, monkeypatch, tmp_path, *overrides):
+    """Summary of an export, and the sets that were measured for it."""
+    measured, cli = [], importlib.import_module("privcirnet.cli")
+
+    def calibrate(ring_degree, coefficient_bits, *_):
+        measured.append((ring_degree, coefficient_bits))
+        return scaled(read_profile(root / "search" / "profile.json"), ParameterSet(ring_degree, coefficient_bits))
+
+    monkeypatch.setattr(cli, "calibrate", calibrate)
+    call(monkeypatch, "export", f"root={root}", f"out={tmp_path / 'out'}", *overrides)
+    return json.loads((tmp_path / "out" / "summary.json").read_text()), measured
+
+
+def test_export_chooses_the_parameters(root, monkeypatch, tmp_path):
+    """Less to ask of truncation, and a smaller ring will do; its plans are of a profile that is measured there."""
+    result, measured = exported(root, monkeypatch, tmp_path, "he.failure_bits=4")
+    assert result["ring_degree"] == 8192
+    assert len(measured) == 1
+    profile = read_profile(tmp_path / "out" / "profile.json")
+    program, _ = read_program(tmp_path / "out" / "program")
+    parameters = program.parameters
+    assert (parameters.ring_degree, parameters.coefficient_bits) == measured[0]
+    assert (profile.ring_degree, profile.coefficient_bits) == measured[0]
+    assert result["choice"]["reason"].startswith("n = 8192, q of ")
+    assert sum(row.endswith("chosen") for row in result["choice"]["table"]) == 1
+
+
+def test_export_keeps_the_searched_parameters_if_they_are_the_choice(root, monkeypatch, tmp_path):
+    result, measured = exported(root, monkeypatch, tmp_path)
+    assert (result["ring_degree"], result["log_q"], measured) == (16384, 241, [])
+    assert summary(root, "export")["choice"] == result["choice"]
+    assert (root / "export" / "profile.json").read_bytes() == (root / "search" / "profile.json").read_bytes()
+
+
+def test_export_takes_the_parameters_that_are_named(root, monkeypatch, tmp_path):
+    named = ["he.ring_degree=16384", "he.coefficient_bits=[50,50,50,50,51]", "he.failure_bits=4", "he.guard_bits=0"]
+    result, measured = exported(root, monkeypatch, tmp_path, *named)
+    assert (result["ring_degree"], result["log_q"], measured) == (16384, 251, [(16384, (50, 50, 50, 50, 51))])
+    assert re.fullmatch(r"n = 8192, .* would do in 0\.\d+ of the time; he.ring_degree=0 .*", result["choice"]["reason"])
+
+
+def test_named_parameters_that_are_too_small(root, monkeypatch, capsys, tmp_path):
+    """Three small primes for data leave no room for the plain modulus that truncation needs; another set does."""
     profile = json.loads((root / "search" / "profile.json").read_text())
     profile["coefficient_bits"] = [46, 46, 46, 46]
     (tmp_path / "profile.json").write_text(json.dumps(profile))
-    settings = [f"root={root}", f"he.profile={tmp_path / 'profile.json'}", f"out={tmp_path / 'out'}"]
-    error = refused(monkeypatch, capsys, "export", *settings)
-    assert re.search(r"every value must stay under t / 2: got \w+ reaches 2\^[\d.]+, t has \d+ bits; use ", error), (
-        error
-    )
+    named = [f"he.profile={tmp_path / 'profile.json'}", "he.ring_degree=16384", "he.coefficient_bits=[46,46,46,46]"]
+    error = refused(monkeypatch, capsys, "export", f"root={root}", *named, f"out={tmp_path / 'out'}")
+    assert re.search(
+        r"6 bits of noise budget: got -\d+ bits with n = 16384, .* truncation failure needs; n = 16384, .* would do",
+        error,
+    ), error
     assert not (tmp_path / "out").exists()
 
 

@@ -7,10 +7,11 @@ Every input image in the declared range obeys them; nothing is estimated from da
 """
 
 import math
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.program import (
     Add,
     Flatten,
@@ -38,13 +39,18 @@ def prove(program: Program) -> dict[str, Interval]:
     """Intervals of every node by name.
 
     Raises:
-        RuleError: a bound is over 2^:data:`MAX_BOUND_BITS`.
+        DoesNotFit: a bound is over 2^:data:`MAX_BOUND_BITS`.
     """
+    return prove_nodes(program.nodes, program.weights)
+
+
+def prove_nodes(nodes: Iterable[Node], weights: Mapping[str, Weights]) -> dict[str, Interval]:
+    """:func:`prove` before there are parameters: bounds do not depend on them."""
     intervals: dict[str, Interval] = {}
-    for node in program.nodes:
+    for node in nodes:
         arguments = [intervals[name] for name in node.inputs]
-        _check_growth(node, arguments, program.weights.get(node.name))
-        intervals[node.name] = _propagate(node, arguments, program.weights.get(node.name))
+        _check_growth(node, arguments, weights.get(node.name))
+        intervals[node.name] = _propagate(node, arguments, weights.get(node.name))
     return intervals
 
 
@@ -81,26 +87,52 @@ def wrap_probability(program: Program, intervals: dict[str, Interval]) -> float:
     A truncation on shares is wrong only if the shares wrap, with probability at most (|y| + 1) / t for a uniform mask
     (he.md section 3); the sum over all truncated values of all nodes, with their bounds, is this number.
     """
-    total = sum(
+    return wrapping_masks(program.nodes, intervals) / program.parameters.plain_modulus
+
+
+def truncation_facts(program: Program, intervals: dict[str, Interval]) -> dict[str, object]:
+    """How wrong or how revealing truncation on shares can be, for an image, as plain data."""
+    if program.masks == "bounded":
+        hidden = f"statistical, 2^-{hiding_bits(program, intervals):.1f} an image"
+        return {"masks": "bounded", "hiding": hidden, "failure_per_image_log2": None}
+    failure = math.log2(max(wrap_probability(program, intervals), 2.0**-200))
+    return {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": failure}
+
+
+def wrapping_masks(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> float:
+    """Sum of |y| + 1 over all truncated values: uniform masks that wrap, of t for each value."""
+    return sum(
         float((np.maximum(np.abs(low), np.abs(high)) + 1).sum(dtype=np.float64))
-        for node in program.nodes
+        for node in nodes
         if isinstance(node.operation, Truncate)
         for low, high in [intervals[node.inputs[0]]]
     )
-    return total / program.parameters.plain_modulus
 
 
 def hiding_bits(program: Program, intervals: dict[str, Interval]) -> float:
-    """-log2 of the statistical distance from perfect hiding over all truncated values, masks bounded.
+    """-log2 of the statistical distance from perfect hiding over all truncated values, masks bounded."""
+    return distance_bits(truncated_bounds(program.nodes, intervals), program.parameters.plain_modulus)
+
+
+def truncated_bounds(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[tuple[int, int], ...]:
+    """(number of values, their bound) of each truncation."""
+    return tuple(
+        (math.prod(node.shape), largest(intervals[node.inputs[0]]))
+        for node in nodes
+        if isinstance(node.operation, Truncate)
+    )
+
+
+def distance_bits(truncated: Iterable[tuple[int, int]], t: int) -> float:
+    """-log2 of the distance for :func:`truncated_bounds`; -inf if t has no room for a mask.
 
     Each truncated value with |y| < B costs 2 B / (t - 2 B).
     """
-    t = program.parameters.plain_modulus
     distance = 0.0
-    for node in program.nodes:
-        if isinstance(node.operation, Truncate):
-            bound = largest(intervals[node.inputs[0]])
-            distance += math.prod(node.shape) * 2 * bound / (t - 2 * bound)
+    for count, bound in truncated:
+        if t <= 2 * bound:
+            return -math.inf
+        distance += count * 2 * bound / (t - 2 * bound)
     return math.inf if distance == 0 else -math.log2(distance)
 
 
@@ -161,7 +193,7 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
         case _:
             after = float(before)
     if after >= 2.0**MAX_BOUND_BITS:
-        raise RuleError(
+        raise DoesNotFit(
             f"every value must be provably under 2^{MAX_BOUND_BITS}",
             got=f"{node.name} may reach 2^{math.log2(after):.1f}",
             remedy="use fewer bits for weights and activations, or fewer squares in a row",

@@ -60,7 +60,7 @@ class Parameters:
     plain_modulus: int
 
     def __post_init__(self) -> None:
-        _check_security(self.ring_degree, self.coefficient_bits)
+        check_security(self.ring_degree, self.coefficient_bits)
         _check_plain_modulus(self.plain_modulus, self.ring_degree)
         if self.plain_modulus in coefficient_primes(self.ring_degree, self.coefficient_bits):
             raise RuleError(
@@ -184,7 +184,7 @@ def choose(
             got=f"{plain_bits} bits",
             remedy="lower the bits of weights and activations, or the truncation's failure_bits",
         )
-    _check_security(ring_degree, coefficient_bits)
+    check_security(ring_degree, coefficient_bits)
     bits, multiple = tuple(coefficient_bits), math.lcm(2 * ring_degree, *lengths)
     t = modular.largest_prime(plain_bits, multiple, coefficient_primes(ring_degree, bits))
     return Parameters(ring_degree, bits, t)
@@ -195,7 +195,12 @@ def _spent(ring_degree: int, plain_bits: int, products: int) -> int:
     return plain_bits + noise_bits(ring_degree, plain_bits, products) + FLOODING_BITS + 1
 
 
-def _check_security(ring_degree: int, coefficient_bits: tuple[int, ...]) -> None:
+def check_security(ring_degree: int, coefficient_bits: tuple[int, ...]) -> None:
+    """Raise unless (n, q) is in the 128-bit table.
+
+    Raises:
+        RuleError: an unknown ring degree, too long a modulus, primes of strange sizes.
+    """
     limit = MAX_LOG_Q.get(ring_degree)
     if limit is None:
         known = ", ".join(map(str, MAX_LOG_Q))

@@ -51,6 +51,13 @@ class Truncation:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Why the encryption parameters are what they are, in one line."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class Export:
     """The encrypted-inference program: BFV parameters, proved value bound, plaintext sizes in bytes."""
 
@@ -60,6 +67,7 @@ class Export:
     security_bits: int
     plain_modulus: int | None = None
     max_value_bits: int | None = None
+    choice: Choice | None = None
     truncation: Truncation | None = None
     bytes_plaintexts: int | None = None
     bytes_plaintexts_dense: int | None = None

@@ -6,7 +6,7 @@ import numpy as np
 
 from privcirnet.he import cleartext, modular
 from privcirnet.he.encodings import spectral
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.linear import LinearLayer, encode_weights
 from privcirnet.he.params import Parameters
 from privcirnet.he.program import Values

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from privcirnet.he.cost import candidate_layers, paper_layer
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.params import choose
 from privcirnet.he.program import (
     Add,

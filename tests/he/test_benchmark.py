@@ -4,7 +4,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.benchmark import bench_layer
 from privcirnet.he.cost import paper_layer
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 
 CONV = paper_layer(LinearShape(16, 16, 64, 64, 3, 1, 1), 8, 8192)
 SMALL = paper_layer(LinearShape(8, 8, 64, 64, 3, 1, 1), 4, 8192)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he import bounds
 from privcirnet.he.cost import paper_layer
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.program import (
     Add,
     Flatten,

@@ -7,7 +7,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import cost, params
 from privcirnet.he.cost import LINKS, OPERATIONS, Link, Profile, linear_cost, square_cost
 from privcirnet.he.engine import client_engine, server_engine
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.protocol import shares, square
 from tests.he.exchange import Party, random_input, random_rows

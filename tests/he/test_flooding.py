@@ -8,7 +8,7 @@ import tenseal.sealapi as seal
 
 from privcirnet.he import engine, flooding, params, tenseal
 from privcirnet.he.encodings import spectral
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.linear import LinearLayer, encode_weights, evaluate
 from privcirnet.he.protocol import shares
 

@@ -9,7 +9,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he import manifest
 from privcirnet.he.cost import paper_layer
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import choose
 from privcirnet.he.program import Add, Flatten, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights

@@ -7,10 +7,12 @@ import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
 from privcirnet.he import modular, params
+from privcirnet.he.chooser import SETS
 from privcirnet.he.engine import client_engine, server_engine
 from privcirnet.he.flooding import FLOODING_BITS
 from privcirnet.he.params import Parameters, choose
 from privcirnet.he.protocol import shares
+from privcirnet.he.verdict import ParameterSet, switched_bits
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 
 GOOD = choose({9, 17}, 41)
@@ -73,12 +75,11 @@ def test_choose_carries_every_length() -> None:
 
 
 @functools.cache
-def bench(plain_bits: int, n: int) -> tuple[int, dict[int, int], int]:
+def bench(plain_bits: int, n: int, bits: tuple[int, ...]) -> tuple[int, dict[int, int], int]:
     """(t, measured budgets by number of products, budget of a switched reply): plain use of the library.
 
     Slots everywhere uniform: rotate, m products with dense plaintexts, sum, rotate.
     """
-    bits = params.DEFAULT_COEFFICIENT_BITS if n == 8192 else params.WIDE_COEFFICIENT_BITS
     t = choose({1}, plain_bits, n, bits).plain_modulus
     literal = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
     literal.set_poly_modulus_degree(n)
@@ -124,15 +125,26 @@ def bench(plain_bits: int, n: int) -> tuple[int, dict[int, int], int]:
 @pytest.mark.parametrize("n", [8192, 16384])
 @pytest.mark.parametrize("plain_bits", [41, 46, 50, 55, 60])
 def test_noise_model_is_safe_and_sharp(plain_bits: int, n: int) -> None:
-    """Measured before flooding, so with that many bits more; the flooding's size rests on this bound."""
-    t, measured, after_switch = bench(plain_bits, n)
     bits = params.DEFAULT_COEFFICIENT_BITS if n == 8192 else params.WIDE_COEFFICIENT_BITS
+    check_noise_model(plain_bits, n, bits)
+
+
+@pytest.mark.parametrize("candidate", SETS[1:], ids=str)
+def test_noise_model_holds_for_every_candidate_set(candidate: ParameterSet) -> None:
+    bits = candidate.coefficient_bits
+    check_noise_model(params.largest_plain_bits(candidate.ring_degree, bits, 1), candidate.ring_degree, bits)
+
+
+def check_noise_model(plain_bits: int, n: int, bits: tuple[int, ...]) -> None:
+    """Measured before flooding, so with that many bits more; the flooding's size rests on this bound."""
+    t, measured, after_switch = bench(plain_bits, n, bits)
     parameters = Parameters(n, bits, t)
     for products, budget in measured.items():
         predicted = params.noise_budget(parameters, products) + FLOODING_BITS
         assert predicted <= budget
         assert predicted >= budget - 8
     assert after_switch >= params.MIN_NOISE_BUDGET - 2
+    assert min(switched_bits(parameters), measured[64]) - 1 <= after_switch <= switched_bits(parameters) + 4
 
 
 def test_noise_check_and_largest_plain_bits_agree() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he import cost, plan
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.plan import LinearPlan
 from tests.he.exchange import Party, random_input, random_rows, slow_layer

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from privcirnet.functional import circulant
 from privcirnet.he import program
 from privcirnet.he.cost import paper_layer
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.program import Add, Flatten, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
 from tests.he.exchange import random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters

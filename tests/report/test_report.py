@@ -70,6 +70,7 @@ def summaries():
         "finetune": training("finetune", 97.12, 61_234),
         "qat": training("qat", 96.94, 61_234),
         "export": {
+            "choice": {"reason": "n = 8192 is <fast> enough", "table": ["row"]},
             "program": "program",
             "plain_modulus": 1099511922689,
             "plain_modulus_bits": 41,
@@ -200,6 +201,7 @@ def test_page_shows_the_big_numbers_and_every_rung(root):
     for text in ("83.3 %", "912 ms", "9.88 MB", "6 / 6", "97.83 %", "97.12 %", "96.94 %", "262,656", "61,234"):
         assert text in page
     assert "at most 2^-9.4, about 1 in 676" in page
+    assert "n = 8192 is &lt;fast&gt; enough" in page
 
 
 def test_module_names_are_escaped(root):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.he.cost import COUNTED, LINKS, Profile, candidate_layers, linear_cost
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.convert import circulant_
 from privcirnet.search.latency import latency_table, layer_shapes

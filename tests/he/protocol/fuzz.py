@@ -21,7 +21,7 @@ import tenseal.sealapi as seal
 from privcirnet.errors import RuleError
 from privcirnet.he import limits, params
 from privcirnet.he.cost import paper_layer
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.program import Input, Linear, Node, Program, Square, Values, Weights, interpret
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
