@@ -61,7 +61,8 @@ def bench_layer(
         RuleError: unknown engine, parameters that do not exist, or too little noise budget.
     """
     parameters = params.choose(layer.layout.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits)
-    params.check_noise(parameters, layer.plan.products_per_sum, "bench")
+    noise = params.noise_bits(layer.ring_degree, plain_bits, layer.plan.products_per_sum)
+    params.check_noise(parameters, noise, "bench")
     client, server, t = client_engine(engine, parameters), server_engine(engine, parameters), parameters.plain_modulus
     random, shape = np.random.default_rng(0), layer.shape
     rows_shape = (shape.out_channels // layer.block_size, shape.in_channels, shape.kernel, shape.kernel)

@@ -55,7 +55,8 @@ def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]
     ciphertext = server.receive(message)
     factor, in_ntt = server.encode_factor(slots), server.to_ntt(ciphertext)
     product = server.multiply(in_ntt, factor)
-    reply = server.reply(server.from_ntt(product), keys, 1)
+    noise = params.noise_bits(n, parameters.plain_bits, 1)
+    reply = server.reply(server.from_ntt(product), keys, noise)
     columns = slots.reshape(_TRANSFORM_LENGTH, -1)
     return {
         "encrypt": lambda: client.encrypt(slots),
@@ -68,7 +69,7 @@ def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]
         "add": lambda: server.add(product, product),
         "pmult_plain": lambda: server.multiply(ciphertext, server.encode(slots)),
         "reply": lambda: server.reply(
-            server.subtract_plain(ciphertext, server.encode(shares.uniform((n,), t))), keys, 1
+            server.subtract_plain(ciphertext, server.encode(shares.uniform((n,), t))), keys, noise
         ),
         "decrypt": lambda: client.decrypt(reply),
         "transform": lambda: ntt.cyclic(np.ascontiguousarray(columns), 0, t),

@@ -4,7 +4,7 @@ Two transforms live here:
 
 * :func:`cyclic`: y[k] = sum_j x[j] w^(j k), w of order N. The lengths of this field are short and odd (a circulant
   block, a padded image side), so it is a matrix product with a constant matrix, N multiplications a value.
-* :func:`slots_to_coefficients`: BFV batching. A plaintext polynomial m of degree under n holds n slots:
+* :func:`slots_to_coefficients` and its inverse: BFV batching. A plaintext polynomial m of degree under n holds n slots:
   slot i of row 0 is m(psi^(3^i)) and slot i of row 1 is m(psi^(-3^i)), psi the smallest primitive 2n-th root of
   unity modulo t. n log2(n) / 2 multiplications.
 
@@ -76,6 +76,23 @@ def slots_to_coefficients(slots: Residues, t: int) -> Residues:
     coefficients = _fourier(values, omega_inverse, t)
     scale = _powers(pow(minimal_root(2 * n, t), -1, t), n, t, pow(n, -1, t))
     return modular.multiply_constant(coefficients, scale, modular.constant_quotients(scale, t), t)
+
+
+def coefficients_to_slots(coefficients: Residues, t: int) -> Residues:
+    """Inverse of :func:`slots_to_coefficients`: the batched slots of a plaintext polynomial.
+
+    Args:
+        coefficients: residues, shape (..., n), of 1, X, ..., X^(n-1), n a power of two.
+        t: prime modulus with t = 1 mod 2n.
+
+    Returns:
+        slots, shape (..., n), row 0 then row 1.
+    """
+    n = coefficients.shape[-1]
+    root = minimal_root(2 * n, t)
+    twist, quotients = _twiddles(root, n, t)
+    values = _fourier(modular.multiply_constant(coefficients, twist, quotients, t), root * root % t, t)
+    return values[..., (_slot_exponents(n) - 1) // 2]
 
 
 @lru_cache(maxsize=16)

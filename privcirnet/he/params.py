@@ -123,10 +123,9 @@ def noise_bits(ring_degree: int, plain_bits: int, products: int) -> int:
     return math.ceil(plain_bits + 20 + max(growth, 0.0))
 
 
-def noise_budget(parameters: Parameters, products: int) -> float:
-    """Predicted bits of noise budget left in a reply after a sum of ``products`` plaintext products and flooding."""
-    spent = _spent(parameters.ring_degree, parameters.plain_bits, products)
-    return sum(parameters.coefficient_bits[:-1]) - spent
+def noise_budget(parameters: Parameters, noise: int) -> float:
+    """Predicted bits of noise budget left in a reply after flooding of a result with noise of at most 2^``noise``."""
+    return sum(parameters.coefficient_bits[:-1]) - _spent(parameters.plain_bits, noise)
 
 
 def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], products: int) -> int:
@@ -137,7 +136,8 @@ def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], prod
     """
     smallest = (2 * ring_degree).bit_length() + 1
     for bits in range(MAX_PLAIN_BITS, smallest, -1):
-        if sum(coefficient_bits[:-1]) - _spent(ring_degree, bits, products) >= MIN_NOISE_BUDGET:
+        spent = _spent(bits, noise_bits(ring_degree, bits, products))
+        if sum(coefficient_bits[:-1]) - spent >= MIN_NOISE_BUDGET:
             return bits
     raise RuleError(
         f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
@@ -146,13 +146,13 @@ def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], prod
     )
 
 
-def check_noise(parameters: Parameters, products: int, layer: str) -> None:
-    """Raise unless a layer with that many products to a sum decrypts with a margin.
+def check_noise(parameters: Parameters, noise: int, layer: str) -> None:
+    """Raise unless a layer whose noise is at most 2^``noise`` decrypts with a margin, flooding included.
 
     Raises:
         RuleError: the predicted noise budget is under :data:`MIN_NOISE_BUDGET` bits.
     """
-    left = noise_budget(parameters, products)
+    left = noise_budget(parameters, noise)
     if left < MIN_NOISE_BUDGET:
         raise RuleError(
             f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
@@ -190,9 +190,9 @@ def choose(
     return Parameters(ring_degree, bits, t)
 
 
-def _spent(ring_degree: int, plain_bits: int, products: int) -> int:
+def _spent(plain_bits: int, noise: int) -> int:
     """Bits of q' that are not budget: t itself, the noise, the flooding, and a sign."""
-    return plain_bits + noise_bits(ring_degree, plain_bits, products) + FLOODING_BITS + 1
+    return plain_bits + noise + FLOODING_BITS + 1
 
 
 def _check_security(ring_degree: int, coefficient_bits: tuple[int, ...]) -> None:

@@ -129,7 +129,8 @@ def test_noise_model_is_safe_and_sharp(plain_bits: int, n: int) -> None:
     bits = params.DEFAULT_COEFFICIENT_BITS if n == 8192 else params.WIDE_COEFFICIENT_BITS
     parameters = Parameters(n, bits, t)
     for products, budget in measured.items():
-        predicted = params.noise_budget(parameters, products) + FLOODING_BITS
+        bound = params.noise_bits(n, plain_bits, products)
+        predicted = params.noise_budget(parameters, bound) + FLOODING_BITS
         assert predicted <= budget
         assert predicted >= budget - 8
     assert after_switch >= params.MIN_NOISE_BUDGET - 2
@@ -138,10 +139,10 @@ def test_noise_model_is_safe_and_sharp(plain_bits: int, n: int) -> None:
 def test_noise_check_and_largest_plain_bits_agree() -> None:
     for products in (1, 16, 64, 1000, 100000):
         bits = params.largest_plain_bits(8192, GOOD.coefficient_bits, products)
-        params.check_noise(choose({1}, bits), products, "layer")
+        params.check_noise(choose({1}, bits), params.noise_bits(8192, bits, products), "layer")
         if bits < params.MAX_PLAIN_BITS:
             with pytest.raises(RuleError, match=rf"bits in layer conv1 with a {bits + 1}-bit plain modulus"):
-                params.check_noise(choose({1}, bits + 1), products, "conv1")
+                params.check_noise(choose({1}, bits + 1), params.noise_bits(8192, bits + 1, products), "conv1")
     assert params.largest_plain_bits(8192, (55, 55, 54, 54), 1) == 48
     assert params.largest_plain_bits(16384, params.WIDE_COEFFICIENT_BITS, 16) == 60
     with pytest.raises(RuleError, match="must leave 6 bits of noise budget: got none"):
@@ -164,7 +165,7 @@ def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...],
     slots = shares.uniform((n,), parameters.plain_modulus)
     up = client.encrypt(slots)
     keys = server.load_keys(client.public_keys([]), [])
-    down = server.reply(server.receive(up), keys, 1)
+    down = server.reply(server.receive(up), keys, params.noise_bits(n, plain_bits, 1))
     assert (len(up), len(down)) == params.message_bytes(parameters)
     assert np.array_equal(client.decrypt(down), slots)
 

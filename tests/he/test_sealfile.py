@@ -11,6 +11,7 @@ from privcirnet.he.protocol import shares
 PARAMETERS = params.choose({1}, 23, 4096, (37, 36, 36))
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
 SLOTS = shares.uniform((N,), T)
+NOISE = params.noise_bits(N, 23, 1)
 MUTATIONS = 120
 
 
@@ -111,7 +112,7 @@ def test_strange_requests_are_refused_or_harmless() -> None:
     client, server = engines()
     keys = server.load_keys(client.public_keys([]), [])
     messages = strange_messages(client.encrypt(SLOTS), 0)
-    taken, refused = outcomes(lambda m: server.reply(server.receive(m), keys, 1), messages)
+    taken, refused = outcomes(lambda m: server.reply(server.receive(m), keys, NOISE), messages)
     assert taken > 5
     assert refused > MUTATIONS // 2
 
@@ -119,8 +120,17 @@ def test_strange_requests_are_refused_or_harmless() -> None:
 def test_strange_replies_are_refused_or_harmless() -> None:
     client, server = engines()
     keys = server.load_keys(client.public_keys([]), [])
-    messages = strange_messages(server.reply(server.receive(client.encrypt(SLOTS)), keys, 1), 1)
+    messages = strange_messages(server.reply(server.receive(client.encrypt(SLOTS)), keys, NOISE), 1)
     taken, refused = outcomes(client.decrypt, messages)
+    assert taken > 5
+    assert refused > MUTATIONS // 2
+
+
+def test_strange_replies_with_some_coefficients_are_refused_or_harmless() -> None:
+    client, server = engines()
+    keys, kept = server.load_keys(client.public_keys([]), []), np.arange(5, N, 7)
+    reply = server.reply(server.receive(client.encrypt(SLOTS)), keys, NOISE, kept)
+    taken, refused = outcomes(lambda m: client.decrypt(m, kept), strange_messages(reply, 3))
     assert taken > 5
     assert refused > MUTATIONS // 2
 

@@ -9,6 +9,7 @@ from privcirnet.he.encodings import spectral
 from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
 from privcirnet.he.linear import EncodedWeights, LinearLayer, evaluate
 from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.params import noise_bits
 from privcirnet.he.protocol import shares
 
 
@@ -60,8 +61,9 @@ def reply(
     everywhere = shares.uniform((layer.plan.ciphertexts_out, layer.ring_degree), t)
     slots = spectral.encode_mask(layer.layout, layer.plan, mask, everywhere, t)
     masked = [engine.subtract_plain(c, engine.encode(row)) for c, row in zip(outputs, slots, strict=True)]
-    products = layer.plan.products_per_sum
-    return [engine.reply(ciphertext, keys, products) for ciphertext in masked], own
+    parameters = engine.parameters
+    noise = noise_bits(parameters.ring_degree, parameters.plain_bits, layer.plan.products_per_sum)
+    return [engine.reply(ciphertext, keys, noise) for ciphertext in masked], own
 
 
 def finish(layer: LinearLayer, messages: list[bytes], engine: ClientEngine) -> Residues:

@@ -10,7 +10,7 @@ from privcirnet.he.encodings import spectral
 from privcirnet.he.engine import Keys, ServerEngine, server_engine
 from privcirnet.he.linear import encode_weights
 from privcirnet.he.modular import Residues
-from privcirnet.he.params import check_noise
+from privcirnet.he.params import check_noise, noise_bits
 from privcirnet.he.program import Input, Linear, Node, Operation, Program, Square, Truncate
 from privcirnet.he.protocol import linear, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
@@ -45,7 +45,9 @@ class Server:
         for node, layer in program.linear_nodes:
             if progress:
                 progress(node.name)
-            check_noise(program.parameters, layer.plan.products_per_sum, node.name)
+            plain_bits = program.parameters.plain_bits
+            noise = noise_bits(layer.ring_degree, plain_bits, layer.plan.products_per_sum)
+            check_noise(program.parameters, noise, node.name)
             spectrum = (spectra or {}).get(node.name)
             if spectrum is None:
                 rows = program.weights[node.name].rows
