@@ -111,9 +111,7 @@ class Server:
         self.counts["add"] += 1
         return self._combine(modular.add, first, second, ntt=first.ntt)
 
-    def reply(
-        self, ciphertext: Slots, keys: frozenset[int], noise_bits: int, kept: Integers | None = None
-    ) -> bytes:
+    def reply(self, ciphertext: Slots, keys: frozenset[int], noise_bits: int, kept: Integers | None = None) -> bytes:
         """The slots, or the coefficients that are kept, as bytes."""
         if ciphertext.ntt:
             raise RuntimeError("a reply must be in coefficient form")

@@ -36,6 +36,7 @@ class LinearShape:
         kernel: R, square kernel.
         stride: same on both axes.
         padding: zeros on each side.
+        groups: output channel k reads the C / groups input channels of its group only; weights (K, C/groups, R, R).
     """
 
     height: int
@@ -45,6 +46,7 @@ class LinearShape:
     kernel: int = 1
     stride: int = 1
     padding: int = 0
+    groups: int = 1
 
     def __post_init__(self) -> None:
         if min(self.height, self.width, self.in_channels, self.out_channels, self.kernel, self.stride) < 1:
@@ -54,6 +56,12 @@ class LinearShape:
                 "the kernel must fit the padded input and the padding must be smaller than the kernel",
                 got=f"kernel {self.kernel}, padding {self.padding}, input {self.height} x {self.width}",
                 remedy="use padding = (kernel - 1) / 2",
+            )
+        if self.groups < 1 or self.in_channels % self.groups or self.out_channels % self.groups:
+            raise RuleError(
+                "the groups must divide the input and the output channels",
+                got=f"{self.groups} groups for {self.in_channels} and {self.out_channels} channels",
+                remedy="use a common divisor of both",
             )
 
     @classmethod

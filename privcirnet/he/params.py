@@ -41,6 +41,14 @@ WIDE_RING_DEGREE = 16384
 WIDE_COEFFICIENT_BITS = (48, 48, 48, 48, 49)
 """The least modulus that carries a 60-bit plain modulus with flooding; its residues fill whole bytes."""
 
+NARROW_RING_DEGREE = 4096
+NARROW_COEFFICIENT_BITS = (48, 45, 16)
+"""For coefficient encodings, whose noise is small: 93 bits of data, because the special prime, which only public-key
+encryption uses where nothing is rotated, is the shortest that is 1 mod 2n and that the library accepts (40961). With
+flooding it carries plain moduli of up to 30 bits under a noise bound of 2^16; a reply keeps one prime, 6 bytes."""
+
+_MIN_DATA_BITS, _MIN_SPECIAL_BITS = 20, 16
+
 
 @dataclass(frozen=True)
 class Parameters:
@@ -128,6 +136,14 @@ def noise_budget(parameters: Parameters, noise: int) -> float:
     return sum(parameters.coefficient_bits[:-1]) - _spent(parameters.plain_bits, noise)
 
 
+def fitting_plain_bits(coefficient_bits: tuple[int, ...], noise: int) -> int:
+    """The most bits that t may have for a result with noise of at most 2^``noise``, whatever t is, to keep its budget.
+
+    Of a coefficient encoding the noise does not depend on t (:mod:`privcirnet.he.coefficient`).
+    """
+    return min(MAX_PLAIN_BITS, sum(coefficient_bits[:-1]) - noise - FLOODING_BITS - 1 - math.ceil(MIN_NOISE_BUDGET))
+
+
 def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], products: int) -> int:
     """The most bits that t may have for a layer with that many products to a sum to keep its noise budget.
 
@@ -206,9 +222,12 @@ def _check_security(ring_degree: int, coefficient_bits: tuple[int, ...]) -> None
             got=f"{sum(coefficient_bits)} bits",
             remedy="use smaller coefficient primes or a larger ring degree",
         )
-    if len(coefficient_bits) < 2 or max(coefficient_bits) > 60 or min(coefficient_bits) < 20:
+    data, special = coefficient_bits[:-1], coefficient_bits[-1:]
+    if not data or max(coefficient_bits) > 60 or min(data) < _MIN_DATA_BITS or min(special) < _MIN_SPECIAL_BITS:
         raise RuleError(
-            "q must be two or more primes of 20 to 60 bits", got=coefficient_bits, remedy="e.g. 55,55,54,54"
+            f"q must be two or more primes of {_MIN_DATA_BITS} to 60 bits, the special prime {_MIN_SPECIAL_BITS} to 60",
+            got=coefficient_bits,
+            remedy="e.g. 55,55,54,54",
         )
 
 

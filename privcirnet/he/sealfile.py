@@ -84,7 +84,7 @@ def compact(payload: bytes, level: Level) -> bytes:
 
 
 def compact_reply(payload: bytes, level: Level, kept: Integers | None) -> bytes:
-    """Compact bytes of a full ciphertext's payload: of c0 only the coefficients at the ``kept`` positions (None: all)."""
+    """Compact bytes of a full ciphertext's payload: of c0 only the coefficients at ``kept`` positions (None: all)."""
     (c0, c1), _ = _words(payload, level)
     return _pack(c0 if kept is None else c0[:, kept], level) + _pack(c1, level)
 
