@@ -26,10 +26,9 @@ shortest in every case that the tests enumerate.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
-from operator import or_
+from functools import lru_cache
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.positions import balanced
@@ -177,9 +176,9 @@ def is_exact(packing: Packing, units: int, whole: bool) -> bool:
     """Whether every output unit is within the polynomial and is met by its own group and filter only."""
     for filters in packing.filters:
         own = [1 << (o + packing.inputs[group]) for group, o in filters]
-        wanted = reduce(or_, own)
+        wanted = _union(own)
         crossed = [1 << (o + p) for group, o in filters for other, p in enumerate(packing.inputs) if other != group]
-        if wanted != sum(own) or wanted >> units or wanted & _folded(reduce(or_, crossed, 0), units, whole):
+        if wanted != sum(own) or wanted >> units or wanted & _folded(_union(crossed), units, whole):
             return False
     return True
 
@@ -191,17 +190,24 @@ def _filled(
     chosen = list(start)
     wanted = sum(1 << (p + o) for p, o in chosen)
     crossed = [1 << (p + r) for i, (p, _) in enumerate(chosen) for j, (_, r) in enumerate(chosen) if i != j]
-    polluted = _folded(reduce(or_, crossed, 0), units, whole)
+    polluted = _folded(_union(crossed), units, whole)
     for p, o in pairs:
         own = 1 << (p + o)
         if own & (polluted | wanted):
             continue
-        new = _folded(reduce(or_, (1 << (q + o) | 1 << (p + r) for q, r in chosen), 0), units, whole)
+        new = _folded(_union((1 << (q + o) | 1 << (p + r) for q, r in chosen)), units, whole)
         if not new & (own | wanted):
             chosen.append((p, o))
             wanted |= own
             polluted |= new
     return chosen
+
+
+def _union(sets: Iterable[int]) -> int:
+    total = 0
+    for bits in sets:
+        total |= bits
+    return total
 
 
 def _folded(places: int, units: int, whole: bool) -> int:
