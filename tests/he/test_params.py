@@ -188,6 +188,25 @@ def test_plain_modulus_is_no_prime_of_q(plain_bits: int) -> None:
     assert client_engine("tenseal", chosen).parameters == chosen
 
 
+def test_narrow_parameters_are_as_wide_as_they_can_be() -> None:
+    """The special prime is the shortest there is; the library takes it, and refuses one bit more in all."""
+    n, bits = params.NARROW_RING_DEGREE, params.NARROW_COEFFICIENT_BITS
+    assert sum(bits) == params.MAX_LOG_Q[n]
+    assert params.fitting_plain_bits(bits, 16) == 30
+    assert params.fitting_plain_bits((60, 60, 60, 38), 10) == params.MAX_PLAIN_BITS
+    parameters = choose({1}, 30, n, bits)
+    assert client_engine("tenseal", parameters).parameters == parameters
+    assert params.coefficient_primes(n, bits) >= {40961}
+    with pytest.raises(RuleError, match="no 15-bit prime that is 1 mod 8192"):
+        modular.largest_prime(15, 2 * n)
+    for wrong in ((48, 45, 15), (48, 19, 16), (61, 20, 16), (48,)):
+        with pytest.raises(RuleError, match="primes of 20 to 60 bits, the special prime 16 to 60"):
+            Parameters(n, wrong, parameters.plain_modulus)
+    params.check_noise(parameters, 16, "conv1")
+    with pytest.raises(RuleError, match=r"got 5.0 bits in layer conv1"):
+        params.check_noise(parameters, 17, "conv1")
+
+
 def test_reply_primes() -> None:
     assert params.reply_primes((55, 55, 54, 54), 37) == 1
     assert params.reply_primes((55, 55, 54, 54), 38) == 2

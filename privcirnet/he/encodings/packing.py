@@ -33,9 +33,11 @@ from functools import lru_cache
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.positions import balanced
 
-_ROUNDS = 400
-_MAX_SCATTERED_UNITS = 128
-"""Beyond this the search would take seconds."""
+_ROUNDS = 2000
+_PAIRS = 2_000_000
+"""Units are tried in pairs; so many of them over all rounds take about a second."""
+_MAX_SCATTERED_UNITS = 512
+"""Beyond this not even a few rounds are quick."""
 
 
 @dataclass(frozen=True)
@@ -151,15 +153,18 @@ def scattered(units: int, whole: bool) -> Packing:
     Args:
         units: of a polynomial.
         whole: a polynomial is exactly that many units long, so that what wraps around falls on units again.
+
+    Both parties call this and must find the same: of the generator only ``random()`` is used, whose sequence Python
+    promises to keep.
     """
     generator = random.Random(0)
     pairs = [(p, o) for p in range(units) for o in range(units - p)]
     best = [(0, 0)]
-    for _ in range(_ROUNDS if units <= _MAX_SCATTERED_UNITS else 0):
+    for _ in range(min(_ROUNDS, _PAIRS // len(pairs)) if units <= _MAX_SCATTERED_UNITS else 0):
         start = list(best)
-        for _ in range(min(len(start), generator.randint(1, 3))):
-            start.pop(generator.randrange(len(start)))
-        generator.shuffle(pairs)
+        for _ in range(min(len(start), 1 + int(3 * generator.random()))):
+            start.pop(int(len(start) * generator.random()))
+        pairs.sort(key=lambda _: generator.random())
         found = _filled(start, pairs, units, whole)
         best = found if len(found) >= len(best) else best
     filters = sorted(((group, o) for group, (_, o) in enumerate(best)), key=lambda pair: pair[1])

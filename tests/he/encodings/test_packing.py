@@ -129,8 +129,8 @@ def test_superstring_serves_where_the_closed_form_can_t() -> None:
     assert packing.side_by_side(19, 18) is None
 
 
-@settings(max_examples=60)
-@given(st.integers(1, 60), st.booleans(), st.integers(1, 30))
+@settings(max_examples=40)
+@given(st.integers(1, 40), st.booleans(), st.integers(1, 30))
 def test_packings_are_exact(units: int, whole: bool, channels: int) -> None:
     found = packing.scattered(units, whole)
     assert packing.is_exact(found, units, whole)
@@ -158,11 +158,15 @@ def test_scattered_carries_more_groups() -> None:
     """In 18 units, 15 x 15 maps at n = 4096: 6 channels with one weight polynomial; side by side 5."""
     assert len(packing.scattered(18, False).inputs) == 6
     assert [len(packing.side_by_side(c, 18).filters) for c in (5, 6)] == [1, 2]
-    assert len(packing.scattered(64, False).inputs) >= 12
+    assert len(packing.scattered(64, False).inputs) == 13
     assert [len(packing.side_by_side(c, 64).filters) for c in (10, 11)] == [1, 2]
 
 
 def test_both_parties_find_the_same() -> None:
+    """Golden: another version of Python or of this package that finds something else can't talk to this one."""
+    golden = packing.scattered(18, False)
+    assert golden.inputs == (7, 6, 0, 15, 2, 14)
+    assert golden.filters == (((5, 1), (3, 2), (1, 4), (2, 5), (0, 6), (4, 12)),)
     first = packing.scattered(40, False)
     packing.scattered.cache_clear()
     assert packing.scattered(40, False) == first
