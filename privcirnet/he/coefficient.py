@@ -26,13 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he import modular, ntt
+from privcirnet.he import modular, ntt, params
 from privcirnet.he.encodings import cheetah, depthwise
 from privcirnet.he.encodings.positions import Factor, Placement
 from privcirnet.he.engine import Ciphertext, Keys, Plaintext, ServerEngine
 from privcirnet.he.layout import LinearShape
 from privcirnet.he.modular import Integers, Residues
-from privcirnet.he.params import SEED_BYTES, Parameters, reply_primes
+from privcirnet.he.params import Parameters
 from privcirnet.he.program import expand_rows
 
 ENCODINGS: dict[str, Callable[[LinearShape, int], Placement]] = {"cheetah": cheetah.place, "falcon": depthwise.place}
@@ -40,6 +40,8 @@ ENCODINGS: dict[str, Callable[[LinearShape, int], Placement]] = {"cheetah": chee
 _DEVIATION, _LARGEST = math.sqrt(10.5), 21
 """Of a fresh ciphertext's noise: the difference of two sums of 21 bits."""
 _DEVIATIONS = 10
+_AT_ONCE = 8
+"""Weight polynomials transformed together: what fits a cache."""
 
 EncodedFactors = list[tuple[Factor, Plaintext]]
 """Each weight polynomial that is not zero, ready for products in NTT form."""
@@ -126,10 +128,9 @@ class CoefficientLayer:
 
     def message_bytes(self, parameters: Parameters) -> tuple[int, int]:
         """Bytes that the layer sends: (client to server, server to client)."""
-        widths = [-(-bits // 8) for bits in parameters.coefficient_bits[:-1]]
-        reply = sum(widths[: reply_primes(parameters.coefficient_bits, parameters.plain_bits)])
+        up, down = params.message_bytes(parameters)
         sent = sum(self.ring_degree + len(kept) for kept in self.kept)
-        return self.ciphertexts_in * (self.ring_degree * sum(widths) + SEED_BYTES), sent * reply
+        return self.ciphertexts_in * up, sent * down // (2 * self.ring_degree)
 
     @cached_property
     def weights_per_sum(self) -> int:
@@ -176,11 +177,12 @@ class CoefficientLayer:
             )
         dense, t = expand_rows(rows.astype(np.int64), self.block_size), engine.parameters.plain_modulus
         encoded: EncodedFactors = []
-        for factor in self.placement.factors:
-            polynomial = self._weight_polynomial(factor, dense)
-            if polynomial.any():
-                slots = ntt.coefficients_to_slots(modular.residues(polynomial, t), t)
-                encoded.append((factor, engine.encode_factor(slots)))
+        for start in range(0, len(self.placement.factors), _AT_ONCE):
+            factors = self.placement.factors[start : start + _AT_ONCE]
+            polynomials = np.stack([self._weight_polynomial(factor, dense) for factor in factors])
+            rows_of_slots = ntt.coefficients_to_slots(modular.residues(polynomials, t), t)
+            pairs = zip(factors, rows_of_slots, strict=True)
+            encoded += [(factor, engine.encode_factor(slots)) for factor, slots in pairs if slots.any()]
         missing = sorted(set(range(len(self.placement.outputs))) - {factor.target for factor, _ in encoded})
         if missing:
             raise RuleError(

@@ -128,14 +128,25 @@ def _slot_exponents(n: int) -> modular.Integers:
 
 def _fourier(x: Residues, omega: int, t: int) -> Residues:
     """y[k] = sum_j x[j] omega^(j k) along the last axis, by decimation in time; omega has order n."""
-    n = x.shape[-1]
-    if n == 1:
-        return x
-    even = _fourier(x[..., 0::2], omega * omega % t, t)
-    odd = _fourier(x[..., 1::2], omega * omega % t, t)
-    twiddles, quotients = _twiddles(omega, n // 2, t)
-    odd = modular.multiply_constant(odd, twiddles, quotients, t)
-    return np.concatenate([modular.add(even, odd, t), modular.subtract(even, odd, t)], axis=-1)
+    n, half = x.shape[-1], 1
+    values = x[..., _bit_reversed(n)]
+    while half < n:
+        pairs = values.reshape(*x.shape[:-1], n // (2 * half), 2, half)
+        twiddles, quotients = _twiddles(pow(omega, n // (2 * half), t), half, t)
+        even, odd = pairs[..., 0, :], modular.multiply_constant(pairs[..., 1, :], twiddles, quotients, t)
+        both = [modular.add(even, odd, t), modular.subtract(even, odd, t)]
+        values = np.stack(both, axis=-2).reshape(x.shape)
+        half *= 2
+    return values
+
+
+@lru_cache(maxsize=8)
+def _bit_reversed(n: int) -> modular.Integers:
+    """0, ..., n - 1 with their bits in reverse order."""
+    order = np.zeros(1, dtype=np.int64)
+    while order.size < n:
+        order = np.concatenate([2 * order, 2 * order + 1])
+    return order
 
 
 @lru_cache(maxsize=64)

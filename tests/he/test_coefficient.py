@@ -37,6 +37,7 @@ def test_falcon_s_layer_at_the_paper_s_size() -> None:
     parameters = largest_t(layer)
     assert parameters.plain_bits == 30
     params.check_noise(parameters, layer.noise_bits(parameters), "conv1")
+    assert all((np.diff(kept) > 0).all() for kept in layer.kept), "filters stand in another order than outputs"
     weight, x = random_weights(DEPTHWISE), random_input(DEPTHWISE)
     exchange = Exchange(layer, weight, parameters, "tenseal")
     assert (exchange.run(x) == slow_grouped(DEPTHWISE, weight, x)).all()
