@@ -15,12 +15,12 @@ the last are as many, because the polynomial wraps around; so what counts is the
 
 * :func:`scattered`: the input's groups need not stand side by side. Units p_i and o_i will do if no p_i + o_i is
   another p_j + o_l; C_x = C_w = k then fit about as many units as a set of k numbers without arithmetic progressions
-  spans, where side by side needs about k^2 / 2. The search is greedy from a fixed seed, so both parties find the same.
+  spans, where side by side needs about k^2 / 2. The search is local, from a fixed seed: both parties find the same.
 
 What a unit is, :mod:`privcirnet.he.encodings.depthwise` says: a map, or a whole group.
 
 Source: Xu et al., "Falcon" (ICCAD 2023), section IV-B. The paper's problem is NP-hard for strings in general and its
-greedy algorithm random between equal edges; here ties go to the lowest channel. A ring of costs max(a, C_x - 1 - b) is
+greedy algorithm random between equal edges; here ties go to the lowest channels. A ring of costs max(a, C_x - 1 - b) is
 in fact a travelling salesman's problem of the kind that Gilmore and Gomory solve exactly; the greedy ring has been the
 shortest in every case that the tests enumerate.
 """
