@@ -32,7 +32,7 @@ def main(config: ExportConfig) -> None:
     about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
     write_program(out / "program", program, about, full=config.plaintexts == "full")
     write_json(out / "profile.json", profile.to_dict())
-    compact = [(8 * math.prod(layer.layout.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
+    compact = [(8 * math.prod(layer.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
     summary = {
         "stage": "export",
         "program": str(out / "program"),

@@ -193,6 +193,7 @@ class TestFormat:
             "kernel": 3,
             "stride": 2,
             "padding": 1,
+            "groups": 1,
         }
         assert [node["operation"] for node in data["nodes"]][2:] == [
             "truncate", "square", "truncate", "linear", "truncate", "add", "sumpool", "flatten", "linear",

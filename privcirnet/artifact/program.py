@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from privcirnet.artifact.atomic import replacing_folder
 from privcirnet.artifact.records import VERSION, check_format, read_json, write_json, write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he import bounds, linear, manifest, ntt
-from privcirnet.he.encodings import spectral
+from privcirnet.he import bounds, manifest, ntt
+from privcirnet.he.layers import Layer
 from privcirnet.he.modular import Residues
 from privcirnet.he.program import Program, Weights
 
@@ -90,23 +90,16 @@ def read_program(folder: Path) -> tuple[Program, dict[str, Residues]]:
 def spectra(program: Program) -> dict[str, Residues]:
     """Weight spectra of every linear node: each distinct slot value of its plaintexts, once."""
     t = program.parameters.plain_modulus
-    return {
-        node.name: spectral.weight_spectrum(layer.layout, program.weights[node.name].rows, t)
-        for node, layer in program.linear_nodes
-    }
+    return {node.name: layer.spectrum(program.weights[node.name].rows, t) for node, layer in program.linear_nodes}
 
 
-def plaintext_coefficients(layer: linear.LinearLayer, spectrum: Residues, t: int) -> tuple[np.ndarray, Residues]:
+def plaintext_coefficients(layer: Layer, spectrum: Residues, t: int) -> tuple[np.ndarray, Residues]:
     """Every encoded plaintext of a layer as a polynomial.
 
     Returns:
         (products (m, 5): piece, target, giant, baby, source; coefficients (m, n) of 1, X, ..., mod t).
     """
-    found = [
-        ((index, p.target, p.giant, p.baby, p.source), slots)
-        for index, placed in enumerate(layer.placed)
-        for p, slots in linear.diagonals(layer, placed, spectrum)
-    ]
+    found = list(layer.plaintexts(spectrum))
     products = np.array([product for product, _ in found], dtype=np.int64)
     return products, ntt.slots_to_coefficients(np.stack([slots for _, slots in found]), t)
 
@@ -147,7 +140,7 @@ def _checked_weights(public: Program, tensors: Mapping[str, np.ndarray]) -> dict
 def _checked_spectra(public: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Residues]:
     found: dict[str, Residues] = {}
     for node, layer in public.linear_nodes:
-        found[node.name] = _checked_tensor(tensors, node.name, layer.layout.spectrum_shape).astype(np.uint64)
+        found[node.name] = _checked_tensor(tensors, node.name, layer.spectrum_shape).astype(np.uint64)
         if (found[node.name] >= public.parameters.plain_modulus).any():
             raise RuleError("a plaintext's slots must be under t", got=node.name, remedy="export it again")
     return found

@@ -13,8 +13,8 @@ import numpy as np
 
 from privcirnet.he import modular, params
 from privcirnet.he.engine import client_engine, server_engine
-from privcirnet.he.linear import LinearLayer
-from privcirnet.he.program import convolve, expand_rows
+from privcirnet.he.integer import convolve, expand_rows
+from privcirnet.he.layers import Layer
 from privcirnet.he.protocol import linear, shares
 
 _LARGEST = 127
@@ -61,7 +61,7 @@ class LayerBenchmark:
 
 
 def bench_layer(
-    layer: LinearLayer,
+    layer: Layer,
     engine: str,
     plain_bits: int,
     coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS,
@@ -73,7 +73,7 @@ def bench_layer(
 
 
 def bench_layers(
-    layers: Mapping[str, LinearLayer],
+    layers: Mapping[str, Layer],
     engine: str,
     plain_bits: int,
     coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS,
@@ -106,14 +106,14 @@ def bench_layers(
 class _Contestant:
     """Both parties of one layer, ready to run."""
 
-    def __init__(self, layer: LinearLayer, engine: str, plain_bits: int, coefficient_bits: tuple[int, ...]) -> None:
+    def __init__(self, layer: Layer, engine: str, plain_bits: int, coefficient_bits: tuple[int, ...]) -> None:
         parameters = params.choose(layer.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits)
-        params.check_noise(parameters, layer.products_per_sum, "bench")
+        params.check_noise(parameters, layer.noise_bits(parameters), "bench")
         self._layer, self._t = layer, parameters.plain_modulus
         self._client, self._server = client_engine(engine, parameters), server_engine(engine, parameters)
         self._random = np.random.default_rng(0)
         self._rows = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
-        encoded = layer.encode_weights(self._rows, self._server, "bench")
+        encoded = layer.encode_spectrum(layer.spectrum(self._rows, self._t), self._server, "bench")
         self._held = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
         self._keys = self._server.load_keys(self._client.public_keys(layer.column_steps), layer.column_steps)
         self._timings: list[Timing] = []

@@ -53,7 +53,8 @@ def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]
     ciphertext = server.receive(message)
     factor, in_ntt = server.encode_factor(slots), server.to_ntt(ciphertext)
     product = server.multiply(in_ntt, factor)
-    reply = server.reply(server.from_ntt(product), keys, 1)
+    noise = params.noise_bits(n, parameters.plain_bits, 1)
+    reply = server.reply(server.from_ntt(product), keys, noise)
     maps = shares.uniform((n // 4, _TRANSFORM_LENGTH, 4), t)
     return {
         "encrypt": lambda: client.encrypt(slots),
@@ -66,9 +67,10 @@ def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]
         "add": lambda: server.add(product, product),
         "pmult_plain": lambda: server.multiply(ciphertext, server.encode(slots)),
         "reply": lambda: server.reply(
-            server.subtract_plain(ciphertext, server.encode(shares.uniform((n,), t))), keys, 1
+            server.subtract_plain(ciphertext, server.encode(shares.uniform((n,), t))), keys, noise
         ),
         "decrypt": lambda: client.decrypt(reply),
+        "polynomial": lambda: ntt.coefficients_to_slots(slots[None], t),
         "transform": lambda: ntt.cyclic(maps, 1, t),
     }
 

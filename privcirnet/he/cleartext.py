@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he import modular
-from privcirnet.he.modular import Residues
+from privcirnet.he import modular, ntt
+from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
 
 
@@ -37,9 +37,13 @@ class Client:
         """The slots as little-endian 64-bit words."""
         return slots.astype("<u8").tobytes()
 
-    def decrypt(self, message: bytes) -> Residues:
-        """The slots again."""
-        return _checked_slots(message, self.parameters)
+    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
+        """The slots again, or those of the polynomial with the coefficients that were kept and zeros."""
+        if kept is None:
+            return _checked_slots(message, self.parameters)
+        coefficients = np.zeros(self.parameters.ring_degree, dtype=np.uint64)
+        coefficients[kept] = _checked_residues(message, len(kept), self.parameters)
+        return ntt.coefficients_to_slots(coefficients, self.parameters.plain_modulus)
 
 
 class Server:
@@ -107,11 +111,14 @@ class Server:
         self.counts["add"] += 1
         return self._combine(modular.add, first, second, ntt=first.ntt)
 
-    def reply(self, ciphertext: Slots, keys: frozenset[int], products: int) -> bytes:
-        """The slots as bytes."""
+    def reply(self, ciphertext: Slots, keys: frozenset[int], noise_bits: int, kept: Integers | None = None) -> bytes:
+        """The slots, or the coefficients that are kept, as bytes."""
         if ciphertext.ntt:
             raise RuntimeError("a reply must be in coefficient form")
-        return ciphertext.values.astype("<u8").tobytes()
+        if kept is None:
+            return ciphertext.values.astype("<u8").tobytes()
+        coefficients = ntt.slots_to_coefficients(ciphertext.values, self.parameters.plain_modulus)
+        return coefficients[kept].astype("<u8").tobytes()
 
     def _combine(
         self, operation: Callable[[Residues, Residues, int], Residues], first: Slots, second: Slots, *, ntt: bool
@@ -126,10 +133,17 @@ def _steps_to_bytes(steps: Collection[int]) -> bytes:
 
 
 def _checked_slots(message: bytes, parameters: Parameters) -> Residues:
-    n, t = parameters.ring_degree, parameters.plain_modulus
-    if len(message) != 8 * n:
-        raise RuleError("a clear-text message must hold n words", got=f"{len(message)} bytes", remedy="send it again")
-    slots = np.frombuffer(message, dtype="<u8").astype(np.uint64)
-    if (slots >= t).any():
-        raise RuleError("slots must be residues mod t", got=int(slots.max()), remedy="send it again")
-    return slots
+    return _checked_residues(message, parameters.ring_degree, parameters)
+
+
+def _checked_residues(message: bytes, count: int, parameters: Parameters) -> Residues:
+    if len(message) != 8 * count:
+        raise RuleError(
+            "a clear-text message must hold n words, or one for each coefficient kept",
+            got=f"{len(message)} bytes where {8 * count} are due",
+            remedy="send it again",
+        )
+    values = np.frombuffer(message, dtype="<u8").astype(np.uint64)
+    if (values >= parameters.plain_modulus).any():
+        raise RuleError("slots must be residues mod t", got=int(values.max()), remedy="send it again")
+    return values

@@ -9,8 +9,9 @@ import math
 from dataclasses import asdict, astuple, dataclass, field
 
 from privcirnet.errors import RuleError
+from privcirnet.he.coefficient import CoefficientLayer
+from privcirnet.he.layers import Layer
 from privcirnet.he.layout import SpectralLayout
-from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ciphertext_bytes
 from privcirnet.he.plan import LinearPlan
 
@@ -26,6 +27,7 @@ OPERATIONS = {
     "pmult_plain": "server: encode n slots and multiply in coefficient form",
     "reply": "server: draw, encode and subtract a mask, flood the noise, switch down, serialise",
     "decrypt": "client: check, load, decrypt and decode one reply",
+    "polynomial": "either: n coefficients to n slots",
     "transform": "either: one value through a transform of any length",
 }
 
@@ -100,8 +102,10 @@ class Cost:
         return self.client_encrypt + self.server + self.client_decrypt + self.network
 
 
-def linear_cost(layer: LinearLayer, profile: Profile, link: Link) -> Cost:
+def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
     """Predicted seconds of an encrypted linear layer."""
+    if isinstance(layer, CoefficientLayer):
+        return _coefficient_cost(layer, profile, link)
     parts = [plan_cost(placed.plan, profile, link) for placed in layer.placed]
     return sum(parts, transform_cost(layer.layout, profile)) + Cost(network=link.round_trip)
 
@@ -128,6 +132,21 @@ def transform_cost(layout: SpectralLayout, profile: Profile) -> Cost:
     cells = layout.shape.groups * layout.tiles * layout.cell
     into, out = (blocks * cells * per_value for blocks in (layout.blocks_in, layout.blocks_out))
     return Cost(into, into + out, out)
+
+
+def _coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> Cost:
+    s, inputs, outputs = profile.seconds, layer.ciphertexts_in, layer.ciphertexts_out
+    server = (
+        inputs * (s["receive"] + s["polynomial"] + s["add_plain"] + s["to_ntt"])
+        + layer.pmults * s["pmult"]
+        + (layer.pmults - outputs) * s["add"]
+        + outputs * (s["from_ntt"] + s["polynomial"] + s["reply"])
+    )
+    per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
+    kept = sum(map(len, layer.kept)) / layer.ring_degree
+    network = (inputs * per_up + (outputs + kept) * per_down / 2) / link.bandwidth + link.round_trip
+    client = inputs * (s["encrypt"] + s["polynomial"]), outputs * (s["decrypt"] + s["polynomial"])
+    return Cost(client[0], server, client[1], network)
 
 
 def square_cost(values: int, profile: Profile, link: Link) -> Cost:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
-from privcirnet.he.modular import Residues
+from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
 
 Ciphertext = Any
@@ -36,8 +36,15 @@ class ClientEngine(Protocol):
         """Encrypt one ciphertext's slots under the secret key."""
         ...
 
-    def decrypt(self, message: bytes) -> Residues:
+    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
         """Decrypt what :meth:`ServerEngine.reply` made.
+
+        Args:
+            message: the reply.
+            kept: what the reply was made with. All other coefficients of the plaintext are then without meaning.
+
+        Returns:
+            slots, shape (n,).
 
         Raises:
             RuleError: the bytes are not such a ciphertext.
@@ -95,10 +102,17 @@ class ServerEngine(Protocol):
         """Sum of two ciphertexts of the same form."""
         ...
 
-    def reply(self, ciphertext: Ciphertext, keys: Keys, products: int) -> bytes:
-        """Hide what a result of sums of ``products`` products says of the weights; switch down and serialise.
+    def reply(self, ciphertext: Ciphertext, keys: Keys, noise_bits: int, kept: Integers | None = None) -> bytes:
+        """Hide what a result says of the weights; switch down and serialise.
 
         See :mod:`privcirnet.he.flooding`. The reply's modulus is the smallest that still decrypts.
+
+        Args:
+            ciphertext: in coefficient form.
+            keys: the client's.
+            noise_bits: log2 of a bound on the noise, from public data only (:func:`params.noise_bits`).
+            kept: ascending positions of the plaintext coefficients that the client needs: a reply holds the second
+                polynomial whole and of the first only these coefficients. None: all of them.
         """
         ...
 

@@ -5,7 +5,8 @@ The bounds are many times what the papers' networks need (a layer of 147,456 pro
 What is left grows with honest sizes: a description within the bounds may still ask for minutes of work.
 """
 
-from privcirnet.he.linear import LinearLayer
+from privcirnet.he.coefficient import CoefficientLayer
+from privcirnet.he.layers import Layer
 from privcirnet.he.params import SEED_BYTES, Parameters
 
 MAX_BYTES = 1 << 22
@@ -28,6 +29,10 @@ MAX_PIECES = 1 << 12
 """Most pieces of a layer."""
 MAX_PRODUCTS = 1 << 18
 """Largest number of plaintext products in one layer that is accepted."""
+MAX_CHANNEL_PAIRS = 1 << 22
+"""Most pairs of an input and an output channel that meet, in a coefficient encoding."""
+MAX_WEIGHT_BITS = 32
+"""Most bits of a weight that a coefficient encoding's noise bound is made for."""
 MAX_PIXEL = 1 << 32
 """Largest absolute value of an input that is accepted."""
 MAX_LOG_STEP = 256
@@ -42,8 +47,10 @@ MAX_KEY_BYTES = 1 << 30
 """Largest size of a program's Galois keys."""
 
 
-def grid_excess(layer: LinearLayer) -> str:
+def grid_excess(layer: Layer) -> str:
     """What is too much about a layer's tiles and pieces, "" if nothing: looked at before anything that lists them."""
+    if isinstance(layer, CoefficientLayer):
+        return _placement_excess(layer)
     if len(layer.pieces) > MAX_PIECES:
         return f"{len(layer.pieces)} pieces"
     axes = layer.layout.rows, layer.layout.columns
@@ -52,20 +59,41 @@ def grid_excess(layer: LinearLayer) -> str:
     return ""
 
 
-def excess(layer: LinearLayer, parameters: Parameters) -> str:
+def _placement_excess(layer: CoefficientLayer) -> str:
+    """The same for a coefficient encoding, whose placement is searched anew by whoever reads its shape."""
+    s = layer.shape
+    pairs = s.in_channels * s.out_channels // s.groups
+    if pairs > MAX_CHANNEL_PAIRS:
+        return f"{pairs} channel pairs"
+    return "" if 2 <= layer.weight_bits <= MAX_WEIGHT_BITS else f"weights of {layer.weight_bits} bits"
+
+
+def products(layer: Layer) -> int:
+    """HE-Pmult, at most; its grid has been checked."""
+    if isinstance(layer, CoefficientLayer):
+        return layer.pmults
+    return sum(p.plan.ciphertexts_in * p.plan.targets * p.plan.diagonals for p in layer.placed)
+
+
+def excess(layer: Layer, parameters: Parameters) -> str:
     """What a layer asks too much of, "" if nothing; its kernel, grid and products have been checked."""
-    layout = layer.layout
-    longest = max(layout.transform_lengths)
-    if longest > MAX_LENGTH:
-        return f"a transform of length {longest}"
-    cells = max(layout.blocks_in, layout.blocks_out) * layout.shape.groups * layout.tiles
-    if cells * layout.cell > MAX_SPECTRUM:
-        return f"transforms of {cells * layout.cell} values"
+    if problem := _transform_excess(layer):
+        return problem
     slots = max(layer.ciphertexts_in, layer.ciphertexts_out) * parameters.ring_degree
     if slots > MAX_SLOTS:
         return f"messages of {slots} slots"
     size = len(layer.column_steps) * key_bytes(parameters)
     return f"Galois keys of {size} bytes" if size > MAX_KEY_BYTES else ""
+
+
+def _transform_excess(layer: Layer) -> str:
+    if isinstance(layer, CoefficientLayer):
+        return ""
+    layout, longest = layer.layout, max(layer.transform_lengths)
+    if longest > MAX_LENGTH:
+        return f"a transform of length {longest}"
+    cells = max(layout.blocks_in, layout.blocks_out) * layout.shape.groups * layout.tiles
+    return f"transforms of {cells * layout.cell} values" if cells * layout.cell > MAX_SPECTRUM else ""
 
 
 def key_bytes(parameters: Parameters) -> int:

@@ -13,6 +13,7 @@ from privcirnet.he.encodings import spectral
 from privcirnet.he.engine import Ciphertext, Keys, Plaintext, ServerEngine
 from privcirnet.he.layout import SpectralLayout
 from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.params import Parameters, noise_bits
 from privcirnet.he.pieces import Piece, PlacedPiece, place
 from privcirnet.he.plan import Product
 from privcirnet.he.shape import LinearShape
@@ -87,10 +88,33 @@ class LinearLayer:
         """See :func:`spectral.encode_input`."""
         return spectral.encode_input(self.layout, self.placed, x, t)
 
-    def encode_weights(self, rows: Integers, engine: ServerEngine, name: str = "") -> "EncodedWeights":
-        """:func:`encode_weights` of integer weights in stored form, (K/b, C/groups, R, R)."""
-        spectrum = spectral.weight_spectrum(self.layout, rows, engine.parameters.plain_modulus)
+    @property
+    def kept(self) -> None:
+        """All coefficients of a reply are needed."""
+        return None
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        """log2 of a bound on a result's noise, from public data."""
+        return noise_bits(self.ring_degree, parameters.plain_bits, self.products_per_sum)
+
+    @property
+    def spectrum_shape(self) -> tuple[int, ...]:
+        """Shape of :meth:`spectrum`."""
+        return self.layout.spectrum_shape
+
+    def spectrum(self, rows: Integers, t: int) -> Residues:
+        """See :func:`spectral.weight_spectrum`: each distinct slot value of the plaintexts, once."""
+        return spectral.weight_spectrum(self.layout, rows, t)
+
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> "EncodedWeights":
+        """See :func:`encode_weights`."""
         return encode_weights(self, spectrum, engine, name)
+
+    def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
+        """Each product, as (piece, target, giant, baby, source), with its plaintext's slots (n,); zeros left out."""
+        for index, placed in enumerate(self.placed):
+            for p, slots in diagonals(self, placed, spectrum):
+                yield (index, p.target, p.giant, p.baby, p.source), slots
 
     def evaluate(
         self, weights: "EncodedWeights", inputs: list[Ciphertext], engine: ServerEngine, keys: Keys

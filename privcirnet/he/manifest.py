@@ -12,6 +12,8 @@ from typing import Any, cast
 
 from privcirnet.errors import RuleError
 from privcirnet.he import limits
+from privcirnet.he.coefficient import CoefficientLayer
+from privcirnet.he.layers import Layer
 from privcirnet.he.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import Parameters
@@ -137,7 +139,7 @@ def _unfit(node: Node, sources: list[Node], parameters: Parameters) -> str:
     return _unfit_layer(node.operation.layer, parameters) if isinstance(node.operation, Linear) else ""
 
 
-def _unfit_layer(layer: LinearLayer, parameters: Parameters) -> str:
+def _unfit_layer(layer: Layer, parameters: Parameters) -> str:
     """What is wrong with a layer's plan; sizes first, because everything else takes time that grows with them."""
     if layer.ring_degree != parameters.ring_degree:
         return f"made for ring degree {layer.ring_degree}"
@@ -145,7 +147,7 @@ def _unfit_layer(layer: LinearLayer, parameters: Parameters) -> str:
         return f"a kernel of {layer.shape.kernel} with stride {layer.shape.stride}"
     if problem := limits.grid_excess(layer):
         return problem
-    products = sum(p.plan.ciphertexts_in * p.plan.targets * p.plan.diagonals for p in layer.placed)
+    products = limits.products(layer)
     if products > MAX_PRODUCTS:
         return f"{products} products"
     if any((parameters.plain_modulus - 1) % length for length in layer.transform_lengths):
@@ -202,17 +204,20 @@ def _operation(item: dict[str, Any]) -> Operation:
     return cls(**{key: _integer(item[key]) for key in cls.__dataclass_fields__})
 
 
-def _layer_to_dict(layer: LinearLayer) -> dict[str, Any]:
-    return asdict(layer)
+def _layer_to_dict(layer: Layer) -> dict[str, Any]:
+    return {"encoding": layer.encoding, **asdict(layer)}
 
 
-def _layer_from_dict(item: dict[str, Any]) -> LinearLayer:
+def _layer_from_dict(item: dict[str, Any]) -> Layer:
     shape = LinearShape(**{key: _integer(item["shape"][key]) for key in LinearShape.__dataclass_fields__})
+    block_size, ring_degree, encoding = _integer(item["block_size"]), _integer(item["ring_degree"]), item["encoding"]
+    if encoding != LinearLayer.encoding:
+        return CoefficientLayer(shape, block_size, ring_degree, _string(encoding), _integer(item["weight_bits"]))
     tile = tuple(_integer(size) for size in _few(item["tile"]))
     if len(tile) != 2:
         raise RuleError("a tile must have two sizes", got=reprlib.repr(tile), remedy=_REMEDY)
     pieces = tuple(_piece_from_dict(piece) for piece in _few(item["pieces"], limits.MAX_PIECES))
-    return LinearLayer(shape, _integer(item["block_size"]), _integer(item["ring_degree"]), tile, pieces)
+    return LinearLayer(shape, block_size, ring_degree, tile, pieces)
 
 
 def _piece_from_dict(item: dict[str, Any]) -> Piece:

@@ -7,7 +7,7 @@ Two transforms live here:
   fast matrix products are, and exactly: with x = sum_i x_i 2^(v i) in d digits of v bits and A 2^(v i) mod t =
   sum_j A_ij 2^(v j), y = sum_j 2^(v j) (sum_i A_ij x_i), one product of a (d N) x (d N) matrix whose sums stay under
   2^53. Up to lengths of some dozens its time hardly depends on N: two or three digits apart and together again.
-* :func:`slots_to_coefficients`: BFV batching. A plaintext polynomial m of degree under n holds n slots:
+* :func:`slots_to_coefficients` and its inverse: BFV batching. A plaintext polynomial m of degree under n holds n slots:
   slot i of row 0 is m(psi^(3^i)) and slot i of row 1 is m(psi^(-3^i)), psi the smallest primitive 2n-th root of
   unity modulo t. n log2(n) / 2 multiplications.
 
@@ -81,6 +81,23 @@ def slots_to_coefficients(slots: Residues, t: int) -> Residues:
     return modular.multiply_constant(coefficients, scale, modular.constant_quotients(scale, t), t)
 
 
+def coefficients_to_slots(coefficients: Residues, t: int) -> Residues:
+    """Inverse of :func:`slots_to_coefficients`: the batched slots of a plaintext polynomial.
+
+    Args:
+        coefficients: residues, shape (..., n), of 1, X, ..., X^(n-1), n a power of two.
+        t: prime modulus with t = 1 mod 2n.
+
+    Returns:
+        slots, shape (..., n), row 0 then row 1.
+    """
+    n = coefficients.shape[-1]
+    root = minimal_root(2 * n, t)
+    twist, quotients = _twiddles(root, n, t)
+    values = _fourier(modular.multiply_constant(coefficients, twist, quotients, t), root * root % t, t)
+    return values[..., (_slot_exponents(n) - 1) // 2]
+
+
 @lru_cache(maxsize=16)
 def minimal_root(order: int, t: int) -> int:
     """The smallest primitive root of unity of an order that is a power of two (SEAL's choice)."""
@@ -147,14 +164,25 @@ def _slot_exponents(n: int) -> modular.Integers:
 
 def _fourier(x: Residues, omega: int, t: int) -> Residues:
     """y[k] = sum_j x[j] omega^(j k) along the last axis, by decimation in time; omega has order n."""
-    n = x.shape[-1]
-    if n == 1:
-        return x
-    even = _fourier(x[..., 0::2], omega * omega % t, t)
-    odd = _fourier(x[..., 1::2], omega * omega % t, t)
-    twiddles, quotients = _twiddles(omega, n // 2, t)
-    odd = modular.multiply_constant(odd, twiddles, quotients, t)
-    return np.concatenate([modular.add(even, odd, t), modular.subtract(even, odd, t)], axis=-1)
+    n, half = x.shape[-1], 1
+    values = x[..., _bit_reversed(n)]
+    while half < n:
+        pairs = values.reshape(*x.shape[:-1], n // (2 * half), 2, half)
+        twiddles, quotients = _twiddles(pow(omega, n // (2 * half), t), half, t)
+        even, odd = pairs[..., 0, :], modular.multiply_constant(pairs[..., 1, :], twiddles, quotients, t)
+        both = [modular.add(even, odd, t), modular.subtract(even, odd, t)]
+        values = np.stack(both, axis=-2).reshape(x.shape)
+        half *= 2
+    return values
+
+
+@lru_cache(maxsize=8)
+def _bit_reversed(n: int) -> modular.Integers:
+    """0, ..., n - 1 with their bits in reverse order."""
+    order = np.zeros(1, dtype=np.int64)
+    while order.size < n:
+        order = np.concatenate([2 * order, 2 * order + 1])
+    return order
 
 
 @lru_cache(maxsize=64)

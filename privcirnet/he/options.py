@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from privcirnet.errors import RuleError
 from privcirnet.he.cost import Link, Profile, linear_cost, square_cost
-from privcirnet.he.linear import LinearLayer
+from privcirnet.he.layers import Layer
 from privcirnet.he.planner import cheapest_layer
 from privcirnet.he.program import Linear, Node, Square
 from privcirnet.he.verdict import Option, ParameterSet
@@ -61,7 +61,7 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
     return linear + sum(square_cost(values, profile, link).total for values in squares)
 
 
-def layers_of(nodes: Sequence[Node]) -> tuple[LinearLayer, ...]:
+def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
     """The linear layers, in order."""
     return tuple(node.operation.layer for node in nodes if isinstance(node.operation, Linear))
 

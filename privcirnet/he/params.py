@@ -41,6 +41,14 @@ WIDE_RING_DEGREE = 16384
 WIDE_COEFFICIENT_BITS = (48, 48, 48, 48, 49)
 """The least modulus that carries a 60-bit plain modulus with flooding; its residues fill whole bytes."""
 
+NARROW_RING_DEGREE = 4096
+NARROW_COEFFICIENT_BITS = (48, 45, 16)
+"""For coefficient encodings, whose noise is small: 93 bits of data, because the special prime, which only public-key
+encryption uses where nothing is rotated, is the shortest that is 1 mod 2n and that the library accepts (40961). With
+flooding it carries plain moduli of up to 30 bits under a noise bound of 2^16; a reply keeps one prime, 6 bytes."""
+
+_MIN_DATA_BITS, _MIN_SPECIAL_BITS = 20, 16
+
 
 @dataclass(frozen=True)
 class Parameters:
@@ -123,10 +131,17 @@ def noise_bits(ring_degree: int, plain_bits: int, products: int) -> int:
     return math.ceil(plain_bits + 20 + max(growth, 0.0))
 
 
-def noise_budget(parameters: Parameters, products: int) -> float:
-    """Predicted bits of noise budget left in a reply after a sum of ``products`` plaintext products and flooding."""
-    spent = _spent(parameters.ring_degree, parameters.plain_bits, products)
-    return sum(parameters.coefficient_bits[:-1]) - spent
+def noise_budget(parameters: Parameters, noise: int) -> float:
+    """Predicted bits of noise budget left in a reply after flooding of a result with noise of at most 2^``noise``."""
+    return sum(parameters.coefficient_bits[:-1]) - _spent(parameters.plain_bits, noise)
+
+
+def fitting_plain_bits(coefficient_bits: tuple[int, ...], noise: int) -> int:
+    """The most bits that t may have for a result with noise of at most 2^``noise``, whatever t is, to keep its budget.
+
+    Of a coefficient encoding the noise does not depend on t (:mod:`privcirnet.he.coefficient`).
+    """
+    return min(MAX_PLAIN_BITS, sum(coefficient_bits[:-1]) - noise - FLOODING_BITS - 1 - math.ceil(MIN_NOISE_BUDGET))
 
 
 def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], products: int) -> int:
@@ -137,7 +152,8 @@ def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], prod
     """
     smallest = (2 * ring_degree).bit_length() + 1
     for bits in range(MAX_PLAIN_BITS, smallest, -1):
-        if sum(coefficient_bits[:-1]) - _spent(ring_degree, bits, products) >= MIN_NOISE_BUDGET:
+        spent = _spent(bits, noise_bits(ring_degree, bits, products))
+        if sum(coefficient_bits[:-1]) - spent >= MIN_NOISE_BUDGET:
             return bits
     raise RuleError(
         f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
@@ -146,13 +162,13 @@ def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], prod
     )
 
 
-def check_noise(parameters: Parameters, products: int, layer: str) -> None:
-    """Raise unless a layer with that many products to a sum decrypts with a margin.
+def check_noise(parameters: Parameters, noise: int, layer: str) -> None:
+    """Raise unless a layer whose noise is at most 2^``noise`` decrypts with a margin, flooding included.
 
     Raises:
         RuleError: the predicted noise budget is under :data:`MIN_NOISE_BUDGET` bits.
     """
-    left = noise_budget(parameters, products)
+    left = noise_budget(parameters, noise)
     if left < MIN_NOISE_BUDGET:
         raise RuleError(
             f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
@@ -190,9 +206,9 @@ def choose(
     return Parameters(ring_degree, bits, t)
 
 
-def _spent(ring_degree: int, plain_bits: int, products: int) -> int:
+def _spent(plain_bits: int, noise: int) -> int:
     """Bits of q' that are not budget: t itself, the noise, the flooding, and a sign."""
-    return plain_bits + noise_bits(ring_degree, plain_bits, products) + FLOODING_BITS + 1
+    return plain_bits + noise + FLOODING_BITS + 1
 
 
 def check_security(ring_degree: int, coefficient_bits: tuple[int, ...]) -> None:
@@ -211,9 +227,12 @@ def check_security(ring_degree: int, coefficient_bits: tuple[int, ...]) -> None:
             got=f"{sum(coefficient_bits)} bits",
             remedy="use smaller coefficient primes or a larger ring degree",
         )
-    if len(coefficient_bits) < 2 or max(coefficient_bits) > 60 or min(coefficient_bits) < 20:
+    data, special = coefficient_bits[:-1], coefficient_bits[-1:]
+    if not data or max(coefficient_bits) > 60 or min(data) < _MIN_DATA_BITS or min(special) < _MIN_SPECIAL_BITS:
         raise RuleError(
-            "q must be two or more primes of 20 to 60 bits", got=coefficient_bits, remedy="e.g. 55,55,54,54"
+            f"q must be two or more primes of {_MIN_DATA_BITS} to 60 bits, the special prime {_MIN_SPECIAL_BITS} to 60",
+            got=coefficient_bits,
+            remedy="e.g. 55,55,54,54",
         )
 
 

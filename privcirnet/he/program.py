@@ -10,16 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from privcirnet.he.linear import LinearLayer
+from privcirnet.he.integer import Values, convolve, expand_rows, round_shift, sum_pool
+from privcirnet.he.layers import Layer
 from privcirnet.he.params import Parameters
-from privcirnet.he.shape import LinearShape
-
-Values = npt.NDArray[np.int64]
 
 MASKS = ("uniform", "bounded")
-_EXACT_IN_FLOAT64 = 2**53
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Input:
 class Linear:
     """Convolution or GEMM with bias, on (C, H, W)."""
 
-    layer: LinearLayer
+    layer: Layer
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ class Program:
         return self.nodes[-1]
 
     @property
-    def linear_nodes(self) -> list[tuple[Node, LinearLayer]]:
+    def linear_nodes(self) -> list[tuple[Node, Layer]]:
         """Nodes with weights, in order."""
         return [(n, n.operation.layer) for n in self.nodes if isinstance(n.operation, Linear)]
 
@@ -135,15 +131,6 @@ class Program:
     def column_steps(self) -> set[int]:
         """Rotations for which the server needs Galois keys."""
         return set[int]().union(*(layer.column_steps for _, layer in self.linear_nodes))
-
-
-def round_shift(values: Values, bits: int) -> Values:
-    """Values / 2^bits, rounded to nearest, ties up.
-
-    >>> round_shift(np.array([-3, -2, 1, 2, 3]), 2).tolist()
-    [-1, 0, 0, 1, 1]
-    """
-    return (values + (1 << bits >> 1)) >> bits
 
 
 def interpret(
@@ -194,35 +181,3 @@ def apply(operation: Operation, arguments: list[Values], weights: Weights | None
             return arguments[0].reshape(-1, 1, 1)
         case Input():
             raise AssertionError("an input has no arguments")
-
-
-def expand_rows(rows: Values, block_size: int) -> Values:
-    """First rows of circulant block rows -> dense weight: (K/b, C, R, R) -> (K, C, R, R).
-
-    >>> expand_rows(np.array([[1, 2]])[..., None, None], 2)[..., 0, 0].tolist()
-    [[1, 2], [2, 1]]
-    """
-    q, channels, *kernel = rows.shape
-    blocks = rows.reshape(q, channels // block_size, block_size, *kernel)
-    turned = np.stack([np.roll(blocks, i, axis=2) for i in range(block_size)], axis=1)
-    return turned.reshape(q * block_size, channels, *kernel)
-
-
-def convolve(x: Values, weight: Values, shape: LinearShape) -> Values:
-    """Exact integer convolution (correlation, as in deep learning): (C, H, W), (K, C/groups, R, R) -> (K, H', W')."""
-    padded = np.pad(x, ((0, 0), (shape.padding, shape.padding), (shape.padding, shape.padding)))
-    every = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
-    windows = every[:, :: shape.stride, :: shape.stride]
-    largest = float(np.abs(x).max(initial=0)) * float(np.abs(weight).sum(axis=(1, 2, 3)).max(initial=0))
-    dtype = np.float64 if largest < _EXACT_IN_FLOAT64 else np.int64
-    # (groups, K/groups, C/groups R R) @ (groups, C/groups R R, H' W')
-    columns = windows.transpose(0, 3, 4, 1, 2).reshape(shape.groups, -1, windows.shape[1] * windows.shape[2])
-    rows = weight.reshape(shape.groups, shape.out_channels // shape.groups, -1)
-    return (rows.astype(dtype) @ columns.astype(dtype)).astype(np.int64).reshape(shape.output_shape)
-
-
-def sum_pool(x: np.ndarray, kernel: int) -> np.ndarray:
-    """Sum over non-overlapping kernel x kernel windows: (C, H, W) -> (C, H / kernel, W / kernel)."""
-    channels, height, width = x.shape
-    windows = x[:, : height // kernel * kernel, : width // kernel * kernel]
-    return windows.reshape(channels, height // kernel, kernel, width // kernel, kernel).sum(axis=(2, 4))

@@ -10,7 +10,9 @@ seed. Galois keys: parms id, u64 n; for each of n places a u64 count of digits (
 Place i holds the key of Galois element 2 i + 1.
 
 Compact bytes: each residue in ceil(bits of its prime / 8) bytes, little-endian, in SEAL's order; then the seed if there
-is one. Both parties know every length from the parameters, so nothing else is sent and any other length is refused.
+is one. A reply of a coefficient encoding leaves out the coefficients of its first polynomial c0 that no output needs:
+c0 + c1 s is taken coefficient by coefficient, so the others decrypt without them (Cheetah's "N + n" of 2 N numbers).
+Both parties know every length from the parameters, so nothing else is sent and any other length is refused.
 """
 
 import struct
@@ -20,7 +22,7 @@ import numpy as np
 import zstandard
 
 from privcirnet.errors import RuleError
-from privcirnet.he.modular import Residues
+from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import SEED_BYTES
 
 _HEADER = struct.Struct("<HBBBBHQ")
@@ -51,7 +53,11 @@ class Level:
 
     def compact_size(self, polynomials: int) -> int:
         """Compact bytes of that many polynomials."""
-        return polynomials * self.ring_degree * sum(self.widths)
+        return self.coefficients_size(polynomials * self.ring_degree)
+
+    def coefficients_size(self, coefficients: int) -> int:
+        """Compact bytes of that many coefficients."""
+        return coefficients * sum(self.widths)
 
 
 def unwrap(file: bytes) -> bytes:
@@ -73,14 +79,14 @@ def wrap(payload: bytes, version: Version) -> bytes:
 
 def compact(payload: bytes, level: Level) -> bytes:
     """Compact bytes of a ciphertext's payload, seeded or full."""
-    start = _CIPHERTEXT.size + _HEADER_SIZE + _WORD.size
-    prime_words = len(level.primes) * level.ring_degree
-    rest = payload[start:]
-    seeded = len(rest) == 8 * prime_words + _SEED_FILE_SIZE
-    polynomials = 1 if seeded else len(rest) // (8 * prime_words)
-    words = np.frombuffer(rest[: 8 * prime_words * polynomials], dtype="<u8")
-    packed = _pack(words.reshape(polynomials, len(level.primes), level.ring_degree), level)
-    return packed + rest[-SEED_BYTES:] if seeded else packed
+    words, seed = _words(payload, level)
+    return b"".join(_pack(polynomial, level) for polynomial in words) + seed
+
+
+def compact_reply(payload: bytes, level: Level, kept: Integers | None) -> bytes:
+    """Compact bytes of a full ciphertext's payload: of c0 only the coefficients at ``kept`` positions (None: all)."""
+    (c0, c1), _ = _words(payload, level)
+    return _pack(c0 if kept is None else c0[:, kept], level) + _pack(c1, level)
 
 
 def expand(message: bytes, level: Level, *, seeded: bool, ntt: bool) -> bytes:
@@ -89,17 +95,27 @@ def expand(message: bytes, level: Level, *, seeded: bool, ntt: bool) -> bytes:
     Raises:
         RuleError: wrong length, or a residue that is not under its prime.
     """
-    polynomials = 1 if seeded else 2
-    size = level.compact_size(polynomials)
-    expected = size + (SEED_BYTES if seeded else 0)
-    if len(message) != expected:
-        raise RuleError(
-            "a ciphertext must have the length that the parameters fix",
-            got=f"{len(message)} bytes where {expected} are due",
-            remedy="use the same version and parameters on both sides",
-        )
-    seed = message[size:] if seeded else b""
-    return _payload(_unpack(message[:size], level, polynomials), level, seed, ntt=ntt)
+    polynomials, part = 1 if seeded else 2, level.compact_size(1)
+    size = polynomials * part
+    _check_length(message, size + (SEED_BYTES if seeded else 0))
+    words = np.stack([_unpack(message[i * part : (i + 1) * part], level) for i in range(polynomials)])
+    return _payload(words, level, message[size:], ntt=ntt)
+
+
+def expand_reply(message: bytes, level: Level, kept: Integers | None) -> bytes:
+    """Payload of the ciphertext whose :func:`compact_reply` is given, zeros where nothing was kept.
+
+    Raises:
+        RuleError: wrong length, or a residue that is not under its prime.
+    """
+    if kept is None:
+        return expand(message, level, seeded=False, ntt=False)
+    size = level.coefficients_size(len(kept))
+    _check_length(message, size + level.compact_size(1))
+    words = np.zeros((2, len(level.primes), level.ring_degree), dtype=np.uint64)
+    words[0][:, kept] = _unpack(message[:size], level)
+    words[1] = _unpack(message[size:], level)
+    return _payload(words, level, b"", ntt=False)
 
 
 def addend(polynomial: Residues, level: Level) -> bytes:
@@ -110,6 +126,26 @@ def addend(polynomial: Residues, level: Level) -> bytes:
         level: of the ciphertext that it will be added to.
     """
     return _payload(np.stack([polynomial, np.zeros_like(polynomial)]), level, b"", ntt=False)
+
+
+def _check_length(message: bytes, expected: int) -> None:
+    if len(message) != expected:
+        raise RuleError(
+            "a ciphertext must have the length that the parameters fix",
+            got=f"{len(message)} bytes where {expected} are due",
+            remedy="use the same version and parameters on both sides",
+        )
+
+
+def _words(payload: bytes, level: Level) -> tuple[Residues, bytes]:
+    """Residues (polynomial, prime, coefficient) of a ciphertext's payload, and its seed if there is one."""
+    prime_words = len(level.primes) * level.ring_degree
+    rest = payload[_CIPHERTEXT.size + _HEADER_SIZE + _WORD.size :]
+    seeded = len(rest) == 8 * prime_words + _SEED_FILE_SIZE
+    polynomials = 1 if seeded else len(rest) // (8 * prime_words)
+    words = np.frombuffer(rest[: 8 * prime_words * polynomials], dtype="<u8")
+    seed = rest[-SEED_BYTES:] if seeded else b""
+    return words.reshape(polynomials, len(level.primes), level.ring_degree), seed
 
 
 def _payload(words: Residues, level: Level, seed: bytes, *, ntt: bool) -> bytes:
@@ -158,24 +194,22 @@ def expand_keys(message: bytes, level: Level, digits: int, elements: list[int]) 
 
 
 def _pack(words: Residues, level: Level) -> bytes:
-    polynomials, primes, n = words.shape
-    octets = np.ascontiguousarray(words).view(np.uint8).reshape(polynomials, primes, n, 8)
-    return b"".join(
-        octets[i, j, :, :width].tobytes() for i in range(polynomials) for j, width in enumerate(level.widths)
-    )
+    """(primes, coefficients) as compact bytes."""
+    octets = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 8)
+    return b"".join(octets[j, :, :width].tobytes() for j, width in enumerate(level.widths))
 
 
-def _unpack(message: bytes, level: Level, polynomials: int) -> Residues:
-    octets = np.zeros((polynomials, len(level.primes), level.ring_degree, 8), dtype=np.uint8)
+def _unpack(message: bytes, level: Level) -> Residues:
+    """Inverse of :func:`_pack`: (primes, coefficients)."""
+    count = len(message) // sum(level.widths)
+    octets = np.zeros((len(level.primes), count, 8), dtype=np.uint8)
     position = 0
-    for i in range(polynomials):
-        for j, width in enumerate(level.widths):
-            size = width * level.ring_degree
-            part = np.frombuffer(message, dtype=np.uint8, count=size, offset=position)
-            octets[i, j, :, :width] = part.reshape(level.ring_degree, width)
-            position += size
+    for j, width in enumerate(level.widths):
+        part = np.frombuffer(message, dtype=np.uint8, count=width * count, offset=position)
+        octets[j, :, :width] = part.reshape(count, width)
+        position += width * count
     words = octets.view("<u8")[..., 0]
-    primes = np.array(level.primes, dtype=np.uint64)[None, :, None]
+    primes = np.array(level.primes, dtype=np.uint64)[:, None]
     if (words >= primes).any():
         raise RuleError("every residue must be under its prime", got="one that is not", remedy="send it again")
     return words

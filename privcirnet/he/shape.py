@@ -120,6 +120,10 @@ class Axis:
         """Values of a phase image."""
         return len(range(phase, self.size, self.stride))
 
+    def read_size(self, phase: int) -> int:
+        """Values of a phase image from its first to the last that an output reads."""
+        return max(0, min(self.stored(phase), self.outputs + self.reach(phase)[1]))
+
     def reach(self, phase: int) -> tuple[int, int]:
         """(lowest, highest) tap offset of a phase."""
         offsets = [offset for _, offset in self.taps[phase]]

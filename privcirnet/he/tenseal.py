@@ -25,8 +25,8 @@ import tenseal.sealapi as seal
 from privcirnet.errors import RuleError
 from privcirnet.he import flooding, sealfile
 from privcirnet.he.flooding import FLOODING_BITS
-from privcirnet.he.modular import Residues
-from privcirnet.he.params import Parameters, noise_bits, reply_primes
+from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.params import Parameters, reply_primes
 
 
 class _Context:
@@ -118,9 +118,9 @@ class Client:
         ciphertext = self._encryptor.encrypt_symmetric(self._context.encode(slots))
         return sealfile.compact(self._context.save(ciphertext), self._context.data_level)
 
-    def decrypt(self, message: bytes) -> Residues:
-        """Check, load and decrypt a reply."""
-        payload = sealfile.expand(message, self._context.reply_level, seeded=False, ntt=False)
+    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
+        """Check, load and decrypt a reply; coefficients of c0 that were not sent count as zero."""
+        payload = sealfile.expand_reply(message, self._context.reply_level, kept)
         ciphertext = self._context.load(seal.Ciphertext(self._context.seal), payload)
         plaintext = seal.Plaintext()
         self._decryptor.decrypt(ciphertext, plaintext)
@@ -202,17 +202,17 @@ class Server:
         self.counts["add"] += 1
         return self._apply(self._evaluator.add, first, second)
 
-    def reply(self, ciphertext: Any, keys: Keys, products: int) -> bytes:
+    def reply(self, ciphertext: Any, keys: Keys, noise_bits: int, kept: Integers | None = None) -> bytes:
         """Add an encryption of zero and flooding noise, switch down and serialise."""
         level = self._context.reply_level
-        hidden = self._hide(ciphertext, keys, products)
+        hidden = self._hide(ciphertext, keys, noise_bits)
         switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
-        return sealfile.compact(self._context.save(switched), level)
+        return sealfile.compact_reply(self._context.save(switched), level, kept)
 
-    def _hide(self, ciphertext: Any, keys: Keys, products: int) -> Any:
-        level, parameters = self._context.data_level, self.parameters
-        bits = noise_bits(parameters.ring_degree, parameters.plain_bits, products) + FLOODING_BITS
-        noise = sealfile.addend(flooding.sample(bits, level.primes, parameters.ring_degree), level)
+    def _hide(self, ciphertext: Any, keys: Keys, noise_bits: int) -> Any:
+        level = self._context.data_level
+        drawn = flooding.sample(noise_bits + FLOODING_BITS, level.primes, self.parameters.ring_degree)
+        noise = sealfile.addend(drawn, level)
         encryptor = seal.Encryptor(self._context.seal, keys.public)
         zero = self._apply(encryptor.encrypt_zero, list(level.parms_id))
         flood = self._context.load(seal.Ciphertext(self._context.seal), noise)

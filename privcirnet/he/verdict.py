@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he import modular, params
 from privcirnet.he.flooding import FLOODING_BITS
-from privcirnet.he.linear import LinearLayer
+from privcirnet.he.layers import Layer
 from privcirnet.he.params import MAX_LOG_Q, MAX_PLAIN_BITS, MIN_NOISE_BUDGET, Parameters
 from privcirnet.he.requirements import Requirements
 
@@ -49,7 +49,7 @@ class Option:
     """
 
     parameters: ParameterSet
-    layers: tuple[LinearLayer, ...]
+    layers: tuple[Layer, ...]
     seconds: float
     problem: RuleError | None = None
 
@@ -108,13 +108,13 @@ class Verdict:
         return self.error is None
 
 
-def layers_noise_bits(layers: Iterable[LinearLayer], parameters: Parameters) -> int:
+def layers_noise_bits(layers: Iterable[Layer], parameters: Parameters) -> int:
     """log2 of a bound on the noise of any layer, or of a square, before flooding. The one place that asks a plan."""
-    products = max((layer.products_per_sum for layer in layers), default=1)
-    return params.noise_bits(parameters.ring_degree, parameters.plain_bits, products)
+    square = params.noise_bits(parameters.ring_degree, parameters.plain_bits, 1)
+    return max([square, *(layer.noise_bits(parameters) for layer in layers)])
 
 
-def budget(layers: Iterable[LinearLayer], parameters: Parameters) -> Budget:
+def budget(layers: Iterable[Layer], parameters: Parameters) -> Budget:
     """Where the bits go, for the layer with the most noise."""
     modulus, noise = sum(parameters.coefficient_bits[:-1]), layers_noise_bits(layers, parameters)
     return Budget(modulus, parameters.plain_bits, noise, FLOODING_BITS, switched_bits(parameters))

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he import cleartext, engine, params, tenseal
+from privcirnet.he import cleartext, engine, modular, ntt, params, tenseal
 from privcirnet.he.protocol import shares
 
 PARAMETERS = params.choose({1}, 46)
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
+NOISE = params.noise_bits(N, 46, 2)
 STEPS = (1, 2, 256, 3000, 4095)
 
 
@@ -55,7 +56,7 @@ def test_encrypted_operation_equals_its_clear_text_twin(name: str) -> None:
     for kind in engine.ENGINES:
         client, server, keys = pair(kind)
         before = server.counts.copy()
-        reply = server.reply(CHAIN[name](server, server.receive(client.encrypt(X)), keys), keys, 2)
+        reply = server.reply(CHAIN[name](server, server.receive(client.encrypt(X)), keys), keys, NOISE)
         results.append(client.decrypt(reply))
         counts.append(server.counts - before)
     assert results[0].dtype == results[1].dtype == np.uint64
@@ -66,7 +67,7 @@ def test_encrypted_operation_equals_its_clear_text_twin(name: str) -> None:
 
 def test_rotation_turns_both_rows_left() -> None:
     client, server, keys = pair("tenseal")
-    turned = client.decrypt(server.reply(server.rotate(server.receive(client.encrypt(X)), 256, keys), keys, 1))
+    turned = client.decrypt(server.reply(server.rotate(server.receive(client.encrypt(X)), 256, keys), keys, NOISE))
     rows = X.reshape(2, -1)
     assert (turned == np.concatenate([rows[0, 256:], rows[0, :256], rows[1, 256:], rows[1, :256]])).all()
 
@@ -76,9 +77,9 @@ def test_encryption_is_fresh_every_time() -> None:
     first, second = client.encrypt(X), client.encrypt(X)
     assert first != second
     assert first[-params.SEED_BYTES :] != second[-params.SEED_BYTES :]
-    assert server.reply(server.receive(first), keys, 1) != server.reply(server.receive(second), keys, 1)
+    assert server.reply(server.receive(first), keys, NOISE) != server.reply(server.receive(second), keys, NOISE)
     other = engine.client_engine("tenseal", PARAMETERS)
-    assert not np.array_equal(other.decrypt(server.reply(server.receive(first), keys, 1)), X)
+    assert not np.array_equal(other.decrypt(server.reply(server.receive(first), keys, NOISE)), X)
 
 
 def test_the_library_adds_the_two_share_products() -> None:
@@ -87,7 +88,7 @@ def test_the_library_adds_the_two_share_products() -> None:
     slots = np.arange(N, dtype=np.uint64)
     three, five = np.full(N, 3, dtype=np.uint64), np.full(N, 5, dtype=np.uint64)
     product = server.multiply(server.receive(client.encrypt(slots)), server.encode(three))
-    assert client.decrypt(server.reply(server.add_plain(product, server.encode(five)), keys, 1))[:4].tolist() == [
+    assert client.decrypt(server.reply(server.add_plain(product, server.encode(five)), keys, NOISE))[:4].tolist() == [
         5,
         8,
         11,
@@ -108,7 +109,7 @@ def test_clear_text_twin_is_as_strict_as_the_library() -> None:
         lambda: server.add_plain(server.to_ntt(c), server.encode(Y)),
         lambda: server.subtract_plain(c, server.encode_factor(Y)),
         lambda: server.multiply(c, server.encode(np.zeros(N, dtype=np.uint64))),
-        lambda: server.reply(server.to_ntt(c), keys, 1),
+        lambda: server.reply(server.to_ntt(c), keys, NOISE),
     ):
         with pytest.raises(RuntimeError, match=r"form|transparent"):
             broken()
@@ -125,6 +126,44 @@ def test_the_library_refuses_what_the_twin_refuses() -> None:
     ):
         with pytest.raises((RuntimeError, ValueError)):
             broken()
+
+
+KEPT = np.unique(np.concatenate([[0, N - 1], np.random.default_rng(3).integers(0, N, 300)]))
+
+
+def test_a_reply_with_some_coefficients_decrypts_to_those() -> None:
+    found = []
+    for kind in engine.ENGINES:
+        client, server, keys = pair(kind)
+        ciphertext = server.add_plain(server.receive(client.encrypt(X)), server.encode(Y))
+        slots = client.decrypt(server.reply(ciphertext, keys, NOISE, KEPT), KEPT)
+        found.append(ntt.slots_to_coefficients(slots, T))
+    wanted = ntt.slots_to_coefficients(modular.add(X, Y, T), T)
+    assert (found[0][KEPT] == wanted[KEPT]).all()
+    assert (found[1][KEPT] == wanted[KEPT]).all()
+    left_out = np.setdiff1d(np.arange(N), KEPT)
+    assert (found[0][left_out] != wanted[left_out]).all(), "what was not sent can't be decrypted"
+    assert not found[1][left_out].any()
+
+
+def test_a_reply_with_some_coefficients_is_that_much_shorter() -> None:
+    client, server, keys = pair("tenseal")
+    ciphertext = server.receive(client.encrypt(X))
+    whole, part = (server.reply(ciphertext, keys, NOISE, kept) for kept in (None, KEPT))
+    assert len(part) * 2 * N == len(whole) * (N + len(KEPT))
+
+
+@pytest.mark.parametrize("kind", engine.ENGINES)
+def test_replies_with_other_coefficients_are_refused(kind: str) -> None:
+    client, server, keys = pair(kind)
+    ciphertext = server.receive(client.encrypt(X))
+    whole, part = (server.reply(ciphertext, keys, NOISE, kept) for kept in (None, KEPT))
+    for message, kept in ((whole, KEPT), (part, None), (part, KEPT[1:]), (part[:-1], KEPT), (part + b"\0", KEPT)):
+        with pytest.raises(RuleError, match=r"length that the parameters fix|must hold n words"):
+            client.decrypt(message, kept)
+    broken = b"\xff" * 8 + part[8:]
+    with pytest.raises(RuleError, match=r"under its prime|mod t"):
+        client.decrypt(broken, KEPT)
 
 
 @pytest.mark.parametrize("kind", engine.ENGINES)

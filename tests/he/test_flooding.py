@@ -15,6 +15,7 @@ from privcirnet.he.protocol import shares
 LAYER = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, baby_steps=2)
 PARAMETERS = params.choose(LAYER.layout.transform_lengths, 46)
 T = PARAMETERS.plain_modulus
+NOISE = params.noise_bits(8192, 46, LAYER.plan.products_per_sum)
 
 
 class Game:
@@ -71,7 +72,7 @@ def test_with_hiding_they_cannot(game: Game) -> None:
     right, wrong = game.result(1), game.result(2)
     budgets: dict[str, list[int]] = {"right": [], "wrong": []}
     for _ in range(8):
-        reply = game.server._hide(game.masked(game.result(1)), game.keys, LAYER.plan.products_per_sum)
+        reply = game.server._hide(game.masked(game.result(1)), game.keys, NOISE)
         assert game.masks_polynomial(reply) != game.masks_polynomial(right)
         budgets["right"].append(game.noise_of_difference(reply, right))
         budgets["wrong"].append(game.noise_of_difference(reply, wrong))
@@ -82,7 +83,7 @@ def test_with_hiding_they_cannot(game: Game) -> None:
 def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the flood the noises still cancel under the right guess."""
     monkeypatch.setattr(flooding, "sample", lambda bits, primes, count: np.zeros((len(primes), count), dtype=np.uint64))
-    reply = game.server._hide(game.masked(game.result(1)), game.keys, LAYER.plan.products_per_sum)
+    reply = game.server._hide(game.masked(game.result(1)), game.keys, NOISE)
     right, wrong = (game.noise_of_difference(reply, game.result(seed)) for seed in (1, 2))
     assert right > wrong + 20
 

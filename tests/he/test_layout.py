@@ -150,3 +150,10 @@ def test_dimensions_must_be_positive(sizes: tuple[int, ...]) -> None:
 def test_kernel_and_padding_must_fit(kernel: int, padding: int) -> None:
     with pytest.raises(RuleError, match=f"got kernel {kernel}, padding {padding}, input 4 x 4"):
         LinearShape(4, 4, 1, 1, kernel, 1, padding)
+
+
+@pytest.mark.parametrize("groups", [0, 3, 4])
+def test_groups_divide_both_channels(groups: int) -> None:
+    assert LinearShape(4, 4, 8, 6, 3, 1, 1, groups=2).groups == 2
+    with pytest.raises(RuleError, match=f"groups must divide the input and the output channels: got {groups} groups"):
+        LinearShape(4, 4, 8, 6, 3, 1, 1, groups)

@@ -8,7 +8,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he import limits, manifest, modular
 from privcirnet.he.engine import client_engine
-from privcirnet.he.layout import Axis, LinearShape
+from privcirnet.he.shape import Axis, LinearShape
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.program import Add, Input, Linear, Node, Program

@@ -140,7 +140,8 @@ def check_noise_model(plain_bits: int, n: int, bits: tuple[int, ...]) -> None:
     t, measured, after_switch = bench(plain_bits, n, bits)
     parameters = Parameters(n, bits, t)
     for products, budget in measured.items():
-        predicted = params.noise_budget(parameters, products) + FLOODING_BITS
+        bound = params.noise_bits(n, plain_bits, products)
+        predicted = params.noise_budget(parameters, bound) + FLOODING_BITS
         assert predicted <= budget
         assert predicted >= budget - 8
     assert after_switch >= params.MIN_NOISE_BUDGET - 2
@@ -150,10 +151,10 @@ def check_noise_model(plain_bits: int, n: int, bits: tuple[int, ...]) -> None:
 def test_noise_check_and_largest_plain_bits_agree() -> None:
     for products in (1, 16, 64, 1000, 100000):
         bits = params.largest_plain_bits(8192, GOOD.coefficient_bits, products)
-        params.check_noise(choose({1}, bits), products, "layer")
+        params.check_noise(choose({1}, bits), params.noise_bits(8192, bits, products), "layer")
         if bits < params.MAX_PLAIN_BITS:
             with pytest.raises(RuleError, match=rf"bits in layer conv1 with a {bits + 1}-bit plain modulus"):
-                params.check_noise(choose({1}, bits + 1), products, "conv1")
+                params.check_noise(choose({1}, bits + 1), params.noise_bits(8192, bits + 1, products), "conv1")
     assert params.largest_plain_bits(8192, (55, 55, 54, 54), 1) == 48
     assert params.largest_plain_bits(16384, params.WIDE_COEFFICIENT_BITS, 16) == 60
     with pytest.raises(RuleError, match="must leave 6 bits of noise budget: got none"):
@@ -176,7 +177,7 @@ def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...],
     slots = shares.uniform((n,), parameters.plain_modulus)
     up = client.encrypt(slots)
     keys = server.load_keys(client.public_keys([]), [])
-    down = server.reply(server.receive(up), keys, 1)
+    down = server.reply(server.receive(up), keys, params.noise_bits(n, plain_bits, 1))
     assert (len(up), len(down)) == params.message_bytes(parameters)
     assert np.array_equal(client.decrypt(down), slots)
 
@@ -197,6 +198,25 @@ def test_plain_modulus_is_no_prime_of_q(plain_bits: int) -> None:
     chosen = choose({1, 8}, plain_bits)
     assert chosen.plain_modulus < taken
     assert client_engine("tenseal", chosen).parameters == chosen
+
+
+def test_narrow_parameters_are_as_wide_as_they_can_be() -> None:
+    """The special prime is the shortest there is; the library takes it, and refuses one bit more in all."""
+    n, bits = params.NARROW_RING_DEGREE, params.NARROW_COEFFICIENT_BITS
+    assert sum(bits) == params.MAX_LOG_Q[n]
+    assert params.fitting_plain_bits(bits, 16) == 30
+    assert params.fitting_plain_bits((60, 60, 60, 38), 10) == params.MAX_PLAIN_BITS
+    parameters = choose({1}, 30, n, bits)
+    assert client_engine("tenseal", parameters).parameters == parameters
+    assert params.coefficient_primes(n, bits) >= {40961}
+    with pytest.raises(RuleError, match="no 15-bit prime that is 1 mod 8192"):
+        modular.largest_prime(15, 2 * n)
+    for wrong in ((48, 45, 15), (48, 19, 16), (61, 20, 16), (48,)):
+        with pytest.raises(RuleError, match="primes of 20 to 60 bits, the special prime 16 to 60"):
+            Parameters(n, wrong, parameters.plain_modulus)
+    params.check_noise(parameters, 16, "conv1")
+    with pytest.raises(RuleError, match=r"got 5.0 bits in layer conv1"):
+        params.check_noise(parameters, 17, "conv1")
 
 
 def test_reply_primes() -> None:

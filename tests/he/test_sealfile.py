@@ -10,6 +10,7 @@ from privcirnet.he.protocol import shares
 PARAMETERS = params.choose({1}, 23, 4096, (37, 36, 36))
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
 SLOTS = shares.uniform((N,), T)
+NOISE = params.noise_bits(N, 23, 1)
 
 
 @functools.cache

@@ -1,12 +1,13 @@
 """One encrypted linear layer between two parties (he.md section 3): three steps, bytes in between."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from privcirnet.he import modular
 from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
-from privcirnet.he.linear import EncodedWeights, LinearLayer
+from privcirnet.he.layers import Layer
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.protocol import shares
 
@@ -17,18 +18,18 @@ class ServerLayer:
 
     Attributes:
         layer: shape, block size, plan.
-        weights: encoded diagonals.
+        weights: what the layer's ``encode_spectrum`` made.
         bias: int64 (K,).
         mask_bound: draw the output's mask in [bound + 1, t - bound] instead of uniformly, if not None.
     """
 
-    layer: LinearLayer
-    weights: EncodedWeights
+    layer: Layer
+    weights: Any
     bias: Integers
     mask_bound: int | None = None
 
 
-def request(layer: LinearLayer, share: Residues, engine: ClientEngine) -> list[bytes]:
+def request(layer: Layer, share: Residues, engine: ClientEngine) -> list[bytes]:
     """Client: transform and encrypt its share of the input, (C, H, W)."""
     return [engine.encrypt(row) for row in layer.encode_input(share, engine.parameters.plain_modulus)]
 
@@ -57,12 +58,15 @@ def reply(
     mask, own = _draw_mask(held, t)
     slots = layer.encode_mask(mask, shares.uniform((layer.ciphertexts_out, layer.ring_degree), t), t)
     masked = [engine.subtract_plain(c, engine.encode(row)) for c, row in zip(outputs, slots, strict=True)]
-    return [engine.reply(ciphertext, keys, layer.products_per_sum) for ciphertext in masked], own
+    noise = layer.noise_bits(engine.parameters)
+    kept = layer.kept or [None] * len(masked)
+    return [engine.reply(c, keys, noise, places) for c, places in zip(masked, kept, strict=True)], own
 
 
-def finish(layer: LinearLayer, messages: list[bytes], engine: ClientEngine) -> Residues:
+def finish(layer: Layer, messages: list[bytes], engine: ClientEngine) -> Residues:
     """Client: decrypt and transform back; its share of the output, (K, H', W')."""
-    slots = np.stack([engine.decrypt(message) for message in messages])
+    kept = layer.kept or [None] * len(messages)
+    slots = np.stack([engine.decrypt(message, places) for message, places in zip(messages, kept, strict=True)])
     return layer.decode_output(slots, engine.parameters.plain_modulus)
 
 

@@ -6,9 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 import numpy as np
 
 from privcirnet.he import bounds, manifest
-from privcirnet.he.encodings import spectral
 from privcirnet.he.engine import Keys, ServerEngine, server_engine
-from privcirnet.he.linear import encode_weights
 from privcirnet.he.modular import Residues
 from privcirnet.he.params import check_noise
 from privcirnet.he.program import Input, Linear, Node, Operation, Program, Square, Truncate
@@ -45,12 +43,12 @@ class Server:
         for node, layer in program.linear_nodes:
             if progress:
                 progress(node.name)
-            check_noise(program.parameters, layer.products_per_sum, node.name)
+            check_noise(program.parameters, layer.noise_bits(program.parameters), node.name)
             spectrum = (spectra or {}).get(node.name)
             if spectrum is None:
                 rows = program.weights[node.name].rows
-                spectrum = spectral.weight_spectrum(layer.layout, rows, program.parameters.plain_modulus)
-            encoded = encode_weights(layer, spectrum, self.engine, node.name)
+                spectrum = layer.spectrum(rows, program.parameters.plain_modulus)
+            encoded = layer.encode_spectrum(spectrum, self.engine, node.name)
             bias = program.weights[node.name].bias
             self._layers[node.name] = linear.ServerLayer(layer, encoded, bias, self._mask_bounds.get(node.name))
 

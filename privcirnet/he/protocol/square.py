@@ -9,6 +9,7 @@ import numpy as np
 from privcirnet.he import modular
 from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
 from privcirnet.he.modular import Residues
+from privcirnet.he.params import noise_bits
 from privcirnet.he.protocol import shares
 
 
@@ -27,10 +28,11 @@ def reply(
     mask.reshape(-1)[: share.size] = own.reshape(-1)
     rows = _rows(share, n)
     doubled, constant = modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t)
+    noise = noise_bits(n, engine.parameters.plain_bits, 1)
     replies: list[bytes] = []
     for message, factor, addend in zip(messages, doubled, constant, strict=True):
         product = engine.multiply(engine.receive(message), engine.encode(factor))
-        replies.append(engine.reply(engine.add_plain(product, engine.encode(addend)), keys, 1))
+        replies.append(engine.reply(engine.add_plain(product, engine.encode(addend)), keys, noise))
     return replies, own
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from privcirnet.he import cost, modular
 from privcirnet.he.encodings import spectral
-from privcirnet.he.layout import LinearShape, SpectralLayout, slots_to_lanes
+from privcirnet.he.shape import LinearShape, SpectralLayout, slots_to_lanes
 from privcirnet.he.linear import LinearLayer
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters

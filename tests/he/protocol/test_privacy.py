@@ -10,7 +10,7 @@ import tenseal.sealapi as seal
 
 from privcirnet.he import cleartext, cost, engine, modular, ntt, tenseal
 from privcirnet.he.encodings import spectral
-from privcirnet.he.layout import LinearShape, slots_to_lanes
+from privcirnet.he.shape import LinearShape, slots_to_lanes
 from privcirnet.he.linear import LinearLayer, encode_weights
 from privcirnet.he.program import expand_rows
 from privcirnet.he.protocol import linear, square

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privcirnet.errors import RuleError
+from privcirnet.he import ntt
+from privcirnet.he.coefficient import CoefficientLayer
+from privcirnet.he.encodings import cheetah
+from privcirnet.he.encodings.positions import Grid, balanced, grids, tile_sizes
+from privcirnet.he.shape import LinearShape
+from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
+from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
+
+
+def fits(shape: LinearShape, n: int) -> bool:
+    return bool(grids(shape, n))
+
+
+@settings(max_examples=80)
+@given(shapes(1, 16), st.sampled_from(INSECURE_RING_DEGREES))
+def test_dense_layer_equals_direct_convolution(shape: LinearShape, n: int) -> None:
+    check(shape, n)
+
+
+@settings(max_examples=60)
+@given(shapes(), st.sampled_from(INSECURE_RING_DEGREES))
+def test_grouped_layer_equals_direct_convolution(shape: LinearShape, n: int) -> None:
+    check(shape, n)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 100), st.integers(1, 16), st.integers(1, 16), st.sampled_from(INSECURE_RING_DEGREES))
+def test_gemm_equals_direct_product(d1: int, d2: int, d3: int, n: int) -> None:
+    shape = LinearShape.gemm(d1, d2, d3)
+    layer, weight, x = CoefficientLayer(shape, 1, n, "cheetah"), random_weights(shape), random_input(shape)
+    result = Exchange(layer, weight, insecure_parameters(n)).run(x)
+    assert (result[..., 0] == weight[..., 0, 0] @ x[..., 0]).all()
+    grid = layer.placement.grid
+    tile = cheetah.best_tile(shape, n)
+    assert grid.pitch * tile.planes * tile.outputs <= n
+    assert layer.ciphertexts_in == -(-d1 // grid.pitch) * -(-d2 // tile.planes)
+    assert layer.ciphertexts_out == -(-d1 // grid.pitch) * -(-d3 // tile.outputs)
+
+
+def check(shape: LinearShape, n: int) -> None:
+    layer, weight, x = CoefficientLayer(shape, 1, n, "cheetah"), random_weights(shape), random_input(shape)
+    if not fits(shape, n):
+        with pytest.raises(RuleError, match="kernel's window must fit one polynomial"):
+            _ = layer.placement
+        return
+    exchange = Exchange(layer, weight, insecure_parameters(n))
+    assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
+    assert exchange.server.counts["pmult"] <= layer.pmults
+    assert exchange.server.counts["rotate"] == layer.rotations == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"), [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1), (5, 1, 2), (7, 2, 3)]
+)
+@pytest.mark.parametrize(("height", "width"), [(30, 11), (11, 30), (64, 64)])
+def test_maps_larger_than_a_ciphertext(height: int, width: int, kernel: int, stride: int, padding: int) -> None:
+    shape = LinearShape(height, width, 2, 3, kernel, stride, padding)
+    layer = CoefficientLayer(shape, 1, 256, "cheetah")
+    assert layer.placement.grid.tiles > 1 or kernel == 1 or stride == 2
+    weight, x = random_weights(shape), random_input(shape)
+    assert (Exchange(layer, weight, insecure_parameters(256)).run(x) == slow_grouped(shape, weight, x)).all()
+
+
+def test_polynomials_written_out() -> None:
+    """Golden: two 2 x 2 maps under a 3 x 3 kernel with padding 1, one zero column and one zero row each."""
+    shape, n = LinearShape(2, 2, 2, 1, 3, 1, 1), 64
+    layer, t = CoefficientLayer(shape, 1, n, "cheetah"), insecure_parameters(n).plain_modulus
+    x = np.arange(1, 9, dtype=np.uint64).reshape(2, 2, 2)
+    polynomial = ntt.slots_to_coefficients(layer.encode_input(x, t), t)[0]
+    assert polynomial[:18].tolist() == [1, 2, 0, 3, 4, 0, 0, 0, 0, 5, 6, 0, 7, 8, 0, 0, 0, 0]
+    assert not polynomial[18:].any()
+    weight = np.arange(1, 19).reshape(1, 2, 3, 3)
+    (factor,) = layer.placement.factors
+    filters = layer._weight_polynomial(factor, weight)
+    assert filters[:18].tolist() == [18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1]
+    assert layer.kept[0].tolist() == [9 + 4, 9 + 5, 9 + 7, 9 + 8]
+
+
+def test_one_zero_row_and_column_serve_both_borders() -> None:
+    assert Grid.of(LinearShape(14, 14, 1, 1, 3, 1, 1), 14, 14).pitch == 15 * 15
+    assert Grid.of(LinearShape(14, 10, 1, 1, 5, 1, 2), 14, 10).pitch == 16 * 12
+    assert Grid.of(LinearShape(14, 14, 1, 1, 3, 1, 0), 12, 12).pitch == 14 * 14
+    assert Grid.of(LinearShape(14, 14, 1, 1, 3, 2, 1), 7, 7).pitch == 8 * 8
+    assert Grid.of(LinearShape(14, 14, 1, 1, 3, 1, 1), 7, 14).pitch == 9 * 15, "a tile brings its halo"
+
+
+@settings(max_examples=40)
+@given(shapes(1, 6, 8), st.sampled_from(INSECURE_RING_DEGREES))
+def test_no_tile_is_cheaper(shape: LinearShape, n: int) -> None:
+    """Against every cut of the maps and every D, E that fit."""
+    if not fits(shape, n):
+        return
+    costs = []
+    for rows in range(1, shape.rows.outputs + 1):
+        for columns in range(1, shape.columns.outputs + 1):
+            grid = Grid.of(shape, rows, columns)
+            planes = shape.in_channels * len(grid.phases)
+            for d in range(1, min(planes, n // grid.pitch) + 1):
+                up, down = -(-planes // d), -(-shape.out_channels // (n // grid.pitch // d))
+                costs.append((grid.tiles * (cheetah.UP_WEIGHT * up + down), grid.tiles * up * down))
+    layer = CoefficientLayer(shape, 1, n, "cheetah")
+    if shape.kind == "conv":
+        up, down = layer.ciphertexts_in, layer.ciphertexts_out
+        assert (cheetah.UP_WEIGHT * up + down, layer.pmults) == min(costs)
+
+
+def test_the_tiles_of_a_wide_layer_are_found_at_once() -> None:
+    layer = CoefficientLayer(LinearShape(224, 224, 3, 64, 7, 2, 3), 1, 4096, "cheetah")
+    assert (layer.ciphertexts_in, layer.ciphertexts_out, layer.pmults) == (48, 256, 3072)
+
+
+def test_shares_and_sizes() -> None:
+    assert tile_sizes(12) == [12, 6, 4, 3, 2, 1]
+    assert balanced(576, 18) == sorted({-(-576 // c) for c in range(32, 577)}, reverse=True)
