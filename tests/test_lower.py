@@ -190,8 +190,8 @@ def test_nodes_name_their_modules_and_truncations_what_is_left():
 def test_the_modulus_is_the_largest_that_carries_every_transform():
     _, program = mixed()
     t = program.parameters.plain_modulus
-    lengths = set().union(*(layer.layout.transform_lengths for _, layer in program.linear_nodes))
-    assert t.bit_length() == 47
+    lengths = set().union(*(layer.transform_lengths for _, layer in program.linear_nodes))
+    assert t.bit_length() == 48
     assert all((t - 1) % length == 0 for length in (2 * 8192, *lengths))
     assert modular.is_prime(t)
 
@@ -309,7 +309,7 @@ def test_failure_bits_out_of_reach():
     with pytest.raises(
         RuleError,
         match=r"truncation with uniform masks must reach he.failure_bits = 60: got \d+\.\d with the largest plain "
-        r"modulus, 47 bits; lower he.failure_bits or quant.activation_bits",
+        r"modulus, 48 bits; lower he.failure_bits or quant.activation_bits",
     ):
         program_of(mixed()[0], failure_bits=60)
 
@@ -331,7 +331,7 @@ def test_hiding_bits_out_of_reach():
     with pytest.raises(
         RuleError,
         match=rf"truncation with bounded masks must reach he.hiding_bits = {math.ceil(reached)}: got {reached:.1f} with "
-        r"the largest plain modulus, 47 bits; lower he.hiding_bits",
+        r"the largest plain modulus, 48 bits; lower he.hiding_bits",
     ):
         program_of(graph, masks="bounded", hiding_bits=math.ceil(reached))
 
@@ -346,7 +346,7 @@ def test_a_value_bound_over_half_the_modulus():
         RuleError,
         match=r"every value must stay under t / 2: got \w+ reaches 2\^\d+\.\d, t has \d+ bits; use a larger plain",
     ):
-        program_of(perceptron(), profile=profile((53, 52, 53)))
+        program_of(perceptron(), profile=profile((54, 53, 54)))
 
 
 def test_a_value_bound_over_what_any_modulus_carries():

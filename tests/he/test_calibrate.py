@@ -1,8 +1,9 @@
 import pytest
 
 from privcirnet.he.calibrate import calibrate
-from privcirnet.he.cost import LINKS, OPERATIONS, cheapest_layer, linear_cost
-from privcirnet.he.layout import LinearShape
+from privcirnet.he.cost import LINKS, OPERATIONS, linear_cost
+from privcirnet.he.planner import cheapest_layer
+from privcirnet.he.shape import LinearShape
 
 
 @pytest.mark.parametrize(("n", "bits"), [(8192, (55, 55, 54, 54)), (16384, (48, 48, 48, 48, 49))])

@@ -8,12 +8,13 @@ import tenseal.sealapi as seal
 
 from privcirnet.he import engine, flooding, params, tenseal
 from privcirnet.he.encodings import spectral
-from privcirnet.he.layout import LinearShape
 from privcirnet.he.linear import LinearLayer, encode_weights, evaluate
+from privcirnet.he.pieces import Piece
 from privcirnet.he.protocol import shares
+from privcirnet.he.shape import LinearShape
 
-LAYER = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, baby_steps=2)
-PARAMETERS = params.choose(LAYER.layout.transform_lengths, 46)
+LAYER = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, (4, 4), (Piece(1, 1, 128, baby_steps=2),))
+PARAMETERS = params.choose(LAYER.transform_lengths, 46)
 T = PARAMETERS.plain_modulus
 
 
@@ -25,8 +26,7 @@ class Game:
         steps = LAYER.column_steps
         self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
         x = shares.uniform(LAYER.shape.input_shape, T)
-        slots = spectral.encode_input(LAYER.layout, LAYER.plan, x, T)
-        self.request = [self.client.encrypt(row) for row in slots]
+        self.request = [self.client.encrypt(row) for row in LAYER.encode_input(x, T)]
 
     def result(self, seed: int) -> object:
         """The layer's result under the weights of a seed, not masked and not hidden: anyone can compute it."""
@@ -71,7 +71,7 @@ def test_with_hiding_they_cannot(game: Game) -> None:
     right, wrong = game.result(1), game.result(2)
     budgets: dict[str, list[int]] = {"right": [], "wrong": []}
     for _ in range(8):
-        reply = game.server._hide(game.masked(game.result(1)), game.keys, LAYER.plan.products_per_sum)
+        reply = game.server._hide(game.masked(game.result(1)), game.keys, LAYER.products_per_sum)
         assert game.masks_polynomial(reply) != game.masks_polynomial(right)
         budgets["right"].append(game.noise_of_difference(reply, right))
         budgets["wrong"].append(game.noise_of_difference(reply, wrong))
@@ -82,7 +82,7 @@ def test_with_hiding_they_cannot(game: Game) -> None:
 def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the flood the noises still cancel under the right guess."""
     monkeypatch.setattr(flooding, "sample", lambda bits, primes, count: np.zeros((len(primes), count), dtype=np.uint64))
-    reply = game.server._hide(game.masked(game.result(1)), game.keys, LAYER.plan.products_per_sum)
+    reply = game.server._hide(game.masked(game.result(1)), game.keys, LAYER.products_per_sum)
     right, wrong = (game.noise_of_difference(reply, game.result(seed)) for seed in (1, 2))
     assert right > wrong + 20
 
