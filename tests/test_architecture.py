@@ -16,6 +16,7 @@ ONLY_USER = {
     "zstandard": {"he/sealfile.py"},
     "sklearn": {"data/digits.py"},
     "hydra": {"cli.py"},
+    "matplotlib": {"plots.py"},
 }
 """Library -> the only files that may import it."""
 
@@ -29,6 +30,8 @@ LAYERS = {
     "data": {"errors", "data"},
     "models": {"errors", "nn", "models"},
     "evaluation": {"errors", "he", "evaluation"},
+    "comparison": {"errors", "he", "comparison"},
+    "plots": {"errors", "plots"},
     "lower": {"errors", "he", "nn", "lower"},
     "search": {"errors", "functional", "he", "lower", "nn", "search"},
     "training": {"artifact", "config", "data", "errors", "models", "nn", "search", "training"},
@@ -38,7 +41,7 @@ LAYERS = {
 }
 """Part of the package -> the parts that it may import."""
 
-NO_TORCH = {"he", "report", "artifact", "config", "errors", "evaluation", "cli"}
+NO_TORCH = {"he", "report", "artifact", "config", "errors", "evaluation", "comparison", "plots", "cli"}
 """Parts that a client without torch can import."""
 
 

@@ -36,12 +36,13 @@ from privcirnet.artifact import program as programs
 from privcirnet.artifact.atomic import replacing_folder
 from privcirnet.errors import RuleError
 from privcirnet.he import manifest, modular, ntt
-from privcirnet.he.cost import COUNTED, LINKS, cheapest_layer
+from privcirnet.he.cost import COUNTED, LINKS
 from privcirnet.he.encodings import spectral
-from privcirnet.he.shape import LinearShape
 from privcirnet.he.params import choose
 from privcirnet.he.plan import Product
+from privcirnet.he.planner import cheapest_layer
 from privcirnet.he.program import Input, Linear, Node, Program, Weights, expand_rows
+from privcirnet.he.shape import LinearShape
 from tests.he.networks import network
 
 CHECKPOINT = Checkpoint(
@@ -68,7 +69,7 @@ def layer_program(b: int, channels: int = 64, seed: int = 0) -> Program:
     weights = {"conv": Weights(rows, random.integers(-1000, 1000, channels))}
     image = Node("x", Input(0, 16), (), shape.input_shape, -4)
     nodes = (image, Node("conv", Linear(layer), ("x",), shape.output_shape, -11, "features.conv"))
-    return Program(nodes, choose(layer.layout.transform_lengths, 50), weights)
+    return Program(nodes, choose(layer.transform_lengths, 50), weights)
 
 
 def assert_same_program(found: Program, expected: Program) -> None:
@@ -195,6 +196,18 @@ class TestFormat:
             "padding": 1,
             "groups": 1,
         }
+        second = data["nodes"][5]
+        assert second["name"] == "second"
+        assert second["layer"]["tile"] == [2, 3]
+        assert second["layer"]["pieces"][1] == {
+            "groups": 1,
+            "tiles": 1,
+            "lanes": 16,
+            "baby_steps": 1,
+            "copies": 2,
+            "giants_on_shares": True,
+            "folds_on_shares": True,
+        }
         assert [node["operation"] for node in data["nodes"]][2:] == [
             "truncate", "square", "truncate", "linear", "truncate", "add", "sumpool", "flatten", "linear",
         ]  # fmt: skip
@@ -213,14 +226,16 @@ class TestFormat:
         assert {name: (t.dtype.name, t.shape) for name, t in weights.items()} == {
             "first.rows": ("int8", (4, 4, 3, 3)),
             "first.bias": ("int64", (8,)),
-            "second.rows": ("int8", (2, 8, 3, 3)),
+            "second.rows": ("int8", (4, 8, 3, 3)),
             "second.bias": ("int64", (8,)),
             "head.rows": ("int8", (5, 32, 1, 1)),
             "head.bias": ("int64", (10,)),
         }
         plaintexts = safetensors.numpy.load_file(folder / PLAINTEXTS)
         assert plaintexts.keys() == {"first", "second", "head"}
-        assert plaintexts["head"].shape == (5, 16, 2, 1, 1)
+        assert plaintexts["first"].shape == (1, 4, 4 * 2, 2, 5, 5)
+        assert plaintexts["second"].shape == (1, 4, 4, 2, 4, 5)
+        assert plaintexts["head"].shape == (1, 5, 16, 2, 1, 1)
         assert all(tensor.dtype == np.uint64 for tensor in plaintexts.values())
 
     def test_files(self, folder, tmp_path):
@@ -260,8 +275,10 @@ class TestFullPlaintexts:
             products, coefficients = plaintext_coefficients(layer, slots[node.name], program.parameters.plain_modulus)
             assert np.array_equal(found["products"], products)
             assert np.array_equal(found["coefficients"], coefficients)
-            assert [Product(*row) for row in products.tolist()] == list(layer.plan.products)
-            assert coefficients.shape == (layer.plan.pmults, 8192)
+            planned = [(i, product) for i, placed in enumerate(layer.placed) for product in placed.plan.products]
+            assert [(piece, Product(*row)) for piece, *row in products.tolist()] == planned
+            assert coefficients.shape == (layer.pmults, 8192)
+        assert {len(layer.pieces) for _, layer in program.linear_nodes} > {1}
 
     def test_seal_multiplies_slots_by_a_plaintext_of_the_file(self, folder):
         """Plain SEAL, nothing of this package between the file and the product."""
@@ -270,6 +287,7 @@ class TestFullPlaintexts:
         t = parameters.plain_modulus
         found = safetensors.numpy.load_file(folder / FULL_FOLDER / f"{node.name}.safetensors")
         place = len(found["products"]) // 2
+        piece, *product_of_plan = found["products"][place].tolist()
         text = " + ".join(f"{int(c):X}x^{i}" for i, c in reversed(list(enumerate(found["coefficients"][place]))) if c)
         plaintext = seal.Plaintext(text.replace("x^0", ""))
 
@@ -293,7 +311,7 @@ class TestFullPlaintexts:
         result = np.array(encoder.decode_uint64(decrypted), dtype=np.uint64)
 
         diagonal = spectral.diagonal_slots(
-            layer.layout, layer.plan, slots[node.name], Product(*found["products"][place])
+            layer.layout, layer.placed[piece], slots[node.name], Product(*product_of_plan)
         )
         assert diagonal.any()
         assert np.array_equal(result, modular.multiply(values, diagonal, t))
@@ -311,7 +329,7 @@ class TestFullPlaintexts:
         spectrum = spectra(program)["y"]
         assert spectrum.ravel().tolist() == [8, 2]
         products, coefficients = plaintext_coefficients(layer, spectrum, parameters.plain_modulus)
-        assert products.tolist() == [[0, 0, 0, 0]]
+        assert products.tolist() == [[0, 0, 0, 0, 0]]
         slots = _evaluate(coefficients[0], parameters.plain_modulus)
         assert set(slots) <= {0, 8, 2}
         assert {8, 2} <= set(slots)
@@ -424,7 +442,10 @@ class TestForeignFoldersAreLeftAlone:
         assert contents(folder) == before
 
 
-DAMAGE = "manifest must be readable JSON|must be a privcirnet-program of version 1|must match their checksums"
+DAMAGE = (
+    "manifest must be readable JSON|must be a privcirnet-program of version 1|must match their checksums"
+    "|must list its files' checksums"
+)
 
 
 class TestDamagedPrograms:
@@ -489,8 +510,8 @@ class TestDamagedPrograms:
             (WEIGHTS, {"head.rows": np.zeros((5, 32), np.int8)}, r"head.rows must be integers .*: got int8 \(5, 32\)"),
             (WEIGHTS, {"head.bias": np.zeros(10)}, r"head.bias must be integers \(10,\): got float64 \(10,\)"),
             (WEIGHTS, {"head.bias": np.full(10, 2**60)}, "a bias must be under the value bound: got head"),
-            (PLAINTEXTS, {"head": np.zeros((5, 16, 2, 1, 1))}, "tensor head must be integers"),
-            (PLAINTEXTS, {"head": np.full((5, 16, 2, 1, 1), 2**63, np.uint64)}, "slots must be under t: got head"),
+            (PLAINTEXTS, {"head": np.zeros((1, 5, 16, 2, 1, 1))}, "tensor head must be integers"),
+            (PLAINTEXTS, {"head": np.full((1, 5, 16, 2, 1, 1), 2**63, np.uint64)}, "slots must be under t: got head"),
         ],
     )
     def test_tensors_that_do_not_fit_under_right_checksums(self, folder, file, tensors, message):

@@ -105,10 +105,10 @@ def test_layers_are_described_by_their_plans():
             "cirencode",
             layer.block_size,
         )
-        assert (found["rotations_planned"], found["pmults_planned"]) == (layer.plan.rotations, layer.plan.pmults)
+        assert (found["rotations_planned"], found["pmults_planned"]) == (layer.rotations, layer.pmults)
         assert (found["ciphertexts_up"], found["ciphertexts_down"]) == (
-            layer.plan.ciphertexts_in,
-            layer.plan.ciphertexts_out,
+            layer.ciphertexts_in,
+            layer.ciphertexts_out,
         )
         assert found["seconds_predicted"] == linear_cost(layer, COUNTED, LINKS["local"]).total
     square = layers[1]

@@ -194,7 +194,7 @@ def test_the_modulus_is_the_largest_that_carries_every_transform():
     _, program = mixed()
     t = program.parameters.plain_modulus
     lengths = set().union(*(layer.transform_lengths for _, layer in program.linear_nodes))
-    assert t.bit_length() == 47
+    assert t.bit_length() == 48
     assert all((t - 1) % length == 0 for length in (2 * 8192, *lengths))
     assert modular.is_prime(t)
 

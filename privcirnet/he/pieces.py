@@ -102,7 +102,7 @@ def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> 
         tile += piece.tiles
         if tile == tiles:
             group, tile = group + piece.groups, 0
-    if group != groups or tile:
+    if group != groups:
         raise _uncovered(groups, tiles, None)
     return tuple(placed)
 

@@ -124,7 +124,10 @@ class LinearPlan:
 
     def input_blocks(self) -> Indices:
         """Block in each lane of each input ciphertext, (ciphertexts_in, G); -1 where a lane is empty."""
-        lane, source = np.arange(self.lanes), np.arange(self.ciphertexts_in)[:, None]
+        return self._inputs_of(np.arange(self.ciphertexts_in)[:, None])
+
+    def _inputs_of(self, source: int | Indices) -> Indices:
+        lane = np.arange(self.lanes)
         turn = lane // self.width % self.copies * self.diagonals
         block = source * self.lanes + (lane % self.width + turn) % self.period
         return np.where(block < self.blocks_in, block, -1)
@@ -141,7 +144,7 @@ class LinearPlan:
         Returns:
             (lane, output block, input block), three integer arrays of the same length.
         """
-        out_block, in_block = self.output_blocks(target), np.roll(self.input_blocks()[source], -diagonal)
+        out_block, in_block = self.output_blocks(target), np.roll(self._inputs_of(source), -diagonal)
         lane = np.flatnonzero((out_block >= 0) & (in_block >= 0))
         return lane, out_block[lane], in_block[lane]
 
@@ -151,7 +154,8 @@ class LinearPlan:
 
         All others do: a full ciphertext on either side has a block in every lane.
         """
-        out_valid, in_valid = self.output_blocks(self.targets - 1) >= 0, self.input_blocks()[-1] >= 0
+        out_valid = self.output_blocks(self.targets - 1) >= 0
+        in_valid = self._inputs_of(self.ciphertexts_in - 1) >= 0
         spectra = np.conj(np.fft.rfft(out_valid)), np.fft.rfft(in_valid)
         meetings = np.fft.irfft(spectra[0] * spectra[1], self.lanes)[: self.diagonals]
         return (meetings > 0.5).reshape(self.giant_steps, self.baby_steps)
@@ -223,18 +227,22 @@ class LinearPlan:
     @property
     def rotations(self) -> int:
         """HE-Rot."""
-        folds = len(self.fold_rotations) * len(self.outputs)
+        folds = len(self.fold_rotations) * self.ciphertexts_out
         return len(self.baby_rotations) + len(self.giant_rotations) + folds
 
     @property
     def additions(self) -> int:
         """Sums of two ciphertexts."""
-        return self.pmults - len(self.outputs) + len(self.fold_rotations) * len(self.outputs)
+        return self.pmults + (len(self.fold_rotations) - 1) * self.ciphertexts_out
 
     @property
     def ciphertexts_out(self) -> int:
         """Ciphertexts that the server sends back."""
-        return len(self.outputs)
+        if not self.giants_on_shares:
+            return self.targets
+        everywhere = self.ciphertexts_in > 1
+        last = self.giant_steps if everywhere else int(self.corner.any(axis=1).sum())
+        return (self.targets - 1) * self.giant_steps + last
 
     @property
     def products_per_sum(self) -> int:

@@ -37,7 +37,7 @@ class TiledAxis:
         """N, the smallest cyclic length that will do."""
         if not self.axis.transformed:
             return self.tile
-        return max(self.tile, *(self._least(start, phase) for start in self._starts for phase in self.axis.taps))
+        return max(self.tile, *(self._least(start, phase) for start in self._unlike for phase in self.axis.taps))
 
     @property
     def spectral_length(self) -> int:
@@ -63,6 +63,12 @@ class TiledAxis:
     @property
     def _starts(self) -> range:
         return range(0, self.axis.outputs, self.tile)
+
+    @property
+    def _unlike(self) -> list[int]:
+        """Starts of the tiles near either end: all others read full windows, as the last of the first ones does."""
+        near = 1 + -(-(self.axis.kernel + self.tile) // self.tile)
+        return [*self._starts[:near], *self._starts[-near:]]
 
     def _window(self, start: int, phase: int) -> tuple[int, int]:
         """(first, last) m that a tile reads."""

@@ -6,11 +6,11 @@ import numpy as np
 
 from privcirnet.he import cleartext, modular
 from privcirnet.he.encodings import spectral
-from privcirnet.he.shape import LinearShape
 from privcirnet.he.linear import LinearLayer, encode_weights
 from privcirnet.he.params import Parameters
 from privcirnet.he.program import Values
 from privcirnet.he.protocol import linear, shares
+from privcirnet.he.shape import LinearShape
 
 
 class Watched(cleartext.Server):
@@ -58,7 +58,7 @@ class Party:
 def random_rows(shape: LinearShape, b: int, seed: int = 0, largest: int = 100) -> Values:
     """First rows of circulant block rows, no weight zero."""
     random = np.random.default_rng(seed)
-    sizes = (shape.out_channels // b, shape.in_channels, shape.kernel, shape.kernel)
+    sizes = (shape.out_channels // b, shape.in_channels // shape.groups, shape.kernel, shape.kernel)
     return random.integers(1, largest + 1, sizes) * random.choice([-1, 1], sizes)
 
 
@@ -67,14 +67,22 @@ def random_input(shape: LinearShape, seed: int = 1, largest: int = 100) -> Value
 
 
 def slow_layer(shape: LinearShape, b: int, rows: Values, bias: Values, x: Values) -> Values:
-    """Direct sums with block[i, j] = w[(i - j) mod b], the first row holding w[-j mod b]; no code of the package."""
-    y = np.zeros(shape.output_shape, dtype=np.int64)
-    padded = np.pad(x, ((0, 0), (shape.padding,) * 2, (shape.padding,) * 2))
+    """Direct sums with block[i, j] = w[(i - j) mod b], the first row holding w[-j mod b]; no code of the package.
+
+    Channels of different groups have no weight in common: the dense matrix is zero there.
+    """
+    outputs, inputs = shape.out_channels // shape.groups, shape.in_channels // shape.groups
+    dense = np.zeros((shape.out_channels, shape.in_channels, shape.kernel, shape.kernel), dtype=np.int64)
     for k in range(shape.out_channels):
-        for c in range(shape.in_channels):
-            w = rows[k // b, c // b * b + (c % b - k % b) % b]
-            for u in range(y.shape[1]):
-                for v in range(y.shape[2]):
-                    top, left = u * shape.stride, v * shape.stride
-                    y[k, u, v] += (w * padded[c, top : top + shape.kernel, left : left + shape.kernel]).sum()
+        for c in range(inputs):
+            dense[k, k // outputs * inputs + c] = rows[k // b, c // b * b + (c % b - k % b) % b]
+    padded = np.pad(x, ((0, 0), (shape.padding,) * 2, (shape.padding,) * 2))
+    height, width = ((size + 2 * shape.padding - shape.kernel) // shape.stride + 1 for size in x.shape[1:])
+    y = np.zeros((shape.out_channels, height, width), dtype=np.int64)
+    for r in range(shape.kernel):
+        for s in range(shape.kernel):
+            ends = r + (height - 1) * shape.stride + 1, s + (width - 1) * shape.stride + 1
+            y += np.einsum(
+                "kc,chw->khw", dense[:, :, r, s], padded[:, r : ends[0] : shape.stride, s : ends[1] : shape.stride]
+            )
     return y + bias[:, None, None]

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from privcirnet.he import modular
 from privcirnet.he.coefficient import CoefficientLayer
 from privcirnet.he.engine import ClientEngine, ServerEngine, client_engine, server_engine
-from privcirnet.he.shape import LinearShape
 from privcirnet.he.params import Parameters
 from privcirnet.he.program import Values
 from privcirnet.he.protocol import shares
+from privcirnet.he.shape import LinearShape
 
 
 @dataclass
@@ -29,7 +29,9 @@ class Exchange:
     def __post_init__(self) -> None:
         self.client, self.server = (make(self.engine, self.parameters) for make in (client_engine, server_engine))
         self.keys = self.server.load_keys(self.client.public_keys([]), self.layer.column_steps)
-        self.weights = self.layer.encode_weights(self.rows, self.server, "conv1")
+        self.weights = self.layer.encode_spectrum(
+            self.layer.spectrum(self.rows, self.parameters.plain_modulus), self.server, "conv1"
+        )
 
     def results(self, x: Values) -> list[object]:
         """Ciphertexts of the outputs, not hidden, of a shared input."""

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from privcirnet.he.cost import candidate_layers, paper_layer
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import choose
+from privcirnet.he.pieces import Piece
+from privcirnet.he.planner import paper_layer
 from privcirnet.he.program import (
     Add,
     Flatten,
@@ -20,15 +21,18 @@ from privcirnet.he.program import (
     Values,
     Weights,
 )
+from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 
 N = 8192
+SECOND = (Piece(1, 3, 8, 2, folds_on_shares=False), Piece(1, 1, 16, 1, copies=2, giants_on_shares=True))
+"""Four tiles in two unlike pieces: baby and giant steps under encryption, copies, sums on shares."""
 
 
 def network(masks: str = "uniform", plain_bits: int = 46, seed: int = 0) -> Program:
-    """Strided convolution, square, convolution with a residual sum, pooling, flattening, linear layer."""
+    """Strided convolution, square, tiled convolution with a residual sum, pooling, flattening, linear layer."""
     first = paper_layer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N)
-    second = candidate_layers(LinearShape(4, 4, 8, 8, 3, 1, 1), 4, N)[-1]
+    second = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, N, (2, 3), SECOND)
     head = paper_layer(LinearShape.gemm(1, 32, 10), 2, N)
     maps = (8, 4, 4)
     nodes = (
@@ -75,5 +79,5 @@ def _with_weights(nodes: Iterable[Node], masks: str, plain_bits: int, seed: int)
             layer = node.operation.layer
             rows = random_rows(layer.shape, layer.block_size, int(random.integers(1000)), 15)
             weights[node.name] = Weights(rows, random.integers(-50, 50, layer.shape.out_channels))
-            lengths |= layer.layout.transform_lengths
+            lengths |= layer.transform_lengths
     return Program(nodes, choose(lengths, plain_bits), weights, masks)

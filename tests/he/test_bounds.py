@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he import bounds
-from privcirnet.he.cost import paper_layer
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.planner import paper_layer
 from privcirnet.he.program import (
     Add,
     Flatten,
@@ -24,6 +23,7 @@ from privcirnet.he.program import (
     expand_rows,
     interpret,
 )
+from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
 

@@ -1,7 +1,8 @@
 import pytest
 
 from privcirnet.he.calibrate import calibrate
-from privcirnet.he.cost import LINKS, OPERATIONS, cheapest_layer, linear_cost
+from privcirnet.he.cost import LINKS, OPERATIONS, linear_cost
+from privcirnet.he.planner import cheapest_layer
 from privcirnet.he.shape import LinearShape
 
 

@@ -10,17 +10,18 @@ import pytest
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he import bounds, params
 from privcirnet.he.chooser import SETS, WIDE, Choice, choose, sets_for
-from privcirnet.he.cost import COUNTED, LINKS, linear_cost, paper_layer, square_cost
+from privcirnet.he.cost import COUNTED, LINKS, linear_cost, square_cost
 from privcirnet.he.fitting import Target, fit
-from privcirnet.he.shape import LinearShape
 from privcirnet.he.options import layers_of, options, predicted_seconds, replan, scaled, set_of
 from privcirnet.he.params import MIN_NOISE_BUDGET
+from privcirnet.he.planner import paper_layer
 from privcirnet.he.program import Linear, Node, Square, interpret
 from privcirnet.he.protocol import audit
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import run
 from privcirnet.he.requirements import Requirements, requirements
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.verdict import Option, ParameterSet, budget, judge
 from tests.he.networks import network, random_image
 
@@ -52,7 +53,8 @@ def fits(option: Option, t: int, masks: str, bits: float) -> bool:
     program = dataclasses.replace(NETWORK, parameters=params.Parameters(n, coefficient_bits, t), masks=masks)
     try:
         bounds.check_modulus(program, INTERVALS)
-        params.check_noise(program.parameters, products(option), "any")
+        noise = params.noise_bits(n, t.bit_length(), products(option))
+        params.check_noise(program.parameters, noise, "any")
     except RuleError:
         return False
     if masks == "uniform":

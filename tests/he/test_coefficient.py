@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he import modular, ntt, params
 from privcirnet.he.coefficient import CoefficientLayer
-from privcirnet.he.shape import LinearShape
 from privcirnet.he.params import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters
 from privcirnet.he.program import expand_rows
 from privcirnet.he.protocol import shares
+from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
 from tests.he.insecure import insecure_parameters

@@ -1,15 +1,19 @@
 import math
+from collections.abc import Callable
+from dataclasses import astuple
 
 import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he import cost, params
+from privcirnet.he import cost, params, planner
 from privcirnet.he.cost import LINKS, OPERATIONS, Link, Profile, linear_cost, square_cost
 from privcirnet.he.engine import client_engine, server_engine
-from privcirnet.he.shape import LinearShape
 from privcirnet.he.linear import LinearLayer
+from privcirnet.he.pieces import Piece
+from privcirnet.he.planner import Goal, plan_layer
 from privcirnet.he.protocol import shares, square
+from privcirnet.he.shape import LinearShape
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters
 
@@ -22,14 +26,10 @@ SHAPES = [
     (LinearShape.gemm(4, 24, 12), 2),
     (LinearShape.gemm(4, 64, 3), 1),
     (LinearShape.gemm(1, 40, 10), 2),
+    (LinearShape(4, 4, 6, 12, 3, 1, 1, groups=3), 2),
 ]
-LAYERS = [
-    LinearLayer(*case, N, layer.baby_steps, layer.giants_on_shares, folds)
-    for case in SHAPES
-    for layer in cost.candidate_layers(*case, N)
-    for folds in (False, True)
-]
-"""Every plan of a few shapes, each with its folds rotated and on shares."""
+LAYERS = [layer for case in SHAPES for layer in planner.candidate_layers(*case, N)][::3]
+"""A third of all plans of a few shapes."""
 
 
 def pricing(name: str, ring_degree: int = N) -> Profile:
@@ -41,7 +41,7 @@ def performed(layer: LinearLayer) -> dict[str, int]:
     """Operations of one exchange, counted by the engines: every call of theirs, whoever makes it."""
     counts = dict.fromkeys(OPERATIONS, 0)
     rows = random_rows(layer.shape, layer.block_size)
-    parameters = insecure_parameters(N, layer.layout.transform_lengths)
+    parameters = insecure_parameters(N, layer.transform_lengths)
     party = Party(layer, rows, np.zeros(layer.shape.out_channels, dtype=np.int64), parameters)
 
     def watch(engine: object, method: str, name: str) -> None:
@@ -62,21 +62,50 @@ def performed(layer: LinearLayer) -> dict[str, int]:
     return counts
 
 
-@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.shape.kind}-B{layer.baby_steps}")
-def test_predicted_counts_are_what_the_engines_do(layer: LinearLayer) -> None:
+def assert_predicted(layer: LinearLayer, predicted: Callable[[str], float]) -> None:
     done = performed(layer)
     for name in set(OPERATIONS) - {"transform", "pmult_plain"}:
-        assert linear_cost(layer, pricing(name), FREE).total == pytest.approx(done[name], abs=1e-6), name
+        assert predicted(name) == pytest.approx(done[name], abs=1e-6), name
 
 
-def test_transforms_are_priced_by_value_and_length() -> None:
-    """Client and server each transform the input once and the output once, along 2, 5 and 5 points."""
-    layer = cost.paper_layer(LinearShape(4, 4, 8, 6, 3, 1, 1), 2, N)
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.shape.kind}-{layer.pieces[0].lanes}")
+def test_predicted_counts_are_what_the_engines_do(layer: LinearLayer) -> None:
+    assert_predicted(layer, lambda name: linear_cost(layer, pricing(name), FREE).total)
+
+
+@pytest.mark.parametrize("case", [*SHAPES, (LinearShape.gemm(65, 6, 12), 1), (LinearShape(9, 9, 4, 4, 3, 1, 1), 2)])
+def test_unlike_pieces_add_up(case: tuple[LinearShape, int]) -> None:
+    """The planner's covers: tiles, and pieces of more than one kind."""
+    found = [layer for _, layer in plan_layer(*case, Goal(pricing("rotate"), FREE)).candidates]
+    for layer in sorted(found, key=lambda layer: -len(set(layer.pieces)))[:3]:
+        assert_predicted(layer, lambda name, layer=layer: linear_cost(layer, pricing(name), FREE).total)
+
+
+def test_a_cost_is_the_sum_of_its_plans_the_transforms_and_a_round_trip() -> None:
+    layer = LinearLayer(LinearShape.gemm(5, 6, 12), 2, 64, (1, 1), (Piece(1, 4, 8, 2), Piece(1, 1, 16, 1, 2)))
+    profile, link = pricing("rotate", 64), Link(1e6, 0.25)
+    one, other = (cost.plan_cost(placed.plan, profile, link) for placed in layer.placed)
+    found = linear_cost(layer, profile, link)
+    expected = one + other + cost.transform_cost(layer.layout, profile) + cost.Cost(network=0.25)
+    assert astuple(found) == pytest.approx(astuple(expected))
+    assert found.total == pytest.approx(found.client_encrypt + found.server + found.client_decrypt + found.network)
+    assert astuple(found * 3) == pytest.approx(astuple(found + found + found))
+
+
+def test_transforms_are_priced_by_value_and_axis() -> None:
+    """Client and server each transform the input once and the output once, along three axes of 2, 5 and 5 points."""
+    layer = LinearLayer(LinearShape(4, 4, 8, 6, 3, 1, 1), 2, N, (4, 4), (Piece(1, 1, 4, 1),))
     found = linear_cost(layer, pricing("transform"), FREE)
-    assert found.client_encrypt == pytest.approx(8 * 25 * 12)
-    assert found.client_decrypt == pytest.approx(6 * 25 * 12)
-    assert found.server == pytest.approx(14 * 25 * 12)
-    plain = cost.paper_layer(LinearShape.gemm(4, 8, 8), 1, N)
+    assert found.client_encrypt == pytest.approx(8 * 25 * 3)
+    assert found.client_decrypt == pytest.approx(6 * 25 * 3)
+    assert found.server == pytest.approx(14 * 25 * 3)
+    tiled = LinearLayer(layer.shape, 2, N, (2, 4), (Piece(1, 2, 2, 1),))
+    assert linear_cost(tiled, pricing("transform"), FREE).total == pytest.approx(2 * 14 * 2 * 4 * 5 * 3)
+    grouped = LinearLayer(LinearShape(4, 4, 6, 6, 3, 1, 1, groups=6), 1, N, (4, 4), (Piece(6, 1, 1, 1),))
+    assert linear_cost(grouped, pricing("transform"), FREE).total == pytest.approx(2 * 12 * 25 * 2)
+    circulant = planner.paper_layer(LinearShape.gemm(4, 8, 8), 2, N)
+    assert linear_cost(circulant, pricing("transform"), FREE).total == pytest.approx(2 * 16 * 4)
+    plain = planner.paper_layer(LinearShape.gemm(4, 8, 8), 1, N)
     assert linear_cost(plain, pricing("transform"), FREE).total == pytest.approx(0, abs=1e-6)
 
 
@@ -96,11 +125,10 @@ def test_square_counts(values: int) -> None:
 def test_network_time_is_bytes_and_one_round_trip() -> None:
     """The bytes are those of real messages at the largest plain modulus."""
     parameters = params.choose({2, 5}, 60)
-    layer = cost.paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192)
+    layer = planner.paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192)
     up, down = params.message_bytes(parameters)
     profile = pricing("rotate", 8192)
-    plan = layer.plan
-    expected = (plan.ciphertexts_in * up + plan.ciphertexts_out * down) / 1e6 + 0.25
+    expected = (layer.ciphertexts_in * up + layer.ciphertexts_out * down) / 1e6 + 0.25
     assert linear_cost(layer, profile, Link(1e6, 0.25)).network == pytest.approx(expected)
     assert linear_cost(layer, profile, FREE).network == 0
     client = client_engine("tenseal", parameters)
@@ -108,24 +136,8 @@ def test_network_time_is_bytes_and_one_round_trip() -> None:
     assert len(client.encrypt(slots)) == up
 
 
-@pytest.mark.parametrize("price", ["rotate", "reply", "pmult"])
-def test_cheapest_layer_is_the_least_of_all(price: str) -> None:
-    shape = LinearShape.gemm(4, 32, 32)
-    profile = pricing(price)
-    found = linear_cost(cost.cheapest_layer(shape, 1, profile, FREE), profile, FREE).total
-    assert found == min(linear_cost(layer, profile, FREE).total for layer in cost.candidate_layers(shape, 1, N))
-
-
-def test_the_cheapest_plan_follows_the_price() -> None:
-    shape = LinearShape.gemm(4, 64, 64)
-    few_rotations = cost.cheapest_layer(shape, 1, pricing("rotate"), FREE).plan
-    few_replies = cost.cheapest_layer(shape, 1, pricing("reply"), FREE).plan
-    assert few_rotations.rotations < few_replies.rotations
-    assert few_rotations.ciphertexts_out > few_replies.ciphertexts_out
-
-
 def test_papers_unit() -> None:
-    layer = cost.paper_layer(LinearShape.gemm(256, 192, 576), 8, 8192)
+    layer = planner.paper_layer(LinearShape.gemm(256, 192, 576), 8, 8192)
     assert linear_cost(layer, cost.COUNTED, FREE).total == pytest.approx(18 + 0.135 * 432, abs=0.01)
     assert math.isinf(FREE.bandwidth)
 

@@ -8,14 +8,15 @@ import tenseal.sealapi as seal
 
 from privcirnet.he import engine, flooding, params, tenseal
 from privcirnet.he.encodings import spectral
-from privcirnet.he.shape import LinearShape
 from privcirnet.he.linear import LinearLayer, encode_weights, evaluate
+from privcirnet.he.pieces import Piece
 from privcirnet.he.protocol import shares
+from privcirnet.he.shape import LinearShape
 
-LAYER = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, baby_steps=2)
-PARAMETERS = params.choose(LAYER.layout.transform_lengths, 46)
+LAYER = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, (4, 4), (Piece(1, 1, 128, baby_steps=2),))
+PARAMETERS = params.choose(LAYER.transform_lengths, 46)
 T = PARAMETERS.plain_modulus
-NOISE = params.noise_bits(8192, 46, LAYER.plan.products_per_sum)
+NOISE = params.noise_bits(8192, 46, LAYER.products_per_sum)
 
 
 class Game:
@@ -26,8 +27,7 @@ class Game:
         steps = LAYER.column_steps
         self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
         x = shares.uniform(LAYER.shape.input_shape, T)
-        slots = spectral.encode_input(LAYER.layout, LAYER.plan, x, T)
-        self.request = [self.client.encrypt(row) for row in slots]
+        self.request = [self.client.encrypt(row) for row in LAYER.encode_input(x, T)]
 
     def result(self, seed: int) -> object:
         """The layer's result under the weights of a seed, not masked and not hidden: anyone can compute it."""

@@ -1,99 +1,20 @@
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layout import (
-    Axis,
-    LinearShape,
-    SpectralLayout,
-    lanes_to_slots,
-    next_power_of_two,
-    slots_to_lanes,
-)
-
-AXES = [
-    Axis(size, kernel, stride, padding)
-    for size, kernel, stride in itertools.product(range(1, 10), (1, 3, 5, 7), (1, 2, 3))
-    for padding in range(kernel)
-    if kernel <= size + 2 * padding
-]
-
-
-def slow_correlation(x: np.ndarray, w: np.ndarray, axis: Axis) -> list[int]:
-    """y[u] = sum_r w[r] x[stride u + r - padding], nothing outside."""
-
-    def at(i: int) -> int:
-        return int(x[i]) if 0 <= i < axis.size else 0
-
-    starts = range(-axis.padding, axis.size + axis.padding - axis.kernel + 1, axis.stride)
-    return [sum(int(w[r]) * at(start + r) for r in range(axis.kernel)) for start in starts]
-
-
-def cyclic_correlation(x: np.ndarray, w: np.ndarray, axis: Axis, length: int) -> list[int] | None:
-    """The same from phase images on a cycle of that length; None if they do not fit it."""
-    total = np.zeros(length, dtype=np.int64)
-    for phase, taps in axis.taps.items():
-        part = x[phase :: axis.stride][: axis.read_size(phase)]
-        if len(part) > length or axis.outputs > length:
-            return None
-        image = np.zeros(length, dtype=np.int64)
-        image[: len(part)] = part
-        for r, offset in taps:
-            total += w[r] * np.roll(image, -offset)
-    return total[: axis.outputs].tolist()
-
-
-@pytest.mark.parametrize("axis", AXES, ids=str)
-def test_length_is_exact_and_smallest(axis: Axis) -> None:
-    random = np.random.default_rng(0)
-    x, w = random.integers(1, 1000, axis.size), random.integers(1, 1000, axis.kernel)
-    expected = slow_correlation(x, w, axis)
-    assert len(expected) == axis.outputs
-    assert cyclic_correlation(x, w, axis, axis.length) == expected
-    assert cyclic_correlation(x, w, axis, axis.length + 5) == expected
-    if axis.length > 1:
-        assert cyclic_correlation(x, w, axis, axis.length - 1) != expected
-    assert axis.transformed == any(o for taps in axis.taps.values() for _, o in taps)
-
-
-@pytest.mark.parametrize(
-    ("axis", "length"),
-    [
-        (Axis(16, 3, 1, 1), 17),
-        (Axis(16, 5, 1, 2), 18),
-        (Axis(16, 1, 1, 0), 16),
-        (Axis(16, 3, 2, 1), 9),
-        (Axis(5, 3, 2, 1), 3),
-        (Axis(8, 2, 2, 0), 4),
-        (Axis(9, 2, 2, 0), 4),
-    ],
-)
-def test_known_lengths(axis: Axis, length: int) -> None:
-    """he.md 2.1: one run of zeros serves both borders."""
-    assert axis.length == length
+from privcirnet.he.layout import SpectralLayout, lanes_to_slots, next_power_of_two, slots_to_lanes
+from privcirnet.he.shape import LinearShape
 
 
 def test_phases_that_no_tap_reads_are_not_sent() -> None:
-    layout = SpectralLayout(LinearShape(8, 8, 4, 4, kernel=1, stride=2), 2, 8192)
+    layout = SpectralLayout.whole(LinearShape(8, 8, 4, 4, kernel=1, stride=2), 2)
     assert layout.phases == [(0, 0)]
     assert layout.blocks_in == 2
-    layout = SpectralLayout(LinearShape(8, 8, 4, 4, kernel=3, stride=2, padding=1), 2, 8192)
+    layout = SpectralLayout.whole(LinearShape(8, 8, 4, 4, kernel=3, stride=2, padding=1), 2)
     assert layout.phases == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert layout.blocks_in == 8
-
-
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("kernel", [1, 3, 5, 7])
-def test_shapes(kernel: int, stride: int) -> None:
-    shape = LinearShape(9, 7, 3, 5, kernel, stride, kernel // 2)
-    assert shape.input_shape == (3, 9, 7)
-    assert shape.output_shape == (5, -(-9 // stride), -(-7 // stride))
-    assert shape.kind == ("gemm" if kernel == stride == 1 else "conv")
-    assert LinearShape.gemm(9, 3, 5) == LinearShape(9, 1, 3, 5)
 
 
 @given(st.integers(1, 3), st.sampled_from([1, 2, 4, 8]), st.sampled_from([2, 4, 16]))
@@ -115,45 +36,48 @@ def test_next_power_of_two() -> None:
     assert [next_power_of_two(n) for n in (1, 2, 3, 4, 5, 289, 512, 513)] == [1, 2, 4, 4, 8, 512, 512, 1024]
 
 
-def test_lane_arithmetic() -> None:
-    layout = SpectralLayout(LinearShape(16, 16, 64, 64, 3, 1, 1), 8, 8192)
-    assert layout.extent == layout.spectral_extent == (17, 17)
-    assert (layout.lane_length, layout.lane_slots, layout.lanes) == (8 * 289, 4096, 2)
-    assert layout.transform_lengths == {8, 17}
-    gemm = SpectralLayout(LinearShape.gemm(256, 192, 576), 4, 8192)
-    assert (gemm.extent, gemm.spectral_extent, gemm.transform_lengths) == ((256, 1), (1, 1), {4, 1})
-    assert (gemm.lane_slots, gemm.lanes, gemm.blocks_in, gemm.blocks_out) == (1024, 8, 48, 144)
-    one = SpectralLayout(LinearShape.gemm(1, 16, 16), 1, 8192)
-    assert (one.lane_slots, one.lanes) == (2, 4096)
+def test_a_whole_map_is_one_tile_and_a_token_one_each() -> None:
+    conv = SpectralLayout.whole(LinearShape(16, 16, 64, 64, 3, 1, 1), 8)
+    assert (conv.tile, conv.tiles) == ((16, 16), 1)
+    assert conv.extent == conv.spectral_extent == (17, 17)
+    assert (conv.cell, conv.blocks_in, conv.blocks_out) == (8 * 289, 8, 8)
+    assert conv.spectrum_shape == (1, 8, 8, 8, 17, 17)
+    assert (conv.transform_lengths, conv.transformed_axes) == ({8, 17}, [-3, -2, -1])
+    gemm = SpectralLayout.whole(LinearShape.gemm(256, 192, 576), 4)
+    assert (gemm.tile, gemm.tiles) == ((1, 1), 256)
+    assert (gemm.extent, gemm.spectral_extent) == ((1, 1), (1, 1))
+    assert (gemm.cell, gemm.blocks_in, gemm.blocks_out) == (4, 48, 144)
+    assert (gemm.transform_lengths, gemm.transformed_axes) == ({4, 1}, [-3])
+    bolt = SpectralLayout.whole(LinearShape.gemm(256, 192, 576), 1)
+    assert (bolt.cell, bolt.transform_lengths, bolt.transformed_axes) == (1, {1}, [])
+
+
+def test_cells_of_tiles_and_groups() -> None:
+    tiled = SpectralLayout(LinearShape(16, 12, 64, 32, 3, 1, 1), 8, (8, 5))
+    assert (tiled.tiles, tiled.extent, tiled.cell) == (2 * 3, (10, 7), 8 * 70)
+    assert tiled.transform_lengths == {8, 10, 7}
+    depthwise = SpectralLayout.whole(LinearShape(14, 14, 576, 576, 3, 1, 1, groups=576), 1)
+    assert (depthwise.cell, depthwise.blocks_in, depthwise.blocks_out) == (225, 1, 1)
+    assert depthwise.spectrum_shape == (576, 1, 1, 1, 15, 15)
+    grouped = SpectralLayout.whole(LinearShape(8, 8, 32, 16, 3, 2, 1, groups=4), 2)
+    assert (grouped.blocks_in, grouped.blocks_out) == (4 * 4, 2)
+    one_axis = SpectralLayout(LinearShape(8, 1, 2, 2, 2, 2, 1), 1, (4, 1))
+    assert one_axis.transformed_axes == [-2, -1]
 
 
 @pytest.mark.parametrize("b", [0, -1, 3, 8])
 def test_block_size_must_divide(b: int) -> None:
     with pytest.raises(RuleError, match=rf"block size must divide both weight dimensions: got {b} for \(8, 4\)"):
-        SpectralLayout(LinearShape(4, 4, 4, 8), b, 8192)
+        SpectralLayout(LinearShape(4, 4, 4, 8), b, (1, 1))
 
 
-def test_a_lane_must_fit() -> None:
-    with pytest.raises(RuleError, match="must fit one ciphertext: got 9248 values for 8192 slots"):
-        SpectralLayout(LinearShape(33, 33, 8, 8, 3, 1, 1), 8, 8192)
+def test_block_size_must_divide_the_channels_of_a_group() -> None:
+    with pytest.raises(RuleError, match=r"block size must divide both weight dimensions: got 4 for \(4, 2\)"):
+        SpectralLayout(LinearShape(4, 4, 4, 8, groups=2), 4, (1, 1))
 
 
-@pytest.mark.parametrize(
-    "sizes", [(0, 4, 1, 1), (4, 0, 1, 1), (4, 4, 0, 1), (4, 4, 1, 0), (4, 4, 1, 1, 0), (4, 4, 1, 1, 1, 0)]
-)
-def test_dimensions_must_be_positive(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(RuleError, match="dimensions must be positive"):
-        LinearShape(*sizes)
-
-
-@pytest.mark.parametrize(("kernel", "padding"), [(5, 0), (3, 3), (3, -1), (1, 1)])
-def test_kernel_and_padding_must_fit(kernel: int, padding: int) -> None:
-    with pytest.raises(RuleError, match=f"got kernel {kernel}, padding {padding}, input 4 x 4"):
-        LinearShape(4, 4, 1, 1, kernel, 1, padding)
-
-
-@pytest.mark.parametrize("groups", [0, 3, 4])
-def test_groups_divide_both_channels(groups: int) -> None:
-    assert LinearShape(4, 4, 8, 6, 3, 1, 1, groups=2).groups == 2
-    with pytest.raises(RuleError, match=f"groups must divide the input and the output channels: got {groups} groups"):
-        LinearShape(4, 4, 8, 6, 3, 1, 1, groups)
+@pytest.mark.parametrize("tile", [(0, 4), (4, 0), (5, 4), (4, 4), (-1, 1)])
+def test_a_tile_must_lie_in_the_output(tile: tuple[int, int]) -> None:
+    match = rf"at least one output and at most all: got \({tile[0]}, {tile[1]}\) of \(4, 3\); use the output's size"
+    with pytest.raises(RuleError, match=match):
+        SpectralLayout(LinearShape(4, 3, 4, 4, 3, 1, 1), 2, tile)

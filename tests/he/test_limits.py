@@ -8,10 +8,10 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he import limits, manifest, modular
 from privcirnet.he.engine import client_engine
-from privcirnet.he.shape import Axis, LinearShape
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.program import Add, Input, Linear, Node, Program
+from privcirnet.he.shape import Axis, LinearShape
 
 N = 8192
 PLAIN = choose({5}, 46)
@@ -71,7 +71,7 @@ def test_what_the_papers_need_is_within_the_bounds() -> None:
         (LinearShape(112, 112, 64, 64, 3, 1, 1), 1, 16384),
     ):
         layer = LinearLayer(shape, 1, n, baby, giants_on_shares=baby == 1)
-        parameters = choose(layer.layout.transform_lengths, 46, n)
+        parameters = choose(layer.transform_lengths, 46, n)
         manifest.check(program(layer, parameters))
 
 

@@ -1,6 +1,7 @@
 import copy
 import json
 import time
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -8,19 +9,22 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he import manifest
-from privcirnet.he.cost import paper_layer
-from privcirnet.he.shape import LinearShape
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import choose
+from privcirnet.he.pieces import Piece
+from privcirnet.he.planner import paper_layer
 from privcirnet.he.program import Add, Flatten, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
+from privcirnet.he.shape import LinearShape
 
 N = 8192
 HUGE = 10**12
+DEEP = (Piece(1, 2, 64, 1, 2), Piece(1, 1, 64, 2, giants_on_shares=True), Piece(1, 1, 32, 1, folds_on_shares=False))
 
 
 def valid() -> Program:
-    """Every operation once."""
-    conv = paper_layer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N)
+    """Every operation once, and pieces of more than one kind."""
+    conv = LinearLayer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N, (4, 4), (Piece(1, 1, 32, 2, copies=2),))
+    deep = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1, groups=2), 2, N, (2, 4), DEEP)
     head = paper_layer(LinearShape.gemm(1, 32, 10), 2, N)
     nodes = (
         Node("x", Input(0, 255), (), (4, 8, 8), -8),
@@ -30,13 +34,16 @@ def valid() -> Program:
         Node("sq", Square(), ("twice",), (8, 4, 4), -16),
         Node("pool", SumPool(2), ("sq",), (8, 2, 2), -18),
         Node("flat", Flatten(), ("pool",), (32, 1, 1), -18),
+        Node("deep", Linear(deep), ("twice",), (8, 4, 4), -16),
         Node("head", Linear(head), ("flat",), (10, 1, 1), -26),
     )
-    parameters = choose({2, 5}, 50)
+    nodes = (*nodes[:4], nodes[7], *nodes[4:7], nodes[8])
+    parameters = choose({2, 4, 5}, 50)
     return Program(nodes, parameters, {"conv": Weights(np.ones((4, 4, 3, 3), dtype=np.int64), np.zeros(8))}, "bounded")
 
 
-VALID = manifest.to_dict(valid())
+VALID = json.loads(json.dumps(manifest.to_dict(valid())))
+"""As it is read back from a file."""
 
 
 def index(name: str) -> int:
@@ -56,7 +63,7 @@ def test_round_trip_without_weights() -> None:
     text = json.dumps(VALID)
     found = manifest.from_dict(json.loads(text))
     assert found == Program(valid().nodes, valid().parameters, {}, "bounded")
-    assert manifest.to_dict(found) == VALID
+    assert json.dumps(manifest.to_dict(found)) == text
     assert "weights" not in text
 
 
@@ -144,10 +151,28 @@ LAYERS = {
     "block size": (("block_size",), 3, "block size must divide"),
     "ring degree": (("ring_degree",), 4096, "made for ring degree 4096"),
     "ring degree no power of two": (("ring_degree",), N + 1, "made for ring degree 8193"),
-    "baby steps": (("baby_steps",), 3, "baby steps must divide"),
+    "baby steps": (("pieces", 0, "baby_steps"), 3, "baby steps must divide"),
+    "lanes no power of two": (("pieces", 0, "lanes"), 24, "lanes must be a power of two: got 24"),
+    "too many lanes": (("pieces", 0, "lanes"), 256, "must fit its share of a ciphertext: got 50 values, 256 lanes"),
+    "more lanes than slots": (("pieces", 0, "lanes"), 2 * N, "must fit its share of a ciphertext"),
+    "no lanes": (("pieces", 0, "lanes"), 0, "must fit its share of a ciphertext"),
+    "copies that do not fit": (("pieces", 0, "copies"), 8, "copies must be a power of two that fits .*: got 8"),
+    "copies no power of two": (("pieces", 0, "copies"), 3, "copies must be a power of two that fits .*: got 3"),
+    "no copies": (("pieces", 0, "copies"), 0, "copies must be a power of two that fits .*: got 0"),
+    "no pieces": (("pieces",), [], "pieces must cover every channel group and tile"),
+    "a group too many": (("pieces", 0, "groups"), 2, "pieces must cover every channel group and tile"),
+    "a tile too many": (("pieces", 0, "tiles"), 2, "pieces must cover every channel group and tile"),
+    "tiles that no piece covers": (("tile",), [2, 4], "pieces must cover every channel group and tile"),
+    "a tile larger than the output": (("tile",), [4, 5], r"a tile must have .* at most all: got \(4, 5\) of \(4, 4\)"),
+    "a tile of nothing": (("tile",), [0, 4], "a tile must have at least one output"),
+    "a tile with one size": (("tile",), [4], "a tile must have two sizes|must be complete"),
+    "a tile with three sizes": (("tile",), [4, 4, 4], "a tile must have two sizes|must be complete"),
+    "groups": (("shape", "groups"), 3, "groups must divide both channel counts"),
+    "groups that b does not divide": (("shape", "groups"), 4, r"block size must divide both .*: got 2 for \(2, 1\)"),
     "kernel": (("shape", "kernel"), 1, "node conv: shape|input"),
     "stride": (("shape", "stride"), 1, "node conv: shape"),
     "padding": (("shape", "padding"), -1, "padding must be smaller"),
+    "another padding": (("shape", "padding"), 0, "a tile must have|node conv: shape"),
     "height": (("shape", "height"), 9, "node conv: takes"),
 }
 
@@ -220,7 +245,12 @@ def test_huge_numbers_are_refused_at_once(value: int) -> None:
 
 def huge_layer(shape: LinearShape, b: int = 1) -> Program:
     """A whole program around one outsized layer, everything else consistent."""
-    layer = LinearLayer(shape, b, N, 1)
+    tile = shape.output_shape[1:]
+    return around(LinearLayer(shape, b, N, tile, (Piece(shape.groups, 1, 1, 1),)))
+
+
+def around(layer: LinearLayer) -> Program:
+    shape = layer.shape
     nodes = (
         Node("x", Input(0, 1), (), shape.input_shape, 0),
         Node("y", Linear(layer), ("x",), shape.output_shape, 0),
@@ -247,3 +277,39 @@ def test_consistent_but_huge_layers_are_refused_at_once(shape: LinearShape) -> N
     with pytest.raises(RuleError):
         manifest.check(huge_layer(shape))
     assert time.perf_counter() - start < 1
+
+
+MANY = 1 << 22
+"""As many tiles or channels as one node may have values, with a few of each to spare."""
+OUTSIZED = {
+    "a tile for every position": LinearLayer(LinearShape(MANY, 1, 1, 1, 3, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),)),
+    "tiles of one in both directions": LinearLayer(
+        LinearShape(2048, 2048, 1, 1, 3, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),)
+    ),
+    "more pieces than any layer needs": LinearLayer(
+        LinearShape.gemm(1 << 20, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),) * (1 << 20)
+    ),
+    "all tiles in one lane": LinearLayer(LinearShape.gemm(MANY, 1, 1), 1, N, (1, 1), (Piece(1, MANY, 1, 1),)),
+    "one block as large as the layer": LinearLayer(
+        LinearShape.gemm(1, MANY, MANY), MANY, N, (1, 1), (Piece(1, 1, 1, 1),)
+    ),
+    "a matrix of all blocks": LinearLayer(LinearShape.gemm(1, MANY, MANY), 1, N, (1, 1), (Piece(1, 1, 4096, 1),)),
+    "a kernel over the whole map": LinearLayer(
+        LinearShape(2048, 2048, 1, 1, 2047, 1, 1023), 1, N, (2048, 2048), (Piece(1, 1, 1, 1),)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIZED)
+def test_outsized_layers_with_sizes_within_the_limits_are_refused_at_once(case: str) -> None:
+    """And without much memory."""
+    program = around(OUTSIZED[case])
+    tracemalloc.start()
+    start = time.perf_counter()
+    try:
+        with pytest.raises(RuleError, match=r"node y|must"):
+            manifest.check(program)
+        assert time.perf_counter() - start < 1
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()

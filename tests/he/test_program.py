@@ -6,24 +6,25 @@ from hypothesis import strategies as st
 
 from privcirnet.functional import circulant
 from privcirnet.he import program
-from privcirnet.he.cost import paper_layer
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.planner import paper_layer
 from privcirnet.he.program import Add, Flatten, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
+from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
 
 
 @pytest.mark.parametrize("largest", [100, 1 << 26], ids=["in float64", "in int64"])
+@pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(1, 1, 0), (3, 1, 1), (3, 2, 1), (5, 3, 0), (2, 2, 1)])
-def test_convolution_is_exact(kernel: int, stride: int, padding: int, largest: int) -> None:
-    shape = LinearShape(7, 6, 3, 4, kernel, stride, padding)
+def test_convolution_is_exact(kernel: int, stride: int, padding: int, groups: int, largest: int) -> None:
+    shape = LinearShape(7, 6, 4, 8, kernel, stride, padding, groups)
     rows, x = random_rows(shape, 1, largest=largest), random_input(shape, largest=largest)
-    found = program.convolve(x, rows, stride, padding)
+    found = program.convolve(x, rows, shape)
     assert found.dtype == np.int64
-    assert (found == slow_layer(shape, 1, rows, np.zeros(4, dtype=np.int64), x)).all()
+    assert (found == slow_layer(shape, 1, rows, np.zeros(8, dtype=np.int64), x)).all()
     if largest == 100:
         tensors = (torch.from_numpy(v.astype(np.float64)) for v in (x, rows))
-        assert (torch.nn.functional.conv2d(*tensors, stride=stride, padding=padding).numpy() == found).all()
+        assert (torch.nn.functional.conv2d(*tensors, None, stride, padding, 1, groups).numpy() == found).all()
 
 
 @pytest.mark.parametrize("b", [1, 2, 3, 4])

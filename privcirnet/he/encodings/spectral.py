@@ -121,7 +121,7 @@ def encode_mask(layout: SpectralLayout, pieces: Pieces, wanted: Residues, unifor
         slots, shape (ciphertexts_out, n).
     """
     cells = _empty_output(layout)
-    lanes = [slots_to_lanes(uniform[placed.outputs], placed.plan.lanes) for placed in pieces]
+    lanes = [slots_to_lanes(uniform[placed.outputs].copy(), placed.plan.lanes) for placed in pieces]
     for placed, own in zip(pieces, lanes, strict=True):
         _set_cells(cells, placed, own[_last_terms(placed.plan)])
     places = _places_of_cells(layout, cells)

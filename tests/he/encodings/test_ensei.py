@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he import engine, modular, ntt
-from privcirnet.he.planner import candidate_layers, paper_layer
 from privcirnet.he.encodings import ensei
 from privcirnet.he.encodings.ensei import Moduli, Sums
-from privcirnet.he.shape import LinearShape
 from privcirnet.he.linear import LinearLayer, encode_weights, evaluate
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, Parameters, choose
+from privcirnet.he.planner import candidate_layers, paper_layer
 from privcirnet.he.program import Values, convolve, expand_rows
 from privcirnet.he.protocol import shares
+from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
 

@@ -20,11 +20,11 @@ import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
 from privcirnet.he import limits, params
-from privcirnet.he.cost import paper_layer
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.planner import paper_layer
 from privcirnet.he.program import Input, Linear, Node, Program, Square, Values, Weights, interpret
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
+from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 from tests.he.protocol import mutations
 from tests.he.protocol.mutations import HEADER, LENGTH, Honest, Residues
@@ -206,8 +206,8 @@ class Fuzz:
 def small(program: Program) -> bool:
     """Whether to run a mutated program too: work grows with what a greeting asks for, that of checking it must not."""
     parameters, layers = program.parameters, [layer for _, layer in program.linear_nodes]
-    keys = sum(layer.baby_steps + layer.plan.giant_steps for layer in layers) * limits.key_bytes(parameters)
-    ciphertexts = sum(layer.plan.ciphertexts_in for layer in layers) * parameters.ring_degree
+    keys = sum(len(layer.column_steps) for layer in layers) * limits.key_bytes(parameters)
+    ciphertexts = sum(layer.ciphertexts_in for layer in layers) * parameters.ring_degree
     values = sum(np.prod(node.shape) for node in program.nodes)
     return bool(keys < 1 << 23 and ciphertexts < 1 << 17 and values < 1 << 17)
 

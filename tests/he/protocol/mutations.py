@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he import modular
-from privcirnet.he.layout import Axis
+from privcirnet.he.shape import Axis
 
 HEADER, LENGTH = 8, 4
 

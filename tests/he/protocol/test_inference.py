@@ -116,8 +116,8 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
         counts = session.meter.counts[node.name]
         match node.operation:
             case Linear(layer):
-                sent, back = layer.plan.ciphertexts_in, layer.plan.ciphertexts_out
-                assert (counts["rotate"], counts["pmult"]) == (layer.plan.rotations, layer.plan.pmults)
+                sent, back = layer.ciphertexts_in, layer.ciphertexts_out
+                assert (counts["rotate"], counts["pmult"]) == (layer.rotations, layer.pmults)
             case Square():
                 sent = back = square.ciphertexts(int(np.prod(node.shape)), 8192)
                 assert (counts["rotate"], counts["pmult"]) == (0, sent)

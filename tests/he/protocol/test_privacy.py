@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he import cleartext, cost, engine, modular, ntt, tenseal
+from privcirnet.he import cleartext, engine, modular, ntt, planner, tenseal
 from privcirnet.he.encodings import spectral
-from privcirnet.he.shape import LinearShape, slots_to_lanes
+from privcirnet.he.layout import slots_to_lanes
 from privcirnet.he.linear import LinearLayer, encode_weights
+from privcirnet.he.pieces import Piece
+from privcirnet.he.plan import LinearPlan
 from privcirnet.he.program import expand_rows
 from privcirnet.he.protocol import linear, square
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
+from privcirnet.he.shape import LinearShape
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters
 from tests.he.networks import network, random_image
@@ -26,14 +29,16 @@ LIMIT = BUCKETS + 12 * np.sqrt(2 * BUCKETS)
 
 N = 64
 LAYERS = [
-    cost.paper_layer(LinearShape(2, 2, 2, 2, 3, 1, 1), 2, N),
-    cost.paper_layer(LinearShape(3, 3, 3, 1, 3, 2, 1), 1, N),
-    cost.paper_layer(LinearShape.gemm(3, 4, 2), 1, N),
-    cost.paper_layer(LinearShape.gemm(1, 3, 2), 1, N),
-    LinearLayer(LinearShape.gemm(4, 8, 8), 1, N, 2, giants_on_shares=True),
-    LinearLayer(LinearShape.gemm(4, 8, 2), 1, N, 1, folds_on_shares=True),
+    LinearLayer(LinearShape(2, 2, 2, 2, 3, 1, 1), 2, N, (2, 2), (Piece(1, 1, 2, 1),)),
+    LinearLayer(LinearShape(3, 3, 3, 1, 3, 2, 1), 1, N, (2, 2), (Piece(1, 1, 4, 1, folds_on_shares=False),)),
+    LinearLayer(LinearShape(4, 2, 1, 2, 3, 1, 1), 1, N, (2, 2), (Piece(1, 1, 4, 1), Piece(1, 1, 2, 1, 1, True))),
+    LinearLayer(LinearShape(2, 2, 3, 3, 3, 1, 1, groups=3), 1, N, (2, 2), (Piece(3, 1, 2, 1),)),
+    LinearLayer(LinearShape.gemm(3, 4, 2), 1, N, (1, 1), (Piece(1, 3, 16, 1, 2),)),
+    LinearLayer(LinearShape.gemm(1, 3, 2), 1, N, (1, 1), (Piece(1, 1, 32, 2, folds_on_shares=False),)),
+    LinearLayer(LinearShape.gemm(4, 8, 8), 1, N, (1, 1), (Piece(1, 4, 16, 2, giants_on_shares=True),)),
+    LinearLayer(LinearShape.gemm(4, 8, 2), 1, N, (1, 1), (Piece(1, 4, 16, 1),)),
 ]
-"""Whole and half-used lanes and ciphertexts, padding, folds, giant steps on shares."""
+"""Whole and half-used lanes and ciphertexts, padding, tiles, groups, copies, folds, giant steps on shares."""
 
 
 def worst_chi_square(samples: np.ndarray, t: int) -> float:
@@ -52,7 +57,7 @@ def pairwise(samples: np.ndarray, t: int) -> np.ndarray:
 
 def replies_to(layer: LinearLayer, mask_bound: int | None = None) -> tuple[np.ndarray, int]:
     """Decrypted replies to one and the same request, (replies, slots)."""
-    parameters = insecure_parameters(N, layer.layout.transform_lengths, 20)
+    parameters = insecure_parameters(N, layer.transform_lengths, 20)
     bias = np.arange(layer.shape.out_channels)
     party = Party(layer, random_rows(layer.shape, layer.block_size), bias, parameters, mask_bound)
     t = parameters.plain_modulus
@@ -65,11 +70,11 @@ def replies_to(layer: LinearLayer, mask_bound: int | None = None) -> tuple[np.nd
 
 
 @pytest.mark.parametrize("bound", [None, 100], ids=["uniform", "bounded"])
-@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.shape.kind}-L{layer.layout.lane_length}")
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.shape.kind}-{layer.layout.cell}")
 def test_every_slot_of_a_reply_is_uniform(layer: LinearLayer, bound: int | None) -> None:
     """And every two of them together: also slots that hold no output, where bare products would tell the weights."""
     samples, t = replies_to(layer, bound)
-    assert samples.shape[1] == layer.plan.ciphertexts_out * N
+    assert samples.shape[1] == layer.ciphertexts_out * N
     assert worst_chi_square(samples, t) < LIMIT
     assert worst_chi_square(pairwise(samples, t), t) < LIMIT
 
@@ -83,7 +88,8 @@ def test_padding_is_masked_too() -> None:
     layer = LAYERS[0]
     layout = layer.layout
     samples, t = replies_to(layer)
-    blocks = slots_to_lanes(samples, layout.lanes)[:, 0, : layout.lane_length].reshape(-1, 2, *layout.extent)
+    assert (layout.cell, layout.extent) == (2 * 3 * 3, (3, 3))
+    blocks = slots_to_lanes(samples, 2)[:, 0, : layout.cell].reshape(-1, 2, *layout.extent)
     for axis in (1, 2, 3):
         blocks = ntt.cyclic(blocks, axis, t, inverse=True)
     positions = blocks.reshape(len(samples), -1)
@@ -110,11 +116,11 @@ def test_the_test_sees_an_unmasked_slot(monkeypatch: pytest.MonkeyPatch) -> None
     """With the fill of unused slots left out, or one mask for two slots, the figures are far over their limit."""
     original = spectral.encode_mask
 
-    def unfilled(layout: Any, plan: Any, mask: Any, uniform: Any, t: int) -> Any:
-        return original(layout, plan, mask, np.zeros_like(uniform), t)
+    def unfilled(layout: Any, pieces: Any, wanted: Any, uniform: Any, t: int) -> Any:
+        return original(layout, pieces, wanted, np.zeros_like(uniform), t)
 
-    def repeated(layout: Any, plan: Any, mask: Any, uniform: Any, t: int) -> Any:
-        slots = original(layout, plan, mask, uniform, t)
+    def repeated(layout: Any, pieces: Any, wanted: Any, uniform: Any, t: int) -> Any:
+        slots = original(layout, pieces, wanted, uniform, t)
         slots[..., 0] = slots[..., 1]
         return slots
 
@@ -129,7 +135,7 @@ def test_the_test_sees_an_unmasked_slot(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_encrypted_replies_differ_in_every_slot() -> None:
     """The encrypted engine on one request twice: no slot keeps its value."""
-    layer = cost.paper_layer(LinearShape(4, 4, 4, 4, 3, 1, 1), 2, 8192)
+    layer = planner.paper_layer(LinearShape(4, 4, 4, 4, 3, 1, 1), 2, 8192)
     parameters = network().parameters
     client, server = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
     rows = random_rows(layer.shape, 2)
@@ -175,11 +181,15 @@ def midway() -> tuple[list[object], list[object], Server]:
 
 
 def test_the_server_reaches_no_key_that_decrypts(midway: tuple[list[object], list[object], Server]) -> None:
+    """Two parties in one process have nothing but plans in common, which are public and known by their shapes."""
     of_client, of_server, _ = midway
     assert not [item for item in of_server if isinstance(item, SECRETS)]
     assert {tenseal.Client, seal.KeyGenerator, seal.Encryptor, seal.Decryptor} <= {type(item) for item in of_client}
     common = {id(i) for i in of_client} & {id(i) for i in of_server}
-    shared = [item for item in of_client if id(item) in common]
+    plans = [item for item in of_client if isinstance(item, LinearPlan)]
+    public = {id(item) for item in reachable(*plans)}
+    assert plans
+    shared = [item for item in of_client if id(item) in common - public]
     assert not [item for item in shared if isinstance(item, np.ndarray | tenseal._Context | Client | Server)]
 
 

@@ -1,0 +1,74 @@
+"""Any linear layer there can be: Hypothesis strategies for shapes, plans and covers of a layer's grid."""
+
+from hypothesis import strategies as st
+
+from privcirnet.he.layout import SpectralLayout
+from privcirnet.he.linear import LinearLayer
+from privcirnet.he.pieces import Piece
+from privcirnet.he.plan import LinearPlan, copy_counts
+from privcirnet.he.shape import LinearShape
+
+
+def powers_of_two(most: int) -> list[int]:
+    """1, 2, 4 ... up to ``most``."""
+    return [1 << i for i in range(most.bit_length())]
+
+
+@st.composite
+def plans(draw: st.DrawFn, lanes: int, p: int, q: int) -> LinearPlan:
+    """Any plan of a q x p matrix over that many lanes."""
+    copies = draw(st.sampled_from(copy_counts(lanes, p, q)))
+    diagonals = LinearPlan(lanes, p, q, 1, copies).diagonals
+    return LinearPlan(
+        lanes, p, q, draw(st.sampled_from(powers_of_two(diagonals))), copies, draw(st.booleans()), draw(st.booleans())
+    )
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> tuple[LinearShape, int]:
+    """(shape, block size): strides, kernels, rectangular maps, groups, channel counts that are no powers of two."""
+    b, groups = draw(st.sampled_from([(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (8, 1), (1, 3), (2, 2), (1, 7), (3, 2)]))
+    kernel, stride = draw(st.sampled_from([1, 3, 5, 7])), draw(st.sampled_from([1, 2, 3]))
+    padding = draw(st.integers(0, kernel - 1))
+    height, width = (max(draw(st.integers(1, 9)), kernel - 2 * padding) for _ in range(2))
+    most = max(1, (24 if kernel * stride == 1 else 12) // (b * groups))
+    channels = (b * groups * draw(st.integers(1, most)) for _ in range(2))
+    return LinearShape(height, width, *channels, kernel, stride, padding, groups), b
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> LinearLayer:
+    """Any shape in any tiles, covered by a few pieces, each with any plan."""
+    shape, b = draw(shapes())
+    _, height, width = shape.output_shape
+    whole = SpectralLayout.whole(shape, b).tile
+    tile = draw(st.sampled_from([whole, (height, width), None])) or (
+        draw(st.integers(1, height)),
+        draw(st.integers(1, width)),
+    )
+    layout = SpectralLayout(shape, b, tile)
+    least = -(-shape.groups // 3), -(-layout.tiles // 3)
+    ring_degree = max(64, 1 << (least[0] * least[1] * layout.cell - 1).bit_length() + draw(st.integers(0, 2)))
+    pieces = draw(covers(layout, ring_degree, least))
+    return LinearLayer(shape, b, ring_degree, tile, pieces)
+
+
+@st.composite
+def covers(draw: st.DrawFn, layout: SpectralLayout, ring_degree: int, least: tuple[int, int]) -> tuple[Piece, ...]:
+    """Pieces of at least ``least`` (groups, tiles), but for the last of each."""
+    found: list[Piece] = []
+    groups = layout.shape.groups
+    while groups:
+        most = min(groups, ring_degree // (layout.cell * least[1]))
+        gamma = draw(st.integers(min(least[0], groups), most))
+        tiles, groups = layout.tiles, groups - gamma
+        while tiles:
+            tau = draw(st.integers(min(least[1], tiles), min(tiles, ring_degree // (layout.cell * gamma))))
+            tiles -= tau
+            lanes = draw(
+                st.sampled_from(powers_of_two(min(ring_degree // 2, ring_degree // (gamma * tau * layout.cell))))
+            )
+            plan = draw(plans(lanes, layout.blocks_in, layout.blocks_out))
+            choices = plan.baby_steps, plan.copies, plan.giants_on_shares, plan.folds_on_shares
+            found.append(Piece(gamma, tau, lanes, *choices))
+    return tuple(found)
