@@ -27,42 +27,43 @@ def bench_layer(config: BenchConfig, profile: Profile, goal: Goal) -> dict[str, 
     """One layer in one encoding."""
     shape = _shape(config)
     if config.explain:
-        console.print(compare.explained(config.plan, config.encoding, shape, config.block_size, goal).explain())
+        choice = compare.explained(config.plan, config.encoding, shape, config.block_size, goal)
+        console.print(choice.explain(), soft_wrap=True)
     layer = compare.plan_layer(config.plan, config.encoding, shape, config.block_size, goal)
     found = compare.described(layer, profile) | {"encoding": config.encoding, "engine": config.engine}
     facts = {"operations": f"{found['rotations']} HE-Rot, {found['pmults']} HE-Pmult"}
     if config.engine != "count":
         with progress_bar(f"{config.layer} {config.dims}", config.repetitions + 1) as advance:
-            found |= compare.run_network({"layer": layer}, profile, _contest(config), advance)["layer"]
-        seconds = ", ".join(f"{part} {1e3 * s:.1f} ms" for part, s in found["seconds"].items())
+            measured = compare.run_network({"layer": layer}, profile, _contest(config), advance)["layer"]
+        found |= measured | {"encoding": config.encoding}
+        seconds = ", ".join(f"{part} {1e3 * s:.1f} ms" for part, s in measured["seconds"].items())
         error = found["max_abs_error"]
         facts |= {"bytes": f"{found['bytes_up']:,} up, {found['bytes_down']:,} down", "seconds": seconds}
         facts |= {"error": f"{error} (exact)" if error == 0 else error}
     facts |= {"ciphertexts": f"{found['ciphertexts_up']} up, {found['ciphertexts_down']} down", "saved": _saved(config)}
-    title = f"bench: {config.layer} {config.dims}, b = {config.block_size}, {config.encoding}, plan {config.plan}"
-    show(title, facts)
+    show(f"bench: {config.layer} {config.dims}, b = {config.block_size}, {config.encoding}, plan {config.plan}", facts)
     return {"layer": config.layer, "dims": list(config.dims), "plan": config.plan, **found}
 
 
 def bench_network(config: BenchConfig, profile: Profile, goal: Goal) -> dict[str, Any]:
     """All layers of a reference network."""
-    shapes = network_shapes(config.network)
-    layers = compare.network_layers(shapes, config.plan, config.encoding, config.block_size, goal)
-    found: dict[str, Any] = {"network": config.network, "plan": config.plan, **compare.totals(layers)}
-    found |= {"seconds_predicted": compare.predictions(layers, profile)}
+    shapes, b = network_shapes(config.network), config.block_size
+    layers = compare.network_layers(shapes, config.plan, config.encoding, b, goal)
+    found = {"network": config.network, "plan": config.plan, "block_size": b, "engine": config.engine}
+    found |= compare.totals(layers) | {"seconds_predicted": compare.predictions(layers, profile)}
     each = {name: compare.described(layer, profile) for name, layer in layers.items()}
     if config.engine != "count":
         with progress_bar(config.network, len(set(layers.values())) * (config.repetitions + 1)) as advance:
             each = compare.run_network(layers, profile, _contest(config), advance)
         found |= compare.network_measured(each)
-    predicted = ", ".join(f"{link} {seconds:.2f} s" for link, seconds in found["seconds_predicted"].items())
     facts = {"operations": f"{found['rotations']} HE-Rot, {found['pmults']} HE-Pmult"}
-    facts |= {"ciphertexts": f"{found['ciphertexts_up']} up, {found['ciphertexts_down']} down", "predicted": predicted}
+    facts |= {"ciphertexts": f"{found['ciphertexts_up']} up, {found['ciphertexts_down']} down"}
+    facts |= {"predicted": compare.in_words(found["seconds_predicted"], profile)}
     if config.engine != "count":
         facts |= {"measured": f"{found['seconds_total']:.2f} s (local), error {found['max_abs_error']}"}
         facts |= {"server, measured / predicted": f"{found['server_ratio_median']:.3f} (median of the layers)"}
-    title = f"bench: {config.network}, {len(layers)} layers, b = {config.block_size}, plan {config.plan}"
-    show(title, facts | {"saved": _saved(config)})
+    facts |= {"saved": _saved(config)}
+    show(f"bench: {config.network}, {len(layers)} layers, b = {b}, plan {config.plan}", facts)
     return {**found, "layers": [{"name": name, **facts} for name, facts in each.items()]}
 
 
@@ -74,7 +75,6 @@ def bench_suite(config: BenchConfig, profile: Profile, goal: Goal) -> dict[str, 
         rows = compare.run_suite(goal, _contest(config), tuple(config.block_sizes), advance)
     show_rows("bench: encodings side by side, medians", compare.suite_table(rows))
     out = Path(config.out)
-    out.mkdir(parents=True, exist_ok=True)
     grouped_bars(out / "encodings.png", rows, f"One layer, {config.engine}, n = {profile.ring_degree}, plan best")
     (out / "encodings.md").write_text(compare.suite_markdown(rows))
     show("saved", {"picture": out / "encodings.png", "table": out / "encodings.md", "figures": _saved(config)})

@@ -126,7 +126,7 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
         yield advance
 
 
-def show(title: str, facts: dict[str, object]) -> None:
+def show(title: str, facts: Mapping[str, object]) -> None:
     """A title and its facts on aligned lines."""
     console.print(f"[bold]{title}[/bold]")
     width = max(len(name) for name in facts)

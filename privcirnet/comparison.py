@@ -6,16 +6,16 @@ HE-Pmult), "published" what they do (:mod:`privcirnet.he.published`), "best" the
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.benchmark import LayerBenchmark, Timing, bench_layers
 from privcirnet.he.cost import COUNTED, LINKS, Profile, linear_cost
-from privcirnet.he.linear import LinearLayer
+from privcirnet.he.layers import Layer
 from privcirnet.he.named import plan_named
-from privcirnet.he.planner import Choice, Goal
+from privcirnet.he.planner import Choice, Goal, counted_goal
 from privcirnet.he.published import published_layer
 from privcirnet.he.reference import allowed_block_size
 from privcirnet.he.shape import LinearShape
@@ -47,7 +47,7 @@ class Contest:
     repetitions: int
 
 
-def plan_layer(plan: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> LinearLayer:
+def plan_layer(plan: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> Layer:
     """A layer by name of plan and encoding.
 
     Raises:
@@ -65,8 +65,7 @@ def explained(plan: str, encoding: str, shape: LinearShape, block_size: int, goa
         RuleError: another plan, or no such plan of this layer.
     """
     if plan == "paper":
-        counted = replace(COUNTED, ring_degree=goal.profile.ring_degree)
-        return plan_named(encoding, shape, block_size, Goal(counted, LINKS["local"], "encrypted"))
+        return plan_named(encoding, shape, block_size, counted_goal(goal.profile.ring_degree))
     if plan == "best":
         return plan_named(encoding, shape, block_size, goal)
     raise RuleError("this plan has no candidates", got=plan, remedy="use plan=paper or plan=best")
@@ -74,19 +73,19 @@ def explained(plan: str, encoding: str, shape: LinearShape, block_size: int, goa
 
 def network_layers(
     shapes: Mapping[str, LinearShape], plan: str, encoding: str, block_size: int, goal: Goal
-) -> dict[str, LinearLayer]:
+) -> dict[str, Layer]:
     """Layers of a network at the largest block size up to ``block_size`` that each allows."""
     sizes = {name: allowed_block_size(shape, block_size) for name, shape in shapes.items()}
     return {name: plan_layer(plan, encoding, shape, sizes[name], goal) for name, shape in shapes.items()}
 
 
-def totals(layers: Mapping[str, LinearLayer]) -> dict[str, int]:
+def totals(layers: Mapping[str, Layer]) -> dict[str, int]:
     """Counts of a whole network."""
     each = [counts(layer) for layer in layers.values()]
     return {name: sum(found[name] for found in each) for name in each[0]}
 
 
-def counts(layer: LinearLayer) -> dict[str, int]:
+def counts(layer: Layer) -> dict[str, int]:
     """Counts of a layer."""
     return {
         "rotations": layer.rotations,
@@ -96,14 +95,21 @@ def counts(layer: LinearLayer) -> dict[str, int]:
     }
 
 
-def predictions(layers: Mapping[str, LinearLayer], profile: Profile) -> dict[str, float]:
+def predictions(layers: Mapping[str, Layer], profile: Profile) -> dict[str, float]:
     """Predicted seconds of a whole network over each link."""
     return {
         name: sum(linear_cost(layer, profile, link).total for layer in layers.values()) for name, link in LINKS.items()
     }
 
 
-def described(layer: LinearLayer, profile: Profile) -> dict[str, Any]:
+def in_words(seconds: Mapping[str, float], profile: Profile) -> str:
+    """Predictions by link; under the counted profile their unit is the papers'."""
+    if profile.name == COUNTED.name:
+        return f"{seconds['local']:.1f} (HE-Rot + 0.135 HE-Pmult)"
+    return ", ".join(f"{link} {s:.2f} s" for link, s in seconds.items())
+
+
+def described(layer: Layer, profile: Profile) -> dict[str, Any]:
     """What is known of a layer before it runs."""
     cost = linear_cost(layer, profile, LINKS["local"])
     return {
@@ -131,7 +137,7 @@ def measured(result: LayerBenchmark) -> dict[str, Any]:
 
 
 def run_network(
-    layers: Mapping[str, LinearLayer], profile: Profile, contest: Contest, progress: Callable[[], object]
+    layers: Mapping[str, Layer], profile: Profile, contest: Contest, progress: Callable[[], object]
 ) -> dict[str, dict[str, Any]]:
     """Run every different layer of a network; layers that are alike share what was measured."""
     distinct = {layer: name for name, layer in layers.items()}
@@ -214,7 +220,7 @@ def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[
 
 
 def _run(
-    layers: Mapping[str, LinearLayer], profile: Profile, contest: Contest, progress: Callable[[], object]
+    layers: Mapping[str, Layer], profile: Profile, contest: Contest, progress: Callable[[], object]
 ) -> dict[str, LayerBenchmark]:
     bits = profile.coefficient_bits or params.DEFAULT_COEFFICIENT_BITS
     return bench_layers(layers, contest.engine, contest.plain_bits, bits, contest.repetitions, progress)

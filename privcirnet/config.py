@@ -243,7 +243,8 @@ class BenchConfig:
     block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
     """of the suite."""
     encoding: str = "cirencode"
-    """cirencode, or for b = 1 bolt (1 x 1 kernels), neujeans or ensei (larger kernels)."""
+    """cirencode; for b = 1 bolt (1 x 1 kernels), neujeans or ensei (larger kernels); without rotations cheetah, or
+    falcon (channel groups); any: whatever is cheapest."""
     engine: str = "tenseal"
     """tenseal, cleartext, or count: plan only."""
     plan: str = "paper"

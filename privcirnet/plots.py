@@ -52,6 +52,7 @@ def _two_lines(text: str) -> str:
 
 
 def _save(figure: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}")
     figure.savefig(draft, dpi=150, format=path.suffix[1:])
     plt.close(figure)

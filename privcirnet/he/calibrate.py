@@ -7,11 +7,14 @@ import statistics
 import time
 from collections.abc import Callable
 
+from privcirnet.errors import RuleError
 from privcirnet.he import engine, ntt, params
 from privcirnet.he.cost import OPERATIONS, Profile
 from privcirnet.he.protocol import shares
 
 _TRANSFORM_LENGTH = 8
+_COEFFICIENT_NOISE = 16
+"""Bits of noise of a small layer in coefficient encoding."""
 
 
 def calibrate(
@@ -28,9 +31,9 @@ def calibrate(
         repetitions: timed rounds over all operations, after one that is not.
         progress: called with a note after each round.
     """
-    plain_bits = params.largest_plain_bits(ring_degree, tuple(coefficient_bits), 1)
+    plain_bits, noise = _plain_bits(ring_degree, tuple(coefficient_bits))
     parameters = params.choose({_TRANSFORM_LENGTH}, plain_bits, ring_degree, coefficient_bits)
-    operations = _operations(parameters)
+    operations = _operations(parameters, noise)
     times: dict[str, list[float]] = {name: [] for name in operations}
     for repetition in range(repetitions + 1):
         for name, operation in operations.items():
@@ -42,7 +45,16 @@ def calibrate(
     return Profile("this machine", ring_degree, tuple(coefficient_bits), {name: seconds[name] for name in OPERATIONS})
 
 
-def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]]:
+def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple[int, int]:
+    """(bits of t, bits of noise) that these parameters are for: slots, or where those do not fit, coefficients."""
+    try:
+        plain_bits = params.largest_plain_bits(ring_degree, coefficient_bits, 1)
+    except RuleError:
+        return params.fitting_plain_bits(coefficient_bits, _COEFFICIENT_NOISE), _COEFFICIENT_NOISE
+    return plain_bits, params.noise_bits(ring_degree, plain_bits, 1)
+
+
+def _operations(parameters: params.Parameters, noise: int) -> dict[str, Callable[[], object]]:
     """Each operation as a call without arguments, on operands like those of inference."""
     n, t = parameters.ring_degree, parameters.plain_modulus
     client, server = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
@@ -53,7 +65,6 @@ def _operations(parameters: params.Parameters) -> dict[str, Callable[[], object]
     ciphertext = server.receive(message)
     factor, in_ntt = server.encode_factor(slots), server.to_ntt(ciphertext)
     product = server.multiply(in_ntt, factor)
-    noise = params.noise_bits(n, parameters.plain_bits, 1)
     reply = server.reply(server.from_ntt(product), keys, noise)
     maps = shares.uniform((n // 4, _TRANSFORM_LENGTH, 4), t)
     return {

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 from privcirnet.he.cost import Cost
+from privcirnet.he.layers import Layer
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.pieces import Piece
 from privcirnet.he.planner import Choice
 
-_HEADINGS = ("tile", "pieces", "lanes", "copies", "B", "sums", "HE-Rot", "HE-Pmult", "up", "down", "server", "total")
+_PLAN = ("tile", "pieces", "lanes", "copies", "B", "sums")
+_HEADINGS = ("encoding", *_PLAN, "HE-Rot", "HE-Pmult", "up", "down", "server", "total")
 
 
 def table(choice: Choice, most: int = 12) -> str:
@@ -20,7 +22,8 @@ def table(choice: Choice, most: int = 12) -> str:
     Returns:
         lines; the chosen candidate is the first row. Times in ms (in the papers' units under the counted profile).
     """
-    goal, shown = choice.goal, choice.candidates[:most]
+    goal, unlike = choice.goal, _unlike(choice.candidates)
+    shown = unlike[:most]
     shape = choice.layer.shape
     head = (
         f"{shape.kind} {shape.input_shape} -> {shape.output_shape}, kernel {shape.kernel}, stride {shape.stride}, "
@@ -30,9 +33,9 @@ def table(choice: Choice, most: int = 12) -> str:
     rows = [_HEADINGS, *(_row(cost, layer, goal.profile.name == "counted") for cost, layer in shown)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    left_out = len(choice.candidates) - len(shown)
+    left_out = len(unlike) - len(shown)
     more = [f"... and {left_out} dearer candidates"] if left_out else []
-    return "\n".join([head, *lines, *more, _reason(choice.candidates)])
+    return "\n".join([head, *lines, *more, _reason(unlike)])
 
 
 def sums_of(piece: Piece) -> str:
@@ -43,16 +46,19 @@ def sums_of(piece: Piece) -> str:
     )
 
 
-def _row(cost: Cost, layer: LinearLayer, counted: bool) -> tuple[str, ...]:
-    first = layer.pieces[0]
-    plan = layer.placed[0].plan
+def _unlike(candidates: Sequence[tuple[Cost, Layer]]) -> list[tuple[Cost, Layer]]:
+    """Without those that differ from a cheaper one in their tiles alone."""
+    found: dict[tuple[object, ...], tuple[Cost, Layer]] = {}
+    for cost, layer in candidates:
+        counts = layer.rotations, layer.pmults, layer.ciphertexts_in, layer.ciphertexts_out
+        found.setdefault((layer.encoding, *_plan_cells(layer)[1:], *counts), (cost, layer))
+    return list(found.values())
+
+
+def _row(cost: Cost, layer: Layer, counted: bool) -> tuple[str, ...]:
     return (
-        "x".join(map(str, layer.tile)),
-        str(len(layer.pieces)),
-        str(first.lanes),
-        str(first.copies),
-        f"{first.baby_steps}x{plan.giant_steps}",
-        sums_of(first),
+        layer.encoding,
+        *_plan_cells(layer),
         str(layer.rotations),
         str(layer.pmults),
         str(layer.ciphertexts_in),
@@ -61,7 +67,17 @@ def _row(cost: Cost, layer: LinearLayer, counted: bool) -> tuple[str, ...]:
     )
 
 
-def _reason(candidates: Sequence[tuple[Cost, LinearLayer]]) -> str:
+def _plan_cells(layer: Layer) -> tuple[str, ...]:
+    """The choices of a spectral layer's first piece; a coefficient encoding has none of them."""
+    if not isinstance(layer, LinearLayer):
+        return ("-",) * len(_PLAN)
+    first, plan = layer.pieces[0], layer.placed[0].plan
+    steps = f"{first.baby_steps}x{plan.giant_steps}"
+    tile, pieces = "x".join(map(str, layer.tile)), str(len(layer.pieces))
+    return tile, pieces, str(first.lanes), str(first.copies), steps, sums_of(first)
+
+
+def _reason(candidates: Sequence[tuple[Cost, Layer]]) -> str:
     """What the first candidate saves, or spends, against the next."""
     if len(candidates) < 2:
         return "the only candidate"

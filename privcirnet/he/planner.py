@@ -1,9 +1,10 @@
 """The planner: enumerate what a layer could do under encryption, take the cheapest under a profile and a link.
 
-Choices: tiles of the map, lanes of a ciphertext (and with them how many tiles or channel groups share a lane), how the
-grid of channel groups and tiles is cut into pieces, and for each piece copies of the input, baby and giant steps, and
-sums on shares. The cost of pieces adds up, and a piece's plan depends on its lanes and block counts only, so the best
-plan is found once for each number of lanes, and the pieces by recursion on what is left of the grid.
+Choices: the family of encodings; for the spectral one tiles of the map, lanes of a ciphertext (and with them how many
+tiles or channel groups share a lane), how the grid of channel groups and tiles is cut into pieces, and for each piece
+copies of the input, baby and giant steps, and sums on shares. The cost of pieces adds up, and a piece's plan depends on
+its lanes and block counts only, so the best plan is found once for each number of lanes, and the pieces by recursion on
+what is left of the grid.
 
 ``sums="encrypted"`` keeps to what the papers count: every sum under encryption. ``sums="shares"`` is the opposite: no
 rotation at all.
@@ -15,7 +16,10 @@ from functools import lru_cache
 
 from privcirnet.errors import RuleError
 from privcirnet.he import plan as plans
+from privcirnet.he.coefficient import ENCODINGS as COEFFICIENT_ENCODINGS
+from privcirnet.he.coefficient import CoefficientLayer
 from privcirnet.he.cost import COUNTED, LINKS, Cost, Link, Profile, linear_cost, plan_cost, transform_cost
+from privcirnet.he.layers import Layer
 from privcirnet.he.layout import SpectralLayout
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.pieces import Piece
@@ -23,6 +27,7 @@ from privcirnet.he.plan import LinearPlan
 from privcirnet.he.shape import LinearShape
 
 SUMS = ("any", "encrypted", "shares")
+FAMILIES = ("any", "spectral", *COEFFICIENT_ENCODINGS)
 _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
 """Lengths that divide this are carried by one plain modulus all together."""
 _TILES_ON_AN_AXIS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
@@ -36,13 +41,18 @@ class Goal:
         profile: seconds of operations at one (n, q).
         link: the network.
         sums: of lanes: "any"; "encrypted" for plans without sums on shares; "shares" for plans without rotations.
+        family: encodings to choose from: "any", "spectral", or one of the coefficient encodings by name.
     """
 
     profile: Profile
     link: Link
     sums: str = "any"
+    family: str = "spectral"
 
     def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            got = repr(self.family)
+            raise RuleError("encodings must be of a known family", got=got, remedy=f"use {', '.join(FAMILIES)}")
         if self.sums not in SUMS:
             raise RuleError("sums must be of a known kind", got=repr(self.sums), remedy=f"use {', '.join(SUMS)}")
 
@@ -54,12 +64,13 @@ class Choice:
     Attributes:
         layer: the cheapest candidate.
         goal: under this.
-        candidates: (predicted cost, layer) of the best plan for every tiling and number of lanes, cheapest first.
+        candidates: (predicted cost, layer) of the best plan for every coefficient encoding, tiling and number of lanes,
+            cheapest first.
     """
 
-    layer: LinearLayer
+    layer: Layer
     goal: Goal
-    candidates: tuple[tuple[Cost, LinearLayer], ...]
+    candidates: tuple[tuple[Cost, Layer], ...]
 
     def explain(self, most: int = 12) -> str:
         """Candidates side by side, cheapest first, and what sets them apart, as a table of text."""
@@ -74,10 +85,7 @@ def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> Choice:
     Raises:
         RuleError: the block size does not divide the channels, or no tile fits a ciphertext.
     """
-    found: list[tuple[Cost, LinearLayer]] = []
-    for layout in _layouts(shape, block_size):
-        if layout.cell <= goal.profile.ring_degree:
-            found += _covers_of(layout, goal)
+    found: list[tuple[Cost, Layer]] = [*_spectral(shape, block_size, goal), *_coefficient(shape, block_size, goal)]
     if not found:
         raise RuleError(
             "a cell (block size x places of a tile) must fit a ciphertext",
@@ -88,15 +96,39 @@ def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> Choice:
     return Choice(found[0][1], goal, tuple(found))
 
 
-def cheapest_layer(shape: LinearShape, block_size: int, profile: Profile, link: Link) -> LinearLayer:
+def _spectral(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[Cost, LinearLayer]]:
+    if goal.family in ("any", "spectral"):
+        for layout in _layouts(shape, block_size):
+            if layout.cell <= goal.profile.ring_degree:
+                yield from _covers_of(layout, goal)
+
+
+def _coefficient(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[Cost, CoefficientLayer]]:
+    names = COEFFICIENT_ENCODINGS if shape.groups > 1 else ("cheetah",)
+    for name in names if goal.family == "any" else {goal.family} & set(COEFFICIENT_ENCODINGS):
+        layer = CoefficientLayer(shape, block_size, goal.profile.ring_degree, name)
+        try:
+            yield linear_cost(layer, goal.profile, goal.link), layer
+        except RuleError:
+            if goal.family == name:
+                raise
+
+
+def cheapest_layer(shape: LinearShape, block_size: int, profile: Profile, link: Link) -> Layer:
     """The layer whose plan has the least predicted time."""
     return plan_layer(shape, block_size, Goal(profile, link)).layer
 
 
 def paper_layer(shape: LinearShape, block_size: int, ring_degree: int) -> LinearLayer:
     """The layer with the plan that the papers' count likes best: every sum under encryption, Rot + 0.135 Pmult."""
-    profile = replace(COUNTED, ring_degree=ring_degree)
-    return plan_layer(shape, block_size, Goal(profile, LINKS["local"], "encrypted")).layer
+    layer = plan_layer(shape, block_size, counted_goal(ring_degree)).layer
+    assert isinstance(layer, LinearLayer)
+    return layer
+
+
+def counted_goal(ring_degree: int) -> Goal:
+    """What the papers count: HE-Rot + 0.135 HE-Pmult, every sum under encryption, spectral encodings."""
+    return Goal(replace(COUNTED, ring_degree=ring_degree), LINKS["local"], "encrypted", "spectral")
 
 
 def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> list[LinearLayer]:
