@@ -14,10 +14,13 @@ Two transforms live here:
 Source: he.md section 2.1; batching as in SEAL's BatchEncoder.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
+from math import prod
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
 from privcirnet.he import modular
 from privcirnet.he.modular import Residues
@@ -25,8 +28,8 @@ from privcirnet.he.modular import Residues
 _EXACT_BITS = 53
 """Integers of up to that many bits are exact in float64, in whatever order they are added."""
 
-_VALUES_AT_ONCE = 1 << 17
-"""Numbers that one step works on: they stay in the cache."""
+_VALUES_AT_ONCE = 1 << 13
+"""Numbers that one step works on: few enough for the cache, and for memory that is not given back in between."""
 
 
 def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues:
@@ -47,19 +50,18 @@ def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues
     >>> cyclic(np.uint64([1, 0, 0]), 0, 7).tolist()
     [1, 1, 1]
     """
-    length = x.shape[axis]
+    axis, length = axis % x.ndim, x.shape[axis]
     if length == 1:
         return x
-    width, limbs, matrix = _limb_matrix(length, t, inverse)
-    source = np.moveaxis(x, axis, 0)
-    columns = source.reshape(length, -1)
+    shape = prod(x.shape[:axis]), length, prod(x.shape[axis + 1 :])
+    columns = x.reshape(shape).transpose(1, 0, 2).reshape(length, -1)
     result = np.empty_like(columns)
-    step = max(1, _VALUES_AT_ONCE // length)
-    for start in range(0, columns.shape[1], step):
-        digits = _digits(columns[:, start : start + step], width, limbs)
-        sums = (matrix @ digits).astype(np.uint64).reshape(limbs, length, -1)
-        result[:, start : start + step] = _from_digits(sums, width, t)
-    return np.ascontiguousarray(np.moveaxis(result.reshape(source.shape), 0, axis))
+    product = _ExactProduct(length, t, inverse)
+    with _blas().limit(limits=1):
+        for start in range(0, columns.shape[1], product.step):
+            result[:, start : start + product.step] = product(columns[:, start : start + product.step])
+    ordered = result.reshape(length, shape[0], shape[2]).transpose(1, 0, 2)
+    return np.ascontiguousarray(ordered).reshape(x.shape)
 
 
 def slots_to_coefficients(slots: Residues, t: int) -> Residues:
@@ -110,6 +112,42 @@ def minimal_root(order: int, t: int) -> int:
     return smallest
 
 
+@cache
+def _blas() -> Any:
+    """The library of the matrix products: these are so small that its threads would only wait for each other."""
+    return cast(Any, ThreadpoolController()).select(user_api="blas")
+
+
+class _ExactProduct:
+    """A transform's matrix times up to ``step`` columns at a time, with work space that is taken once."""
+
+    def __init__(self, length: int, t: int, inverse: bool) -> None:
+        self._t, self._length = t, length
+        self._width, self._limbs, self._matrix = _limb_matrix(length, t, inverse)
+        self.step = max(1, _VALUES_AT_ONCE // self._length)
+        self._digits, self._sums = np.empty((2, self._limbs * self._length * self.step))
+
+    def __call__(self, columns: Residues) -> Residues:
+        """(N, m) -> (N, m), m at most ``step``."""
+        shape = self._limbs, *columns.shape
+        digits, sums = (space[: prod(shape)].reshape(shape) for space in (self._digits, self._sums))
+        for i in range(self._limbs):
+            digits[i] = (columns >> np.uint64(self._width * i)) & np.uint64((1 << self._width) - 1)
+        flat = self._limbs * self._length, columns.shape[1]
+        np.matmul(self._matrix, digits.reshape(flat), out=sums.reshape(flat))
+        return self._together(sums)
+
+    def _together(self, sums: npt.NDArray[np.float64]) -> Residues:
+        """Sum of 2^(v j) sums[j] mod t, each under 2^53."""
+        total = sums[0].astype(np.uint64) % np.uint64(self._t)
+        for j in range(1, self._limbs):
+            weight = np.array([pow(2, self._width * j, self._t)], dtype=np.uint64)
+            quotient = modular.constant_quotients(weight, self._t)
+            term = modular.multiply_constant(sums[j].astype(np.uint64), weight, quotient, self._t)
+            total = modular.add(total, term, self._t)
+        return total
+
+
 @lru_cache(maxsize=128)
 def _limb_matrix(length: int, t: int, inverse: bool) -> tuple[int, int, npt.NDArray[np.float64]]:
     """(v, d, the matrix of all A_ij, (d N, d N)): digit i of value l to sum j of value k."""
@@ -132,24 +170,6 @@ def _digit_sizes(length: int, t: int) -> tuple[int, int]:
     while 2 * -(-bits // limbs) + (limbs * length - 1).bit_length() > _EXACT_BITS:
         limbs += 1
     return -(-bits // limbs), limbs
-
-
-def _digits(values: Residues, width: int, limbs: int) -> npt.NDArray[np.float64]:
-    """(N, m) -> (d N, m): digit i of each value, lowest first."""
-    found = np.empty((limbs, *values.shape))
-    for i in range(limbs):
-        found[i] = (values >> np.uint64(width * i)) & np.uint64((1 << width) - 1)
-    return found.reshape(limbs * values.shape[0], -1)
-
-
-def _from_digits(sums: Residues, width: int, t: int) -> Residues:
-    """(d, N, m) sums under 2^53 -> sum_j 2^(v j) sums[j] mod t, (N, m)."""
-    total = sums[0] % np.uint64(t)
-    for j in range(1, len(sums)):
-        weight = np.array([pow(2, width * j, t)], dtype=np.uint64)
-        term = modular.multiply_constant(sums[j], weight, modular.constant_quotients(weight, t), t)
-        total = modular.add(total, term, t)
-    return total
 
 
 @lru_cache(maxsize=8)
