@@ -34,7 +34,7 @@ def bench_layer(config: BenchConfig, profile: Profile, goal: Goal) -> dict[str, 
     facts = {"operations": f"{found['rotations']} HE-Rot, {found['pmults']} HE-Pmult"}
     if config.engine != "count":
         with progress_bar(f"{config.layer} {config.dims}", config.repetitions + 1) as advance:
-            measured = compare.run_network({"layer": layer}, profile, _contest(config), advance)["layer"]
+            measured = compare.run_networks({"": {"": layer}}, profile, _contest(config), advance)[""][""]
         found |= measured | {"encoding": config.encoding}
         seconds = ", ".join(f"{part} {1e3 * s:.1f} ms" for part, s in measured["seconds"].items())
         error = found["max_abs_error"]
@@ -46,25 +46,23 @@ def bench_layer(config: BenchConfig, profile: Profile, goal: Goal) -> dict[str, 
 
 
 def bench_network(config: BenchConfig, profile: Profile, goal: Goal) -> dict[str, Any]:
-    """All layers of a reference network."""
-    shapes, b = network_shapes(config.network), config.block_size
-    layers = compare.network_layers(shapes, config.plan, config.encoding, b, goal)
-    found = {"network": config.network, "plan": config.plan, "block_size": b, "engine": config.engine}
-    found |= compare.totals(layers) | {"seconds_predicted": compare.predictions(layers, profile)}
-    each = {name: compare.described(layer, profile) for name, layer in layers.items()}
+    """All layers of a reference network, under one plan or two in turns."""
+    shapes, b, names = network_shapes(config.network), config.block_size, filter(None, (config.plan, config.against))
+    plans = {plan: compare.network_layers(shapes, plan, config.encoding, b, goal) for plan in names}
+    each: dict[str, compare.Found] = {}
     if config.engine != "count":
-        with progress_bar(config.network, len(set(layers.values())) * (config.repetitions + 1)) as advance:
-            each = compare.run_network(layers, profile, _contest(config), advance)
-        found |= compare.network_measured(each)
-    facts = {"operations": f"{found['rotations']} HE-Rot, {found['pmults']} HE-Pmult"}
-    facts |= {"ciphertexts": f"{found['ciphertexts_up']} up, {found['ciphertexts_down']} down"}
-    facts |= {"predicted": compare.in_words(found["seconds_predicted"], profile)}
-    if config.engine != "count":
-        facts |= {"measured": f"{found['seconds_total']:.2f} s (local), error {found['max_abs_error']}"}
-        facts |= {"server, measured / predicted": f"{found['server_ratio_median']:.3f} (median of the layers)"}
-    facts |= {"saved": _saved(config)}
-    show(f"bench: {config.network}, {len(layers)} layers, b = {b}, plan {config.plan}", facts)
-    return {**found, "layers": [{"name": name, **facts} for name, facts in each.items()]}
+        with progress_bar(config.network, compare.network_runs(plans, config.repetitions)) as advance:
+            each = compare.run_networks(plans, profile, _contest(config), advance)
+    found = {plan: compare.network_summary(layers, profile, each.get(plan)) for plan, layers in plans.items()}
+    for plan, summary in found.items():
+        show(f"bench: {config.network}, b = {b}, plan {plan}", compare.network_facts(summary, profile))
+    result = {"network": config.network, "plan": config.plan, "block_size": b, "engine": config.engine}
+    result |= found[config.plan]
+    if config.against:
+        result |= {"against": found[config.against], "saved": compare.savings(result, found[config.against])}
+        show("saved", {name: f"{100 * share:.1f} %" for name, share in result["saved"].items()})
+    show("written", {"summary": _saved(config)})
+    return result
 
 
 def bench_suite(config: BenchConfig, profile: Profile, goal: Goal) -> dict[str, Any]:

@@ -136,16 +136,74 @@ def measured(result: LayerBenchmark) -> dict[str, Any]:
     }
 
 
-def run_network(
-    layers: Mapping[str, Layer], profile: Profile, contest: Contest, progress: Callable[[], object]
-) -> dict[str, dict[str, Any]]:
-    """Run every different layer of a network; layers that are alike share what was measured."""
-    distinct = {layer: name for name, layer in layers.items()}
-    found = {layer: _run({name: layer}, profile, contest, progress)[name] for layer, name in distinct.items()}
-    return {name: {**described(layer, profile), **measured(found[layer])} for name, layer in layers.items()}
+Found = dict[str, dict[str, Any]]
+"""What was found of each layer of a network, by name."""
 
 
-def network_measured(each: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def run_networks(
+    plans: Mapping[str, Mapping[str, Layer]], profile: Profile, contest: Contest, progress: Callable[[], object]
+) -> dict[str, Found]:
+    """Run every different layer of a network under each plan, plans in turns; layers that are alike share the result.
+
+    Args:
+        plans: name of plan -> name of layer -> layer, the same names in all.
+        profile: for the parameters and the predictions.
+        contest: how.
+        progress: called after each run.
+    """
+    rivals = {name: tuple(layers[name] for layers in plans.values()) for name in next(iter(plans.values()))}
+    results = {
+        alike: _run(dict(zip(plans, alike, strict=True)), profile, contest, progress)
+        for alike in dict.fromkeys(rivals.values())
+    }
+    return {
+        plan: {
+            name: {**described(layer, profile), **measured(results[rivals[name]][plan])}
+            for name, layer in layers.items()
+        }
+        for plan, layers in plans.items()
+    }
+
+
+def network_runs(plans: Mapping[str, Mapping[str, Layer]], repetitions: int) -> int:
+    """Runs of :func:`run_networks`."""
+    different = set(zip(*(layers.values() for layers in plans.values()), strict=True))
+    return len(different) * len(plans) * (repetitions + int(repetitions > 1))
+
+
+def network_summary(layers: Mapping[str, Layer], profile: Profile, each: Found | None) -> dict[str, Any]:
+    """Counts and predictions of a network, and what its runs found."""
+    planned = totals(layers) | {"seconds_predicted": predictions(layers, profile)}
+    listed = each or {name: described(layer, profile) for name, layer in layers.items()}
+    found = _network_measured(each) if each else {}
+    return planned | found | {"layers": [{"name": name, **facts} for name, facts in listed.items()]}
+
+
+def network_facts(summary: Mapping[str, Any], profile: Profile) -> dict[str, str]:
+    """A network's summary in words."""
+    facts = {
+        "operations": f"{summary['rotations']} HE-Rot, {summary['pmults']} HE-Pmult",
+        "ciphertexts": f"{summary['ciphertexts_up']} up, {summary['ciphertexts_down']} down",
+        "predicted": in_words(summary["seconds_predicted"], profile),
+    }
+    if "seconds_total" in summary:
+        facts["measured"] = f"{summary['seconds_total']:.2f} s (local), error {summary['max_abs_error']}"
+        ratio, off = summary["server_ratio_median"], summary["server_off_median"]
+        facts["server"] = f"measured / predicted {ratio:.3f}, off by {100 * off:.1f} % (medians of the layers)"
+    return facts
+
+
+def savings(summary: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, float]:
+    """Share of the other plan's seconds that a plan saves: predicted over each link, and measured."""
+    parts = {
+        f"predicted_{link}": (s, other["seconds_predicted"][link]) for link, s in summary["seconds_predicted"].items()
+    }
+    if "seconds_total" in summary:
+        parts["measured"] = summary["seconds_total"], other["seconds_total"]
+    return {name: 1 - mine / theirs for name, (mine, theirs) in parts.items()}
+
+
+def _network_measured(each: Found) -> dict[str, Any]:
     """Measured totals of a network, and how far the prediction of the server's part was off, layer by layer."""
     ratios = [layer["seconds"]["server"] / layer["seconds_predicted"]["server"] for layer in each.values()]
     return {
@@ -211,12 +269,10 @@ def suite_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[str, str, int]]:
-    """(label, encoding, block size): the paper's encoding for b = 1, then CirEncode."""
+    """(label, encoding, block size): the other papers' encodings for b = 1, then CirEncode."""
     dense = "bolt" if shape.kernel == 1 else "neujeans"
-    return [
-        ("Bolt, NeuJeans (b = 1)", dense, 1),
-        *((f"PrivCirNet b = {b}", "cirencode", b) for b in block_sizes if b > 1),
-    ]
+    others = [("Bolt, NeuJeans (b = 1)", dense, 1), ("Cheetah (b = 1)", "cheetah", 1)]
+    return others + [(f"PrivCirNet b = {b}", "cirencode", b) for b in block_sizes if b > 1]
 
 
 def _run(

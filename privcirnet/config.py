@@ -250,6 +250,8 @@ class BenchConfig:
     plan: str = "paper"
     """paper: all sums under encryption, least HE-Rot + 0.135 HE-Pmult; best: least predicted time; published: as the
     papers lay it out."""
+    against: str = ""
+    """another plan of the same network, run in turns with this one."""
     explain: bool = False
     """show the planner's candidates side by side."""
     repetitions: int = 3
@@ -268,6 +270,8 @@ class BenchConfig:
         _check(right, f"dims of a {self.layer} must be {wanted}", self.dims, f"give dims={wanted}")
         _check_name("encoding", self.encoding, ENCODINGS)
         _check_name("plan", self.plan, PLANS)
+        _check_name("against", self.against, ("", *PLANS))
+        _check(self.against != self.plan, "against must be another plan", self.against, "use against=published")
         _check_name("engine", self.engine, (*ENGINES, "count"))
         _check_name("suite", self.suite, ("", "papers"))
         _check_name("network", self.network, ("", *NETWORKS))
