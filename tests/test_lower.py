@@ -344,7 +344,8 @@ def test_failure_bits_bound_the_probability_of_a_wrong_image():
     assert program_of(graph, failure_bits=math.floor(reached)).masks == "uniform"
     message = (
         r"every layer must leave 6 bits of noise budget: got 5 bits with n = 8192, q of 55\+55\+54\+54 bits and the "
-        "48-bit plain modulus that the truncation failure needs; use fewer bits .*, lower he.failure_bits, or use another he.ring_degree"
+        f"{program.parameters.plain_bits + 1}-bit plain modulus that the truncation failure needs; use fewer bits .*, "
+        "lower he.failure_bits, or use another he.ring_degree"
     )
     with pytest.raises(DoesNotFit, match=message):
         program_of(graph, failure_bits=math.ceil(reached))
@@ -356,8 +357,9 @@ def test_hiding_bits_out_of_reach():
     reached = bounds.hiding_bits(program, bounds.prove(program))
     assert program.masks == "bounded"
     assert program_of(graph, masks="bounded", hiding_bits=math.floor(reached)).masks == "bounded"
+    needed = program.parameters.plain_bits + 1
     with pytest.raises(
-        DoesNotFit, match=r"the 48-bit plain modulus that the truncation hiding needs; .* he\.hiding_bits"
+        DoesNotFit, match=rf"the {needed}-bit plain modulus that the truncation hiding needs; .* he\.hiding_bits"
     ):
         program_of(graph, masks="bounded", hiding_bits=math.ceil(reached))
 
@@ -372,7 +374,7 @@ def test_a_value_bound_over_half_the_modulus():
         RuleError,
         match=r"must leave 6 bits of noise budget: got -\d+ bits .* the \d+-bit plain modulus that the value bound of \w+",
     ):
-        program_of(perceptron(), profile=profile((53, 52, 53)), failure_bits=-99)
+        program_of(perceptron(), profile=profile((48, 48, 53)), failure_bits=-99)
 
 
 def test_a_value_bound_over_what_any_modulus_carries():

@@ -217,7 +217,7 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("search", ["he.coefficient_bits=[48,48]"], "he.coefficient_bits needs he.ring_degree"),
         (
             "export",
-            ["he.ring_degree=8192"],
+            ["he.ring_degree=8192", "he.failure_bits=21"],
             r"6 bits of noise budget: got -?\d+ bits with n = 8192, .* another he.ring_d",
         ),
         ("export", ["he.failure_bits=59"], r"must reach he.failure_bits = 59: got [\d.]+ .*; lower he.failure_bits"),
@@ -278,10 +278,18 @@ def test_export_chooses_the_parameters(root, monkeypatch, tmp_path):
 
 
 def test_export_keeps_the_searched_parameters_if_they_are_the_choice(root, monkeypatch, tmp_path):
-    result, measured = exported(root, monkeypatch, tmp_path)
+    """More to ask of truncation than a smaller ring carries."""
+    result, measured = exported(root, monkeypatch, tmp_path, "he.failure_bits=21")
     assert (result["ring_degree"], result["log_q"], measured) == (16384, 241, [])
+    assert result["choice"]["reason"].startswith("n = 16384, q of 48+48+48+48+49 bits: the fastest that fits; ")
+    assert (tmp_path / "out" / "profile.json").read_bytes() == (root / "search" / "profile.json").read_bytes()
+
+
+def test_export_chooses_alike_again(root, monkeypatch, tmp_path):
+    """The choice rests on the search's profile, not on what is measured after it."""
+    result, measured = exported(root, monkeypatch, tmp_path)
+    assert (result["ring_degree"], result["log_q"], len(measured)) == (8192, 218, 1)
     assert summary(root, "export")["choice"] == result["choice"]
-    assert (root / "export" / "profile.json").read_bytes() == (root / "search" / "profile.json").read_bytes()
 
 
 def test_export_takes_the_parameters_that_are_named(root, monkeypatch, tmp_path):
@@ -299,7 +307,8 @@ def test_named_parameters_that_are_too_small(root, monkeypatch, capsys, tmp_path
     named = [f"he.profile={tmp_path / 'profile.json'}", "he.ring_degree=16384", "he.coefficient_bits=[46,46,46,46]"]
     error = refused(monkeypatch, capsys, "export", f"root={root}", *named, f"out={tmp_path / 'out'}")
     assert re.search(
-        r"6 bits of noise budget: got -\d+ bits with n = 16384, .* truncation failure needs; n = 16384, .* would do",
+        r"6 bits of noise budget: got -\d+ bits with n = 16384, .* truncation failure needs; n = 8192, .* would do: "
+        "he.ring_degree=0 chooses it",
         error,
     ), error
     assert not (tmp_path / "out").exists()

@@ -22,8 +22,8 @@ def table(choice: Choice, most: int = 12) -> str:
     Returns:
         lines; the chosen candidate is the first row. Times in ms (in the papers' units under the counted profile).
     """
-    goal, unlike = choice.goal, _unlike(choice.candidates)
-    shown = unlike[:most]
+    goal, (unlike, rest) = choice.goal, _unlike(choice.candidates, max(most, 2))
+    shown, left_out = unlike[:most], rest + max(0, len(unlike) - most)
     shape = choice.layer.shape
     head = (
         f"{shape.kind} {shape.input_shape} -> {shape.output_shape}, kernel {shape.kernel}, stride {shape.stride}, "
@@ -33,7 +33,6 @@ def table(choice: Choice, most: int = 12) -> str:
     rows = [_HEADINGS, *(_row(cost, layer, goal.profile.name == "counted") for cost, layer in shown)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    left_out = len(unlike) - len(shown)
     more = [f"... and {left_out} dearer candidates"] if left_out else []
     return "\n".join([head, *lines, *more, _reason(unlike)])
 
@@ -46,13 +45,15 @@ def sums_of(piece: Piece) -> str:
     )
 
 
-def _unlike(candidates: Sequence[tuple[Cost, Layer]]) -> list[tuple[Cost, Layer]]:
-    """Without those that differ from a cheaper one in their tiles alone."""
+def _unlike(candidates: Sequence[tuple[Cost, Layer]], most: int) -> tuple[list[tuple[Cost, Layer]], int]:
+    """(the cheapest that do not differ from a cheaper one in their tiles alone, how many were not looked at)."""
     found: dict[tuple[object, ...], tuple[Cost, Layer]] = {}
-    for cost, layer in candidates:
+    for looked_at, (cost, layer) in enumerate(candidates):
+        if len(found) == most:
+            return list(found.values()), len(candidates) - looked_at
         counts = layer.rotations, layer.pmults, layer.ciphertexts_in, layer.ciphertexts_out
         found.setdefault((layer.encoding, *_plan_cells(layer)[1:], *counts), (cost, layer))
-    return list(found.values())
+    return list(found.values()), 0
 
 
 def _row(cost: Cost, layer: Layer, counted: bool) -> tuple[str, ...]:

@@ -31,6 +31,15 @@ MAX_PRODUCTS = 1 << 18
 """Largest number of plaintext products in one layer that is accepted."""
 MAX_CHANNEL_PAIRS = 1 << 22
 """Most pairs of an input and an output channel that meet, in a coefficient encoding."""
+MAX_SEARCH = 1 << 16
+"""Most ciphertexts that a coefficient encoding's channel pairs would fill, each pair with a map: its placement is
+searched."""
+MAX_CHANNELS = 1 << 11
+"""Most channels in a coefficient encoding."""
+MAX_SEARCHED_KERNEL = 7
+"""Largest kernel in a coefficient encoding."""
+MAX_POSITIONS = 1 << 17
+"""Most positions of a map in a coefficient encoding."""
 MAX_WEIGHT_BITS = 32
 """Most bits of a weight that a coefficient encoding's noise bound is made for."""
 MAX_PIXEL = 1 << 32
@@ -60,11 +69,21 @@ def grid_excess(layer: Layer) -> str:
 
 
 def _placement_excess(layer: CoefficientLayer) -> str:
-    """The same for a coefficient encoding, whose placement is searched anew by whoever reads its shape."""
+    """The same for a coefficient encoding, whose placement is searched anew by whoever reads its shape.
+
+    Falcon's dense packing is the longer search, and at the ring degrees of programs the spectral encoding of a
+    depthwise convolution needs fewer ciphertexts: programs do without it.
+    """
     s = layer.shape
+    if layer.encoding != "cheetah":
+        return f"the encoding {layer.encoding}, which programs do not use"
     pairs = s.in_channels * s.out_channels // s.groups
     if pairs > MAX_CHANNEL_PAIRS:
         return f"{pairs} channel pairs"
+    if max(s.in_channels, s.out_channels) > MAX_CHANNELS or s.kernel > MAX_SEARCHED_KERNEL or s.stride > s.kernel:
+        return f"{s.in_channels} to {s.out_channels} channels, kernel {s.kernel}, stride {s.stride}"
+    if s.height * s.width > MAX_POSITIONS or pairs * s.height * s.width > MAX_SEARCH * layer.ring_degree:
+        return f"maps of {s.height} x {s.width} for {pairs} channel pairs"
     return "" if 2 <= layer.weight_bits <= MAX_WEIGHT_BITS else f"weights of {layer.weight_bits} bits"
 
 

@@ -21,6 +21,7 @@ from privcirnet.he.coefficient import CoefficientLayer
 from privcirnet.he.cost import COUNTED, LINKS, Cost, Link, Profile, linear_cost, plan_cost, transform_cost
 from privcirnet.he.layers import Layer
 from privcirnet.he.layout import SpectralLayout
+from privcirnet.he.limits import MAX_PIECES, grid_excess
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.pieces import Piece
 from privcirnet.he.plan import LinearPlan
@@ -41,7 +42,7 @@ class Goal:
         profile: seconds of operations at one (n, q).
         link: the network.
         sums: of lanes: "any"; "encrypted" for plans without sums on shares; "shares" for plans without rotations.
-        family: encodings to choose from: "any", "spectral", or one of the coefficient encodings by name.
+        family: encodings to choose from: "spectral", "any" (with "cheetah"), or a coefficient encoding by name.
     """
 
     profile: Profile
@@ -104,9 +105,10 @@ def _spectral(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple
 
 
 def _coefficient(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[Cost, CoefficientLayer]]:
-    names = COEFFICIENT_ENCODINGS if shape.groups > 1 else ("cheetah",)
-    for name in names if goal.family == "any" else {goal.family} & set(COEFFICIENT_ENCODINGS):
+    for name in ("cheetah",) if goal.family == "any" else {goal.family} & set(COEFFICIENT_ENCODINGS):
         layer = CoefficientLayer(shape, block_size, goal.profile.ring_degree, name)
+        if goal.family == "any" and grid_excess(layer):
+            continue
         try:
             yield linear_cost(layer, goal.profile, goal.link), layer
         except RuleError:
@@ -182,6 +184,8 @@ def _covers_of(layout: SpectralLayout, goal: Goal) -> list[tuple[Cost, LinearLay
     fixed = transform_cost(layout, goal.profile) + Cost(network=goal.link.round_trip)
     found: list[tuple[Cost, LinearLayer]] = []
     for cost, pieces in _Cover(layout, goal).options():
+        if len(pieces) > MAX_PIECES:
+            continue
         layer = LinearLayer(layout.shape, layout.block_size, goal.profile.ring_degree, layout.tile, pieces)
         found.append((cost + fixed, layer))
     return found

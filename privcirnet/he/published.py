@@ -36,6 +36,9 @@ def published_layer(shape: LinearShape, block_size: int, ring_degree: int) -> Li
         for plan in plans.candidates(lanes, layout.blocks_in, layout.blocks_out, on_shares=False)
         if plan.copies == 1
     ]
+    if not options:
+        got = f"block size {block_size} at {shape.height} x {shape.width}"
+        raise RuleError("a block must fit a ciphertext in a published plan", got=got, remedy="use plan=best")
     return min(options, key=_units)
 
 

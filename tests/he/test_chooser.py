@@ -10,6 +10,7 @@ import pytest
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he import bounds, params
 from privcirnet.he.chooser import SETS, WIDE, Choice, choose, sets_for
+from privcirnet.he.coefficient import CoefficientLayer
 from privcirnet.he.cost import COUNTED, LINKS, linear_cost, square_cost
 from privcirnet.he.fitting import Target, fit
 from privcirnet.he.options import layers_of, options, predicted_seconds, replan, scaled, set_of
@@ -169,7 +170,7 @@ BINDINGS = [
         wants(),
         "security",
         "security: q must be two or more primes of 20 to 60 bits",
-        "primes of 20 to 60 bits: got",
+        r"q must be two or more primes of 20 to 60 bits, the special prime 16 to 60: got \(61, 60\); e.g. 55,55,54,54",
     ),
     (
         WIDE,
@@ -222,31 +223,32 @@ def test_what_binds_is_named(wanted: ParameterSet, asked: Requirements, stage: s
     assert isinstance(raised.value, DoesNotFit) == (stage != "security")
 
 
-def gemms(*sizes: tuple[int, int]) -> tuple[Node, ...]:
-    """Layers on maps of these sizes, never run."""
-    shapes = [LinearShape(height, width, 2, 2, 3, 1, 1) for height, width in sizes]
-    layers = [paper_layer(shape, 1, 1 << 17) for shape in shapes]
+def blocks(*sizes: int) -> tuple[Node, ...]:
+    """Layers of one block of each of these sizes, which no tiling makes smaller; never run."""
+    layers = [paper_layer(LinearShape.gemm(1, b, b), b, 1 << 17) for b in sizes]
     return tuple(Node(f"l{i}", Linear(layer), (), layer.shape.output_shape, 0) for i, layer in enumerate(layers))
 
 
 def test_transform_lengths_that_no_modulus_carries() -> None:
-    nodes = gemms((96, 88), (82, 78), (72, 70), (66, 60))
+    """The lengths are primes, and so is t: t - 1 is a multiple of their product, of 47 bits, and of 2 n, of 15."""
+    nodes = blocks(97, 101, 103, 107, 109, 113, 127)
     verdict = judge(wants(), options(nodes, COUNTED, LOCAL, [WIDE])[0])
     assert verdict.stage == "transform lengths"
+    assert f"1 mod {2 * 16384 * 97 * 101 * 103 * 107 * 109 * 113 * 127}" in verdict.binding
+    assert judge(wants(), options(nodes[:5], COUNTED, LOCAL, [WIDE])[0]).fits
     assert re.match(r"transform lengths: no t of at most 60 bits .* is 1 mod \d+", verdict.binding)
     with pytest.raises(DoesNotFit, match="roots of unity for every transform length: got no t of at most 60 bits"):
         choose(wants(), options(nodes, COUNTED, LOCAL, [WIDE]))
 
 
 def test_layers_that_do_not_fit_the_ring() -> None:
-    nodes = gemms((96, 96))
+    nodes = blocks(16384)
     small, large = options(nodes, COUNTED, LOCAL, [DEFAULT, WIDE])
-    assert judge(wants(), small).binding == "layout: 9409 values for 8192 slots"
+    assert judge(wants(), small).binding == "layout: block size 16384 at 1 x 1 for 8192 slots"
     assert judge(wants(), large).fits
     assert choose(wants(), [small, large]).set == WIDE
-    with pytest.raises(
-        RuleError, match=r"must fit one ciphertext: got 9409 values for 8192 slots; n = 16384, .* would do"
-    ):
+    match = r"a cell .* must fit a ciphertext: got block size 16384 at 1 x 1 for 8192 slots; n = 16384, .* would do"
+    with pytest.raises(RuleError, match=match):
         choose(wants(), [small, large], DEFAULT)
 
 
@@ -276,19 +278,29 @@ def test_budget_is_that_of_the_noise_model() -> None:
     for option in candidates():
         parameters = judge(wants(), option).parameters
         parts = budget(option.layers, parameters)
-        assert parts.left == params.noise_budget(parameters, products(option))
+        noise = params.noise_bits(parameters.ring_degree, parameters.plain_bits, products(option))
+        assert parts.noise == noise
+        assert parts.left == params.noise_budget(parameters, noise)
         assert parts.left == parts.modulus - parts.plain - parts.noise - parts.flooding - 1 >= MIN_NOISE_BUDGET
         assert (parts.modulus, parts.plain) == (sum(parameters.coefficient_bits[:-1]), parameters.plain_bits)
         assert parts.switched >= MIN_NOISE_BUDGET
 
 
-def test_the_layer_with_the_most_products_counts() -> None:
-    option = candidates(WIDE)[0]
-    one = [dataclasses.replace(option, layers=(layer,)) for layer in option.layers]
-    worst = max(one, key=products)
-    assert products(worst) > min(map(products, one))
-    parameters = judge(wants(), option).parameters
-    assert budget(option.layers, parameters) == budget(worst.layers, parameters)
+def test_the_layer_with_the_most_noise_counts() -> None:
+    """Of spectral layers the one with the most products to a sum; a coefficient layer's noise is no multiple of t."""
+    spectral = [paper_layer(LinearShape.gemm(1, width, 4), 1, WIDE.ring_degree) for width in (1 << 14, 1 << 16, 4)]
+    option = dataclasses.replace(candidates(WIDE)[0], layers=tuple(spectral))
+    assert [layer.products_per_sum for layer in spectral] == [1 << 14, 1 << 16, 4]
+    coefficient = CoefficientLayer(LinearShape.gemm(1, 1 << 11, 8), 1, WIDE.ring_degree, "cheetah")
+    verdict = judge(wants(), option)
+    parameters = verdict.parameters
+    one = [budget((layer,), parameters).noise for layer in (*spectral, coefficient)]
+    assert len(set(one[:3])) == 3
+    assert coefficient.noise_bits(parameters) < min(one)
+    assert one[3] == budget((), parameters).noise == min(one), "no program has less noise than a square"
+    assert verdict.budget == budget((*spectral, coefficient), parameters) == budget(spectral[1:2], parameters)
+    loud = dataclasses.replace(coefficient, weight_bits=100)
+    assert budget((*spectral, loud), parameters).noise == loud.noise_bits(parameters) > max(one)
 
 
 def test_explanation_has_a_line_for_every_candidate() -> None:

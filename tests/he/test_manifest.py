@@ -9,6 +9,8 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he import manifest
+from privcirnet.he.coefficient import CoefficientLayer
+from privcirnet.he.layers import Layer
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import choose
 from privcirnet.he.pieces import Piece
@@ -20,9 +22,11 @@ N = 8192
 HUGE = 10**12
 DEEP = (Piece(1, 2, 64, 1, 2), Piece(1, 1, 64, 2, giants_on_shares=True), Piece(1, 1, 32, 1, folds_on_shares=False))
 
+TAIL = CoefficientLayer(LinearShape.gemm(1, 10, 4), 2, N, "cheetah", weight_bits=9)
+
 
 def valid() -> Program:
-    """Every operation once, and pieces of more than one kind."""
+    """Every operation once, pieces of more than one kind, and a layer in coefficient encoding."""
     conv = LinearLayer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N, (4, 4), (Piece(1, 1, 32, 2, copies=2),))
     deep = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1, groups=2), 2, N, (2, 4), DEEP)
     head = paper_layer(LinearShape.gemm(1, 32, 10), 2, N)
@@ -36,8 +40,9 @@ def valid() -> Program:
         Node("flat", Flatten(), ("pool",), (32, 1, 1), -18),
         Node("deep", Linear(deep), ("twice",), (8, 4, 4), -16),
         Node("head", Linear(head), ("flat",), (10, 1, 1), -26),
+        Node("tail", Linear(TAIL), ("head",), (4, 1, 1), -30),
     )
-    nodes = (*nodes[:4], nodes[7], *nodes[4:7], nodes[8])
+    nodes = (*nodes[:4], nodes[7], *nodes[4:7], *nodes[8:])
     parameters = choose({2, 4, 5}, 50)
     return Program(nodes, parameters, {"conv": Weights(np.ones((4, 4, 3, 3), dtype=np.int64), np.zeros(8))}, "bounded")
 
@@ -184,6 +189,71 @@ def test_layers_must_fit(case: str) -> None:
         manifest.from_dict(changed(("nodes", index("conv"), "layer", *path), value))
 
 
+def test_a_coefficient_layer_is_described_by_its_fields() -> None:
+    (node,) = [node for node in VALID["nodes"] if node["name"] == "tail"]
+    assert node["layer"] == {
+        "encoding": "cheetah",
+        "shape": VALID["nodes"][index("head")]["layer"]["shape"] | {"in_channels": 10, "out_channels": 4},
+        "block_size": 2,
+        "ring_degree": N,
+        "weight_bits": 9,
+    }
+    assert manifest.from_dict(VALID).output.operation == Linear(TAIL)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        CoefficientLayer(LinearShape(9, 7, 12, 12, 3, 2, 1, 12), 1, N, "falcon"),
+        CoefficientLayer(LinearShape(9, 7, 12, 24, 5, 1, 2, 3), 2, N, "falcon", 4),
+        CoefficientLayer(LinearShape(90, 70, 3, 8, 7, 2, 3), 1, N, "cheetah", 2),
+        CoefficientLayer(LinearShape.gemm(65, 24, 12), 4, N, "cheetah", 32),
+    ],
+    ids=["depthwise", "groups", "strided", "gemm"],
+)
+def test_round_trip_of_coefficient_layers(layer: CoefficientLayer) -> None:
+    program = around(layer)
+    found = manifest.from_dict(json.loads(json.dumps(manifest.to_dict(program))))
+    assert found == program
+    assert found.linear_nodes[0][1].kept[0].tolist() == layer.kept[0].tolist()
+
+
+COEFFICIENT_LAYERS = {
+    "unknown encoding": (("encoding",), "iron", "encoding must be a known one: got 'iron'; use one of cheetah, falcon"),
+    "encoding of another family": (("encoding",), "cirencode", "must be complete: got KeyError"),
+    "encoding by its paper's name": (("encoding",), "Cheetah", "encoding must be a known one: got 'Cheetah'"),
+    "block size": (("block_size",), 4, r"block size must divide both weight dimensions: got 4 for \(4, 10\)"),
+    "no block size": (("block_size",), 0, r"block size must divide both weight dimensions: got 0 for \(4, 10\)"),
+    "negative block size": (("block_size",), -2, "block size must divide both weight dimensions: got -2"),
+    "ring degree": (("ring_degree",), 4096, "node tail: made for ring degree 4096"),
+    "no weight bits": (("weight_bits",), 0, "node tail: weights of 0 bits"),
+    "negative weight bits": (("weight_bits",), -8, "node tail: weights of -8 bits"),
+    "too many weight bits": (("weight_bits",), 33, "node tail: weights of 33 bits"),
+    "groups": (("shape", "groups"), 3, "groups must divide both channel counts"),
+    "height": (("shape", "height"), 2, "node tail: takes"),
+    "outputs": (("shape", "out_channels"), 6, r"node tail: shape \(4, 1, 1\)"),
+}
+
+
+@pytest.mark.parametrize("case", COEFFICIENT_LAYERS)
+def test_coefficient_layers_must_fit(case: str) -> None:
+    path, value, match = COEFFICIENT_LAYERS[case]
+    with pytest.raises(RuleError, match=match):
+        manifest.from_dict(changed(("nodes", index("tail"), "layer", *path), value))
+
+
+def test_an_encoding_without_its_fields() -> None:
+    for encoding in ("cheetah", "falcon"):
+        with pytest.raises(RuleError, match="must be complete: got KeyError"):
+            manifest.from_dict(changed(("nodes", index("conv"), "layer", "encoding"), encoding))
+
+
+def test_a_group_that_falcon_cannot_place() -> None:
+    layer = CoefficientLayer(LinearShape.gemm(1, N + 1, 1), 1, N, "falcon")
+    with pytest.raises(RuleError, match="one group's input channels must fit one polynomial: got 8193 channels"):
+        manifest.check(around(layer))
+
+
 def with_nodes(*nodes: Node) -> Program:
     return Program((Node("x", Input(0, 9), (), (4, 8, 8), 0), *nodes), valid().parameters)
 
@@ -249,7 +319,7 @@ def huge_layer(shape: LinearShape, b: int = 1) -> Program:
     return around(LinearLayer(shape, b, N, tile, (Piece(shape.groups, 1, 1, 1),)))
 
 
-def around(layer: LinearLayer) -> Program:
+def around(layer: Layer) -> Program:
     shape = layer.shape
     nodes = (
         Node("x", Input(0, 1), (), shape.input_shape, 0),

@@ -5,6 +5,7 @@ FILE always holds what is being tried, so that whoever started it knows which mu
 """
 
 import faulthandler
+import itertools
 import json
 import mmap
 import resource
@@ -20,10 +21,15 @@ import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
 from privcirnet.he import limits, params
-from privcirnet.he.planner import paper_layer
+from privcirnet.he.coefficient import CoefficientLayer
+from privcirnet.he.layers import Layer
+from privcirnet.he.linear import LinearLayer
+from privcirnet.he.pieces import Piece
 from privcirnet.he.program import Input, Linear, Node, Program, Square, Values, Weights, interpret
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
+from privcirnet.he.protocol.wire import OUTPUT
+from privcirnet.he.sealfile import Level
 from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 from tests.he.protocol import mutations
@@ -42,6 +48,7 @@ MUTATIONS = {
     "reply 3": 600,
     "reply output": 600,
 }
+STEPS = ("1", "2", "3", "output")
 SECONDS, BYTES, HANG, CHARACTERS = 2.0, 1 << 30, 20, 600
 """Processor time and memory that one message may cost, time that is a hang, length of an error that is clean."""
 
@@ -54,17 +61,25 @@ def allow_insecure_parameters() -> None:
 
 
 def network() -> Program:
-    """Linear layer, square, linear layer: every kind of exchange, two ciphertexts to a message where it can be."""
-    n, shape = INSECURE_RING_DEGREE, LinearShape(4, 4, 8, 8, 3, 1, 1)
-    layers = {"first": paper_layer(shape, 2, n), "second": paper_layer(shape, 2, n)}
+    """Spectral layer, square, coefficient layer: every kind of exchange, two ciphertexts to a message where it can be."""
+    n, shape, last = INSECURE_RING_DEGREE, LinearShape(4, 4, 8, 8, 3, 1, 1), LinearShape(4, 4, 8, 2, 3, 1, 1)
+    layers: dict[str, Layer] = {
+        "first": LinearLayer(shape, 2, n, (4, 4), (Piece(1, 1, 2, 1, folds_on_shares=False),)),
+        "last": CoefficientLayer(last, 2, n, "cheetah"),
+    }
+    assert all(layer.ciphertexts_in == layer.ciphertexts_out == 2 for layer in layers.values())
+    assert layers["first"].rotations == 2
     maps = shape.input_shape
     nodes = (
         Node("x", Input(-8, 15), (), maps, 0),
         Node("first", Linear(layers["first"]), ("x",), maps, 0),
         Node("square", Square(), ("first",), maps, 0),
-        Node("second", Linear(layers["second"]), ("square",), maps, 0),
+        Node("last", Linear(layers["last"]), ("square",), last.output_shape, 0),
     )
-    weights = {name: Weights(random_rows(shape, 2, seed, 3), np.arange(8)) for seed, name in enumerate(layers)}
+    weights = {
+        name: Weights(random_rows(layer.shape, 2, seed, 3), np.arange(layer.shape.out_channels))
+        for seed, (name, layer) in enumerate(layers.items())
+    }
     return Program(nodes, params.choose({2, 5}, 44, n), weights)
 
 
@@ -79,12 +94,12 @@ class Fuzz:
         keys = self.client.keys()
         self.session = self.server.session(keys)
         self.image = np.random.default_rng(0).integers(-8, 16, (8, 4, 4))
-        self.result = interpret(self.program, self.image)["second"]
+        self.result = interpret(self.program, self.image)["last"]
         self.requests, self.replies = self.record(self.client, self.session)
         strangers = self.record(Client(greeting), self.session)
         self.honest = {"greeting": Honest(greeting, [], [], [keys]), "keys": self.honest_keys(keys, greeting)}
         for kind, own, other in (("request", *self.pair(0, strangers)), ("reply", *self.pair(1, strangers))):
-            for step, name in enumerate(("1", "2", "3", "output")):
+            for step, name in enumerate(STEPS):
                 everything = [*self.requests, *self.replies, *other, keys]
                 others = [m for m in everything if m is not own[step]]
                 self.honest[f"{kind} {name}"] = self.honest_message(kind, own[step], others)
@@ -106,29 +121,33 @@ class Fuzz:
     def honest_keys(self, content: bytes, greeting: bytes) -> Honest:
         context = self.client._engine._context
         level, digits = context.key_level, len(context.data_level.primes)
-        runs, place = _polynomials(level, 0, 2)
+        whole = INSECURE_RING_DEGREE
+        runs, place = _polynomials(level, 0, whole, whole)
         seeds = []
         for _ in range(len(self.program.column_steps) * digits):
-            more, place = _polynomials(level, place, 1)
+            more, place = _polynomials(level, place, whole)
             runs, seeds, place = runs + more, [*seeds, (place, place + 64)], place + 64
         assert place == len(content)
         return Honest(content, runs, seeds, [self.requests[0], self.replies[0], greeting])
 
     def honest_message(self, kind: str, content: bytes, others: list[bytes]) -> Honest:
-        context, place = self.client._engine._context, HEADER
+        context, place, position = self.client._engine._context, HEADER, int.from_bytes(content[4:6], "little")
+        kept = dict(enumerate(kept_of(self.program.nodes[position]))) if position != OUTPUT else {}
         runs: list[Residues] = []
         seeds: list[tuple[int, int]] = []
+        parts = itertools.count()
         while place < len(content):
             place += LENGTH
-            if content[4:6] == b"\xff\xff":
+            if position == OUTPUT:
                 more = [Residues(place, 8, self.program.parameters.plain_modulus, self.result.size)]
                 place = more[0].stop
             elif kind == "request":
-                more, place = _polynomials(context.data_level, place, 1)
+                more, place = _polynomials(context.data_level, place, INSECURE_RING_DEGREE)
                 seeds.append((place, place + 64))
                 place += 64
             else:
-                more, place = _polynomials(context.reply_level, place, 2)
+                first = kept.get(next(parts), INSECURE_RING_DEGREE)
+                more, place = _polynomials(context.reply_level, place, first, INSECURE_RING_DEGREE)
             runs += more
         assert place == len(content)
         return Honest(content, runs, seeds, others)
@@ -141,7 +160,7 @@ class Fuzz:
         if message == honest.content:
             message += b"\0"
         name, _, step = kind.partition(" ")
-        position = {"": 0, "1": 0, "2": 1, "3": 2, "output": 3}[step]
+        position = STEPS.index(step) if step else 0
         processed = getattr(self, name)(message, position, random)
         assert kind == "greeting" or processed == honest.allows(message), f"processed: {processed}"
         return processed
@@ -153,7 +172,7 @@ class Fuzz:
             if random.random() < 0.25:
                 for due in self.requests[position + 1 :]:
                     self.session.handle(due)
-            elif position < 3:
+            elif position < len(STEPS) - 1:
                 assert refused(lambda: self.session.handle(b""))
             return True
         return False
@@ -231,7 +250,13 @@ def proceed(exchange: Generator[bytes, bytes, Values], reply: bytes) -> None:
         logits = finished.value
     else:
         return
-    assert logits.shape == (8, 4, 4)
+    assert logits.shape == (2, 4, 4)
+
+
+def kept_of(node: Node) -> list[int]:
+    """Coefficients of the first polynomial that each part of a node's reply has, where it has not all of them."""
+    kept = node.operation.layer.kept if isinstance(node.operation, Linear) else None
+    return [len(places) for places in kept or ()]
 
 
 @contextmanager
@@ -276,12 +301,12 @@ def main(place: mmap.mmap, chosen: list[str]) -> None:
     sys.stdout.write(json.dumps({"kinds": found, "peak MiB": peak}))
 
 
-def _polynomials(level: object, place: int, count: int) -> tuple[list[Residues], int]:
-    """(residues of that many polynomials from a place on, where they end)."""
+def _polynomials(level: Level, place: int, *counts: int) -> tuple[list[Residues], int]:
+    """(residues of polynomials with that many coefficients each, from a place on, where they end)."""
     runs: list[Residues] = []
-    for _ in range(count):
+    for count in counts:
         for prime in level.primes:
-            runs.append(Residues(place, -(-prime.bit_length() // 8), prime, INSECURE_RING_DEGREE))
+            runs.append(Residues(place, -(-prime.bit_length() // 8), prime, count))
             place = runs[-1].stop
     return runs, place
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from privcirnet.he import modular
 from privcirnet.he.shape import Axis
+from privcirnet.he.tiling import TiledAxis
 
 HEADER, LENGTH = 8, 4
 
@@ -307,24 +308,43 @@ def huge_layer(data: dict[str, Any], random: Random) -> str:
     channels = [1 << random.randrange(random.choice((5, 24))) for _ in range(2)]
     toy, bits = data["parameters"]["ring_degree"], [55, 55, 54, 54]
     n, bits = random.choice(((toy, bits), (8192, bits), (32768, [60] * 14)))
-    sides = height, width, kernel, stride, padding
-    layer = {
-        "shape": dict(zip(("height", "width", "kernel", "stride", "padding"), sides, strict=True))
-        | {"in_channels": channels[0], "out_channels": channels[1]},
-        "block_size": random.choice((1, 1, 2, 1 << random.randrange(12))),
-        "ring_degree": n,
-        "baby_steps": random.choice((1, 2, 64, n // 4, n // 2)),
-        "giants_on_shares": random.random() < 0.5,
-        "folds_on_shares": random.random() < 0.5,
+    out = [(side + 2 * padding - kernel) // stride + 1 for side in (height, width)]
+    shape = {
+        **{"height": height, "width": width, "in_channels": channels[0], "out_channels": channels[1]},
+        **{"kernel": kernel, "stride": stride, "padding": padding},
+        "groups": random.choice((1, 1, 1, 2, min(channels))),
     }
-    lengths = {layer["block_size"]} | {Axis(side, *sides[2:]).length for side in sides[:2] if kernel < 65}
+    b = random.choice((1, 1, 2, 1 << random.randrange(12)))
+    layer: dict[str, Any] = {"shape": shape, "block_size": b, "ring_degree": n}
+    lengths = {b}
+    if random.random() < 0.4:
+        layer |= {"encoding": random.choice(("cheetah", "falcon")), "weight_bits": random.choice((2, 8, 8, 32))}
+    else:
+        tile = [random.choice((1, max(1, size), max(1, -(-size // 4)))) for size in out]
+        layer |= {"encoding": "cirencode", "tile": tile, "pieces": pieces(layer, tile, out, random)}
+        if kernel < 65 and min(out) > 0:
+            axes = (Axis(side, kernel, stride, padding) for side in (height, width))
+            lengths |= {TiledAxis(axis, h).length for axis, h in zip(axes, tile, strict=True)}
     multiple = math.lcm(2 * n, *(max(length, 1) for length in lengths))
     t = modular.largest_prime(52, multiple) if multiple < 1 << 40 else 257
     parameters = {"ring_degree": n, "coefficient_bits": bits, "plain_modulus": t}
-    out = [(side + 2 * padding - kernel) // stride + 1 for side in (height, width)]
     first = data["nodes"][0] | {"shape": [channels[0], height, width]}
     last = data["nodes"][1] | {"layer": layer, "inputs": [first["name"]], "shape": [channels[1], *out]}
     return json.dumps(data | {"nodes": [first, last], "parameters": parameters})
+
+
+def pieces(layer: dict[str, Any], tile: list[int], out: list[int], random: Random) -> list[dict[str, Any]]:
+    """Like pieces that cover the grid of groups and tiles, unless they would be more than a message can hold."""
+    groups, n = layer["shape"]["groups"], layer["ring_degree"]
+    tiles = math.prod(-(-size // h) for size, h in zip(out, tile, strict=True))
+    held = random.choice((1, groups)), random.choice((1, max(1, tiles)))
+    piece = {
+        **{"groups": held[0], "tiles": held[1], "lanes": random.choice((1, 2, 64, n // 4, n // 2))},
+        **{"baby_steps": random.choice((1, 2, 64, n // 4, n // 2)), "copies": random.choice((1, 1, 1, 2, 64))},
+        "giants_on_shares": random.random() < 0.5,
+        "folds_on_shares": random.random() < 0.5,
+    }
+    return [piece] * min(groups // held[0] * max(1, tiles // held[1]), 5000)
 
 
 def repeat_a_name(data: dict[str, Any], random: Random) -> str:
