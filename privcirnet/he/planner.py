@@ -42,7 +42,8 @@ class Goal:
         profile: seconds of operations at one (n, q).
         link: the network.
         sums: of lanes: "any"; "encrypted" for plans without sums on shares; "shares" for plans without rotations.
-        family: encodings to choose from: "spectral", "any" (with "cheetah"), or a coefficient encoding by name.
+        family: encodings to choose from: "spectral", which keeps a circulant weight's saving on disk and asks nothing
+            of its size; "any", with "cheetah" besides; or a coefficient encoding by name.
     """
 
     profile: Profile
