@@ -37,7 +37,7 @@ searched."""
 MAX_CHANNELS = 1 << 11
 """Most channels in a coefficient encoding."""
 MAX_SEARCHED_KERNEL = 7
-"""Largest kernel in a coefficient encoding."""
+"""Largest kernel and stride in a coefficient encoding."""
 MAX_POSITIONS = 1 << 17
 """Most positions of a map in a coefficient encoding."""
 MAX_WEIGHT_BITS = 32
@@ -80,7 +80,7 @@ def _placement_excess(layer: CoefficientLayer) -> str:
     pairs = s.in_channels * s.out_channels // s.groups
     if pairs > MAX_CHANNEL_PAIRS:
         return f"{pairs} channel pairs"
-    if max(s.in_channels, s.out_channels) > MAX_CHANNELS or s.kernel > MAX_SEARCHED_KERNEL or s.stride > s.kernel:
+    if max(s.in_channels, s.out_channels) > MAX_CHANNELS or max(s.kernel, s.stride) > MAX_SEARCHED_KERNEL:
         return f"{s.in_channels} to {s.out_channels} channels, kernel {s.kernel}, stride {s.stride}"
     if s.height * s.width > MAX_POSITIONS or pairs * s.height * s.width > MAX_SEARCH * layer.ring_degree:
         return f"maps of {s.height} x {s.width} for {pairs} channel pairs"
