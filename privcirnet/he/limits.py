@@ -31,9 +31,9 @@ MAX_PRODUCTS = 1 << 18
 """Largest number of plaintext products in one layer that is accepted."""
 MAX_CHANNEL_PAIRS = 1 << 22
 """Most pairs of an input and an output channel that meet, in a coefficient encoding."""
-MAX_SEARCH = 1 << 16
-"""Most ciphertexts that a coefficient encoding's channel pairs would fill, each pair with a map: its placement is
-searched."""
+MAX_SEARCH = 1 << 14
+"""Most ciphertexts that a coefficient encoding's channel pairs would fill, each pair with its map's phase images: its
+placement is searched."""
 MAX_CHANNELS = 1 << 11
 """Most channels in a coefficient encoding."""
 MAX_SEARCHED_KERNEL = 7
@@ -82,7 +82,8 @@ def _placement_excess(layer: CoefficientLayer) -> str:
         return f"{pairs} channel pairs"
     if max(s.in_channels, s.out_channels) > MAX_CHANNELS or max(s.kernel, s.stride) > MAX_SEARCHED_KERNEL:
         return f"{s.in_channels} to {s.out_channels} channels, kernel {s.kernel}, stride {s.stride}"
-    if s.height * s.width > MAX_POSITIONS or pairs * s.height * s.width > MAX_SEARCH * layer.ring_degree:
+    searched = pairs * s.height * s.width * min(s.kernel, s.stride) ** 2
+    if s.height * s.width > MAX_POSITIONS or searched > MAX_SEARCH * layer.ring_degree:
         return f"maps of {s.height} x {s.width} for {pairs} channel pairs"
     return "" if 2 <= layer.weight_bits <= MAX_WEIGHT_BITS else f"weights of {layer.weight_bits} bits"
 

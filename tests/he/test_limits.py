@@ -82,6 +82,15 @@ TOO_MUCH = {
     ),
     "weight bits": (program(coefficient(LinearShape.gemm(1, 4, 4), 33)), "node y: weights of 33 bits"),
     "no weight bits": (program(coefficient(LinearShape.gemm(1, 4, 4), 1)), "node y: weights of 1 bits"),
+    "input channels": (program(coefficient(LinearShape.gemm(1, 2049, 4))), "node y: 2049 to 4 channels"),
+    "output channels": (program(coefficient(LinearShape.gemm(1, 4, 2049))), "node y: 4 to 2049 channels"),
+    "kernel": (program(coefficient(LinearShape(9, 9, 1, 1, 8, 1, 3))), "node y: 1 to 1 channels, kernel 8"),
+    "stride": (program(coefficient(LinearShape(9, 9, 1, 1, 3, 8, 1))), "node y: .* kernel 3, stride 8"),
+    "positions": (program(coefficient(LinearShape.gemm((1 << 17) + 1, 1, 1))), "node y: maps of 131073 x 1"),
+    "maps": (
+        program(coefficient(LinearShape(65, 64, 256, 128, 3, 1, 1))),
+        "node y: maps of 65 x 64 for 32768 channel pairs",
+    ),
     "nodes": (
         chain(limits.MAX_NODES, 4),
         "at most 4096 nodes with 67108864 values in all: got 4097 nodes, 65537 values",
@@ -103,14 +112,24 @@ OUTSIZED = {
     "channels of a matrix": LinearShape.gemm(1, 2048, 2048),
     "one input channel": LinearShape.gemm(1, 1, limits.MAX_CHANNEL_PAIRS),
     "one output channel": LinearShape.gemm(1, limits.MAX_CHANNEL_PAIRS, 1),
-    "groups": LinearShape(1, 1, 1 << 18, 1 << 18, groups=1 << 18),
+    "many groups": LinearShape(1, 1, 1 << 18, 1 << 18, groups=1 << 18),
     "positions": LinearShape.gemm(limits.MAX_VALUES, 1, 1),
     "rows": LinearShape(limits.MAX_VALUES, 1, 1, 1, 3, 1, 1),
     "map": LinearShape(4096, 4096, 1, 1, 3, 1, 1),
     "phases": LinearShape(64, 64, 256, 256, 64, 64),
     "maps under a large kernel": LinearShape(64, 64, 512, 512, 63, 1, 31),
+    "most rows": LinearShape(limits.MAX_POSITIONS, 1, 1, 1, 3, 1, 1),
+    "most positions": LinearShape.gemm(limits.MAX_POSITIONS, 2048, 1),
+    "most of a map": LinearShape(362, 362, 1, 1, 7, 1, 3),
+    "most maps": LinearShape(362, 362, 2048, 1, 7, 7, 3),
+    "most phases": LinearShape(7, 7, 2048, 2048, 7, 7),
+    "phases of padding": LinearShape(1, 1, 2048, 2048, 7, 7, 6),
+    "tokens": LinearShape.gemm(64, 2048, 2048),
+    "groups of large maps": LinearShape(362, 362, 2048, 2048, 7, 1, 3, 2048),
+    "groups of phases": LinearShape(300, 300, 2048, 2048, 7, 7, 3, 2048),
+    "fewer groups of large maps": LinearShape(90, 90, 2048, 2048, 3, 1, 1, 128),
 }
-"""Within every limit of its sizes."""
+"""Large in one way and small in all others, or just within each limit of its sizes."""
 
 
 @pytest.mark.parametrize("case", OUTSIZED)
@@ -171,8 +190,9 @@ def test_the_papers_networks_are_within_the_bounds(name: str) -> None:
         LinearShape.gemm(197, 192, 768),
         LinearShape(112, 112, 96, 96, 3, 2, 1, 96),
         LinearShape(14, 14, 576, 576, 3, 1, 1, 576),
+        LinearShape(14, 14, 256, 256, 1, 2),
     ],
-    ids=["stem", "map", "deep", "classifier", "tokens", "strided depthwise", "depthwise"],
+    ids=["stem", "map", "deep", "classifier", "tokens", "strided depthwise", "depthwise", "downsampling"],
 )
 def test_coefficient_layers_of_imagenet_are_within_the_bounds(shape: LinearShape) -> None:
     manifest.check(program(CoefficientLayer(shape, 1, 4096, "cheetah"), NARROW))
