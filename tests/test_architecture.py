@@ -17,6 +17,7 @@ ONLY_USER = {
     "sklearn": {"data/digits.py"},
     "hydra": {"cli.py"},
     "matplotlib": {"plots.py"},
+    "threadpoolctl": {"he/threads.py"},
 }
 """Library -> the only files that may import it."""
 

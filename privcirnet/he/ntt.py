@@ -14,16 +14,15 @@ Two transforms live here:
 Source: he.md section 2.1; batching as in SEAL's BatchEncoder.
 """
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import prod
-from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
 from privcirnet.he import modular
 from privcirnet.he.modular import Residues
+from privcirnet.he.threads import one_thread
 
 _EXACT_BITS = 53
 """Integers of up to that many bits are exact in float64, in whatever order they are added."""
@@ -57,7 +56,7 @@ def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues
     columns = x.reshape(shape).transpose(1, 0, 2).reshape(length, -1)
     result = np.empty_like(columns)
     product = _ExactProduct(length, t, inverse)
-    with _blas().limit(limits=1):
+    with one_thread():
         for start in range(0, columns.shape[1], product.step):
             result[:, start : start + product.step] = product(columns[:, start : start + product.step])
     ordered = result.reshape(length, shape[0], shape[2]).transpose(1, 0, 2)
@@ -110,12 +109,6 @@ def minimal_root(order: int, t: int) -> int:
         smallest = min(smallest, power)
         power = power * square % t
     return smallest
-
-
-@cache
-def _blas() -> Any:
-    """The library of the matrix products: these are so small that its threads would only wait for each other."""
-    return cast(Any, ThreadpoolController()).select(user_api="blas")
 
 
 class _ExactProduct:
