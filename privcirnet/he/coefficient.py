@@ -107,6 +107,11 @@ class CoefficientLayer:
         return len(self.placement.factors) * self.placement.grid.tiles
 
     @property
+    def most_products(self) -> int:
+        """HE-Pmult of the layer without groups, found before anything is placed: no more than that are gone through."""
+        return cheetah.products(self._flat, self.ring_degree) if self.encoding == "cheetah" else self.pmults
+
+    @property
     def rotations(self) -> int:
         """HE-Rot."""
         return 0

@@ -78,7 +78,7 @@ def _placement_excess(layer: CoefficientLayer) -> str:
     if layer.encoding != "cheetah":
         return f"the encoding {layer.encoding}, which programs do not use"
     pairs = s.in_channels * s.out_channels // s.groups
-    if pairs > MAX_CHANNEL_PAIRS:
+    if pairs * len(s.rows.taps) * len(s.columns.taps) > MAX_CHANNEL_PAIRS:
         return f"{pairs} channel pairs"
     if max(s.in_channels, s.out_channels) > MAX_CHANNELS or max(s.kernel, s.stride) > MAX_SEARCHED_KERNEL:
         return f"{s.in_channels} to {s.out_channels} channels, kernel {s.kernel}, stride {s.stride}"
@@ -91,7 +91,7 @@ def _placement_excess(layer: CoefficientLayer) -> str:
 def products(layer: Layer) -> int:
     """HE-Pmult, at most; its grid has been checked."""
     if isinstance(layer, CoefficientLayer):
-        return layer.pmults
+        return layer.most_products
     return sum(p.plan.ciphertexts_in * p.plan.targets * p.plan.diagonals for p in layer.placed)
 
 

@@ -63,6 +63,11 @@ def best_tile(shape: LinearShape, ring_degree: int) -> DenseTile:
     return min(found, key=lambda tile: _cost(shape, tile))
 
 
+def products(shape: LinearShape, ring_degree: int) -> int:
+    """Products of the best tile over the whole layer, those that groups make zero included."""
+    return _cost(shape, best_tile(shape, ring_degree))[1]
+
+
 def place(shape: LinearShape, ring_degree: int) -> Placement:
     """Where everything goes.
 
