@@ -110,6 +110,21 @@ def test_bench_meets_its_targets_and_documents_its_keys(monkeypatch, tmp_path):
     assert set(result) == documented("bench")
 
 
+@pytest.mark.parametrize("network", ["mobilenetv2_cifar", "vit_cifar", "vit_tiny_imagenet", "resnet18_cifar"])
+def test_networks_are_counted(monkeypatch, tmp_path, network):
+    call(monkeypatch, "bench", f"network={network}", "engine=count", "he.profile=counted", f"out={tmp_path}")
+    counted = json.loads((tmp_path / "summary.json").read_text())
+    ran = {"seconds_total", "bytes_up", "bytes_down", "max_abs_error", "server_ratio_median", "server_off_median"}
+    assert set(counted) == documented("bench network=") - ran - {"against", "saved"}
+    for name in ("rotations", "pmults", "ciphertexts_up", "ciphertexts_down"):
+        assert counted[name] == sum(layer[name] for layer in counted["layers"]) > 0
+    settings = "engine=count", "he.profile=counted", "plan=best", "against=published", f"out={tmp_path}"
+    call(monkeypatch, "bench", f"network={network}", *settings)
+    compared = json.loads((tmp_path / "summary.json").read_text())
+    assert set(compared) == documented("bench network=") - ran
+    assert compared["saved"]["predicted_local"] > 0
+
+
 def test_running_again_replaces_the_results(root, monkeypatch):
     before = summary(root, "infer")["images"]
     call(monkeypatch, "infer", f"root={root}", "images=1", "engine=cleartext", f"out={root}/again")
