@@ -29,7 +29,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import modular, ntt, params
 from privcirnet.he.encodings import cheetah, depthwise
 from privcirnet.he.encodings.positions import Factor, Placement
-from privcirnet.he.engine import Ciphertext, Keys, Plaintext, ServerEngine
+from privcirnet.he.engine import Ciphertext, Keys, Plaintext, ServerEngine, check_sums
 from privcirnet.he.integer import expand_rows
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
@@ -202,12 +202,7 @@ class CoefficientLayer:
         pairs = zip(self.placement.factors, spectrum, strict=True)
         encoded = [(factor, engine.encode_factor(slots)) for factor, slots in pairs if slots.any()]
         missing = sorted(set(range(len(self.placement.outputs))) - {factor.target for factor, _ in encoded})
-        if missing:
-            raise RuleError(
-                "every inner sum of a layer needs a weight that is not zero",
-                got=f"layer {name}, parts {missing}",
-                remedy="train the layer further or remove its dead channels",
-            )
+        check_sums(missing, name)
         return encoded
 
     def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:

@@ -9,7 +9,7 @@ change, because that is what the cost depends on (he.md section 5).
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
@@ -133,6 +133,24 @@ def server_engine(name: str, parameters: Parameters) -> ServerEngine:
         RuleError: unknown name.
     """
     return _module(name).Server(parameters)
+
+
+def check_sums(empty: Sequence[object], layer: str) -> None:
+    """Raise if there are sums without a product: no engine can make a ciphertext of zero out of none.
+
+    Args:
+        empty: the sums, however the caller names them.
+        layer: for the error.
+
+    Raises:
+        RuleError: there are some.
+    """
+    if empty:
+        raise RuleError(
+            "every inner sum of a layer needs a weight that is not zero",
+            got=f"layer {layer}, parts {list(empty)}",
+            remedy="train the layer further or remove its dead channels",
+        )
 
 
 def _module(name: str) -> Any:

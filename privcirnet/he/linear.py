@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
-from privcirnet.errors import RuleError
 from privcirnet.he.encodings import spectral
-from privcirnet.he.engine import Ciphertext, Keys, Plaintext, ServerEngine
+from privcirnet.he.engine import Ciphertext, Keys, Plaintext, ServerEngine, check_sums
 from privcirnet.he.layout import SpectralLayout
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters, noise_bits
@@ -164,12 +163,7 @@ def _encode_piece(
     for product, slots in diagonals(layer, placed, spectrum):
         encoded[product.target, product.giant].append((product, engine.encode_factor(slots)))
     missing = [part for part, products in encoded.items() if not products]
-    if missing:
-        raise RuleError(
-            "every inner sum of a layer needs a weight that is not zero",
-            got=f"layer {name}, parts {missing}",
-            remedy="train the layer further or remove its dead channels",
-        )
+    check_sums(missing, name)
     return encoded
 
 
