@@ -217,7 +217,7 @@ class CoefficientLayer:
         """All products and sums.
 
         Args:
-            weights: from :meth:`encode_weights`.
+            weights: from :meth:`encode_spectrum`.
             inputs: ciphertexts_in ciphertexts in coefficient form.
             engine: the server's engine.
             keys: not needed: nothing is rotated.

@@ -78,8 +78,8 @@ def slots_to_coefficients(slots: Residues, t: int) -> Residues:
     values[..., (_slot_exponents(n) - 1) // 2] = slots
     omega_inverse = pow(minimal_root(2 * n, t), -2, t)
     coefficients = _fourier(values, omega_inverse, t)
-    scale = _powers(pow(minimal_root(2 * n, t), -1, t), n, t, pow(n, -1, t))
-    return modular.multiply_constant(coefficients, scale, modular.constant_quotients(scale, t), t)
+    scale, quotients = _twiddles(pow(minimal_root(2 * n, t), -1, t), n, t, pow(n, -1, t))
+    return modular.multiply_constant(coefficients, scale, quotients, t)
 
 
 def coefficients_to_slots(coefficients: Residues, t: int) -> Residues:
@@ -199,13 +199,10 @@ def _bit_reversed(n: int) -> modular.Integers:
 
 
 @lru_cache(maxsize=64)
-def _twiddles(omega: int, count: int, t: int) -> tuple[Residues, Residues]:
-    powers = _powers(omega, count, t, 1)
-    return powers, modular.constant_quotients(powers, t)
-
-
-def _powers(base: int, count: int, t: int, first: int) -> Residues:
+def _twiddles(base: int, count: int, t: int, first: int = 1) -> tuple[Residues, Residues]:
+    """``first`` times the powers of ``base``, and their quotients for :func:`modular.multiply_constant`."""
     powers = [first]
     for _ in range(count - 1):
         powers.append(powers[-1] * base % t)
-    return np.array(powers, dtype=np.uint64)
+    factors = np.array(powers, dtype=np.uint64)
+    return factors, modular.constant_quotients(factors, t)

@@ -253,11 +253,6 @@ def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Goal) -> tuple[
     return min(priced, key=lambda pair: pair[0].total)
 
 
-def predicted(choice: Choice) -> Cost:
-    """Predicted seconds of a choice."""
-    return linear_cost(choice.layer, choice.goal.profile, choice.goal.link)
-
-
 def _piece(plan: LinearPlan, groups: int, tiles: int) -> Piece:
     choices = plan.baby_steps, plan.copies, plan.giants_on_shares, plan.folds_on_shares
     return Piece(groups, tiles, plan.lanes, *choices)
