@@ -77,9 +77,7 @@ def _operations(parameters: params.Parameters, noise: int) -> dict[str, Callable
         "pmult": lambda: server.multiply(in_ntt, factor),
         "add": lambda: server.add(product, product),
         "pmult_plain": lambda: server.multiply(ciphertext, server.encode(slots)),
-        "reply": lambda: server.reply(
-            server.subtract_plain(ciphertext, server.encode(shares.uniform((n,), t))), keys, noise
-        ),
+        "reply": lambda: server.reply_all([ciphertext], shares.uniform((1, n), t), keys, noise),
         "decrypt": lambda: client.decrypt(reply),
         "polynomial": lambda: ntt.coefficients_to_slots(slots[None], t),
         "transform": lambda: ntt.cyclic(maps, 1, t),

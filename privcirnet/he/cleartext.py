@@ -13,6 +13,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import modular, ntt
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
+from privcirnet.he.sequential import Sequential
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Client:
         return ntt.coefficients_to_slots(coefficients, self.parameters.plain_modulus)
 
 
-class Server:
+class Server(Sequential):
     """The server's side in clear."""
 
     def __init__(self, parameters: Parameters) -> None:
@@ -76,10 +77,6 @@ class Server:
     def add_plain(self, ciphertext: Slots, plaintext: Slots) -> Slots:
         """Slot-wise sum."""
         return self._combine(modular.add, ciphertext, plaintext, ntt=False)
-
-    def subtract_plain(self, ciphertext: Slots, plaintext: Slots) -> Slots:
-        """Slot-wise difference."""
-        return self._combine(modular.subtract, ciphertext, plaintext, ntt=False)
 
     def rotate(self, ciphertext: Slots, step: int, keys: frozenset[int]) -> Slots:
         """Roll both rows left."""

@@ -18,18 +18,19 @@ Cost: :attr:`CoefficientLayer.pmults` products, no rotation, no Galois key.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
 from privcirnet.he import modular, ntt, params
+from privcirnet.he.circuit import Circuit, Pair
 from privcirnet.he.encodings import cheetah, depthwise
 from privcirnet.he.encodings.positions import Factor, Placement
-from privcirnet.he.engine import Ciphertext, Keys, Plaintext, ServerEngine, check_sums
+from privcirnet.he.engine import Ciphertext, Keys, ServerEngine, Weights
 from privcirnet.he.integer import expand_rows
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
@@ -42,9 +43,6 @@ _DEVIATION, _LARGEST = math.sqrt(10.5), 21
 _DEVIATIONS = 10
 _AT_ONCE = 8
 """Weight polynomials transformed together: what fits a cache."""
-
-EncodedFactors = list[tuple[Factor, Plaintext]]
-"""Each weight polynomial that is not zero, ready for products in NTT form."""
 
 
 @dataclass(frozen=True)
@@ -188,8 +186,8 @@ class CoefficientLayer:
         polynomials = np.stack([self._weight_polynomial(factor, dense) for factor in self.placement.factors])
         return ntt.coefficients_to_slots(modular.residues(polynomials, t), t)
 
-    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedFactors:
-        """Encode every weight polynomial; all-zero ones are left out, because SEAL refuses a product with zero.
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> Weights:
+        """Encode every weight polynomial.
 
         Args:
             spectrum: see :meth:`spectrum`.
@@ -199,11 +197,19 @@ class CoefficientLayer:
         Raises:
             RuleError: an output ciphertext without a product.
         """
-        pairs = zip(self.placement.factors, spectrum, strict=True)
-        encoded = [(factor, engine.encode_factor(slots)) for factor, slots in pairs if slots.any()]
-        missing = sorted(set(range(len(self.placement.outputs))) - {factor.target for factor, _ in encoded})
-        check_sums(missing, name)
-        return encoded
+        return engine.encode_weights(self.circuit, spectrum, name)
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        """What an engine performs: tile by tile the same products and sums."""
+        count, outputs = len(self.placement.inputs), len(self.placement.outputs)
+        sums: list[list[Pair]] = [[] for _ in range(outputs * self.placement.grid.tiles)]
+        for tile in range(self.placement.grid.tiles):
+            for weight, factor in enumerate(self.placement.factors):
+                sums[tile * outputs + factor.target].append((tile * count + factor.source, weight))
+        turned = tuple((number, 0) for number in range(self.ciphertexts_in))
+        each = tuple(((number, 0),) for number in range(len(sums)))
+        return Circuit(turned, tuple(map(tuple, sums)), each, ((),) * len(sums), len(self.placement.factors))
 
     def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
         """Each product, as (piece, target, giant, baby, source), with its plaintext's slots (n,); zeros left out."""
@@ -212,28 +218,10 @@ class CoefficientLayer:
                 yield (0, factor.target, 0, 0, factor.source), slots
 
     def evaluate(
-        self, weights: EncodedFactors, inputs: list[Ciphertext], engine: ServerEngine, keys: Keys
-    ) -> list[Ciphertext]:
-        """All products and sums.
-
-        Args:
-            weights: from :meth:`encode_spectrum`.
-            inputs: ciphertexts_in ciphertexts in coefficient form.
-            engine: the server's engine.
-            keys: not needed: nothing is rotated.
-
-        Returns:
-            ciphertexts_out ciphertexts in coefficient form.
-        """
-        results: list[Ciphertext] = []
-        count = len(self.placement.inputs)
-        for start in range(0, len(inputs), count):
-            turned = [engine.to_ntt(ciphertext) for ciphertext in inputs[start : start + count]]
-            terms: list[list[Ciphertext]] = [[] for _ in self.placement.outputs]
-            for factor, plaintext in weights:
-                terms[factor.target].append(engine.multiply(turned[factor.source], plaintext))
-            results += [engine.from_ntt(reduce(engine.add, products)) for products in terms]
-        return results
+        self, weights: Weights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: Keys
+    ) -> Sequence[Ciphertext]:
+        """Results: all products and sums of ciphertexts_in ciphertexts."""
+        return engine.evaluate(self.circuit, weights, inputs, keys)
 
     def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
         """Slots of a mask that decodes to ``wanted`` and whose other coefficients are ``uniform``'s.

@@ -4,8 +4,8 @@ Two roles, because two parties hold different things: a :class:`ClientEngine` ha
 :class:`ServerEngine` has none and sees only bytes that the client made. Slots are numpy ``uint64`` residues of length n
 (row 0, then row 1); ciphertexts and encoded plaintexts are opaque to the caller.
 
-Ciphertexts are rotated and masked in coefficient form, multiplied and added in NTT form: the caller says when to
-change, because that is what the cost depends on (he.md section 5).
+The steps are whole steps of the protocol, on all ciphertexts of a layer: how they are cut into operations, in which
+form and on how many cores is the engine's business. :mod:`privcirnet.he.sequential` makes them out of single ones.
 """
 
 from collections import Counter
@@ -13,14 +13,15 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuit import Circuit, Slots
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
 
 Ciphertext = Any
-Plaintext = Any
+Weights = Any
 Keys = Any
 
-ENGINES = ("tenseal", "cleartext")
+ENGINES = ("kernel", "tenseal", "cleartext")
 
 
 class ClientEngine(Protocol):
@@ -37,7 +38,7 @@ class ClientEngine(Protocol):
         ...
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """Decrypt what :meth:`ServerEngine.reply` made.
+        """Decrypt one of what :meth:`ServerEngine.reply_all` made.
 
         Args:
             message: the reply.
@@ -62,57 +63,51 @@ class ServerEngine(Protocol):
         """Check and load the client's public key and Galois keys for these column steps."""
         ...
 
-    def receive(self, message: bytes) -> Ciphertext:
-        """Check and load one ciphertext from the client, in coefficient form."""
+    def receive_all(self, messages: Sequence[bytes], addends: Residues | None) -> Sequence[Ciphertext]:
+        """Check and load ciphertexts from the client; add the slots (ciphertexts, n), the server's own share.
+
+        Raises:
+            RuleError: the bytes are not such ciphertexts.
+        """
         ...
 
-    def encode(self, slots: Residues) -> Plaintext:
-        """A plaintext in coefficient form, for adding, subtracting and single products."""
+    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "") -> Weights:
+        """Encode the plaintexts of a layer's weights for its circuit; zeros are left out.
+
+        Raises:
+            RuleError: an inner sum of layer ``name`` has no product left.
+        """
         ...
 
-    def encode_factor(self, slots: Residues) -> Plaintext:
-        """A plaintext in NTT form, for products in NTT form."""
+    def evaluate(
+        self, circuit: Circuit, weights: Weights, inputs: Sequence[Ciphertext], keys: Keys
+    ) -> Sequence[Ciphertext]:
+        """Run a circuit. Rotations are counted as "rotate", products as "pmult"; those with zero are left out."""
         ...
 
-    def add_plain(self, ciphertext: Ciphertext, plaintext: Plaintext) -> Ciphertext:
-        """Ciphertext + plaintext, coefficient form."""
+    def multiply_all(self, ciphertexts: Sequence[Ciphertext], factors: Residues) -> Sequence[Ciphertext]:
+        """Slot-wise products with slots (ciphertexts, n). Counted as "pmult"."""
         ...
 
-    def subtract_plain(self, ciphertext: Ciphertext, plaintext: Plaintext) -> Ciphertext:
-        """Ciphertext - plaintext, coefficient form."""
-        ...
+    def reply_all(
+        self,
+        ciphertexts: Sequence[Ciphertext],
+        addends: Residues,
+        keys: Keys,
+        noise_bits: int,
+        kept: Sequence[Integers] | None = None,
+    ) -> list[bytes]:
+        """Mask results, hide what they say of the weights, switch down and serialise.
 
-    def rotate(self, ciphertext: Ciphertext, step: int, keys: Keys) -> Ciphertext:
-        """Turn both slot rows left by ``step`` columns, coefficient form. Counted as "rotate"."""
-        ...
-
-    def to_ntt(self, ciphertext: Ciphertext) -> Ciphertext:
-        """Coefficient form to NTT form."""
-        ...
-
-    def from_ntt(self, ciphertext: Ciphertext) -> Ciphertext:
-        """NTT form to coefficient form."""
-        ...
-
-    def multiply(self, ciphertext: Ciphertext, plaintext: Plaintext) -> Ciphertext:
-        """Slot-wise product; both in the same form. Counted as "pmult"."""
-        ...
-
-    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
-        """Sum of two ciphertexts of the same form."""
-        ...
-
-    def reply(self, ciphertext: Ciphertext, keys: Keys, noise_bits: int, kept: Integers | None = None) -> bytes:
-        """Hide what a result says of the weights; switch down and serialise.
-
-        See :mod:`privcirnet.he.flooding`. The reply's modulus is the smallest that still decrypts.
+        See :mod:`privcirnet.he.flooding`. A reply's modulus is the smallest that still decrypts.
 
         Args:
-            ciphertext: in coefficient form.
+            ciphertexts: results.
+            addends: slots (ciphertexts, n) to add: minus the masks.
             keys: the client's.
             noise_bits: log2 of a bound on the noise, from public data only (:func:`params.noise_bits`).
-            kept: ascending positions of the plaintext coefficients that the client needs: a reply holds the second
-                polynomial whole and of the first only these coefficients. None: all of them.
+            kept: ascending positions of the plaintext coefficients that the client needs of each: a reply holds the
+                second polynomial whole and of the first only these coefficients. None: all of them.
         """
         ...
 
@@ -123,7 +118,7 @@ def client_engine(name: str, parameters: Parameters) -> ClientEngine:
     Raises:
         RuleError: unknown name.
     """
-    return _module(name).Client(parameters)
+    return _module("tenseal" if name == "kernel" else name).Client(parameters)
 
 
 def server_engine(name: str, parameters: Parameters) -> ServerEngine:
@@ -135,26 +130,10 @@ def server_engine(name: str, parameters: Parameters) -> ServerEngine:
     return _module(name).Server(parameters)
 
 
-def check_sums(empty: Sequence[object], layer: str) -> None:
-    """Raise if there are sums without a product: no engine can make a ciphertext of zero out of none.
-
-    Args:
-        empty: the sums, however the caller names them.
-        layer: for the error.
-
-    Raises:
-        RuleError: there are some.
-    """
-    if empty:
-        raise RuleError(
-            "every inner sum of a layer needs a weight that is not zero",
-            got=f"layer {layer}, parts {list(empty)}",
-            remedy="train the layer further or remove its dead channels",
-        )
-
-
 def _module(name: str) -> Any:
-    if name == "tenseal":
+    if name == "kernel":
+        from privcirnet.he import kernel as module
+    elif name == "tenseal":
         from privcirnet.he import tenseal as module
     elif name == "cleartext":
         from privcirnet.he import cleartext as module

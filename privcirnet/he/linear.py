@@ -1,20 +1,17 @@
-"""A spectral linear layer under encryption: run the plans of its pieces on an engine.
+"""A spectral linear layer under encryption: the plans of its pieces, as one circuit for an engine."""
 
-Order of work (he.md section 5): rotate in coefficient form, change to NTT form once for each turned input, multiply and
-add in NTT form, change back once for each giant step, rotate and add those in coefficient form.
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 
+from privcirnet.he.circuit import Circuit, Pair
 from privcirnet.he.encodings import spectral
-from privcirnet.he.engine import Ciphertext, Keys, Plaintext, ServerEngine, check_sums
+from privcirnet.he.engine import Ciphertext, Keys, ServerEngine, Weights
 from privcirnet.he.layout import SpectralLayout
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters, noise_bits
 from privcirnet.he.pieces import Piece, PlacedPiece, place
-from privcirnet.he.plan import Product
+from privcirnet.he.plan import LinearPlan, Product
 from privcirnet.he.shape import LinearShape
 
 
@@ -105,21 +102,35 @@ class LinearLayer:
         """See :func:`spectral.weight_spectrum`: each distinct slot value of the plaintexts, once."""
         return spectral.weight_spectrum(self.layout, rows, t)
 
-    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> "EncodedWeights":
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> Weights:
         """See :func:`encode_weights`."""
         return encode_weights(self, spectrum, engine, name)
 
     def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
         """Each product, as (piece, target, giant, baby, source), with its plaintext's slots (n,); zeros left out."""
         for index, placed in enumerate(self.placed):
-            for p, slots in diagonals(self, placed, spectrum):
-                yield (index, p.target, p.giant, p.baby, p.source), slots
+            for p in placed.plan.products:
+                slots = spectral.diagonal_slots(self.layout, placed, spectrum, p)
+                if slots.any():
+                    yield (index, p.target, p.giant, p.baby, p.source), slots
+
+    @cached_property
+    def distinct(self) -> tuple[tuple[PlacedPiece, Product], ...]:
+        """Every different plaintext: pieces that are alike share theirs."""
+        pieces = {_alike(placed): placed for placed in reversed(self.placed)}
+        alike = dict.fromkeys(map(_alike, self.placed))
+        return tuple((pieces[key], product) for key in alike for product in pieces[key].plan.products)
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        """What an engine performs."""
+        return _circuit(self)
 
     def evaluate(
-        self, weights: "EncodedWeights", inputs: list[Ciphertext], engine: ServerEngine, keys: Keys
-    ) -> list[Ciphertext]:
-        """See :func:`evaluate`."""
-        return evaluate(self, weights, inputs, engine, keys)
+        self, weights: Weights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: Keys
+    ) -> Sequence[Ciphertext]:
+        """Results, piece by piece in the order of ``plan.outputs``, from ciphertexts_in ciphertexts."""
+        return engine.evaluate(self.circuit, weights, inputs, keys)
 
     def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
         """See :func:`spectral.encode_mask`."""
@@ -130,14 +141,8 @@ class LinearLayer:
         return spectral.decode_output(self.layout, self.placed, slots, t)
 
 
-EncodedPiece = dict[tuple[int, int], list[tuple[Product, Plaintext]]]
-"""Part (target, giant) -> its products and their encoded diagonals."""
-EncodedWeights = list[EncodedPiece]
-"""One for each piece; pieces that are alike share theirs."""
-
-
-def encode_weights(layer: LinearLayer, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
-    """Encode every diagonal of a layer; all-zero ones are left out, because SEAL refuses a product with zero.
+def encode_weights(layer: LinearLayer, spectrum: Residues, engine: ServerEngine, name: str = "") -> Weights:
+    """Encode every diagonal of a layer.
 
     Args:
         layer: the layer.
@@ -148,89 +153,60 @@ def encode_weights(layer: LinearLayer, spectrum: Residues, engine: ServerEngine,
     Raises:
         RuleError: an inner sum has no product left.
     """
-    known: dict[tuple[Piece, int], EncodedPiece] = {}
-    for placed in layer.placed:
-        key = placed.piece, placed.first_group
-        if key not in known:
-            known[key] = _encode_piece(layer, placed, spectrum, engine, name)
-    return [known[placed.piece, placed.first_group] for placed in layer.placed]
-
-
-def _encode_piece(
-    layer: LinearLayer, placed: PlacedPiece, spectrum: Residues, engine: ServerEngine, name: str
-) -> EncodedPiece:
-    encoded: EncodedPiece = {part: [] for part in placed.plan.parts}
-    for product, slots in diagonals(layer, placed, spectrum):
-        encoded[product.target, product.giant].append((product, engine.encode_factor(slots)))
-    missing = [part for part, products in encoded.items() if not products]
-    check_sums(missing, name)
-    return encoded
-
-
-def diagonals(layer: LinearLayer, placed: PlacedPiece, spectrum: Residues) -> Iterator[tuple[Product, Residues]]:
-    """Each product of a piece with its plaintext's slots (n,), all-zero ones left out."""
-    for product in placed.plan.products:
-        slots = spectral.diagonal_slots(layer.layout, placed, spectrum, product)
-        if slots.any():
-            yield product, slots
-
-
-def evaluate(
-    layer: LinearLayer,
-    weights: EncodedWeights,
-    inputs: list[Ciphertext],
-    engine: ServerEngine,
-    keys: Keys,
-) -> list[Ciphertext]:
-    """Run the plans.
-
-    Args:
-        layer: the layer.
-        weights: encoded diagonals from :func:`encode_weights`.
-        inputs: layer.ciphertexts_in ciphertexts in coefficient form.
-        engine: the server's engine.
-        keys: Galois keys for ``layer.column_steps``.
-
-    Returns:
-        layer.ciphertexts_out ciphertexts in coefficient form, piece by piece in the order of ``plan.outputs``.
-    """
-    found: list[Ciphertext] = []
-    for placed, encoded in zip(layer.placed, weights, strict=True):
-        found += _Run(placed, engine, keys).evaluate(encoded, inputs[placed.inputs])
-    return found
+    return engine.encode_weights(layer.circuit, Diagonals(layer, spectrum), name)
 
 
 @dataclass(frozen=True)
-class _Run:
-    """One piece on an engine."""
+class Diagonals:
+    """The plaintexts of a layer, in the order of its circuit's weights.
 
-    placed: PlacedPiece
-    engine: ServerEngine
-    keys: Keys
+    Attributes:
+        layer: the layer.
+        spectrum: see :func:`spectral.weight_spectrum`.
+    """
 
-    def evaluate(self, weights: EncodedPiece, inputs: list[Ciphertext]) -> list[Ciphertext]:
-        plan, engine = self.placed.plan, self.engine
-        turned = {(s, baby): engine.to_ntt(self._turn(inputs[s], baby)) for s, baby in plan.turned}
-        sums: dict[tuple[int, int], Ciphertext] = {}
-        for (target, giant), products in weights.items():
-            inner, output = self._inner_sum(products, turned), (target, giant)
-            if not plan.giants_on_shares:
-                inner, output = self._turn(inner, giant * plan.baby_steps), (target, 0)
-            sums[output] = inner if output not in sums else engine.add(sums[output], inner)
-        return [self._folded(sums[output]) for output in plan.outputs]
+    layer: LinearLayer
+    spectrum: Residues
 
-    def _inner_sum(
-        self, products: list[tuple[Product, Plaintext]], turned: Mapping[tuple[int, int], Ciphertext]
-    ) -> Ciphertext:
-        engine = self.engine
-        terms = (engine.multiply(turned[product.source, product.baby], plaintext) for product, plaintext in products)
-        return engine.from_ntt(reduce(engine.add, terms))
+    def __len__(self) -> int:
+        return len(self.layer.distinct)
 
-    def _folded(self, ciphertext: Ciphertext) -> Ciphertext:
-        for step in self.placed.plan.fold_rotations:
-            ciphertext = self.engine.add(ciphertext, self._turn(ciphertext, step))
-        return ciphertext
+    def __getitem__(self, weight: int) -> Residues:
+        placed, product = self.layer.distinct[weight]
+        return spectral.diagonal_slots(self.layer.layout, placed, self.spectrum, product)
 
-    def _turn(self, ciphertext: Ciphertext, lanes: int) -> Ciphertext:
-        columns = lanes * self.placed.lane_slots // 2
-        return self.engine.rotate(ciphertext, columns, self.keys) if lanes else ciphertext
+
+def _circuit(layer: LinearLayer) -> Circuit:
+    """The circuits of all pieces side by side."""
+    first_weight: dict[tuple[Piece, int], int] = {}
+    turned: list[Pair] = []
+    sums: list[tuple[Pair, ...]] = []
+    outputs: list[tuple[Pair, ...]] = []
+    folds: list[tuple[int, ...]] = []
+    weights = 0
+    for placed in layer.placed:
+        plan, columns = placed.plan, placed.lane_slots // 2
+        weight = first_weight.setdefault(_alike(placed), weights)
+        weights = max(weights, weight + plan.pmults)
+        place = {pair: len(turned) + i for i, pair in enumerate(plan.turned)}
+        turned += [(placed.first_in + source, baby * columns) for source, baby in plan.turned]
+        parts: dict[Pair, list[Pair]] = {part: [] for part in plan.parts}
+        for number, product in enumerate(plan.products, weight):
+            parts[product.target, product.giant].append((place[product.source, product.baby], number))
+        number = {part: len(sums) + i for i, part in enumerate(parts)}
+        sums += map(tuple, parts.values())
+        outputs += [_terms(plan, output, number, columns) for output in plan.outputs]
+        folds += [tuple(step * columns for step in plan.fold_rotations)] * len(plan.outputs)
+    return Circuit(tuple(turned), tuple(sums), tuple(outputs), tuple(folds), len(layer.distinct))
+
+
+def _terms(plan: LinearPlan, output: Pair, number: Mapping[Pair, int], columns: int) -> tuple[Pair, ...]:
+    """The inner sums that make an output, each with the column step of its giant step."""
+    if plan.giants_on_shares:
+        return ((number[output], 0),)
+    return tuple((number[part], part[1] * plan.baby_steps * columns) for part in plan.parts if part[0] == output[0])
+
+
+def _alike(placed: PlacedPiece) -> tuple[Piece, int]:
+    """Pieces for which this is the same have the same weights."""
+    return placed.piece, placed.first_group

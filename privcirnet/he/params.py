@@ -101,6 +101,18 @@ def coefficient_primes(ring_degree: int, coefficient_bits: tuple[int, ...]) -> f
     return found
 
 
+@lru_cache(maxsize=64)
+def ordered_primes(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple[int, ...]:
+    """The same primes in the library's order: those of one size ascend.
+
+    >>> [p.bit_length() for p in ordered_primes(8192, (55, 54, 55))]
+    [55, 54, 55]
+    """
+    ascending = sorted(coefficient_primes(ring_degree, coefficient_bits), reverse=True)
+    by_size = {bits: [p for p in ascending if p.bit_length() == bits] for bits in set(coefficient_bits)}
+    return tuple(by_size[bits].pop() for bits in coefficient_bits)
+
+
 def reply_primes(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
     """Number of data primes that a reply keeps: the fewest that leave room for the switch's own rounding noise."""
     data = coefficient_bits[:-1]

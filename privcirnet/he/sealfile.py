@@ -38,13 +38,11 @@ Version = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Level:
-    """The modulus that a ciphertext lives under."""
+class Modulus:
+    """What decides how long a ciphertext's compact bytes are."""
 
-    parms_id: ParmsId
     primes: tuple[int, ...]
     ring_degree: int
-    version: Version
 
     @property
     def widths(self) -> list[int]:
@@ -58,6 +56,14 @@ class Level:
     def coefficients_size(self, coefficients: int) -> int:
         """Compact bytes of that many coefficients."""
         return coefficients * sum(self.widths)
+
+
+@dataclass(frozen=True)
+class Level(Modulus):
+    """A modulus as SEAL's files name it."""
+
+    parms_id: ParmsId
+    version: Version
 
 
 def unwrap(file: bytes) -> bytes:
@@ -97,7 +103,7 @@ def expand(message: bytes, level: Level, *, seeded: bool, ntt: bool) -> bytes:
     """
     polynomials, part = 1 if seeded else 2, level.compact_size(1)
     size = polynomials * part
-    _check_length(message, size + (SEED_BYTES if seeded else 0))
+    check_length(message, size + (SEED_BYTES if seeded else 0))
     words = np.stack([_unpack(message[i * part : (i + 1) * part], level) for i in range(polynomials)])
     return _payload(words, level, message[size:], ntt=ntt)
 
@@ -111,7 +117,7 @@ def expand_reply(message: bytes, level: Level, kept: Integers | None) -> bytes:
     if kept is None:
         return expand(message, level, seeded=False, ntt=False)
     size = level.coefficients_size(len(kept))
-    _check_length(message, size + level.compact_size(1))
+    check_length(message, size + level.compact_size(1))
     words = np.zeros((2, len(level.primes), level.ring_degree), dtype=np.uint64)
     words[0][:, kept] = _unpack(message[:size], level)
     words[1] = _unpack(message[size:], level)
@@ -128,7 +134,12 @@ def addend(polynomial: Residues, level: Level) -> bytes:
     return _payload(np.stack([polynomial, np.zeros_like(polynomial)]), level, b"", ntt=False)
 
 
-def _check_length(message: bytes, expected: int) -> None:
+def check_length(message: bytes, expected: int) -> None:
+    """Raise unless a message has the expected number of bytes.
+
+    Raises:
+        RuleError: it has not.
+    """
     if len(message) != expected:
         raise RuleError(
             "a ciphertext must have the length that the parameters fix",
@@ -156,6 +167,26 @@ def _payload(words: Residues, level: Level, seed: bytes, *, ntt: bool) -> bytes:
     return head + array_header + _WORD.pack(words.size) + body + tail
 
 
+def check_keys_length(message: bytes, public: int, galois: int) -> None:
+    """Raise unless a client's keys are as long as its public key and its Galois keys together.
+
+    Raises:
+        RuleError: they are not.
+    """
+    if len(message) < public:
+        raise RuleError(
+            "the client's keys must begin with its public key",
+            got=f"{len(message)} bytes",
+            remedy="send what Client.keys returns",
+        )
+    if len(message) != public + galois:
+        raise RuleError(
+            "Galois keys must have the length that the plan's rotations fix",
+            got=f"{len(message) - public} bytes where {galois} are due",
+            remedy="send keys for exactly the program's rotations",
+        )
+
+
 def compact_keys(payload: bytes, level: Level, digits: int) -> bytes:
     """Compact bytes of seeded Galois keys, in the order of their elements."""
     position = 4 * 8 + 8
@@ -178,12 +209,7 @@ def expand_keys(message: bytes, level: Level, digits: int, elements: list[int]) 
         RuleError: wrong length, or a residue that is not under its prime.
     """
     size = level.compact_size(1) + SEED_BYTES
-    if len(message) != size * digits * len(elements):
-        raise RuleError(
-            "Galois keys must have the length that the plan's rotations fix",
-            got=f"{len(message)} bytes where {size * digits * len(elements)} are due",
-            remedy="send keys for exactly the program's rotations",
-        )
+    check_keys_length(message, 0, size * digits * len(elements))
     pieces = [_WORD.pack(0)] * level.ring_degree
     for index, element in enumerate(elements):
         start = index * digits * size

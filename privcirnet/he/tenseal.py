@@ -26,7 +26,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he import flooding, sealfile
 from privcirnet.he.flooding import FLOODING_BITS
 from privcirnet.he.modular import Integers, Residues
-from privcirnet.he.params import Parameters, reply_primes
+from privcirnet.he.params import SEED_BYTES, Parameters, reply_primes
+from privcirnet.he.sequential import Sequential
 
 
 class _Context:
@@ -63,7 +64,7 @@ class _Context:
         return sealfile.version_of(self._file.read_bytes())
 
     def _level(self, parms_id: Any, primes: tuple[int, ...]) -> sealfile.Level:
-        return sealfile.Level(tuple(parms_id), primes, self.encoder.slot_count(), self._version)
+        return sealfile.Level(primes, self.encoder.slot_count(), tuple(parms_id), self._version)
 
     def encode(self, slots: Residues) -> Any:
         """Slots as a plaintext in coefficient form."""
@@ -127,7 +128,7 @@ class Client:
         return np.array(self._context.encoder.decode_uint64(plaintext), dtype=np.uint64)
 
 
-class Server:
+class Server(Sequential):
     """The server's side: evaluation only."""
 
     def __init__(self, parameters: Parameters) -> None:
@@ -139,17 +140,12 @@ class Server:
     def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
         """Public key and Galois keys from compact bytes."""
         level, context = self._context.key_level, self._context
-        size = level.compact_size(2)
-        if len(message) < size:
-            raise RuleError(
-                "the client's keys must begin with its public key",
-                got=f"{len(message)} bytes",
-                remedy="send what Client.keys returns",
-            )
-        elements = _elements(steps, self.parameters.ring_degree)
+        elements, digits = _elements(steps, self.parameters.ring_degree), len(context.data_level.primes)
+        size, each = level.compact_size(2), level.compact_size(1) + SEED_BYTES
+        sealfile.check_keys_length(message, size, each * digits * len(elements))
         payload = sealfile.expand(message[:size], level, seeded=False, ntt=True)
         public_key = context.load(seal.PublicKey(), payload)
-        payload = sealfile.expand_keys(message[size:], level, len(context.data_level.primes), elements)
+        payload = sealfile.expand_keys(message[size:], level, digits, elements)
         galois = context.load(seal.GaloisKeys(), payload)
         return Keys(galois, public_key)
 
@@ -171,10 +167,6 @@ class Server:
     def add_plain(self, ciphertext: Any, plaintext: Any) -> Any:
         """Ciphertext + plaintext."""
         return self._apply(self._evaluator.add_plain, ciphertext, plaintext)
-
-    def subtract_plain(self, ciphertext: Any, plaintext: Any) -> Any:
-        """Ciphertext - plaintext."""
-        return self._apply(self._evaluator.sub_plain, ciphertext, plaintext)
 
     def rotate(self, ciphertext: Any, step: int, keys: Keys) -> Any:
         """Galois automorphism and key switch."""

@@ -39,11 +39,7 @@ class Exchange:
         theirs = shares.uniform(x.shape, t)
         ours = modular.subtract(modular.residues(x, t), theirs, t)
         self.requests = [self.client.encrypt(row) for row in self.layer.encode_input(ours, t)]
-        slots = self.layer.encode_input(theirs, t)
-        inputs = [
-            self.server.add_plain(self.server.receive(m), self.server.encode(row))
-            for m, row in zip(self.requests, slots, strict=True)
-        ]
+        inputs = self.server.receive_all(self.requests, self.layer.encode_input(theirs, t))
         return self.layer.evaluate(self.weights, inputs, self.server, self.keys)
 
     def replies(self, x: Values) -> tuple[list[bytes], np.ndarray]:
@@ -52,10 +48,8 @@ class Exchange:
         own = shares.uniform(layer.shape.output_shape, t)
         mask = layer.encode_mask(own, shares.uniform((layer.ciphertexts_out, layer.ring_degree), t), t)
         noise = layer.noise_bits(self.parameters)
-        return [
-            self.server.reply(self.server.subtract_plain(c, self.server.encode(row)), self.keys, noise, kept)
-            for c, row, kept in zip(self.results(x), mask, layer.kept, strict=True)
-        ], own
+        minus = modular.subtract(np.zeros_like(mask), mask, t)
+        return self.server.reply_all(self.results(x), minus, self.keys, noise, layer.kept), own
 
     def run(self, x: Values) -> Values:
         """The layer's output."""

@@ -167,7 +167,7 @@ def test_zero_weights_are_skipped_and_dead_outputs_named() -> None:
     weight, x = random_weights(shape), random_input(shape)
     weight[:, 0] = 0
     exchange = Exchange(layer, weight, parameters)
-    assert len(exchange.weights) < len(layer.placement.factors)
+    assert sum(plaintext is not None for plaintext in exchange.weights) < len(layer.placement.factors)
     assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
     weight[1] = 0
     with pytest.raises(RuleError, match=r"needs a weight that is not zero: got layer conv1, parts \[1\]"):

@@ -30,7 +30,6 @@ X, Y, Z = random_slots(), random_slots(), random_slots()
 CHAIN = {
     "nothing": lambda s, c, keys: c,
     "add_plain": lambda s, c, keys: s.add_plain(c, s.encode(Y)),
-    "subtract_plain": lambda s, c, keys: s.subtract_plain(c, s.encode(Y)),
     "multiply in coefficient form": lambda s, c, keys: s.multiply(c, s.encode(Y)),
     "multiply in NTT form": lambda s, c, keys: s.from_ntt(s.multiply(s.to_ntt(c), s.encode_factor(Y))),
     "add": lambda s, c, keys: s.add(c, s.add_plain(c, s.encode(Z))),
@@ -107,7 +106,7 @@ def test_clear_text_twin_is_as_strict_as_the_library() -> None:
         lambda: server.multiply(c, server.encode_factor(Y)),
         lambda: server.add(server.to_ntt(c), c),
         lambda: server.add_plain(server.to_ntt(c), server.encode(Y)),
-        lambda: server.subtract_plain(c, server.encode_factor(Y)),
+        lambda: server.add_plain(c, server.encode_factor(Y)),
         lambda: server.multiply(c, server.encode(np.zeros(N, dtype=np.uint64))),
         lambda: server.reply(server.to_ntt(c), keys, NOISE),
     ):

@@ -8,7 +8,7 @@ import tenseal.sealapi as seal
 
 from privcirnet.he import engine, flooding, params, tenseal
 from privcirnet.he.encodings import spectral
-from privcirnet.he.linear import LinearLayer, encode_weights, evaluate
+from privcirnet.he.linear import LinearLayer, encode_weights
 from privcirnet.he.pieces import Piece
 from privcirnet.he.protocol import shares
 from privcirnet.he.shape import LinearShape
@@ -34,12 +34,12 @@ class Game:
         rows = np.random.default_rng(seed).integers(-127, 128, (4, 8, 3, 3))
         weights = encode_weights(LAYER, spectral.weight_spectrum(LAYER.layout, rows, T), self.server)
         inputs = [self.server.receive(message) for message in self.request]
-        (output,) = evaluate(LAYER, weights, inputs, self.server, self.keys)
+        (output,) = LAYER.evaluate(weights, inputs, self.server, self.keys)
         return output
 
     def masked(self, result: object) -> object:
         mask = self.server.encode(shares.uniform((8192,), T))
-        return self.server.subtract_plain(result, mask)
+        return self.server.add_plain(result, mask)
 
     def noise_of_difference(self, reply: object, guess: object) -> int:
         """Noise budget of reply - guess: high if the noises cancel."""

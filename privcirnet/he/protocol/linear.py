@@ -50,17 +50,12 @@ def reply(
         (replies, the server's share of the output (K, H', W')).
     """
     layer, t = held.layer, engine.parameters.plain_modulus
-    inputs = [engine.receive(message) for message in messages]
-    if share is not None:
-        slots = layer.encode_input(share, t)
-        inputs = [engine.add_plain(c, engine.encode(row)) for c, row in zip(inputs, slots, strict=True)]
+    inputs = engine.receive_all(messages, None if share is None else layer.encode_input(share, t))
     outputs = layer.evaluate(held.weights, inputs, engine, keys)
     mask, own = _draw_mask(held, t)
     slots = layer.encode_mask(mask, shares.uniform((layer.ciphertexts_out, layer.ring_degree), t), t)
-    masked = [engine.subtract_plain(c, engine.encode(row)) for c, row in zip(outputs, slots, strict=True)]
-    noise = layer.noise_bits(engine.parameters)
-    kept = layer.kept or [None] * len(masked)
-    return [engine.reply(c, keys, noise, places) for c, places in zip(masked, kept, strict=True)], own
+    minus = modular.subtract(np.zeros_like(slots), slots, t)
+    return engine.reply_all(outputs, minus, keys, layer.noise_bits(engine.parameters), layer.kept), own
 
 
 def finish(layer: Layer, messages: list[bytes], engine: ClientEngine) -> Residues:

@@ -29,11 +29,8 @@ def reply(
     rows = _rows(share, n)
     doubled, constant = modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t)
     noise = noise_bits(n, engine.parameters.plain_bits, 1)
-    replies: list[bytes] = []
-    for message, factor, addend in zip(messages, doubled, constant, strict=True):
-        product = engine.multiply(engine.receive(message), engine.encode(factor))
-        replies.append(engine.reply(engine.add_plain(product, engine.encode(addend)), keys, noise))
-    return replies, own
+    products = engine.multiply_all(engine.receive_all(messages, None), doubled)
+    return engine.reply_all(products, constant, keys, noise), own
 
 
 def finish(share: Residues, messages: list[bytes], engine: ClientEngine) -> Residues:

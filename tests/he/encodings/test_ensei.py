@@ -11,7 +11,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import engine, modular, ntt
 from privcirnet.he.encodings import ensei
 from privcirnet.he.encodings.ensei import Moduli, Sums
-from privcirnet.he.linear import LinearLayer, encode_weights, evaluate
+from privcirnet.he.linear import LinearLayer, encode_weights
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.planner import candidate_layers, paper_layer
 from privcirnet.he.program import Values, convolve, expand_rows
@@ -158,7 +158,7 @@ class Exchange:
             self.server.add_plain(self.server.receive(self.client.encrypt(a)), self.server.encode(b))
             for a, b in zip(mine, other, strict=True)
         ]
-        return evaluate(self.layer, self.weights, inputs, self.server, self.keys)
+        return self.layer.evaluate(self.weights, inputs, self.server, self.keys)
 
     def run(self, x: Values, bias: Values) -> Values:
         layer, p_n = self.layer, self.moduli.ntt
@@ -214,7 +214,7 @@ def test_largest_slots_reach_the_bound_and_no_further(b: int) -> None:
     slots = np.full((layer.ciphertexts_in, N), 2 * top, dtype=np.uint64)
     server = exchange.server
     inputs = [server.receive(exchange.client.encrypt(row)) for row in slots]
-    outputs = evaluate(layer, encode_weights(layer, spectrum, server), inputs, server, exchange.keys)
+    outputs = layer.evaluate(encode_weights(layer, spectrum, server), inputs, server, exchange.keys)
     largest = max(int(exchange.client.decrypt(server.reply(c, exchange.keys, 1)).max()) for c in outputs)
     assert largest * b == ensei.largest_slot(exchange.moduli.ntt, 8) < exchange.moduli.encryption
 

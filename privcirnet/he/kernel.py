@@ -1,0 +1,330 @@
+"""The server's engine on compiled kernels: encrypted linear layers at the speed of the memory, on all cores.
+
+Ciphertexts are arrays of residues from the first byte to the last, so that a stranger's bytes never reach a native
+parser, and SEAL is not needed at all; the client is :mod:`privcirnet.he.tenseal`'s. Products, sums, plaintexts and
+modulus switches give SEAL's words bit for bit, rotations its values with other noise of the same size.
+
+Order of work for a circuit: digits of each input that is turned (hoisting); all its turns; products and sums of a block
+of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double hoisting).
+"""
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from privcirnet.he import params, sealfile
+from privcirnet.he.circuit import Circuit, Pair, Slots, check_sums
+from privcirnet.he.flooding import FLOODING_BITS
+from privcirnet.he.kernels import galois, keyswitch, ntt, plain, products, sampling, seeds, words
+from privcirnet.he.kernels.galois import GaloisKeys
+from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.params import Parameters
+from privcirnet.he.schedule import Block, Segment, schedule
+from privcirnet.he.sealfile import Modulus
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_TURNED = 64
+"""Turned inputs of a segment: enough work for all threads, 25 MB at n = 8192."""
+
+_BLOCK = 128
+"""Inner sums that are computed together: their residues are what a layer needs beyond inputs and weights."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The client's Galois keys, and its public key, cut, (L n / CHUNK, 1, 2, CHUNK)."""
+
+    galois: GaloisKeys
+    public: Residues
+
+
+@dataclass(frozen=True)
+class Ciphertext:
+    """Residues (2, L, n) in coefficient form, or in the kernel's NTT order.
+
+    With L + 1 primes it is extended: P times the ciphertext, before the division that ends a sum of rotations.
+    """
+
+    residues: Residues
+    ntt: bool
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A layer's plaintexts in the NTT domain, cut, (weights, L, n), and the work that its circuit comes to."""
+
+    residues: Residues
+    segments: tuple[Segment, ...]
+
+
+class Server:
+    """The server's side: evaluation only.
+
+    Args:
+        parameters: n, q, t.
+        threads: to work on; None: one for each core.
+    """
+
+    def __init__(self, parameters: Parameters, threads: int | None = None) -> None:
+        n, t = parameters.ring_degree, parameters.plain_modulus
+        primes = params.ordered_primes(n, parameters.coefficient_bits)
+        self.parameters = parameters
+        self.counts: Counter[str] = Counter()
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self._pool = ThreadPoolExecutor(self.threads)
+        self._key_modulus, self._modulus = sealfile.Modulus(primes, n), sealfile.Modulus(primes[:-1], n)
+        self._reply_primes = params.reply_primes(parameters.coefficient_bits, parameters.plain_bits)
+        self._extended, self._ring = galois.ring(primes, n), galois.ring(primes[:-1], n)
+        self._plain = plain.plain(t, primes[:-1], n)
+
+    def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
+        """Public key and Galois keys from compact bytes."""
+        modulus, digits = self._key_modulus, len(self._modulus.primes)
+        by_element = sorted(steps, key=lambda step: pow(3, step, 2 * modulus.ring_degree))
+        public_size, size = modulus.compact_size(2), modulus.compact_size(1) + params.SEED_BYTES
+        sealfile.check_keys_length(message, public_size, size * digits * len(by_element))
+        public = words.unpack(message[:public_size], modulus.primes * 2, modulus.widths * 2)
+        parts = [message[public_size + i * size :][:size] for i in range(digits * len(by_element))]
+        found = self._each(lambda part: self._seeded(part, modulus), parts)
+        keys = [np.stack(found[i : i + digits]) for i in range(0, len(found), digits)]
+        return Keys(GaloisKeys.build(self._extended, by_element, keys), self._public(public))
+
+    def receive_all(self, messages: Sequence[bytes], addends: Residues | None) -> list[Ciphertext]:
+        """Ciphertexts from compact bytes, in coefficient form."""
+
+        def received(index: int) -> Ciphertext:
+            residues = self._seeded(messages[index], self._modulus)
+            if addends is not None:
+                plain.add(residues[0], addends[index], self._plain)
+            return Ciphertext(residues, ntt=False)
+
+        return self._each(received, range(len(messages)))
+
+    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "") -> Weights:
+        """See :meth:`engine.ServerEngine.encode_weights`."""
+        residues = np.empty((len(slots), len(self._modulus.primes), self._modulus.ring_degree), dtype=np.uint64)
+
+        def encoded(weight: int) -> bool:
+            values = slots[weight]
+            if present := bool(values.any()):
+                plain.factor(residues[weight], values, self._plain, self._ring.tables)
+                products.cut(residues[weight : weight + 1], self._ring.moduli)
+            return present
+
+        present = self._each(encoded, range(len(slots)))
+        check_sums(circuit, present, name)
+        return Weights(residues, schedule(circuit, present, _TURNED, _BLOCK))
+
+    def evaluate(
+        self, circuit: Circuit, weights: Weights, inputs: Sequence[Ciphertext], keys: Keys
+    ) -> list[Ciphertext]:
+        """Run a circuit; see the module's header."""
+        found: list[Ciphertext] = []
+        for segment in weights.segments:
+            turned = self._turned(circuit.turned[segment.turned], inputs, keys.galois)
+            for block in segment.blocks:
+                sums = self._sums(block, turned, weights.residues)
+                found += self._outputs(circuit, block, sums, keys.galois)
+        return found
+
+    def multiply_all(self, ciphertexts: Sequence[Ciphertext], factors: Residues) -> list[Ciphertext]:
+        """Slot-wise products."""
+        self.counts["pmult"] += len(ciphertexts)
+
+        def product(index: int) -> Ciphertext:
+            weight = np.empty((1, *ciphertexts[index].residues.shape[1:]), dtype=np.uint64)
+            plain.factor(weight[0], factors[index], self._plain, self._ring.tables)
+            products.cut(weight, self._ring.moduli)
+            chunks = self._chunks(1)
+            self._place(chunks, 0, self._values(ciphertexts[index].residues))
+            return Ciphertext(products.inner_product(chunks, 0, weight, self._ring.moduli), ntt=True)
+
+        return self._each(product, range(len(ciphertexts)))
+
+    def reply_all(
+        self,
+        ciphertexts: Sequence[Ciphertext],
+        addends: Residues,
+        keys: Keys,
+        noise_bits: int,
+        kept: Sequence[Integers] | None = None,
+    ) -> list[bytes]:
+        """Add masks, encryptions of zero and flooding noise, switch down and serialise."""
+
+        def reply(index: int) -> bytes:
+            hidden = self._hidden(ciphertexts[index], keys, noise_bits)
+            plain.add(hidden[0], addends[index], self._plain)
+            count = self._reply_primes
+            switched = [self._switched(polynomial, count) for polynomial in hidden]
+            widths = self._modulus.widths[:count]
+            first = switched[0] if kept is None else np.ascontiguousarray(switched[0][:, kept[index]])
+            return words.pack(first, widths) + words.pack(switched[1], widths)
+
+        return self._each(reply, range(len(ciphertexts)))
+
+    def _each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Map on all threads."""
+        return list(self._pool.map(function, items)) if self.threads > 1 else list(map(function, items))
+
+    def _seeded(self, message: bytes, modulus: Modulus) -> Residues:
+        """A seeded ciphertext or key digit: its polynomial, and the one that its seed stands for, (2, L, n)."""
+        size = modulus.compact_size(1)
+        sealfile.check_length(message, size + params.SEED_BYTES)
+        first = words.unpack(message[:size], modulus.primes, modulus.widths)
+        return np.stack([first, seeds.expand(message[size:], modulus.primes, modulus.ring_degree)])
+
+    def _public(self, key: Residues) -> Residues:
+        """The public key (2 (L + 1), n) in SEAL's order as an input of products, data primes only."""
+        data = key.reshape(2, -1, key.shape[1])[:, :-1]
+        ordered = np.ascontiguousarray(data[..., ntt.kernel_order(key.shape[1])])
+        chunks = self._chunks(1)
+        self._place(chunks, 0, ordered)
+        return chunks
+
+    def _chunks(self, inputs: int) -> Residues:
+        """Room for the inputs of products."""
+        limbs, n = len(self._modulus.primes), self._modulus.ring_degree
+        return np.empty((limbs * n // products.CHUNK, inputs, 2, products.CHUNK), dtype=np.uint64)
+
+    def _place(self, chunks: Residues, index: int, values: Residues) -> None:
+        """Make values (2, L, n), which are lost, an input of products."""
+        products.cut(values, self._ring.moduli)
+        products.place(chunks, index, values)
+
+    def _turned(self, turned: Sequence[Pair], inputs: Sequence[Ciphertext], keys: GaloisKeys) -> Residues:
+        """Inputs of products: all (input, step) of a segment, (chunks, turned, 2, CHUNK)."""
+        chunks, places = self._chunks(len(turned)), defaultdict[int, list[tuple[int, int]]](list)
+        for place, (source, step) in enumerate(turned):
+            places[source].append((place, step))
+
+        def prepared(source: int) -> tuple[Residues, Residues | None]:
+            """C0 in the kernel's order and, if it is turned at all, the digits of c1."""
+            residues, steps = inputs[source].residues, [step for _, step in places[source]]
+            if not any(steps):
+                self._place(chunks, places[source][0][0], self._values(residues))
+                return residues[0], None
+            first, digits = self._values(residues[:1])[0], keys.digits(residues[1])
+            if 0 in steps:
+                own = np.stack([digits[limb, limb] for limb in range(len(first))])
+                self._place(chunks, places[source][steps.index(0)][0], np.stack([first, own]))
+            products.cut(digits, keys.ring.moduli)
+            return first, digits
+
+        def rotated(task: tuple[int, int, int]) -> None:
+            source, place, step = task
+            first, digits = hoisted[source]
+            self._place(chunks, place, keys.rotate_values(first, digits, step))
+
+        hoisted = dict(zip(places, self._each(prepared, places), strict=True))
+        tasks = [(source, place, step) for source, found in places.items() for place, step in found if step]
+        self._each(rotated, tasks)
+        self.counts["rotate"] += len(tasks)
+        return chunks
+
+    def _sums(self, block: Block, turned: Residues, weights: Residues) -> Residues:
+        """Inner sums of a block, (sums, 2, L, n)."""
+        shape = block.first.size - 1, 2, len(self._modulus.primes), self._modulus.ring_degree
+        sums = np.empty(shape, dtype=np.uint64)
+
+        def chunk(index: int) -> None:
+            products.multiply_accumulate(sums, turned, weights, block.terms, block.first, self._ring.moduli, index)
+
+        self._each(chunk, range(turned.shape[0]))
+        self.counts["pmult"] += len(block.terms)
+        return sums
+
+    def _outputs(self, circuit: Circuit, block: Block, sums: Residues, keys: GaloisKeys) -> list[Ciphertext]:
+        """Outputs of a block: giant steps and folds."""
+        start = block.sums.start
+
+        def output(index: int) -> Ciphertext:
+            terms, folds = circuit.outputs[index], circuit.folds[index]
+            found = self._added([(sums[number - start], step) for number, step in terms], keys)
+            for step in folds:
+                values = self._divided(found).residues
+                found = self._added([(values, 0), (values.copy(), step)], keys)
+            return found
+
+        done = self._each(output, range(block.outputs.start, block.outputs.stop))
+        steps = [step for terms in circuit.outputs[block.outputs] for _, step in terms]
+        self.counts["rotate"] += sum(map(bool, steps)) + sum(map(len, circuit.folds[block.outputs]))
+        return done
+
+    def _added(self, terms: Sequence[tuple[Residues, int]], keys: GaloisKeys) -> Ciphertext:
+        """Sum of values (2, L, n), each turned by its step; extended if any is turned. Turned ones are lost."""
+        if len(terms) == 1 and not terms[0][1]:
+            return Ciphertext(terms[0][0], ntt=True)
+        limbs, n = len(self._key_modulus.primes), self._modulus.ring_degree
+        total = np.zeros((2, limbs, n), dtype=np.uint64)
+        for values, step in terms:
+            if step:
+                self._coefficients(values[1])
+                keys.add_rotated(total, values[0], values[1], step)
+            else:
+                for half in range(2):
+                    keyswitch.add_scaled(total[half], values[half], self._extended.division)
+        return Ciphertext(total, ntt=True)
+
+    def _values(self, residues: Residues) -> Residues:
+        """Coefficients (polynomials, L, n) to the kernel's order, a copy."""
+        values = residues.copy()
+        for limb in range(values.shape[1]):
+            for polynomial in values:
+                ntt.forward(polynomial[limb : limb + 1], self._extended.tables, limb)
+        return values
+
+    def _coefficients(self, values: Residues) -> None:
+        """The kernel's order (L, n) to coefficients, in place."""
+        for limb in range(values.shape[0]):
+            ntt.inverse(values[limb : limb + 1], self._extended.tables, limb)
+
+    def _divided(self, ciphertext: Ciphertext) -> Ciphertext:
+        """The same without the special prime, in the kernel's order."""
+        residues = ciphertext.residues
+        if residues.shape[1] == len(self._modulus.primes):
+            return ciphertext
+        zero = np.zeros_like(residues[0, :-1])
+        for half in range(2):
+            keyswitch.divide_values(residues, zero, self._extended.tables, self._extended.division, half)
+        return Ciphertext(np.ascontiguousarray(residues[:, :-1]), ntt=True)
+
+    def _hidden(self, ciphertext: Ciphertext, keys: Keys, noise_bits: int) -> Residues:
+        """Coefficients (2, L, n) plus a fresh encryption of zero and flooding noise: see :mod:`flooding`."""
+        primes, n = self._modulus.primes, self._modulus.ring_degree
+        values = ciphertext.residues if ciphertext.ntt else self._values(ciphertext.residues)
+        secret = sampling.ternary(primes, n)[None]
+        zero = products.inner_product(keys.public, 0, self._cut(self._values(secret)), self._ring.moduli)
+        if values.shape[1] > len(primes):
+            for half in range(2):
+                keyswitch.add_scaled(values[half], zero[half], self._extended.division)
+        else:
+            products.add(values, zero, self._ring.moduli)
+        for polynomial in values:
+            self._coefficients(polynomial)
+            if values.shape[1] > len(primes):
+                keyswitch.divide_coefficients(polynomial, self._extended.division)
+        coefficients = np.ascontiguousarray(values[:, : len(primes)])
+        errors = np.stack(
+            [sampling.flooding(noise_bits + FLOODING_BITS, primes, n), sampling.centered_binomial(primes, n)]
+        )
+        products.add(coefficients, errors, self._ring.moduli)
+        return coefficients
+
+    def _cut(self, residues: Residues) -> Residues:
+        products.cut(residues, self._ring.moduli)
+        return residues
+
+    def _switched(self, polynomial: Residues, count: int) -> Residues:
+        """A polynomial (L, n) under the first ``count`` primes: divided by the others, one after the other."""
+        for last in range(polynomial.shape[0], count, -1):
+            keyswitch.divide_coefficients(
+                polynomial[:last], galois.ring(self._modulus.primes[:last], polynomial.shape[1]).division
+            )
+        return polynomial[:count]

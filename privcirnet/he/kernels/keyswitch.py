@@ -1,0 +1,154 @@
+"""Rotations: key switching with hoisting, and division by the special prime.
+
+Maths (hybrid key switching as SEAL does it, one digit for each data prime q_d; P is the special prime): with c1 in
+coefficient form, digit d is c1 mod q_d, lifted to all primes and transformed. For an automorphism g and key K_g,
+
+    a = sum over d of digit_d * g^-1(K_g,d),    rotation of (c0, c1) = g((c0, 0) + a / P)     rounded division.
+
+Hoisting (Halevi and Shoup, 2018): the digits are made once for all rotations of a ciphertext, since g acts on values as
+a permutation; it is moved to the end, so that the keys carry g^-1 (done once, when they are loaded). Double hoisting
+(Bossuat et al., 2021): sums of rotations are added before the division, as P (c0, 0) + a.
+
+Differs from SEAL in the digits' representatives (g of a lift is not the lift of g): the same noise, other bits.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he.kernels.arithmetic import once, reduced, times
+from privcirnet.he.kernels.jit import jit
+from privcirnet.he.kernels.ntt import Tables, forward, inverse, kernel_order
+from privcirnet.he.modular import Integers, Residues, constant_quotients
+
+_ZERO = np.uint64(0)
+
+
+class Division(NamedTuple):
+    """Constants of the division by the last of some primes.
+
+    Attributes:
+        primes: (L,), the last one is the divisor P.
+        ones: floor(2^64 / p), (L,).
+        half: P / 2 mod p, (L,).
+        inverse: 1 / P mod p and its quotient, (L, 2); zeros for P itself.
+        scale: P mod p and its quotient, (L, 2).
+    """
+
+    primes: Residues
+    ones: Residues
+    half: Residues
+    inverse: Residues
+    scale: Residues
+
+
+def division(primes: tuple[int, ...]) -> Division:
+    """Constants for the division by ``primes[-1]``."""
+    divisor, others = primes[-1], primes[:-1]
+    inverses = [np.array([pow(divisor, -1, p)], dtype=np.uint64) for p in others]
+    scales = [np.array([divisor % p], dtype=np.uint64) for p in primes]
+    pairs = [np.concatenate([x, constant_quotients(x, p)]) for x, p in zip(inverses, others, strict=True)]
+    return Division(
+        np.array(primes, dtype=np.uint64),
+        np.array([(1 << 64) // p for p in primes], dtype=np.uint64),
+        np.array([(divisor >> 1) % p for p in primes], dtype=np.uint64),
+        np.stack([*pairs, np.zeros(2, dtype=np.uint64)]),
+        np.stack([np.concatenate([x, constant_quotients(x, p)]) for x, p in zip(scales, primes, strict=True)]),
+    )
+
+
+def rotation(step: int, n: int) -> Integers:
+    """Where each value of a ciphertext turned left by ``step`` columns comes from, kernel order, (n,).
+
+    The Galois element is g = 3^step mod 2n: entry i, the value at psi^(2 brv(i) + 1), is the old one at g times that
+    exponent.
+    """
+    bits = n.bit_length() - 1
+    position, order = np.arange(n), kernel_order(n)
+    reversed_bits = sum(((position >> bit & 1) << (bits - 1 - bit) for bit in range(bits)), np.zeros(n, dtype=np.int64))
+    exponents = (2 * reversed_bits + 1) * pow(3, step, 2 * n) % (2 * n)
+    return order[reversed_bits[exponents // 2]][order]
+
+
+@jit
+def decompose(digits: Residues, polynomial: Residues, tables: Tables, ones: Residues, limb: int) -> None:
+    """All digits of a polynomial under one prime, transformed.
+
+    Args:
+        digits: written, (digits, L, n): [:, limb] in the kernel's order.
+        polynomial: c1 in coefficient form, (digits, n).
+        tables: of all L primes.
+        ones: floor(2^64 / p) of each.
+        limb: which prime.
+    """
+    p, one = tables.primes[limb], np.uint64(1)
+    for digit in range(polynomial.shape[0]):
+        for i in range(polynomial.shape[1]):
+            digits[digit, limb, i] = times(polynomial[digit, i], one, ones[limb], p)
+        forward(digits[digit, limb : limb + 1], tables, limb)
+
+
+@jit
+def divide_values(ciphertext: Residues, first: Residues, tables: Tables, division: Division, half: int) -> None:
+    """Divide polynomial ``half`` of a ciphertext (2, L, n) by the last prime and round, in the kernel's order, in place.
+
+    The last prime's part r comes back to coefficients, where (r + P/2) mod P - P/2 is what has to go to make the rest
+    divisible. To polynomial 0, ``first`` (L - 1, n) is added afterwards: c0 in the kernel's order.
+    """
+    values, last = ciphertext[half], ciphertext.shape[1] - 1
+    divisor = division.primes[last]
+    inverse(values[last : last + 1], tables, last)
+    rest = np.empty((1, values.shape[1]), dtype=np.uint64)
+    for limb in range(last):
+        p, one, offset = division.primes[limb], division.ones[limb], division.half[limb]
+        factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
+        for i in range(values.shape[1]):
+            centred = once(values[last, i] + (divisor >> np.uint64(1)), divisor)
+            rest[0, i] = reduced(times(centred, np.uint64(1), one, p), p) + p - offset
+        forward(rest, tables, limb)
+        for i in range(values.shape[1]):
+            values[limb, i] = reduced(times(values[limb, i] + p - rest[0, i], factor, quotient, p), p)
+        if half == 0:
+            for i in range(values.shape[1]):
+                values[limb, i] = once(values[limb, i] + first[limb, i], p)
+
+
+@jit
+def divide_coefficients(polynomial: Residues, division: Division) -> None:
+    """Divide a polynomial (L, n) in coefficient form by the last prime and round, in place; L - 1 primes are left."""
+    last = polynomial.shape[0] - 1
+    divisor = division.primes[last]
+    for limb in range(last):
+        p, one, offset = division.primes[limb], division.ones[limb], division.half[limb]
+        factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
+        for i in range(polynomial.shape[1]):
+            centred = once(polynomial[last, i] + (divisor >> np.uint64(1)), divisor)
+            rest = reduced(times(centred, np.uint64(1), one, p), p) + p - offset
+            polynomial[limb, i] = reduced(times(polynomial[limb, i] + p + p - rest, factor, quotient, p), p)
+
+
+@jit
+def permute(target: Residues, source: Residues, order: Integers) -> None:
+    """target[..., i] = source[..., order[i]] for (2, L, n)."""
+    for half in range(source.shape[0]):
+        for limb in range(source.shape[1]):
+            for i in range(order.size):
+                target[half, limb, i] = source[half, limb, order[i]]
+
+
+@jit
+def add_permuted(total: Residues, term: Residues, order: Integers, primes: Residues) -> None:
+    """total[..., i] += term[..., order[i]] for (2, L, n)."""
+    for half in range(term.shape[0]):
+        for limb in range(term.shape[1]):
+            for i in range(order.size):
+                total[half, limb, i] = once(total[half, limb, i] + term[half, limb, order[i]], primes[limb])
+
+
+@jit
+def add_scaled(total: Residues, values: Residues, division: Division) -> None:
+    """Total + P values for (L', n) under the first L' primes; L' of ``values`` may be one less, for P is 0 mod P."""
+    for limb in range(values.shape[0]):
+        p, factor, quotient = division.primes[limb], division.scale[limb, 0], division.scale[limb, 1]
+        for i in range(values.shape[1]):
+            total[limb, i] = once(total[limb, i] + reduced(times(values[limb, i], factor, quotient, p), p), p)

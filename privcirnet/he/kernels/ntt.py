@@ -1,0 +1,215 @@
+"""Number-theoretic transform over the primes of a ciphertext (negacyclic, modulo X^n + 1).
+
+Maths: entry i of the transform of a is a(psi^(2 brv(i) + 1)), psi the smallest primitive 2n-th root of unity mod p: the
+order and the root that SEAL uses. Cooley-Tukey butterflies take natural order to bit-reversed order, Gentleman-Sande
+butterflies take it back, so nothing is ever sorted (D. Harvey, "Faster arithmetic for number-theoretic transforms",
+2014: lazy reduction and precomputed quotients).
+
+Kernel order: the last four stages work within groups of 16 neighbours, too few for vector instructions. So tiles of
+16 groups are transposed on the way in and left so: entry 256 t + 16 i + j of SEAL's order stands at 256 t + 16 j + i
+(:func:`kernel_order`, its own inverse). Products and sums do not care, keys are sorted once when they are loaded.
+
+Cost: (n/2) log2 n butterflies, each one lazy Shoup product (:func:`privcirnet.he.kernels.arithmetic.times`), two sums, one conditional subtraction.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he.kernels.arithmetic import once, reduced, times
+from privcirnet.he.kernels.jit import jit
+from privcirnet.he.modular import Integers, Residues, constant_quotients
+from privcirnet.he.ntt import minimal_root
+
+TILE = 16
+"""Groups of a tile, and neighbours of a group: four stages' worth."""
+
+MAX_PRIME_BITS = 61
+"""Values stay under 8 p."""
+
+
+class Tables(NamedTuple):
+    """Roots for some primes; every root comes with its quotient floor(root 2^64 / p).
+
+    Attributes:
+        primes: (L,).
+        far: forward roots of the stages over whole groups, in order of use, (L, 2, n / 16): [root or quotient].
+        near: forward roots of the stages within groups, (L, n / 256, 15, 2, 16): 1 + 2 + 4 + 8 for the four stages.
+        far_back: as ``far`` for the inverse.
+        near_back: as ``near`` for the inverse.
+        scale: 1 / n, (L, 2).
+    """
+
+    primes: Residues
+    far: Residues
+    near: Residues
+    far_back: Residues
+    near_back: Residues
+    scale: Residues
+
+
+@lru_cache(maxsize=32)
+def tables(primes: tuple[int, ...], n: int) -> Tables:
+    """Tables for ring degree n >= 256 and primes under 2^61 that are 1 mod 2n."""
+    assert max(primes) < 1 << MAX_PRIME_BITS
+    assert n >= TILE * TILE
+    forward = [_roots(minimal_root(2 * n, p), p, n) for p in primes]
+    back = [_roots(pow(minimal_root(2 * n, p), -1, p), p, n) for p in primes]
+    inverses = [np.array([pow(n, -1, p)], dtype=np.uint64) for p in primes]
+    return Tables(
+        np.array(primes, dtype=np.uint64),
+        np.stack([_far(roots) for roots in forward]),
+        np.stack([_near(roots) for roots in forward]),
+        np.stack([_far(roots) for roots in back]),
+        np.stack([_near(roots) for roots in back]),
+        np.stack([np.concatenate([x, constant_quotients(x, p)]) for x, p in zip(inverses, primes, strict=True)]),
+    )
+
+
+def kernel_order(n: int) -> Integers:
+    """Position in SEAL's order of each entry in the kernel's order, and the other way round, (n,)."""
+    return np.arange(n).reshape(-1, TILE, TILE).swapaxes(1, 2).reshape(n)
+
+
+@jit
+def forward(polynomials: Residues, tables: Tables, limb: int) -> None:
+    """Transform in place: coefficients in natural order to values in the kernel's order, reduced.
+
+    Args:
+        polynomials: (count, n), values under 4 p.
+        tables: of the primes.
+        limb: which of the primes.
+    """
+    p = tables.primes[limb]
+    for index in range(polynomials.shape[0]):
+        values = polynomials[index]
+        groups, half = 1, values.size // 2
+        while half >= TILE:
+            for group in range(groups):
+                start = 2 * half * group
+                root, quotient = tables.far[limb, 0, groups + group], tables.far[limb, 1, groups + group]
+                _halves(values[start : start + half], values[start + half : start + 2 * half], root, quotient, p)
+            groups, half = 2 * groups, half // 2
+        for tile in range(values.size // (TILE * TILE)):
+            start = tile * TILE * TILE
+            _tile(values[start : start + TILE * TILE], tables.near[limb, tile], p)
+
+
+@jit
+def inverse(polynomials: Residues, tables: Tables, limb: int) -> None:
+    """Inverse of :func:`forward`, in place; values under 4 p in, reduced out."""
+    p, scale, scale_quotient = tables.primes[limb], tables.scale[limb, 0], tables.scale[limb, 1]
+    for index in range(polynomials.shape[0]):
+        values = polynomials[index]
+        for tile in range(values.size // (TILE * TILE)):
+            start = tile * TILE * TILE
+            _tile_back(values[start : start + TILE * TILE], tables.near_back[limb, tile], p)
+        groups, half = values.size // (2 * TILE), TILE
+        while groups >= 1:
+            for group in range(groups):
+                start = 2 * half * group
+                root, quotient = tables.far_back[limb, 0, groups + group], tables.far_back[limb, 1, groups + group]
+                _halves_back(values[start : start + half], values[start + half : start + 2 * half], root, quotient, p)
+            groups, half = groups // 2, 2 * half
+        for i in range(values.size):
+            values[i] = reduced(times(values[i], scale, scale_quotient, p), p)
+
+
+@jit
+def _halves(upper: Residues, lower: Residues, root: np.uint64, quotient: np.uint64, p: np.uint64) -> None:
+    """(u, v) -> (u + root v, u - root v), all values under 8 p before and after."""
+    four = p + p + p + p
+    for i in range(upper.size):
+        u, v = once(upper[i], four), times(lower[i], root, quotient, p)
+        upper[i] = u + v
+        lower[i] = u - v + four
+
+
+@jit
+def _halves_back(upper: Residues, lower: Residues, root: np.uint64, quotient: np.uint64, p: np.uint64) -> None:
+    """(u, v) -> (u + v, root (u - v)), all values under 4 p before and after."""
+    four = p + p + p + p
+    for i in range(upper.size):
+        u, v = upper[i], lower[i]
+        upper[i] = once(u + v, four)
+        lower[i] = times(u - v + four, root, quotient, p)
+
+
+@jit
+def _tile(values: Residues, roots: Residues, p: np.uint64) -> None:
+    """The last four stages on a tile of 16 groups, transposed on the way in: values under 8 p in, reduced out."""
+    four = p + p + p + p
+    block = np.empty((TILE, TILE), dtype=np.uint64)
+    for i in range(TILE):
+        for j in range(TILE):
+            block[j, i] = values[TILE * i + j]
+    half, first = TILE // 2, 0
+    while half >= 1:
+        for group in range(TILE // (2 * half)):
+            for row in range(2 * half * group, 2 * half * group + half):
+                for i in range(TILE):
+                    root, quotient = roots[first + group, 0, i], roots[first + group, 1, i]
+                    u, v = once(block[row, i], four), times(block[row + half, i], root, quotient, p)
+                    block[row, i] = u + v
+                    block[row + half, i] = u - v + four
+        first, half = first + TILE // (2 * half), half // 2
+    for j in range(TILE):
+        for i in range(TILE):
+            values[TILE * j + i] = reduced(once(block[j, i], four), p)
+
+
+@jit
+def _tile_back(values: Residues, roots: Residues, p: np.uint64) -> None:
+    """The first four inverse stages on a tile, transposed on the way out: values under 4 p in and out."""
+    four = p + p + p + p
+    block = np.empty((TILE, TILE), dtype=np.uint64)
+    for j in range(TILE):
+        for i in range(TILE):
+            block[j, i] = values[TILE * j + i]
+    half, first = 1, TILE // 2 - 1
+    while half < TILE:
+        for group in range(TILE // (2 * half)):
+            for row in range(2 * half * group, 2 * half * group + half):
+                for i in range(TILE):
+                    root, quotient = roots[first + group, 0, i], roots[first + group, 1, i]
+                    u, v = block[row, i], block[row + half, i]
+                    block[row, i] = once(u + v, four)
+                    block[row + half, i] = times(u - v + four, root, quotient, p)
+        half *= 2
+        first -= TILE // (2 * half)
+    for i in range(TILE):
+        for j in range(TILE):
+            values[TILE * i + j] = block[j, i]
+
+
+def _roots(psi: int, p: int, n: int) -> Residues:
+    """psi^brv(i) and quotients, (2, n); entry m + g is the root of group g in the stage that has m groups."""
+    powers = [1]
+    for _ in range(n - 1):
+        powers.append(powers[-1] * psi % p)
+    ordered = np.array(powers, dtype=np.uint64)[_bit_reversed(n)]
+    return np.stack([ordered, constant_quotients(ordered, p)])
+
+
+def _far(roots: Residues) -> Residues:
+    return np.ascontiguousarray(roots[:, : roots.shape[1] // TILE])
+
+
+def _near(roots: Residues) -> Residues:
+    """Roots of the last four stages by tile: (n / 256, 15, 2, 16)."""
+    n = roots.shape[1]
+    stages: list[Residues] = []
+    for split in (1, 2, 4, 8):
+        first = n // TILE * split
+        own = roots[:, first : 2 * first].reshape(2, n // (TILE * TILE), TILE, split)
+        stages.append(own.transpose(1, 3, 0, 2))
+    return np.ascontiguousarray(np.concatenate(stages, axis=1))
+
+
+def _bit_reversed(n: int) -> Integers:
+    bits = n.bit_length() - 1
+    order = np.zeros(n, dtype=np.int64)
+    for bit in range(bits):
+        order |= (np.arange(n) >> bit & 1) << (bits - 1 - bit)
+    return order

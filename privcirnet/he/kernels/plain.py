@@ -1,0 +1,129 @@
+"""Plaintexts: slots to the polynomials that ciphertexts are multiplied with, or that are added to them.
+
+Maths: a plaintext m mod (X^n + 1, t) has the slots m(psi^(3^i)) and m(psi^(-3^i)), so its coefficients are an inverse
+transform mod t of the slots in another order (:func:`slot_order`). It is multiplied as it is, lifted to (-t/2, t/2).
+It is added as round(q m / t): with r = q mod t, m floor(q / t) + floor((m r + floor((t + 1) / 2)) / t), as SEAL does.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he.kernels.arithmetic import once, reduced, times
+from privcirnet.he.kernels.jit import jit
+from privcirnet.he.kernels.ntt import Tables, forward, inverse, kernel_order, tables
+from privcirnet.he.modular import Integers, Residues, constant_quotients
+
+
+class Plain(NamedTuple):
+    """Constants of plaintexts under some data primes.
+
+    Attributes:
+        order: slot that stands at each place of the kernel's order, (n,).
+        tables: of t.
+        primes: (L,).
+        modulus: t mod p, (L,).
+        ones: floor(2^64 / p), (L,).
+        delta: floor(q / t) mod p and its quotient, (L, 2).
+        remainder: q mod t and its quotient mod t, (2,).
+    """
+
+    order: Integers
+    tables: Tables
+    primes: Residues
+    modulus: Residues
+    ones: Residues
+    delta: Residues
+    remainder: Residues
+
+
+def plain(t: int, primes: tuple[int, ...], n: int) -> Plain:
+    """Constants for plain modulus t, data primes and ring degree."""
+    q = 1
+    for p in primes:
+        q *= p
+    deltas = [np.array([q // t % p], dtype=np.uint64) for p in primes]
+    remainder = np.array([q % t], dtype=np.uint64)
+    return Plain(
+        slot_order(n),
+        tables((t,), n),
+        np.array(primes, dtype=np.uint64),
+        np.array([t % p for p in primes], dtype=np.uint64),
+        np.array([(1 << 64) // p for p in primes], dtype=np.uint64),
+        np.stack([np.concatenate([x, constant_quotients(x, p)]) for x, p in zip(deltas, primes, strict=True)]),
+        np.concatenate([remainder, constant_quotients(remainder, t)]),
+    )
+
+
+def slot_order(n: int) -> Integers:
+    """Slot that stands at each place of the kernel's order, (n,).
+
+    Slot i of row 0 is the value at psi^(3^i), of row 1 at psi^(-3^i); place j in SEAL's order at psi^(2 brv(j) + 1).
+    """
+    bits = n.bit_length() - 1
+    exponents = np.empty(n, dtype=np.int64)
+    power = 1
+    for i in range(n // 2):
+        exponents[i], exponents[n // 2 + i] = power, 2 * n - power
+        power = power * 3 % (2 * n)
+    natural = exponents // 2
+    place = sum(((natural >> bit & 1) << (bits - 1 - bit) for bit in range(bits)), np.zeros(n, dtype=np.int64))
+    slots = np.empty(n, dtype=np.int64)
+    slots[place] = np.arange(n)
+    return slots[kernel_order(n)]
+
+
+@jit
+def coefficients(slots: Residues, plain: Plain) -> Residues:
+    """Coefficients mod t of the plaintext with these slots, (n,)."""
+    values = np.empty((1, slots.size), dtype=np.uint64)
+    for i in range(slots.size):
+        values[0, i] = slots[plain.order[i]]
+    inverse(values, plain.tables, 0)
+    return values[0]
+
+
+@jit
+def factor(target: Residues, slots: Residues, plain: Plain, tables: Tables) -> None:
+    """The plaintext with these slots for products in the NTT domain: written to (L, n), kernel's order."""
+    t, polynomial = plain.tables.primes[0], coefficients(slots, plain)
+    middle = (t + np.uint64(1)) >> np.uint64(1)
+    for limb in range(target.shape[0]):
+        p, one, modulus = plain.primes[limb], plain.ones[limb], plain.modulus[limb]
+        for i in range(polynomial.size):
+            lifted = reduced(times(polynomial[i], np.uint64(1), one, p), p)
+            target[limb, i] = lifted + p - modulus if polynomial[i] >= middle else lifted
+        forward(target[limb : limb + 1], tables, limb)
+
+
+@jit
+def add(target: Residues, slots: Residues, plain: Plain) -> None:
+    """Add the plaintext with these slots to c0 in coefficient form, (L, n), in place."""
+    t, polynomial = plain.tables.primes[0], coefficients(slots, plain)
+    remainder, quotient, middle = plain.remainder[0], plain.remainder[1], (t + np.uint64(1)) >> np.uint64(1)
+    rounded = np.empty_like(polynomial)
+    for i in range(polynomial.size):
+        rounded[i] = _quotient(polynomial[i], remainder, quotient, middle, t)
+    for limb in range(target.shape[0]):
+        p, one = plain.primes[limb], plain.ones[limb]
+        delta, delta_quotient = plain.delta[limb, 0], plain.delta[limb, 1]
+        for i in range(polynomial.size):
+            term = times(polynomial[i], delta, delta_quotient, p) + times(rounded[i], np.uint64(1), one, p)
+            target[limb, i] = once(target[limb, i] + reduced(once(term, p + p + p + p), p), p)
+
+
+@jit
+def _quotient(m: np.uint64, constant: np.uint64, quotient: np.uint64, offset: np.uint64, t: np.uint64) -> np.uint64:
+    """floor((m constant + offset) / t) for m, constant < t < 2^61, offset <= t / 2 + 1.
+
+    The estimate is at most 3 too small and the offset adds at most 1: what is left over is under 5 t < 2^64.
+    """
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    high, m_low, q_high, q_low = m >> half, m & low, quotient >> half, quotient & low
+    estimate = high * q_high + ((high * q_low) >> half) + ((m_low * q_high) >> half)
+    rest = m * constant + offset - estimate * t
+    for _ in range(4):
+        if rest >= t:
+            rest -= t
+            estimate += np.uint64(1)
+    return estimate

@@ -1,0 +1,209 @@
+"""Products and sums in the NTT domain: the bulk of the work of a layer, bound by how fast the weights can be read.
+
+Words of up to 60 bits are cut in halves of s bits, x = x1 2^s + x0, so that products fit 64 bits:
+
+    sum of x w = sum of x0 w0 + 2^s sum of (x0 w1 + x1 w0) + 2^2s sum of x1 w1,
+
+three plain sums without any reduction for up to 2^(62 - 2 s) terms (:func:`terms_at_once`), reduced once at their end.
+Both factors come cut already (:func:`cut`), as x1 2^32 + x0: vector units multiply the lower halves of words.
+
+Blocking: both polynomials of every input are cut in chunks of :data:`CHUNK` words, (chunks, inputs, 2, CHUNK), so that
+a chunk of all inputs stays in a cache while the weights of all sums stream by once.
+
+Cost: a word of weight is read from memory once, for 8 multiplications of 32-bit halves and 8 sums.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he.kernels.arithmetic import once, times
+from privcirnet.he.kernels.jit import jit
+from privcirnet.he.modular import Integers, Residues, constant_quotients
+
+CHUNK = 1024
+"""Words of a chunk: 24 inputs' chunks fit the smallest second-level caches of today (512 KB)."""
+
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+
+
+class Moduli(NamedTuple):
+    """Constants of the reduction for some primes.
+
+    Attributes:
+        primes: (L,).
+        powers: 1 and 2^2s mod p with their quotients, (L, 2, 2).
+        half: s, (L,).
+        terms: products that may be added before a reduction, a multiple of 4, (L,).
+    """
+
+    primes: Residues
+    powers: Residues
+    half: Residues
+    terms: Integers
+
+
+def moduli(primes: Sequence[int]) -> Moduli:
+    """Constants for primes of at most 60 bits."""
+    assert max(primes) < 1 << 60
+    halves = [-(-p.bit_length() // 2) for p in primes]
+    powers = [
+        np.array([pow(2, 2 * i * s, p) for i in range(2)], dtype=np.uint64) for s, p in zip(halves, primes, strict=True)
+    ]
+    paired = [np.stack([row, constant_quotients(row, p)], axis=1) for row, p in zip(powers, primes, strict=True)]
+    terms = [terms_at_once(s) for s in halves]
+    return Moduli(
+        np.array(primes, dtype=np.uint64), np.stack(paired), np.array(halves, dtype=np.uint64), np.array(terms)
+    )
+
+
+def terms_at_once(half: int) -> int:
+    """Products of words of 2 s bits whose sums fit 64 bits, with room for a carry: they grow by under 2^(2 s + 1) each.
+
+    >>> terms_at_once(28), terms_at_once(30)
+    (64, 4)
+    """
+    return 1 << (62 - 2 * half)
+
+
+@jit
+def cut(polynomials: Residues, moduli: Moduli) -> None:
+    """Cut every word of (count, L, n) in place: x1 2^s + x0 to x1 2^32 + x0."""
+    for index in range(polynomials.shape[0]):
+        for limb in range(polynomials.shape[1]):
+            half, words = moduli.half[limb], polynomials[index, limb]
+            mask = (np.uint64(1) << half) - np.uint64(1)
+            for j in range(words.size):
+                words[j] = (words[j] >> half) << _HALF | (words[j] & mask)
+
+
+@jit
+def place(chunks: Residues, index: int, polynomials: Residues) -> None:
+    """Write (2, L, n) as number ``index`` of (chunks, inputs, 2, CHUNK)."""
+    size, limbs, n = chunks.shape[3], polynomials.shape[1], polynomials.shape[2]
+    for i in range(2):
+        for limb in range(limbs):
+            for part in range(n // size):
+                chunks[limb * (n // size) + part, index, i] = polynomials[i, limb, part * size : (part + 1) * size]
+
+
+@jit
+def multiply_accumulate(
+    sums: Residues,
+    inputs: Residues,
+    weights: Residues,
+    terms: Integers,
+    first: Integers,
+    moduli: Moduli,
+    chunk: int,
+) -> None:
+    """Every sum's words of one chunk: sum of inputs[terms[k, 0]] * weights[terms[k, 1]] mod p, reduced.
+
+    Args:
+        sums: written, (sums, 2, L, n).
+        inputs: cut, (chunks, inputs, 2, CHUNK).
+        weights: cut, (weights, L, n).
+        terms: (input, weight) of each product, (products, 2).
+        first: the products of sum s are [first[s], first[s + 1]), (sums + 1,).
+        moduli: of the L primes.
+        chunk: which; those of prime 0 come first.
+    """
+    size, n = inputs.shape[3], weights.shape[2]
+    limb, start = chunk // (n // size), chunk % (n // size) * size
+    prime, powers, half, most = moduli.primes[limb], moduli.powers[limb], moduli.half[limb], moduli.terms[limb]
+    partial, total = np.empty((2, 3, size), dtype=np.uint64), np.empty((2, size), dtype=np.uint64)
+    for number in range(first.size - 1):
+        total.fill(0)
+        begin, last = first[number], first[number + 1]
+        while begin < last:
+            end = min(begin + most, last)
+            partial.fill(0)
+            k = begin
+            while k + 4 <= end:
+                _add_four(partial, inputs[chunk], weights, terms[k : k + 4], limb, start)
+                k += 4
+            while k < end:
+                x, w = inputs[chunk, terms[k, 0]], weights[terms[k, 1], limb, start : start + size]
+                _add_one(partial, x, w)
+                k += 1
+            for i in range(2):
+                _reduce(total[i], partial[i], powers, half, prime)
+            begin = end
+        for i in range(2):
+            sums[number, i, limb, start : start + size] = total[i]
+
+
+@jit
+def add(total: Residues, terms: Residues, moduli: Moduli) -> None:
+    """Total + terms, (2, L, n), reduced."""
+    for i in range(total.shape[0]):
+        for limb in range(total.shape[1]):
+            for j in range(total.shape[2]):
+                total[i, limb, j] = once(total[i, limb, j] + terms[i, limb, j], moduli.primes[limb])
+
+
+@jit
+def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Moduli) -> Residues:
+    """Sum of inputs[start + k] * weights[k] over all k, reduced, (2, L, n).
+
+    Args:
+        inputs: cut, (chunks, inputs, 2, CHUNK).
+        start: the first that is used.
+        weights: cut, (K, L, n).
+        moduli: of the L primes.
+    """
+    sums = np.empty((1, 2, weights.shape[1], weights.shape[2]), dtype=np.uint64)
+    terms, first = np.empty((weights.shape[0], 2), dtype=np.int64), np.array([0, weights.shape[0]])
+    for k in range(weights.shape[0]):
+        terms[k, 0], terms[k, 1] = start + k, k
+    for chunk in range(inputs.shape[0]):
+        multiply_accumulate(sums, inputs, weights, terms, first, moduli, chunk)
+    return sums[0]
+
+
+@jit
+def _add_one(partial: Residues, x: Residues, w: Residues) -> None:
+    """One product of both polynomials into the three sums."""
+    for j in range(w.size):
+        w0, w1 = w[j] & _LOW, w[j] >> _HALF
+        a0, a1, b0, b1 = x[0, j] & _LOW, x[0, j] >> _HALF, x[1, j] & _LOW, x[1, j] >> _HALF
+        partial[0, 0, j] += a0 * w0
+        partial[0, 1, j] += a0 * w1 + a1 * w0
+        partial[0, 2, j] += a1 * w1
+        partial[1, 0, j] += b0 * w0
+        partial[1, 1, j] += b0 * w1 + b1 * w0
+        partial[1, 2, j] += b1 * w1
+
+
+@jit
+def _add_four(partial: Residues, x: Residues, weights: Residues, terms: Integers, limb: int, start: int) -> None:
+    """Four products at a time: the sums stay in registers between them (1.5 times as fast as one by one)."""
+    size = partial.shape[2]
+    xa, xb, xc, xd = x[terms[0, 0]], x[terms[1, 0]], x[terms[2, 0]], x[terms[3, 0]]
+    wa, wb = weights[terms[0, 1], limb, start : start + size], weights[terms[1, 1], limb, start : start + size]
+    wc, wd = weights[terms[2, 1], limb, start : start + size], weights[terms[3, 1], limb, start : start + size]
+    for j in range(size):
+        a0, a1, b0, b1 = wa[j] & _LOW, wa[j] >> _HALF, wb[j] & _LOW, wb[j] >> _HALF
+        c0, c1, d0, d1 = wc[j] & _LOW, wc[j] >> _HALF, wd[j] & _LOW, wd[j] >> _HALF
+        for i in range(2):
+            p0, p1, q0, q1 = xa[i, j] & _LOW, xa[i, j] >> _HALF, xb[i, j] & _LOW, xb[i, j] >> _HALF
+            r0, r1, s0, s1 = xc[i, j] & _LOW, xc[i, j] >> _HALF, xd[i, j] & _LOW, xd[i, j] >> _HALF
+            partial[i, 0, j] += p0 * a0 + q0 * b0 + r0 * c0 + s0 * d0
+            partial[i, 1, j] += p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0 + r0 * c1 + r1 * c0 + s0 * d1 + s1 * d0
+            partial[i, 2, j] += p1 * a1 + q1 * b1 + r1 * c1 + s1 * d1
+
+
+@jit
+def _reduce(total: Residues, partial: Residues, powers: Residues, half: np.uint64, p: np.uint64) -> None:
+    """Total + low + 2^s middle + 2^2s high mod p, for the three sums in ``partial``.
+
+    The middle one is cut in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),
+    under 9 p <= 2^64 before the reduction.
+    """
+    mask, two, four, eight = (np.uint64(1) << half) - np.uint64(1), p + p, np.uint64(4) * p, np.uint64(8) * p
+    for j in range(total.size):
+        low = partial[0, j] + ((partial[1, j] & mask) << half)
+        high = partial[2, j] + (partial[1, j] >> half)
+        x = times(low, powers[0, 0], powers[0, 1], p) + times(high, powers[1, 0], powers[1, 1], p) + total[j]
+        total[j] = once(once(once(once(x, eight), four), two), p)
