@@ -1,17 +1,28 @@
 """Measure this machine's operations into a cost profile, through the same engine that inference uses.
 
-The operations take turns, as they do in a layer: repeating one alone would measure it with a warm cache.
+What an operation costs is measured as it is met in a layer: small circuits that differ in one operation are timed in
+turns, on several ciphertexts at once, so that an engine with threads has work for all of them. Repeating one operation
+alone would measure it with a warm cache and on one thread.
 """
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he import engine, ntt, params
+from privcirnet.he.circuit import Circuit, Pair
 from privcirnet.he.cost import OPERATIONS, Profile
+from privcirnet.he.engine import Keys, ServerEngine
 from privcirnet.he.protocol import shares
 
+_INPUTS = 8
+"""Ciphertexts of each circuit."""
+_TURNS, _PRODUCTS = 5, 9
+"""Of the circuits that have many."""
 _TRANSFORM_LENGTH = 8
 _COEFFICIENT_NOISE = 16
 """Bits of noise of a small layer in coefficient encoding."""
@@ -22,6 +33,7 @@ def calibrate(
     coefficient_bits: tuple[int, ...] = params.WIDE_COEFFICIENT_BITS,
     repetitions: int = 15,
     progress: Callable[[str], None] | None = None,
+    engine_name: str = "tenseal",
 ) -> Profile:
     """Median seconds of every operation of :data:`cost.OPERATIONS`.
 
@@ -30,19 +42,69 @@ def calibrate(
         coefficient_bits: primes of q, special prime last.
         repetitions: timed rounds over all operations, after one that is not.
         progress: called with a note after each round.
+        engine_name: of the engine to measure.
     """
     plain_bits, noise = _plain_bits(ring_degree, tuple(coefficient_bits))
     parameters = params.choose({_TRANSFORM_LENGTH}, plain_bits, ring_degree, coefficient_bits)
-    operations = _operations(parameters, noise)
-    times: dict[str, list[float]] = {name: [] for name in operations}
+    calls = _calls(parameters, noise, engine_name)
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for repetition in range(repetitions + 1):
-        for name, operation in operations.items():
-            times[name].append(_time(operation))
+        for name, call in calls.items():
+            times[name].append(_time(call))
         if progress:
             progress(f"{repetition} of {repetitions}")
-    seconds = {name: statistics.median(found[1:]) for name, found in times.items()}
-    seconds["transform"] /= ring_degree * _TRANSFORM_LENGTH
-    return Profile("this machine", ring_degree, tuple(coefficient_bits), {name: seconds[name] for name in OPERATIONS})
+    seconds = _seconds({name: statistics.median(found[1:]) for name, found in times.items()}, ring_degree)
+    return Profile(f"this machine, {engine_name}", ring_degree, tuple(coefficient_bits), seconds)
+
+
+def circuits(step: int) -> dict[str, Circuit]:
+    """Circuits on :data:`_INPUTS` ciphertexts, named after what they have more than "one".
+
+    Args:
+        step: columns of the first turn; the others are its multiples.
+    """
+    steps = [number * step for number in range(1, _TURNS + 1)]
+    return {
+        "one": _circuit([0], 1),
+        "products": _circuit([0], _PRODUCTS),
+        "outputs": _circuit([0], 1, sums=2),
+        "giant": _circuit([0], 1, sums=2, giant=step),
+        "fold": _circuit([0], 1, fold=step),
+        "turned": _circuit(steps[:1], 1),
+        "turns": _circuit(steps, _TURNS),
+    }
+
+
+def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fold: int = 0) -> Circuit:
+    """Each input turned by every step and multiplied ``products`` times, in each of its ``sums`` inner sums."""
+    turned = tuple((source, step) for source in range(_INPUTS) for step in steps)
+    inner: list[tuple[Pair, ...]] = []
+    for source in range(_INPUTS):
+        for _ in range(sums):
+            first = len(inner) * products
+            inner.append(tuple((source * len(steps) + k % len(steps), first + k) for k in range(products)))
+    if giant:
+        outputs = tuple(((2 * source, 0), (2 * source + 1, giant)) for source in range(_INPUTS))
+    else:
+        outputs = tuple(((number, 0),) for number in range(len(inner)))
+    return Circuit(turned, tuple(inner), outputs, ((fold,) if fold else (),) * len(outputs), len(inner) * products)
+
+
+def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
+    """Seconds of each operation, from those of the calls."""
+    each = {name: found[name] / _INPUTS for name in circuits(1)}
+    seconds = {name: found[name] / _INPUTS for name in ("receive", "receive and add", "pmult_plain", "reply")}
+    seconds |= {name: found[name] for name in ("encrypt", "decrypt", "polynomial")}
+    seconds["transform"] = found["transform"] / (n * _TRANSFORM_LENGTH)
+    seconds["add_plain"] = seconds.pop("receive and add") - seconds["receive"]
+    seconds["pmult"] = (each["products"] - each["one"]) / (_PRODUCTS - 1)
+    seconds["from_ntt"] = each["outputs"] - each["one"] - seconds["pmult"]
+    seconds["to_ntt"] = each["one"] - seconds["pmult"] - seconds["from_ntt"]
+    seconds["rotate"] = (each["turns"] - each["turned"]) / (_TURNS - 1) - seconds["pmult"]
+    seconds["hoist"] = each["turned"] - each["one"] + seconds["to_ntt"] - seconds["rotate"]
+    seconds["giant"] = each["giant"] - each["outputs"] + seconds["from_ntt"]
+    seconds["fold"] = each["fold"] - each["one"]
+    return {name: max(seconds[name], 0.0) for name in OPERATIONS}
 
 
 def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple[int, int]:
@@ -54,37 +116,40 @@ def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple[in
     return plain_bits, params.noise_bits(ring_degree, plain_bits, 1)
 
 
-def _operations(parameters: params.Parameters, noise: int) -> dict[str, Callable[[], object]]:
-    """Each operation as a call without arguments, on operands like those of inference."""
-    n, t = parameters.ring_degree, parameters.plain_modulus
-    client, server = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
-    step = n // 16
-    keys = server.load_keys(client.public_keys([step]), [step])
-    slots = shares.uniform((n,), t)
-    message = client.encrypt(slots)
-    ciphertext = server.receive(message)
-    factor, in_ntt = server.encode_factor(slots), server.to_ntt(ciphertext)
-    product = server.multiply(in_ntt, factor)
-    reply = server.reply(server.from_ntt(product), keys, noise)
+def _calls(parameters: params.Parameters, noise: int, name: str) -> dict[str, Callable[[], object]]:
+    """Each timed call, on operands like those of inference."""
+    n, t, step = parameters.ring_degree, parameters.plain_modulus, parameters.ring_degree // 16
+    client, server = engine.client_engine(name, parameters), engine.server_engine(name, parameters)
+    steps = [number * step for number in range(1, _TURNS + 1)]
+    keys = server.load_keys(client.public_keys(steps), steps)
+    slots = shares.uniform((_INPUTS, n), t)
+    messages = [client.encrypt(row) for row in slots]
+    received = server.receive_all(messages, None)
+    (reply,) = server.reply_all(received[:1], slots[:1], keys, noise)
     maps = shares.uniform((n // 4, _TRANSFORM_LENGTH, 4), t)
-    return {
-        "encrypt": lambda: client.encrypt(slots),
-        "receive": lambda: server.receive(message),
-        "add_plain": lambda: server.add_plain(ciphertext, server.encode(slots)),
-        "rotate": lambda: server.rotate(ciphertext, step, keys),
-        "to_ntt": lambda: server.to_ntt(ciphertext),
-        "from_ntt": lambda: server.from_ntt(product),
-        "pmult": lambda: server.multiply(in_ntt, factor),
-        "add": lambda: server.add(product, product),
-        "pmult_plain": lambda: server.multiply(ciphertext, server.encode(slots)),
-        "reply": lambda: server.reply_all([ciphertext], shares.uniform((1, n), t), keys, noise),
+    return _circuit_calls(server, received, keys, step, slots) | {
+        "encrypt": lambda: client.encrypt(slots[0]),
+        "receive": lambda: server.receive_all(messages, None),
+        "receive and add": lambda: server.receive_all(messages, slots),
+        "pmult_plain": lambda: server.multiply_all(received, slots),
+        "reply": lambda: server.reply_all(received, shares.uniform((_INPUTS, n), t), keys, noise),
         "decrypt": lambda: client.decrypt(reply),
-        "polynomial": lambda: ntt.coefficients_to_slots(slots[None], t),
+        "polynomial": lambda: ntt.coefficients_to_slots(slots[:1], t),
         "transform": lambda: ntt.cyclic(maps, 1, t),
     }
 
 
-def _time(operation: Callable[[], object]) -> float:
+def _circuit_calls(
+    server: ServerEngine, inputs: Any, keys: Keys, step: int, slots: np.ndarray
+) -> dict[str, Callable[[], object]]:
+    found: dict[str, Callable[[], object]] = {}
+    for name, circuit in circuits(step).items():
+        weights = server.encode_weights(circuit, [slots[k % _INPUTS] for k in range(circuit.weights)])
+        found[name] = lambda circuit=circuit, weights=weights: server.evaluate(circuit, weights, inputs, keys)
+    return found
+
+
+def _time(call: Callable[[], object]) -> float:
     start = time.perf_counter()
-    operation()
+    call()
     return time.perf_counter() - start

@@ -230,14 +230,14 @@ class Server:
 
     def _sums(self, block: Block, turned: Residues, weights: Residues) -> Residues:
         """Inner sums of a block, (sums, 2, L, n)."""
-        shape = block.first.size - 1, 2, len(self._modulus.primes), self._modulus.ring_degree
+        shape = block.sums.stop - block.sums.start, 2, len(self._modulus.primes), self._modulus.ring_degree
         sums = np.empty(shape, dtype=np.uint64)
 
         def chunk(index: int) -> None:
-            products.multiply_accumulate(sums, turned, weights, block.terms, block.first, self._ring.moduli, index)
+            products.multiply_accumulate(sums, turned, weights, block.terms, self._ring.moduli, index)
 
         self._each(chunk, range(turned.shape[0]))
-        self.counts["pmult"] += len(block.terms)
+        self.counts["pmult"] += len(block.terms.pairs)
         return sums
 
     def _outputs(self, circuit: Circuit, block: Block, sums: Residues, keys: GaloisKeys) -> list[Ciphertext]:

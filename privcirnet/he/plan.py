@@ -231,11 +231,6 @@ class LinearPlan:
         return len(self.baby_rotations) + len(self.giant_rotations) + folds
 
     @property
-    def additions(self) -> int:
-        """Sums of two ciphertexts."""
-        return self.pmults + (len(self.fold_rotations) - 1) * self.ciphertexts_out
-
-    @property
     def ciphertexts_out(self) -> int:
         """Ciphertexts that the server sends back."""
         if not self.giants_on_shares:

@@ -11,6 +11,7 @@ from itertools import accumulate
 import numpy as np
 
 from privcirnet.he.circuit import Circuit
+from privcirnet.he.kernels.products import Terms
 from privcirnet.he.modular import Integers
 
 
@@ -21,14 +22,12 @@ class Block:
     Attributes:
         outputs: which.
         sums: their inner sums.
-        terms: (turned input counted from the segment's first, weight) of each product, (products, 2).
-        first: products of the block's sum s are [first[s], first[s + 1]), (sums + 1,).
+        terms: products of the sums, as (turned input counted from the segment's first, weight).
     """
 
     outputs: slice
     sums: slice
-    terms: Integers
-    first: Integers
+    terms: Terms
 
 
 @dataclass(frozen=True)
@@ -90,5 +89,5 @@ def _block(circuit: Circuit, outputs: slice, flat: Integers, ends: Integers, fir
     numbers = [number for terms in circuit.outputs[outputs] for number, _ in terms]
     sums = slice(numbers[0], numbers[-1] + 1)
     assert numbers == list(range(sums.start, sums.stop))
-    terms = flat[ends[sums.start] : ends[sums.stop]] - np.array([first_turned, 0])
-    return Block(outputs, sums, terms, ends[sums.start : sums.stop + 1] - ends[sums.start])
+    pairs = flat[ends[sums.start] : ends[sums.stop]] - np.array([first_turned, 0])
+    return Block(outputs, sums, Terms(pairs, ends[sums.start : sums.stop + 1] - ends[sums.start]))

@@ -1,4 +1,4 @@
-"""Rotations of ciphertexts with a client's Galois keys: the kernels of :mod:`privcirnet.he.kernels.keyswitch` put together.
+"""Rotations of ciphertexts with a client's Galois keys, out of :mod:`privcirnet.he.kernels.keyswitch`.
 
 Words: L data primes, D = L digits, one special prime; "extended" residues are under all L + 1 primes.
 """
@@ -47,7 +47,7 @@ class GaloisKeys:
     @staticmethod
     def build(ring: Ring, steps: Sequence[int], digits: Sequence[Residues]) -> "GaloisKeys":
         """Keys from each step's digits in SEAL's order, (D, 2, L + 1, n)."""
-        limbs, n = ring.tables.primes.size, ring.tables.far.shape[2] * ntt.TILE
+        limbs, n = ring.tables.primes.size, ring.tables.far.shape[2] * ntt.GROUP
         count = limbs - 1
         chunks = np.empty((limbs * n // products.CHUNK, len(steps) * count, 2, products.CHUNK), dtype=np.uint64)
         for number, (step, key) in enumerate(zip(steps, digits, strict=True)):
@@ -80,7 +80,7 @@ class GaloisKeys:
         for half in range(2):
             keyswitch.divide_values(switched, first, self.ring.tables, self.ring.division, half)
         turned = np.empty((2, *first.shape), dtype=np.uint64)
-        keyswitch.permute(turned, switched[:, :-1], self.order(step, first.shape[1]))
+        keyswitch.permute(turned, switched, self.order(step, first.shape[1]))
         return turned
 
     def add_rotated(self, total: Residues, first: Residues, polynomial: Residues, step: int) -> None:

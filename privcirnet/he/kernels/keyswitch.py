@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.kernels.arithmetic import once, reduced, times
+from privcirnet.he.kernels.arithmetic import folded, once, reduced, times
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.ntt import Tables, forward, inverse, kernel_order
 from privcirnet.he.modular import Integers, Residues, constant_quotients
@@ -67,7 +67,7 @@ def rotation(step: int, n: int) -> Integers:
     position, order = np.arange(n), kernel_order(n)
     reversed_bits = sum(((position >> bit & 1) << (bits - 1 - bit) for bit in range(bits)), np.zeros(n, dtype=np.int64))
     exponents = (2 * reversed_bits + 1) * pow(3, step, 2 * n) % (2 * n)
-    return order[reversed_bits[exponents // 2]][order]
+    return np.argsort(order)[reversed_bits[exponents // 2]][order]
 
 
 @jit
@@ -81,16 +81,16 @@ def decompose(digits: Residues, polynomial: Residues, tables: Tables, ones: Resi
         ones: floor(2^64 / p) of each.
         limb: which prime.
     """
-    p, one = tables.primes[limb], np.uint64(1)
+    p = tables.primes[limb]
     for digit in range(polynomial.shape[0]):
         for i in range(polynomial.shape[1]):
-            digits[digit, limb, i] = times(polynomial[digit, i], one, ones[limb], p)
+            digits[digit, limb, i] = folded(polynomial[digit, i], ones[limb], p)
         forward(digits[digit, limb : limb + 1], tables, limb)
 
 
 @jit
 def divide_values(ciphertext: Residues, first: Residues, tables: Tables, division: Division, half: int) -> None:
-    """Divide polynomial ``half`` of a ciphertext (2, L, n) by the last prime and round, in the kernel's order, in place.
+    """Divide polynomial ``half`` of (2, L, n) by the last prime and round, in the kernel's order, in place.
 
     The last prime's part r comes back to coefficients, where (r + P/2) mod P - P/2 is what has to go to make the rest
     divisible. To polynomial 0, ``first`` (L - 1, n) is added afterwards: c0 in the kernel's order.
@@ -104,7 +104,7 @@ def divide_values(ciphertext: Residues, first: Residues, tables: Tables, divisio
         factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
         for i in range(values.shape[1]):
             centred = once(values[last, i] + (divisor >> np.uint64(1)), divisor)
-            rest[0, i] = reduced(times(centred, np.uint64(1), one, p), p) + p - offset
+            rest[0, i] = reduced(folded(centred, one, p), p) + p - offset
         forward(rest, tables, limb)
         for i in range(values.shape[1]):
             values[limb, i] = reduced(times(values[limb, i] + p - rest[0, i], factor, quotient, p), p)
@@ -123,15 +123,15 @@ def divide_coefficients(polynomial: Residues, division: Division) -> None:
         factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
         for i in range(polynomial.shape[1]):
             centred = once(polynomial[last, i] + (divisor >> np.uint64(1)), divisor)
-            rest = reduced(times(centred, np.uint64(1), one, p), p) + p - offset
+            rest = reduced(folded(centred, one, p), p) + p - offset
             polynomial[limb, i] = reduced(times(polynomial[limb, i] + p + p - rest, factor, quotient, p), p)
 
 
 @jit
 def permute(target: Residues, source: Residues, order: Integers) -> None:
-    """target[..., i] = source[..., order[i]] for (2, L, n)."""
-    for half in range(source.shape[0]):
-        for limb in range(source.shape[1]):
+    """target[..., i] = source[..., order[i]] for (2, L, n); of the source, only the first L primes."""
+    for half in range(target.shape[0]):
+        for limb in range(target.shape[1]):
             for i in range(order.size):
                 target[half, limb, i] = source[half, limb, order[i]]
 

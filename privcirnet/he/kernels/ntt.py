@@ -6,10 +6,10 @@ butterflies take it back, so nothing is ever sorted (D. Harvey, "Faster arithmet
 2014: lazy reduction and precomputed quotients).
 
 Kernel order: the last four stages work within groups of 16 neighbours, too few for vector instructions. So tiles of
-16 groups are transposed on the way in and left so: entry 256 t + 16 i + j of SEAL's order stands at 256 t + 16 j + i
-(:func:`kernel_order`, its own inverse). Products and sums do not care, keys are sorted once when they are loaded.
+64 groups are transposed on the way in and left so: entry 1024 t + 16 i + j of SEAL's order stands at 1024 t + 64 j + i
+(:func:`kernel_order`). Products and sums do not care, keys are sorted once when they are loaded.
 
-Cost: (n/2) log2 n butterflies, each one lazy Shoup product (:func:`privcirnet.he.kernels.arithmetic.times`), two sums, one conditional subtraction.
+Cost: (n/2) log2 n butterflies, each one lazy product, two sums, one conditional subtraction.
 """
 
 from functools import lru_cache
@@ -22,8 +22,13 @@ from privcirnet.he.kernels.jit import jit
 from privcirnet.he.modular import Integers, Residues, constant_quotients
 from privcirnet.he.ntt import minimal_root
 
-TILE = 16
-"""Groups of a tile, and neighbours of a group: four stages' worth."""
+GROUP = 16
+"""Neighbours of a group: four stages' worth."""
+
+WIDTH = 64
+"""Groups of a tile: 8 KB, which fits a first-level cache beside its roots."""
+
+TILE = GROUP * WIDTH
 
 MAX_PRIME_BITS = 61
 """Values stay under 8 p."""
@@ -35,7 +40,7 @@ class Tables(NamedTuple):
     Attributes:
         primes: (L,).
         far: forward roots of the stages over whole groups, in order of use, (L, 2, n / 16): [root or quotient].
-        near: forward roots of the stages within groups, (L, n / 256, 15, 2, 16): 1 + 2 + 4 + 8 for the four stages.
+        near: forward roots of the stages within groups, (L, n / 1024, 15, 2, 64): 1 + 2 + 4 + 8 for the four stages.
         far_back: as ``far`` for the inverse.
         near_back: as ``near`` for the inverse.
         scale: 1 / n, (L, 2).
@@ -51,9 +56,9 @@ class Tables(NamedTuple):
 
 @lru_cache(maxsize=32)
 def tables(primes: tuple[int, ...], n: int) -> Tables:
-    """Tables for ring degree n >= 256 and primes under 2^61 that are 1 mod 2n."""
+    """Tables for ring degree n >= 1024 and primes under 2^61 that are 1 mod 2n."""
     assert max(primes) < 1 << MAX_PRIME_BITS
-    assert n >= TILE * TILE
+    assert n >= TILE
     forward = [_roots(minimal_root(2 * n, p), p, n) for p in primes]
     back = [_roots(pow(minimal_root(2 * n, p), -1, p), p, n) for p in primes]
     inverses = [np.array([pow(n, -1, p)], dtype=np.uint64) for p in primes]
@@ -68,8 +73,8 @@ def tables(primes: tuple[int, ...], n: int) -> Tables:
 
 
 def kernel_order(n: int) -> Integers:
-    """Position in SEAL's order of each entry in the kernel's order, and the other way round, (n,)."""
-    return np.arange(n).reshape(-1, TILE, TILE).swapaxes(1, 2).reshape(n)
+    """Position in SEAL's order of each entry in the kernel's order, (n,)."""
+    return np.arange(n).reshape(-1, WIDTH, GROUP).swapaxes(1, 2).reshape(n)
 
 
 @jit
@@ -85,15 +90,15 @@ def forward(polynomials: Residues, tables: Tables, limb: int) -> None:
     for index in range(polynomials.shape[0]):
         values = polynomials[index]
         groups, half = 1, values.size // 2
-        while half >= TILE:
+        while half >= GROUP:
             for group in range(groups):
                 start = 2 * half * group
                 root, quotient = tables.far[limb, 0, groups + group], tables.far[limb, 1, groups + group]
                 _halves(values[start : start + half], values[start + half : start + 2 * half], root, quotient, p)
             groups, half = 2 * groups, half // 2
-        for tile in range(values.size // (TILE * TILE)):
-            start = tile * TILE * TILE
-            _tile(values[start : start + TILE * TILE], tables.near[limb, tile], p)
+        for tile in range(values.size // TILE):
+            start = tile * TILE
+            _tile(values[start : start + TILE], tables.near[limb, tile], p)
 
 
 @jit
@@ -102,10 +107,10 @@ def inverse(polynomials: Residues, tables: Tables, limb: int) -> None:
     p, scale, scale_quotient = tables.primes[limb], tables.scale[limb, 0], tables.scale[limb, 1]
     for index in range(polynomials.shape[0]):
         values = polynomials[index]
-        for tile in range(values.size // (TILE * TILE)):
-            start = tile * TILE * TILE
-            _tile_back(values[start : start + TILE * TILE], tables.near_back[limb, tile], p)
-        groups, half = values.size // (2 * TILE), TILE
+        for tile in range(values.size // TILE):
+            start = tile * TILE
+            _tile_back(values[start : start + TILE], tables.near_back[limb, tile], p)
+        groups, half = values.size // (2 * GROUP), GROUP
         while groups >= 1:
             for group in range(groups):
                 start = 2 * half * group
@@ -138,49 +143,48 @@ def _halves_back(upper: Residues, lower: Residues, root: np.uint64, quotient: np
 
 @jit
 def _tile(values: Residues, roots: Residues, p: np.uint64) -> None:
-    """The last four stages on a tile of 16 groups, transposed on the way in: values under 8 p in, reduced out."""
+    """The last four stages on a tile, transposed on the way in: values under 8 p in, reduced out."""
     four = p + p + p + p
-    block = np.empty((TILE, TILE), dtype=np.uint64)
-    for i in range(TILE):
-        for j in range(TILE):
-            block[j, i] = values[TILE * i + j]
-    half, first = TILE // 2, 0
+    block = np.empty((GROUP, WIDTH), dtype=np.uint64)
+    for j in range(GROUP):
+        for i in range(WIDTH):
+            block[j, i] = values[GROUP * i + j]
+    half, first = GROUP // 2, 0
     while half >= 1:
-        for group in range(TILE // (2 * half)):
+        for group in range(GROUP // (2 * half)):
+            root, quotient = roots[first + group, 0], roots[first + group, 1]
             for row in range(2 * half * group, 2 * half * group + half):
-                for i in range(TILE):
-                    root, quotient = roots[first + group, 0, i], roots[first + group, 1, i]
-                    u, v = once(block[row, i], four), times(block[row + half, i], root, quotient, p)
-                    block[row, i] = u + v
-                    block[row + half, i] = u - v + four
-        first, half = first + TILE // (2 * half), half // 2
-    for j in range(TILE):
-        for i in range(TILE):
-            values[TILE * j + i] = reduced(once(block[j, i], four), p)
+                upper, lower = block[row], block[row + half]
+                for i in range(WIDTH):
+                    u, v = once(upper[i], four), times(lower[i], root[i], quotient[i], p)
+                    upper[i] = u + v
+                    lower[i] = u - v + four
+        first, half = first + GROUP // (2 * half), half // 2
+    for j in range(GROUP):
+        for i in range(WIDTH):
+            values[WIDTH * j + i] = reduced(once(block[j, i], four), p)
 
 
 @jit
 def _tile_back(values: Residues, roots: Residues, p: np.uint64) -> None:
     """The first four inverse stages on a tile, transposed on the way out: values under 4 p in and out."""
     four = p + p + p + p
-    block = np.empty((TILE, TILE), dtype=np.uint64)
-    for j in range(TILE):
-        for i in range(TILE):
-            block[j, i] = values[TILE * j + i]
-    half, first = 1, TILE // 2 - 1
-    while half < TILE:
-        for group in range(TILE // (2 * half)):
+    block = values.copy().reshape(GROUP, WIDTH)
+    half, first = 1, GROUP // 2 - 1
+    while half < GROUP:
+        for group in range(GROUP // (2 * half)):
+            root, quotient = roots[first + group, 0], roots[first + group, 1]
             for row in range(2 * half * group, 2 * half * group + half):
-                for i in range(TILE):
-                    root, quotient = roots[first + group, 0, i], roots[first + group, 1, i]
-                    u, v = block[row, i], block[row + half, i]
-                    block[row, i] = once(u + v, four)
-                    block[row + half, i] = times(u - v + four, root, quotient, p)
+                upper, lower = block[row], block[row + half]
+                for i in range(WIDTH):
+                    u, v = upper[i], lower[i]
+                    upper[i] = once(u + v, four)
+                    lower[i] = times(u - v + four, root[i], quotient[i], p)
         half *= 2
-        first -= TILE // (2 * half)
-    for i in range(TILE):
-        for j in range(TILE):
-            values[TILE * i + j] = block[j, i]
+        first -= GROUP // (2 * half)
+    for j in range(GROUP):
+        for i in range(WIDTH):
+            values[GROUP * i + j] = block[j, i]
 
 
 def _roots(psi: int, p: int, n: int) -> Residues:
@@ -193,16 +197,16 @@ def _roots(psi: int, p: int, n: int) -> Residues:
 
 
 def _far(roots: Residues) -> Residues:
-    return np.ascontiguousarray(roots[:, : roots.shape[1] // TILE])
+    return np.ascontiguousarray(roots[:, : roots.shape[1] // GROUP])
 
 
 def _near(roots: Residues) -> Residues:
-    """Roots of the last four stages by tile: (n / 256, 15, 2, 16)."""
+    """Roots of the last four stages by tile: (n / 1024, 15, 2, 64)."""
     n = roots.shape[1]
     stages: list[Residues] = []
     for split in (1, 2, 4, 8):
-        first = n // TILE * split
-        own = roots[:, first : 2 * first].reshape(2, n // (TILE * TILE), TILE, split)
+        first = n // GROUP * split
+        own = roots[:, first : 2 * first].reshape(2, n // TILE, WIDTH, split)
         stages.append(own.transpose(1, 3, 0, 2))
     return np.ascontiguousarray(np.concatenate(stages, axis=1))
 

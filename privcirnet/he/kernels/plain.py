@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.kernels.arithmetic import once, reduced, times
+from privcirnet.he.kernels.arithmetic import folded, once, reduced, times
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.ntt import Tables, forward, inverse, kernel_order, tables
 from privcirnet.he.modular import Integers, Residues, constant_quotients
@@ -91,7 +91,7 @@ def factor(target: Residues, slots: Residues, plain: Plain, tables: Tables) -> N
     for limb in range(target.shape[0]):
         p, one, modulus = plain.primes[limb], plain.ones[limb], plain.modulus[limb]
         for i in range(polynomial.size):
-            lifted = reduced(times(polynomial[i], np.uint64(1), one, p), p)
+            lifted = reduced(folded(polynomial[i], one, p), p)
             target[limb, i] = lifted + p - modulus if polynomial[i] >= middle else lifted
         forward(target[limb : limb + 1], tables, limb)
 
@@ -108,7 +108,7 @@ def add(target: Residues, slots: Residues, plain: Plain) -> None:
         p, one = plain.primes[limb], plain.ones[limb]
         delta, delta_quotient = plain.delta[limb, 0], plain.delta[limb, 1]
         for i in range(polynomial.size):
-            term = times(polynomial[i], delta, delta_quotient, p) + times(rounded[i], np.uint64(1), one, p)
+            term = times(polynomial[i], delta, delta_quotient, p) + folded(rounded[i], one, p)
             target[limb, i] = once(target[limb, i] + reduced(once(term, p + p + p + p), p), p)
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.kernels.arithmetic import once, times
+from privcirnet.he.kernels.arithmetic import folded, once, reduced, times
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.modular import Integers, Residues, constant_quotients
 
@@ -33,7 +33,7 @@ class Moduli(NamedTuple):
 
     Attributes:
         primes: (L,).
-        powers: 1 and 2^2s mod p with their quotients, (L, 2, 2).
+        powers: floor(2^64 / p), 2^2s mod p and its quotient, (L, 3).
         half: s, (L,).
         terms: products that may be added before a reduction, a multiple of 4, (L,).
     """
@@ -44,17 +44,30 @@ class Moduli(NamedTuple):
     terms: Integers
 
 
+class Terms(NamedTuple):
+    """Which products make which sum.
+
+    Attributes:
+        pairs: (input, weight) of each product, (products, 2).
+        first: the products of sum s are [first[s], first[s + 1]), (sums + 1,).
+    """
+
+    pairs: Integers
+    first: Integers
+
+
 def moduli(primes: Sequence[int]) -> Moduli:
     """Constants for primes of at most 60 bits."""
     assert max(primes) < 1 << 60
     halves = [-(-p.bit_length() // 2) for p in primes]
-    powers = [
-        np.array([pow(2, 2 * i * s, p) for i in range(2)], dtype=np.uint64) for s, p in zip(halves, primes, strict=True)
-    ]
-    paired = [np.stack([row, constant_quotients(row, p)], axis=1) for row, p in zip(powers, primes, strict=True)]
+    high = [np.array([pow(2, 2 * s, p)], dtype=np.uint64) for s, p in zip(halves, primes, strict=True)]
+    powers = [[(1 << 64) // p, int(x[0]), int(constant_quotients(x, p)[0])] for x, p in zip(high, primes, strict=True)]
     terms = [terms_at_once(s) for s in halves]
     return Moduli(
-        np.array(primes, dtype=np.uint64), np.stack(paired), np.array(halves, dtype=np.uint64), np.array(terms)
+        np.array(primes, dtype=np.uint64),
+        np.array(powers, dtype=np.uint64),
+        np.array(halves, dtype=np.uint64),
+        np.array(terms),
     )
 
 
@@ -90,22 +103,15 @@ def place(chunks: Residues, index: int, polynomials: Residues) -> None:
 
 @jit
 def multiply_accumulate(
-    sums: Residues,
-    inputs: Residues,
-    weights: Residues,
-    terms: Integers,
-    first: Integers,
-    moduli: Moduli,
-    chunk: int,
+    sums: Residues, inputs: Residues, weights: Residues, terms: Terms, moduli: Moduli, chunk: int
 ) -> None:
-    """Every sum's words of one chunk: sum of inputs[terms[k, 0]] * weights[terms[k, 1]] mod p, reduced.
+    """Every sum's words of one chunk: sum of inputs[i] * weights[w] mod p over its pairs (i, w), reduced.
 
     Args:
         sums: written, (sums, 2, L, n).
         inputs: cut, (chunks, inputs, 2, CHUNK).
         weights: cut, (weights, L, n).
-        terms: (input, weight) of each product, (products, 2).
-        first: the products of sum s are [first[s], first[s + 1]), (sums + 1,).
+        terms: of the sums.
         moduli: of the L primes.
         chunk: which; those of prime 0 come first.
     """
@@ -113,18 +119,21 @@ def multiply_accumulate(
     limb, start = chunk // (n // size), chunk % (n // size) * size
     prime, powers, half, most = moduli.primes[limb], moduli.powers[limb], moduli.half[limb], moduli.terms[limb]
     partial, total = np.empty((2, 3, size), dtype=np.uint64), np.empty((2, size), dtype=np.uint64)
-    for number in range(first.size - 1):
+    for number in range(terms.first.size - 1):
         total.fill(0)
-        begin, last = first[number], first[number + 1]
+        begin, last = terms.first[number], terms.first[number + 1]
         while begin < last:
             end = min(begin + most, last)
             partial.fill(0)
             k = begin
             while k + 4 <= end:
-                _add_four(partial, inputs[chunk], weights, terms[k : k + 4], limb, start)
+                _add_four(partial, inputs[chunk], weights, terms.pairs[k : k + 4], limb, start)
                 k += 4
-            while k < end:
-                x, w = inputs[chunk, terms[k, 0]], weights[terms[k, 1], limb, start : start + size]
+            if k + 2 <= end:
+                _add_two(partial, inputs[chunk], weights, terms.pairs[k : k + 2], limb, start)
+                k += 2
+            if k < end:
+                x, w = inputs[chunk, terms.pairs[k, 0]], weights[terms.pairs[k, 1], limb, start : start + size]
                 _add_one(partial, x, w)
                 k += 1
             for i in range(2):
@@ -154,26 +163,39 @@ def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Modul
         moduli: of the L primes.
     """
     sums = np.empty((1, 2, weights.shape[1], weights.shape[2]), dtype=np.uint64)
-    terms, first = np.empty((weights.shape[0], 2), dtype=np.int64), np.array([0, weights.shape[0]])
+    terms = Terms(np.empty((weights.shape[0], 2), dtype=np.int64), np.array([0, weights.shape[0]]))
     for k in range(weights.shape[0]):
-        terms[k, 0], terms[k, 1] = start + k, k
+        terms.pairs[k, 0], terms.pairs[k, 1] = start + k, k
     for chunk in range(inputs.shape[0]):
-        multiply_accumulate(sums, inputs, weights, terms, first, moduli, chunk)
+        multiply_accumulate(sums, inputs, weights, terms, moduli, chunk)
     return sums[0]
 
 
 @jit
-def _add_one(partial: Residues, x: Residues, w: Residues) -> None:
-    """One product of both polynomials into the three sums."""
-    for j in range(w.size):
-        w0, w1 = w[j] & _LOW, w[j] >> _HALF
-        a0, a1, b0, b1 = x[0, j] & _LOW, x[0, j] >> _HALF, x[1, j] & _LOW, x[1, j] >> _HALF
-        partial[0, 0, j] += a0 * w0
-        partial[0, 1, j] += a0 * w1 + a1 * w0
-        partial[0, 2, j] += a1 * w1
-        partial[1, 0, j] += b0 * w0
-        partial[1, 1, j] += b0 * w1 + b1 * w0
-        partial[1, 2, j] += b1 * w1
+def _add_one(partial: Residues, x: Residues, weight: Residues) -> None:
+    """One product, see :func:`_add_four`."""
+    for j in range(weight.size):
+        a0, a1 = weight[j] & _LOW, weight[j] >> _HALF
+        for i in range(2):
+            p0, p1 = x[i, j] & _LOW, x[i, j] >> _HALF
+            partial[i, 0, j] += p0 * a0
+            partial[i, 1, j] += p0 * a1 + p1 * a0
+            partial[i, 2, j] += p1 * a1
+
+
+@jit
+def _add_two(partial: Residues, x: Residues, weights: Residues, terms: Integers, limb: int, start: int) -> None:
+    """Two products at a time, see :func:`_add_four`."""
+    size = partial.shape[2]
+    xa, xb = x[terms[0, 0]], x[terms[1, 0]]
+    wa, wb = weights[terms[0, 1], limb, start : start + size], weights[terms[1, 1], limb, start : start + size]
+    for j in range(size):
+        a0, a1, b0, b1 = wa[j] & _LOW, wa[j] >> _HALF, wb[j] & _LOW, wb[j] >> _HALF
+        for i in range(2):
+            p0, p1, q0, q1 = xa[i, j] & _LOW, xa[i, j] >> _HALF, xb[i, j] & _LOW, xb[i, j] >> _HALF
+            partial[i, 0, j] += p0 * a0 + q0 * b0
+            partial[i, 1, j] += p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0
+            partial[i, 2, j] += p1 * a1 + q1 * b1
 
 
 @jit
@@ -199,11 +221,10 @@ def _reduce(total: Residues, partial: Residues, powers: Residues, half: np.uint6
     """Total + low + 2^s middle + 2^2s high mod p, for the three sums in ``partial``.
 
     The middle one is cut in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),
-    under 9 p <= 2^64 before the reduction.
+    where the first two are under 2^63 and the last, reduced, is under 4 p <= 2^62.
     """
-    mask, two, four, eight = (np.uint64(1) << half) - np.uint64(1), p + p, np.uint64(4) * p, np.uint64(8) * p
+    mask, one, power, quotient = (np.uint64(1) << half) - np.uint64(1), powers[0], powers[1], powers[2]
     for j in range(total.size):
         low = partial[0, j] + ((partial[1, j] & mask) << half)
-        high = partial[2, j] + (partial[1, j] >> half)
-        x = times(low, powers[0, 0], powers[0, 1], p) + times(high, powers[1, 0], powers[1, 1], p) + total[j]
-        total[j] = once(once(once(once(x, eight), four), two), p)
+        high = times(partial[2, j] + (partial[1, j] >> half), power, quotient, p)
+        total[j] = reduced(once(folded(low + high, one, p) + total[j], p + p + p + p), p)

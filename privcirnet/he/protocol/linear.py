@@ -10,6 +10,7 @@ from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
 from privcirnet.he.layers import Layer
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.protocol import shares
+from privcirnet.he.threads import beside
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,10 @@ def reply(
         (replies, the server's share of the output (K, H', W')).
     """
     layer, t = held.layer, engine.parameters.plain_modulus
+    masked = beside(lambda: _mask(held, t))
     inputs = engine.receive_all(messages, None if share is None else layer.encode_input(share, t))
     outputs = layer.evaluate(held.weights, inputs, engine, keys)
-    mask, own = _draw_mask(held, t)
-    slots = layer.encode_mask(mask, shares.uniform((layer.ciphertexts_out, layer.ring_degree), t), t)
-    minus = modular.subtract(np.zeros_like(slots), slots, t)
+    minus, own = masked()
     return engine.reply_all(outputs, minus, keys, layer.noise_bits(engine.parameters), layer.kept), own
 
 
@@ -63,6 +63,14 @@ def finish(layer: Layer, messages: list[bytes], engine: ClientEngine) -> Residue
     kept = layer.kept or [None] * len(messages)
     slots = np.stack([engine.decrypt(message, places) for message, places in zip(messages, kept, strict=True)])
     return layer.decode_output(slots, engine.parameters.plain_modulus)
+
+
+def _mask(held: ServerLayer, t: int) -> tuple[Residues, Residues]:
+    """(minus a mask in slots (ciphertexts_out, n), the server's share); no ciphertext is needed for it."""
+    layer = held.layer
+    mask, own = _draw_mask(held, t)
+    slots = layer.encode_mask(mask, shares.uniform((layer.ciphertexts_out, layer.ring_degree), t), t)
+    return modular.subtract(np.zeros_like(slots), slots, t), own
 
 
 def _draw_mask(held: ServerLayer, t: int) -> tuple[Residues, Residues]:
