@@ -72,14 +72,14 @@ def _lower(config: ExportConfig, network: fx.GraphModule, data: ImageData) -> tu
     he, shape = config.he, tuple(data.train_images.shape[1:])
     sets, profile = sets_for(he.ring_degree, he.coefficient_bits), find_profile(he)
     if he.coefficient_bits:
-        profile = profile_at(profile, sets[0])
+        profile = profile_at(profile, sets[0], he.engine)
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (set_of(profile), *sets)
     auto = not he.coefficient_bits
     target = Target(profile, LINKS[he.link], he.masks, he.failure_bits, he.hiding_bits, sets if auto else SETS, auto)
     with console.status("lowering"):
         lowered = lower_refined(network, shape, data.levels, data.log_step, target, he.guard_bits)
-    profile = profile_at(profile, lowered.choice.set)
+    profile = profile_at(profile, lowered.choice.set, he.engine)
     if profile is target.profile:
         return lowered, profile
     measured = replace(target, profile=profile, sets=(), auto=False)

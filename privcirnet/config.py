@@ -104,6 +104,8 @@ class HEConfig:
     """bits of the primes of q, the special prime last; empty: a known set for n. Needs ring_degree."""
     profile: str = "calibrate"
     """a profile.json, "calibrate" to measure this machine, or "counted" for the papers' units."""
+    engine: str = "kernel"
+    """of the server that is measured: kernel (compiled, all cores) or tenseal."""
     link: str = "local"
     """local, lan or wan: the network that latencies are predicted for."""
     guard_bits: int = 4
@@ -116,6 +118,7 @@ class HEConfig:
     """bounded masks: statistical distance at most 2^-hiding_bits."""
 
     def __post_init__(self) -> None:
+        _check_name("he.engine", self.engine, ("kernel", "tenseal"))
         _check(self.link in LINKS, "he.link must be a known one", self.link, f"use one of {', '.join(LINKS)}")
         explicit = self.ring_degree > 0 or not self.coefficient_bits
         _check(explicit, "he.coefficient_bits needs he.ring_degree", self.coefficient_bits, "give both")
@@ -204,8 +207,8 @@ class InferConfig:
     """program folder."""
     reference: str = "${root}/finetune"
     """run directory of the float network that encrypted predictions are compared with."""
-    engine: str = "tenseal"
-    """tenseal (encrypted) or cleartext (hides nothing)."""
+    engine: str = "kernel"
+    """of the server: kernel (compiled, all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
     images: int = 32
     """held-out images, from the first."""
     profile: str = "${root}/export/profile.json"
@@ -213,7 +216,7 @@ class InferConfig:
     data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
-        _check(self.engine in ENGINES, "engine must be a known one", self.engine, f"use one of {', '.join(ENGINES)}")
+        _check_name("engine", self.engine, ENGINES)
         _check(self.images >= 1, "images must be at least 1", self.images, "use 32")
 
 
@@ -245,8 +248,10 @@ class BenchConfig:
     encoding: str = "cirencode"
     """cirencode; for b = 1 bolt (1 x 1 kernels), neujeans or ensei (larger kernels); without rotations cheetah, or
     falcon (channel groups); any: whatever is cheapest."""
-    engine: str = "tenseal"
-    """tenseal, cleartext, or count: plan only."""
+    engine: str = "kernel"
+    """of the server: kernel, tenseal, cleartext, or count: plan only."""
+    compare: str = ""
+    """another engine, run in turns with this one, each with the plan that suits it."""
     plan: str = "paper"
     """paper: all sums under encryption, least HE-Rot + 0.135 HE-Pmult; best: least predicted time; published: as the
     papers lay it out."""
@@ -273,9 +278,14 @@ class BenchConfig:
         _check_name("against", self.against, ("", *PLANS))
         _check(self.against != self.plan, "against must be another plan", self.against, "use against=published")
         _check_name("engine", self.engine, (*ENGINES, "count"))
+        _check_name("compare", self.compare, ("", *ENGINES))
+        counted = self.compare and (self.engine in ("count", self.compare) or self.against or self.suite)
+        _check(
+            not counted, "compare must be another engine, of one plan that runs", self.compare, "use compare=tenseal"
+        )
         _check_name("suite", self.suite, ("", "papers"))
         _check_name("network", self.network, ("", *NETWORKS))
-        _check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=tenseal")
+        _check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=kernel")
         _check(
             bool(self.he.coefficient_bits), "bench.py needs one set of parameters", "none", "give he.coefficient_bits"
         )

@@ -119,7 +119,7 @@ def evaluate(
     program: Program,
     spectra: Mapping[str, Residues],
     images: Values,
-    engine: str = "tenseal",
+    engine: str = "kernel",
     progress: Callable[[], object] | None = None,
 ) -> Evaluation:
     """Run the protocol on every image and check every step of it.
@@ -128,7 +128,7 @@ def evaluate(
         program: with weights.
         spectra: its weight spectra.
         images: integers, (N, C, H, W).
-        engine: "tenseal" or "cleartext".
+        engine: "kernel", "tenseal" or "cleartext".
         progress: called after each image.
 
     Raises:

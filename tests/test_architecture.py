@@ -18,6 +18,7 @@ ONLY_USER = {
     "hydra": {"cli.py"},
     "matplotlib": {"plots.py"},
     "threadpoolctl": {"he/threads.py"},
+    "numba": {"he/kernels/jit.py"},
 }
 """Library -> the only files that may import it."""
 
@@ -31,7 +32,7 @@ LAYERS = {
     "data": {"errors", "data"},
     "models": {"errors", "nn", "models"},
     "evaluation": {"errors", "he", "evaluation"},
-    "comparison": {"errors", "he", "comparison"},
+    "comparison": {"cli", "comparison", "config", "errors", "he"},
     "plots": {"errors", "plots"},
     "lower": {"errors", "he", "nn", "lower"},
     "search": {"errors", "functional", "he", "lower", "nn", "search"},

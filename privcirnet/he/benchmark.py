@@ -61,6 +61,15 @@ class LayerBenchmark:
         return statistics.median(sum(timing) for timing in self.timings)
 
 
+Entry = tuple[Layer, str]
+"""A layer and the name of the engine that runs it."""
+
+
+def speedup(found: LayerBenchmark, other: LayerBenchmark) -> float:
+    """How many times as long the other's server took: median over the runs, pair by pair."""
+    return statistics.median(b.server / a.server for a, b in zip(found.timings, other.timings, strict=True))
+
+
 def bench_layer(
     layer: Layer,
     engine: str,
@@ -70,12 +79,11 @@ def bench_layer(
     progress: Callable[[], object] | None = None,
 ) -> LayerBenchmark:
     """:func:`bench_layers` of one layer."""
-    return bench_layers({"": layer}, engine, plain_bits, coefficient_bits, repetitions, progress)[""]
+    return bench_layers({"": (layer, engine)}, plain_bits, coefficient_bits, repetitions, progress)[""]
 
 
 def bench_layers(
-    layers: Mapping[str, Layer],
-    engine: str,
+    entries: Mapping[str, Entry],
     plain_bits: int,
     coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS,
     repetitions: int = 3,
@@ -84,8 +92,7 @@ def bench_layers(
     """Run layers ``repetitions`` times on shared random inputs, in turns; weights are encoded beforehand, once.
 
     Args:
-        layers: by name.
-        engine: "tenseal" or "cleartext".
+        entries: layer and server's engine, by name.
         plain_bits: bits of t.
         coefficient_bits: bits of the primes of q.
         repetitions: timed runs of each, after one that is not timed if there are more than one.
@@ -94,7 +101,7 @@ def bench_layers(
     Raises:
         RuleError: unknown engine, parameters that do not exist, or too little noise budget.
     """
-    contestants = {name: _Contestant(layer, engine, plain_bits, coefficient_bits) for name, layer in layers.items()}
+    contestants = {name: _Contestant(*entry, plain_bits, coefficient_bits) for name, entry in entries.items()}
     warm_up = int(repetitions > 1)
     for _ in range(repetitions + warm_up):
         for contestant in contestants.values():

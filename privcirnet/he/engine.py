@@ -8,8 +8,10 @@ The steps are whole steps of the protocol, on all ciphertexts of a layer: how th
 form and on how many cores is the engine's business. :mod:`privcirnet.he.sequential` makes them out of single ones.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
+from importlib import import_module
 from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
@@ -22,6 +24,7 @@ Weights = Any
 Keys = Any
 
 ENGINES = ("kernel", "tenseal", "cleartext")
+"""kernel: the client's is TenSEAL's, the server's our own, compiled by Numba; cleartext hides nothing."""
 
 
 class ClientEngine(Protocol):
@@ -118,11 +121,12 @@ def client_engine(name: str, parameters: Parameters) -> ClientEngine:
     Raises:
         RuleError: unknown name.
     """
-    return _module("tenseal" if name == "kernel" else name).Client(parameters)
+    module = _module("tenseal" if name == "kernel" else name)
+    return module.Client(parameters)
 
 
 def server_engine(name: str, parameters: Parameters) -> ServerEngine:
-    """The server's engine by name.
+    """The server's engine by name; "kernel" is "tenseal", with a warning, where Numba is not installed.
 
     Raises:
         RuleError: unknown name.
@@ -131,12 +135,15 @@ def server_engine(name: str, parameters: Parameters) -> ServerEngine:
 
 
 def _module(name: str) -> Any:
-    if name == "kernel":
-        from privcirnet.he import kernel as module
-    elif name == "tenseal":
-        from privcirnet.he import tenseal as module
-    elif name == "cleartext":
-        from privcirnet.he import cleartext as module
-    else:
+    if name not in ENGINES:
         raise RuleError("the engine must be a known one", got=repr(name), remedy=f"use one of {', '.join(ENGINES)}")
-    return module
+    try:
+        return import_module(f"privcirnet.he.{name}")
+    except ModuleNotFoundError as missing:
+        if missing.name != "numba":
+            raise
+    warnings.warn(
+        "engine=kernel needs Numba, which is not installed: engine=tenseal, which is some ten times slower, is used",
+        stacklevel=3,
+    )
+    return import_module("privcirnet.he.tenseal")

@@ -19,9 +19,10 @@ import numpy as np
 
 from privcirnet.he import params, sealfile
 from privcirnet.he.circuit import Circuit, Pair, Slots, check_sums
-from privcirnet.he.flooding import FLOODING_BITS
-from privcirnet.he.kernels import galois, keyswitch, ntt, plain, products, sampling, seeds, words
+from privcirnet.he.kernels import keyswitch, plain, products, seeds, words
 from privcirnet.he.kernels.galois import GaloisKeys
+from privcirnet.he.kernels.hiding import PublicKey, hide, switch
+from privcirnet.he.kernels.ring import ring
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
 from privcirnet.he.schedule import Block, Segment, schedule
@@ -39,10 +40,10 @@ _BLOCK = 128
 
 @dataclass(frozen=True)
 class Keys:
-    """The client's Galois keys, and its public key, cut, (L n / CHUNK, 1, 2, CHUNK)."""
+    """The client's Galois keys and its public key."""
 
     galois: GaloisKeys
-    public: Residues
+    public: PublicKey
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Server:
         self._pool = ThreadPoolExecutor(self.threads)
         self._key_modulus, self._modulus = sealfile.Modulus(primes, n), sealfile.Modulus(primes[:-1], n)
         self._reply_primes = params.reply_primes(parameters.coefficient_bits, parameters.plain_bits)
-        self._extended, self._ring = galois.ring(primes, n), galois.ring(primes[:-1], n)
+        self._extended, self._ring = ring(primes, n), ring(primes[:-1], n)
         self._plain = plain.plain(t, primes[:-1], n)
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
@@ -94,7 +95,8 @@ class Server:
         parts = [message[public_size + i * size :][:size] for i in range(digits * len(by_element))]
         found = self._each(lambda part: self._seeded(part, modulus), parts)
         keys = [np.stack(found[i : i + digits]) for i in range(0, len(found), digits)]
-        return Keys(GaloisKeys.build(self._extended, by_element, keys), self._public(public))
+        public = public.reshape(2, -1, modulus.ring_degree)[:, :-1]
+        return Keys(GaloisKeys.build(self._extended, by_element, keys), PublicKey.build(self._ring, public))
 
     def receive_all(self, messages: Sequence[bytes], addends: Residues | None) -> list[Ciphertext]:
         """Ciphertexts from compact bytes, in coefficient form."""
@@ -115,7 +117,7 @@ class Server:
             values = slots[weight]
             if present := bool(values.any()):
                 plain.factor(residues[weight], values, self._plain, self._ring.tables)
-                products.cut(residues[weight : weight + 1], self._ring.moduli)
+                self._ring.cut(residues[weight : weight + 1])
             return present
 
         present = self._each(encoded, range(len(slots)))
@@ -139,12 +141,13 @@ class Server:
         self.counts["pmult"] += len(ciphertexts)
 
         def product(index: int) -> Ciphertext:
-            weight = np.empty((1, *ciphertexts[index].residues.shape[1:]), dtype=np.uint64)
+            weight, inputs = (
+                np.empty((1, *ciphertexts[index].residues.shape[1:]), dtype=np.uint64),
+                self._ring.inputs(1),
+            )
             plain.factor(weight[0], factors[index], self._plain, self._ring.tables)
-            products.cut(weight, self._ring.moduli)
-            chunks = self._chunks(1)
-            self._place(chunks, 0, self._values(ciphertexts[index].residues))
-            return Ciphertext(products.inner_product(chunks, 0, weight, self._ring.moduli), ntt=True)
+            self._ring.place(inputs, 0, self._ring.values(ciphertexts[index].residues))
+            return Ciphertext(products.inner_product(inputs, 0, self._ring.cut(weight), self._ring.moduli), ntt=True)
 
         return self._each(product, range(len(ciphertexts)))
 
@@ -159,10 +162,11 @@ class Server:
         """Add masks, encryptions of zero and flooding noise, switch down and serialise."""
 
         def reply(index: int) -> bytes:
-            hidden = self._hidden(ciphertexts[index], keys, noise_bits)
+            found, count = ciphertexts[index], self._reply_primes
+            values = found.residues if found.ntt else self._ring.values(found.residues)
+            hidden = hide(values, self._extended, keys.public, noise_bits)
             plain.add(hidden[0], addends[index], self._plain)
-            count = self._reply_primes
-            switched = [self._switched(polynomial, count) for polynomial in hidden]
+            switched = [switch(polynomial, self._ring.primes, count) for polynomial in hidden]
             widths = self._modulus.widths[:count]
             first = switched[0] if kept is None else np.ascontiguousarray(switched[0][:, kept[index]])
             return words.pack(first, widths) + words.pack(switched[1], widths)
@@ -180,27 +184,9 @@ class Server:
         first = words.unpack(message[:size], modulus.primes, modulus.widths)
         return np.stack([first, seeds.expand(message[size:], modulus.primes, modulus.ring_degree)])
 
-    def _public(self, key: Residues) -> Residues:
-        """The public key (2 (L + 1), n) in SEAL's order as an input of products, data primes only."""
-        data = key.reshape(2, -1, key.shape[1])[:, :-1]
-        ordered = np.ascontiguousarray(data[..., ntt.kernel_order(key.shape[1])])
-        chunks = self._chunks(1)
-        self._place(chunks, 0, ordered)
-        return chunks
-
-    def _chunks(self, inputs: int) -> Residues:
-        """Room for the inputs of products."""
-        limbs, n = len(self._modulus.primes), self._modulus.ring_degree
-        return np.empty((limbs * n // products.CHUNK, inputs, 2, products.CHUNK), dtype=np.uint64)
-
-    def _place(self, chunks: Residues, index: int, values: Residues) -> None:
-        """Make values (2, L, n), which are lost, an input of products."""
-        products.cut(values, self._ring.moduli)
-        products.place(chunks, index, values)
-
     def _turned(self, turned: Sequence[Pair], inputs: Sequence[Ciphertext], keys: GaloisKeys) -> Residues:
         """Inputs of products: all (input, step) of a segment, (chunks, turned, 2, CHUNK)."""
-        chunks, places = self._chunks(len(turned)), defaultdict[int, list[tuple[int, int]]](list)
+        chunks, places = self._ring.inputs(len(turned)), defaultdict[int, list[tuple[int, int]]](list)
         for place, (source, step) in enumerate(turned):
             places[source].append((place, step))
 
@@ -208,19 +194,18 @@ class Server:
             """C0 in the kernel's order and, if it is turned at all, the digits of c1."""
             residues, steps = inputs[source].residues, [step for _, step in places[source]]
             if not any(steps):
-                self._place(chunks, places[source][0][0], self._values(residues))
+                self._ring.place(chunks, places[source][0][0], self._ring.values(residues))
                 return residues[0], None
-            first, digits = self._values(residues[:1])[0], keys.digits(residues[1])
+            first, digits = self._ring.values(residues[:1])[0], keys.digits(residues[1])
             if 0 in steps:
                 own = np.stack([digits[limb, limb] for limb in range(len(first))])
-                self._place(chunks, places[source][steps.index(0)][0], np.stack([first, own]))
-            products.cut(digits, keys.ring.moduli)
-            return first, digits
+                self._ring.place(chunks, places[source][steps.index(0)][0], np.stack([first, own]))
+            return first, keys.ring.cut(digits)
 
         def rotated(task: tuple[int, int, int]) -> None:
             source, place, step = task
             first, digits = hoisted[source]
-            self._place(chunks, place, keys.rotate_values(first, digits, step))
+            self._ring.place(chunks, place, keys.rotate_values(first, digits, step))
 
         hoisted = dict(zip(places, self._each(prepared, places), strict=True))
         tasks = [(source, place, step) for source, found in places.items() for place, step in found if step]
@@ -265,25 +250,12 @@ class Server:
         total = np.zeros((2, limbs, n), dtype=np.uint64)
         for values, step in terms:
             if step:
-                self._coefficients(values[1])
+                self._ring.to_coefficients(values[1:])
                 keys.add_rotated(total, values[0], values[1], step)
             else:
                 for half in range(2):
                     keyswitch.add_scaled(total[half], values[half], self._extended.division)
         return Ciphertext(total, ntt=True)
-
-    def _values(self, residues: Residues) -> Residues:
-        """Coefficients (polynomials, L, n) to the kernel's order, a copy."""
-        values = residues.copy()
-        for limb in range(values.shape[1]):
-            for polynomial in values:
-                ntt.forward(polynomial[limb : limb + 1], self._extended.tables, limb)
-        return values
-
-    def _coefficients(self, values: Residues) -> None:
-        """The kernel's order (L, n) to coefficients, in place."""
-        for limb in range(values.shape[0]):
-            ntt.inverse(values[limb : limb + 1], self._extended.tables, limb)
 
     def _divided(self, ciphertext: Ciphertext) -> Ciphertext:
         """The same without the special prime, in the kernel's order."""
@@ -294,37 +266,3 @@ class Server:
         for half in range(2):
             keyswitch.divide_values(residues, zero, self._extended.tables, self._extended.division, half)
         return Ciphertext(np.ascontiguousarray(residues[:, :-1]), ntt=True)
-
-    def _hidden(self, ciphertext: Ciphertext, keys: Keys, noise_bits: int) -> Residues:
-        """Coefficients (2, L, n) plus a fresh encryption of zero and flooding noise: see :mod:`flooding`."""
-        primes, n = self._modulus.primes, self._modulus.ring_degree
-        values = ciphertext.residues if ciphertext.ntt else self._values(ciphertext.residues)
-        secret = sampling.ternary(primes, n)[None]
-        zero = products.inner_product(keys.public, 0, self._cut(self._values(secret)), self._ring.moduli)
-        if values.shape[1] > len(primes):
-            for half in range(2):
-                keyswitch.add_scaled(values[half], zero[half], self._extended.division)
-        else:
-            products.add(values, zero, self._ring.moduli)
-        for polynomial in values:
-            self._coefficients(polynomial)
-            if values.shape[1] > len(primes):
-                keyswitch.divide_coefficients(polynomial, self._extended.division)
-        coefficients = np.ascontiguousarray(values[:, : len(primes)])
-        errors = np.stack(
-            [sampling.flooding(noise_bits + FLOODING_BITS, primes, n), sampling.centered_binomial(primes, n)]
-        )
-        products.add(coefficients, errors, self._ring.moduli)
-        return coefficients
-
-    def _cut(self, residues: Residues) -> Residues:
-        products.cut(residues, self._ring.moduli)
-        return residues
-
-    def _switched(self, polynomial: Residues, count: int) -> Residues:
-        """A polynomial (L, n) under the first ``count`` primes: divided by the others, one after the other."""
-        for last in range(polynomial.shape[0], count, -1):
-            keyswitch.divide_coefficients(
-                polynomial[:last], galois.ring(self._modulus.primes[:last], polynomial.shape[1]).division
-            )
-        return polynomial[:count]

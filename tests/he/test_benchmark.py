@@ -32,7 +32,7 @@ def test_counts_bytes_and_exactness(layer: LinearLayer, engine: str) -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(RuleError, match="engine must be a known one"):
-        bench_layer(SMALL, "kernel", 41)
+        bench_layer(SMALL, "other", 41)
     with pytest.raises(RuleError, match="at most 60 bits"):
         bench_layer(SMALL, "cleartext", 61)
     with pytest.raises(RuleError, match=r"noise budget: got .* in layer bench with a 55-bit"):

@@ -19,7 +19,7 @@ class Server:
 
     Args:
         program: with weights.
-        engine: "tenseal", or "cleartext" for a rehearsal that hides nothing.
+        engine: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
         spectra: weight spectra by node, if they were exported; computed otherwise.
         progress: called with each layer's name before its weights are encoded.
 
@@ -30,7 +30,7 @@ class Server:
     def __init__(
         self,
         program: Program,
-        engine: str = "tenseal",
+        engine: str = "kernel",
         spectra: Mapping[str, Residues] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:

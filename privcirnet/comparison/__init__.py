@@ -1,0 +1,1 @@
+"""Layers, networks and encodings side by side: what bench.py runs and reports."""

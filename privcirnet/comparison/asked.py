@@ -1,0 +1,53 @@
+"""What a BenchConfig asks for: the layer, the goal of its plans, the rivals, and their runs."""
+
+from collections.abc import Callable, Mapping
+
+from privcirnet.cli import find_profile, progress_bar
+from privcirnet.comparison.facts import Found
+from privcirnet.comparison.runs import Contest, Rival, network_runs, run_networks
+from privcirnet.config import BenchConfig
+from privcirnet.he.cost import LINKS
+from privcirnet.he.layers import Layer
+from privcirnet.he.planner import Goal
+from privcirnet.he.shape import LinearShape
+
+Plan = Callable[[str, Goal], Mapping[str, Layer]]
+"""Layers of a named plan for a goal."""
+
+
+def rivals(config: BenchConfig, wanted: Goal, layers: Plan) -> dict[str, Rival]:
+    """The plan, and another plan or the same on another engine."""
+    found = {config.plan: Rival(layers(config.plan, wanted), config.engine, wanted.profile)}
+    if config.against:
+        found[config.against] = Rival(layers(config.against, wanted), config.engine, wanted.profile)
+    if config.compare:
+        own = goal(config, config.compare)
+        found[config.compare] = Rival(layers(config.plan, own), config.compare, own.profile)
+    return found
+
+
+def run(config: BenchConfig, entered: Mapping[str, Rival]) -> dict[str, Found]:
+    """What was found of each rival; nothing if they are only counted."""
+    if config.engine == "count":
+        return {}
+    with progress_bar(config.network or config.layer, network_runs(entered, config.repetitions)) as advance:
+        return run_networks(entered, contest(config), advance)
+
+
+def goal(config: BenchConfig, engine: str) -> Goal:
+    """What plans for an engine are chosen by; one that hides nothing is planned for as he.engine says."""
+    profile = find_profile(config.he, engine if engine in ("kernel", "tenseal") else config.he.engine)
+    return Goal(profile, LINKS[config.he.link])
+
+
+def contest(config: BenchConfig) -> Contest:
+    """How to run."""
+    return Contest(config.plain_bits, config.repetitions, tuple(config.he.coefficient_bits))
+
+
+def shape(config: BenchConfig) -> LinearShape:
+    """Of one layer."""
+    if config.layer == "gemm":
+        return LinearShape.gemm(*config.dims)
+    height, width, channels, maps, kernel = config.dims
+    return LinearShape(height, width, channels, maps, kernel, config.stride, (kernel - 1) // 2, config.groups)

@@ -1,0 +1,61 @@
+"""Everything that the kernels need to know of one ciphertext modulus, and what is done to whole ciphertexts with it."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he.kernels import keyswitch, ntt, products
+from privcirnet.he.modular import Residues
+
+
+class Ring(NamedTuple):
+    """Tables for some primes; divisions are by the last.
+
+    Attributes:
+        primes: L of them.
+        degree: n.
+        tables: of the transforms.
+        moduli: of products.
+        division: by the last prime.
+    """
+
+    primes: tuple[int, ...]
+    degree: int
+    tables: ntt.Tables
+    moduli: products.Moduli
+    division: keyswitch.Division
+
+    def values(self, residues: Residues) -> Residues:
+        """Coefficients (polynomials, L', n) under the first L' primes in the kernel's order, a copy."""
+        found = residues.copy()
+        for polynomial in found:
+            for limb in range(found.shape[1]):
+                ntt.forward(polynomial[limb : limb + 1], self.tables, limb)
+        return found
+
+    def to_coefficients(self, values: Residues) -> None:
+        """The kernel's order (polynomials, L', n) back to coefficients, in place."""
+        for polynomial in values:
+            for limb in range(values.shape[1]):
+                ntt.inverse(polynomial[limb : limb + 1], self.tables, limb)
+
+    def cut(self, residues: Residues) -> Residues:
+        """The same (count, L, n), made ready for products in place."""
+        products.cut(residues, self.moduli)
+        return residues
+
+    def inputs(self, count: int) -> Residues:
+        """Room for that many inputs of products, (chunks, count, 2, CHUNK)."""
+        chunks = len(self.primes) * self.degree // products.CHUNK
+        return np.empty((chunks, count, 2, products.CHUNK), dtype=np.uint64)
+
+    def place(self, inputs: Residues, index: int, values: Residues) -> None:
+        """Make values (2, L, n), which are lost, an input of products."""
+        products.place(inputs, index, self.cut(values))
+
+
+@lru_cache(maxsize=32)
+def ring(primes: tuple[int, ...], n: int) -> Ring:
+    """Tables for these primes."""
+    return Ring(primes, n, ntt.tables(primes, n), products.moduli(primes), keyswitch.division(primes))
