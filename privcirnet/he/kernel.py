@@ -8,12 +8,9 @@ Order of work for a circuit: digits of each input that is turned (hoisting); all
 of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double hoisting).
 """
 
-import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,18 +18,22 @@ from privcirnet.he import params, sealfile
 from privcirnet.he.circuit import Circuit, Pair, Slots, check_sums
 from privcirnet.he.kernels import keyswitch, plain, products, seeds, words
 from privcirnet.he.kernels.galois import GaloisKeys
-from privcirnet.he.kernels.hiding import PublicKey, hide, switch
+from privcirnet.he.kernels.hiding import Draws, PublicKey, divisions, draw, hide, switch
 from privcirnet.he.kernels.ring import ring
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
 from privcirnet.he.schedule import Block, Segment, schedule
 from privcirnet.he.sealfile import Modulus
-
-T = TypeVar("T")
-R = TypeVar("R")
+from privcirnet.he.threads import each, ranges
 
 _TURNED = 64
 """Turned inputs of a segment: enough work for all threads, 25 MB at n = 8192."""
+
+_REPLIES = 8
+"""Replies whose randomness is drawn together, at most: 5 MB at n = 8192."""
+
+_CHUNKS = 8
+"""Chunks of words in a task: long enough for a thread to be worth waking."""
 
 _BLOCK = 128
 """Inner sums that are computed together: their residues are what a layer needs beyond inputs and weights."""
@@ -66,23 +67,17 @@ class Weights:
 
 
 class Server:
-    """The server's side: evaluation only.
+    """The server's side: evaluation only."""
 
-    Args:
-        parameters: n, q, t.
-        threads: to work on; None: one for each core.
-    """
-
-    def __init__(self, parameters: Parameters, threads: int | None = None) -> None:
+    def __init__(self, parameters: Parameters) -> None:
         n, t = parameters.ring_degree, parameters.plain_modulus
         primes = params.ordered_primes(n, parameters.coefficient_bits)
         self.parameters = parameters
         self.counts: Counter[str] = Counter()
-        self.threads = threads or len(os.sched_getaffinity(0))
-        self._pool = ThreadPoolExecutor(self.threads)
         self._key_modulus, self._modulus = sealfile.Modulus(primes, n), sealfile.Modulus(primes[:-1], n)
         self._reply_primes = params.reply_primes(parameters.coefficient_bits, parameters.plain_bits)
         self._extended, self._ring = ring(primes, n), ring(primes[:-1], n)
+        self._divisions = divisions(primes[:-1], self._reply_primes)
         self._plain = plain.plain(t, primes[:-1], n)
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
@@ -93,10 +88,10 @@ class Server:
         sealfile.check_keys_length(message, public_size, size * digits * len(by_element))
         public = words.unpack(message[:public_size], modulus.primes * 2, modulus.widths * 2)
         parts = [message[public_size + i * size :][:size] for i in range(digits * len(by_element))]
-        found = self._each(lambda part: self._seeded(part, modulus), parts)
+        found = each(lambda part: self._seeded(part, modulus), parts)
         keys = [np.stack(found[i : i + digits]) for i in range(0, len(found), digits)]
         public = public.reshape(2, -1, modulus.ring_degree)[:, :-1]
-        return Keys(GaloisKeys.build(self._extended, by_element, keys), PublicKey.build(self._ring, public))
+        return Keys(GaloisKeys.build(self._extended, by_element, keys), PublicKey.build(self._extended, public))
 
     def receive_all(self, messages: Sequence[bytes], addends: Residues | None) -> list[Ciphertext]:
         """Ciphertexts from compact bytes, in coefficient form."""
@@ -107,7 +102,7 @@ class Server:
                 plain.add(residues[0], addends[index], self._plain)
             return Ciphertext(residues, ntt=False)
 
-        return self._each(received, range(len(messages)))
+        return each(received, range(len(messages)))
 
     def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "") -> Weights:
         """See :meth:`engine.ServerEngine.encode_weights`."""
@@ -120,7 +115,7 @@ class Server:
                 self._ring.cut(residues[weight : weight + 1])
             return present
 
-        present = self._each(encoded, range(len(slots)))
+        present = each(encoded, range(len(slots)))
         check_sums(circuit, present, name)
         return Weights(residues, schedule(circuit, present, _TURNED, _BLOCK))
 
@@ -149,7 +144,7 @@ class Server:
             self._ring.place(inputs, 0, self._ring.values(ciphertexts[index].residues))
             return Ciphertext(products.inner_product(inputs, 0, self._ring.cut(weight), self._ring.moduli), ntt=True)
 
-        return self._each(product, range(len(ciphertexts)))
+        return each(product, range(len(ciphertexts)))
 
     def reply_all(
         self,
@@ -159,23 +154,30 @@ class Server:
         noise_bits: int,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
-        """Add masks, encryptions of zero and flooding noise, switch down and serialise."""
+        """Add masks, encryptions of zero and flooding noise, switch down and serialise; the ciphertexts are lost."""
 
-        def reply(index: int) -> bytes:
-            found, count = ciphertexts[index], self._reply_primes
-            values = found.residues if found.ntt else self._ring.values(found.residues)
-            hidden = hide(values, self._extended, keys.public, noise_bits)
-            plain.add(hidden[0], addends[index], self._plain)
-            switched = [switch(polynomial, self._ring.primes, count) for polynomial in hidden]
-            widths = self._modulus.widths[:count]
-            first = switched[0] if kept is None else np.ascontiguousarray(switched[0][:, kept[index]])
-            return words.pack(first, widths) + words.pack(switched[1], widths)
+        def some(part: range) -> list[bytes]:
+            draws = draw(noise_bits, self._ring, len(part))
+            hidden = [self._hidden(ciphertexts[i], addends[i], keys.public, draws, i - part.start) for i in part]
+            return [self._packed(h, kept and kept[i]) for h, i in zip(hidden, part, strict=True)]
 
-        return self._each(reply, range(len(ciphertexts)))
+        parts = ranges(len(ciphertexts), _REPLIES)
+        return [reply for found in each(some, parts) for reply in found]
 
-    def _each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Map on all threads."""
-        return list(self._pool.map(function, items)) if self.threads > 1 else list(map(function, items))
+    def _hidden(self, found: Ciphertext, addend: Residues, key: PublicKey, draws: Draws, index: int) -> Residues:
+        """Coefficients of a reply, (2, L, n); only the first primes of the reply's modulus still mean anything."""
+        values = found.residues if found.ntt else self._ring.values(found.residues)
+        extended = values.shape[1] > len(self._ring.primes)
+        hidden = hide(values, key.scaled if extended else key.plain, self._extended, draws, index)
+        plain.add(hidden[0], addend, self._plain)
+        if self._divisions:
+            switch(hidden, self._divisions)
+        return hidden
+
+    def _packed(self, hidden: Residues, kept: Integers | None) -> bytes:
+        c0, c1 = hidden[:, : self._reply_primes]
+        widths = self._modulus.widths[: self._reply_primes]
+        return words.pack(c0 if kept is None else c0[:, kept], widths) + words.pack(c1, widths)
 
     def _seeded(self, message: bytes, modulus: Modulus) -> Residues:
         """A seeded ciphertext or key digit: its polynomial, and the one that its seed stands for, (2, L, n)."""
@@ -190,26 +192,22 @@ class Server:
         for place, (source, step) in enumerate(turned):
             places[source].append((place, step))
 
-        def prepared(source: int) -> tuple[Residues, Residues | None]:
-            """C0 in the kernel's order and, if it is turned at all, the digits of c1."""
+        def hoisted(source: int) -> tuple[Residues, Residues] | None:
+            """What the turns of an input share, if there are any; the input itself is placed if it is needed too."""
             residues, steps = inputs[source].residues, [step for _, step in places[source]]
-            if not any(steps):
-                self._ring.place(chunks, places[source][0][0], self._ring.values(residues))
-                return residues[0], None
-            first, digits = self._ring.values(residues[:1])[0], keys.digits(residues[1])
+            shared = keys.hoist(residues) if any(steps) else None
             if 0 in steps:
-                own = np.stack([digits[limb, limb] for limb in range(len(first))])
-                self._ring.place(chunks, places[source][steps.index(0)][0], np.stack([first, own]))
-            return first, keys.ring.cut(digits)
+                own = shared[0].copy() if shared else self._ring.values(residues)
+                self._ring.place(chunks, places[source][steps.index(0)][0], own)
+            return shared
 
-        def rotated(task: tuple[int, int, int]) -> None:
-            source, place, step = task
-            first, digits = hoisted[source]
-            self._ring.place(chunks, place, keys.rotate_values(first, digits, step))
+        def rotate(task: tuple[tuple[Residues, Residues], int, int]) -> None:
+            shared, place, step = task
+            keys.rotate(chunks, place, shared, step)
 
-        hoisted = dict(zip(places, self._each(prepared, places), strict=True))
-        tasks = [(source, place, step) for source, found in places.items() for place, step in found if step]
-        self._each(rotated, tasks)
+        found = zip(places.values(), each(hoisted, places), strict=True)
+        tasks = [(shared, place, step) for own, shared in found if shared for place, step in own if step]
+        each(rotate, tasks)
         self.counts["rotate"] += len(tasks)
         return chunks
 
@@ -218,10 +216,10 @@ class Server:
         shape = block.sums.stop - block.sums.start, 2, len(self._modulus.primes), self._modulus.ring_degree
         sums = np.empty(shape, dtype=np.uint64)
 
-        def chunk(index: int) -> None:
-            products.multiply_accumulate(sums, turned, weights, block.terms, self._ring.moduli, index)
+        def some(part: range) -> None:
+            products.multiply_accumulate(sums, turned, weights, block.terms, self._ring.moduli, (part.start, part.stop))
 
-        self._each(chunk, range(turned.shape[0]))
+        each(some, ranges(turned.shape[0], _CHUNKS))
         self.counts["pmult"] += len(block.terms.pairs)
         return sums
 
@@ -237,7 +235,7 @@ class Server:
                 found = self._added([(values, 0), (values.copy(), step)], keys)
             return found
 
-        done = self._each(output, range(block.outputs.start, block.outputs.stop))
+        done = each(output, range(block.outputs.start, block.outputs.stop))
         steps = [step for terms in circuit.outputs[block.outputs] for _, step in terms]
         self.counts["rotate"] += sum(map(bool, steps)) + sum(map(len, circuit.folds[block.outputs]))
         return done
@@ -250,8 +248,7 @@ class Server:
         total = np.zeros((2, limbs, n), dtype=np.uint64)
         for values, step in terms:
             if step:
-                self._ring.to_coefficients(values[1:])
-                keys.add_rotated(total, values[0], values[1], step)
+                keys.add_rotated(total, values, step)
             else:
                 for half in range(2):
                     keyswitch.add_scaled(total[half], values[half], self._extended.division)

@@ -55,10 +55,7 @@ def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues
     shape = prod(x.shape[:axis]), length, prod(x.shape[axis + 1 :])
     columns = x.reshape(shape).transpose(1, 0, 2).reshape(length, -1)
     result = np.empty_like(columns)
-    product = _ExactProduct(length, t, inverse)
-    with one_thread():
-        for start in range(0, columns.shape[1], product.step):
-            result[:, start : start + product.step] = product(columns[:, start : start + product.step])
+    _transform(result, columns, t, inverse)
     ordered = result.reshape(length, shape[0], shape[2]).transpose(1, 0, 2)
     return np.ascontiguousarray(ordered).reshape(x.shape)
 
@@ -111,6 +108,33 @@ def minimal_root(order: int, t: int) -> int:
     return smallest
 
 
+def _transform(result: Residues, columns: Residues, t: int, inverse: bool) -> None:
+    """Transform columns (N, m): on compiled integers where Numba is installed, else on float64 products."""
+    try:
+        from privcirnet.he.kernels import matrix
+    except ModuleNotFoundError:
+        _float_transform(result, columns, t, inverse)
+    else:
+        powers = _powers(columns.shape[0], t, inverse)
+        matrix.multiply_all(result, powers, columns, t)
+
+
+def _float_transform(result: Residues, columns: Residues, t: int, inverse: bool) -> None:
+    product = _ExactProduct(columns.shape[0], t, inverse)
+    with one_thread():
+        for start in range(0, columns.shape[1], product.step):
+            result[:, start : start + product.step] = product(columns[:, start : start + product.step])
+
+
+@lru_cache(maxsize=128)
+def _powers(length: int, t: int, inverse: bool) -> Residues:
+    """The transform's matrix, (N, N)."""
+    root = modular.root_of_unity(length, t)
+    scale = pow(length, -1, t) if inverse else 1
+    powers = [pow(root, -k if inverse else k, t) * scale % t for k in range(length)]
+    return np.array(powers, dtype=np.uint64)[np.outer(np.arange(length), np.arange(length)) % length]
+
+
 class _ExactProduct:
     """A transform's matrix times up to ``step`` columns at a time, with work space that is taken once."""
 
@@ -145,9 +169,7 @@ class _ExactProduct:
 def _limb_matrix(length: int, t: int, inverse: bool) -> tuple[int, int, npt.NDArray[np.float64]]:
     """(v, d, the matrix of all A_ij, (d N, d N)): digit i of value l to sum j of value k."""
     width, limbs = _digit_sizes(length, t)
-    root = modular.root_of_unity(length, t)
-    scale = pow(length, -1, t) if inverse else 1
-    powers = [pow(root, -k if inverse else k, t) * scale % t for k in range(length)]
+    powers = [int(power) for power in _powers(length, t, inverse)[min(1, length - 1)]]
     matrix = np.zeros((limbs, length, limbs, length))
     for i in range(limbs):
         shifted = [(power << (width * i)) % t for power in powers]

@@ -1,12 +1,15 @@
-"""Threads: work beside other work, and matrix products on one thread.
+"""Threads: one pool for all work on many ciphertexts, and the matrix products of libraries on one thread.
 
 After a product the library's threads spin for some 30 ms and take the cores from what comes next.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from threading import Lock
 from typing import Any, TypeVar, cast
 
@@ -15,12 +18,50 @@ from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingT
 T = TypeVar("T")
 
 
-def beside(work: Callable[[], T]) -> Callable[[], T]:
-    """Start work on a thread of its own; the function that is returned waits for its result or raises its error."""
-    pool = ThreadPoolExecutor(1)
-    future = pool.submit(work)
-    pool.shutdown(wait=False)
-    return future.result
+R = TypeVar("R")
+
+
+def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Apply a function to all items, in order of the items, on as many threads as :func:`use` said.
+
+    Worth it for functions that let go of Python's lock: compiled kernels, the system's generator, matrix products.
+    A function that is applied must not call this itself.
+    """
+    found = list(items)
+    if _setting.count == 1 or len(found) == 1:
+        return [function(item) for item in found]
+    return list(_pool(_setting.count).map(function, found))
+
+
+def ranges(count: int, most: int) -> list[range]:
+    """Numbers up to ``count`` in ranges of at most ``most``, as many of like size for each thread."""
+    parts = -(-count // (most * _setting.count)) * _setting.count
+    return [
+        range(first, end) for first, end in pairwise(count * part // parts for part in range(parts + 1)) if first < end
+    ]
+
+
+def use(count: int) -> None:
+    """Work on that many threads from now on; 0: as many as there are cores for this process."""
+    _setting.count = count or cores()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass
+class _Setting:
+    count: int
+
+
+_setting = _Setting(cores())
+
+
+@cache
+def _pool(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="privcirnet")
 
 
 @cache

@@ -1,6 +1,7 @@
-"""Rotations of ciphertexts with a client's Galois keys, out of :mod:`privcirnet.he.kernels.keyswitch`.
+"""Rotations of ciphertexts with a client's Galois keys, each step one call: :mod:`privcirnet.he.kernels.keyswitch` whole.
 
-Words: L data primes, D = L digits, one special prime; "extended" residues are under all L + 1 primes.
+Words: L data primes, D = L digits, one special prime; "extended" residues are under all L + 1 primes. A call lets go of
+Python's lock for as long as it works, so calls are as long as can be: taking the lock back costs more than a transform.
 """
 
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ from functools import lru_cache
 import numpy as np
 
 from privcirnet.he.kernels import keyswitch, ntt, products
+from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.ring import Ring
-from privcirnet.he.modular import Residues
+from privcirnet.he.modular import Integers, Residues
 
 _order = lru_cache(maxsize=1024)(keyswitch.rotation)
 
@@ -41,37 +43,76 @@ class GaloisKeys:
                 ring.place(inputs, number * count + digit, np.ascontiguousarray(key[digit][..., back]))
         return GaloisKeys(ring, tuple(steps), inputs)
 
-    def digits(self, polynomial: Residues) -> Residues:
-        """Digits of c1 in coefficient form (L, n), extended and transformed but not yet cut, (L, L + 1, n)."""
-        ring = self.ring
-        found = np.empty((polynomial.shape[0], len(ring.primes), ring.degree), dtype=np.uint64)
-        for limb in range(found.shape[1]):
-            keyswitch.decompose(found, polynomial, ring.tables, ring.division.ones, limb)
-        return found
+    def hoist(self, residues: Residues) -> tuple[Residues, Residues]:
+        """What all rotations of a ciphertext share, from its coefficients (2, L, n).
 
-    def switch(self, digits: Residues, step: int) -> Residues:
-        """Sum of digits (cut) times key digits: P times what is to be turned by ``step``, extended, (2, L + 1, n)."""
-        start = self.steps.index(step) * digits.shape[0]
-        return products.inner_product(self.inputs, start, digits, self.ring.moduli)
-
-    def rotate_values(self, first: Residues, digits: Residues, step: int) -> Residues:
-        """A ciphertext turned by ``step``, from c0 (L, n) and c1's cut digits, kernel's order: (2, L, n)."""
-        switched = self.switch(digits, step)
-        for half in range(2):
-            keyswitch.divide_values(switched, first, self.ring.tables, self.ring.division, half)
-        turned = np.empty((2, *first.shape), dtype=np.uint64)
-        keyswitch.permute(turned, switched, _order(step, self.ring.degree))
-        return turned
-
-    def add_rotated(self, total: Residues, first: Residues, polynomial: Residues, step: int) -> None:
-        """Add P times a ciphertext turned by ``step`` to an extended total (2, L + 1, n).
-
-        Args:
-            total: in the kernel's order.
-            first: c0, (L, n), kernel's order.
-            polynomial: c1, (L, n), coefficient form.
-            step: columns.
+        Returns:
+            (the ciphertext in the kernel's order (2, L, n), the digits of c1, cut (L, L + 1, n)).
         """
-        switched = self.switch(self.ring.cut(self.digits(polynomial)), step)
-        keyswitch.add_scaled(switched[0], first, self.ring.division)
-        keyswitch.add_permuted(total, switched, _order(step, self.ring.degree), self.ring.tables.primes)
+        values = np.empty_like(residues)
+        digits = np.empty((residues.shape[1], residues.shape[1] + 1, residues.shape[2]), dtype=np.uint64)
+        _hoist(values, digits, residues, self.ring)
+        return values, digits
+
+    def rotate(self, inputs: Residues, index: int, hoisted: tuple[Residues, Residues], step: int) -> None:
+        """Make a ciphertext turned by ``step`` an input of products."""
+        (values, digits), n = hoisted, self.ring.degree
+        _rotate(inputs, index, values[0], digits, self.inputs, self._start(step), _order(step, n), self.ring)
+
+    def add_rotated(self, total: Residues, values: Residues, step: int) -> None:
+        """Add P times a ciphertext (2, L, n), which is lost, turned by ``step``, to an extended total (2, L + 1, n)."""
+        _add_rotated(total, values, self.inputs, self._start(step), _order(step, self.ring.degree), self.ring)
+
+    def _start(self, step: int) -> int:
+        return self.steps.index(step) * (len(self.ring.primes) - 1)
+
+
+@jit
+def _digits(digits: Residues, polynomial: Residues, ring: Ring) -> None:
+    for limb in range(digits.shape[1]):
+        keyswitch.decompose(digits, polynomial, ring.tables, ring.division.ones, limb)
+
+
+@jit
+def _hoist(values: Residues, digits: Residues, residues: Residues, ring: Ring) -> None:
+    """Values of both polynomials, and digits: of c1's own transforms each is a digit already."""
+    _digits(digits, residues[1], ring)
+    for limb in range(residues.shape[1]):
+        values[0, limb], values[1, limb] = residues[0, limb], digits[limb, limb]
+        ntt.forward(values[0, limb : limb + 1], ring.tables, limb)
+    products.cut(digits, ring.moduli)
+
+
+@jit
+def _rotate(
+    inputs: Residues,
+    index: int,
+    first: Residues,
+    digits: Residues,
+    keys: Residues,
+    start: int,
+    order: Integers,
+    ring: Ring,
+) -> None:
+    """(first, 0) + a / P, turned, cut and placed."""
+    switched = products.inner_product(keys, start, digits, ring.moduli)
+    for half in range(2):
+        keyswitch.divide_values(switched, first, ring.tables, ring.division, half)
+    turned = np.empty((2, first.shape[0], first.shape[1]), dtype=np.uint64)
+    keyswitch.permute(turned, switched, order)
+    products.cut(turned, ring.moduli)
+    products.place(inputs, index, turned)
+
+
+@jit
+def _add_rotated(total: Residues, values: Residues, keys: Residues, start: int, order: Integers, ring: Ring) -> None:
+    """Total + turned (P first + a)."""
+    limbs = values.shape[1]
+    for limb in range(limbs):
+        ntt.inverse(values[1, limb : limb + 1], ring.tables, limb)
+    digits = np.empty((limbs, limbs + 1, values.shape[2]), dtype=np.uint64)
+    _digits(digits, values[1], ring)
+    products.cut(digits, ring.moduli)
+    switched = products.inner_product(keys, start, digits, ring.moduli)
+    keyswitch.add_scaled(switched[0], values[0], ring.division)
+    keyswitch.add_permuted(total, switched, order, ring.tables.primes)

@@ -103,9 +103,9 @@ def place(chunks: Residues, index: int, polynomials: Residues) -> None:
 
 @jit
 def multiply_accumulate(
-    sums: Residues, inputs: Residues, weights: Residues, terms: Terms, moduli: Moduli, chunk: int
+    sums: Residues, inputs: Residues, weights: Residues, terms: Terms, moduli: Moduli, chunks: tuple[int, int]
 ) -> None:
-    """Every sum's words of one chunk: sum of inputs[i] * weights[w] mod p over its pairs (i, w), reduced.
+    """Every sum's words of some chunks: sum of inputs[i] * weights[w] mod p over its pairs (i, w), reduced.
 
     Args:
         sums: written, (sums, 2, L, n).
@@ -113,34 +113,85 @@ def multiply_accumulate(
         weights: cut, (weights, L, n).
         terms: of the sums.
         moduli: of the L primes.
-        chunk: which; those of prime 0 come first.
+        chunks: (first, end); those of prime 0 come first.
     """
     size, n = inputs.shape[3], weights.shape[2]
-    limb, start = chunk // (n // size), chunk % (n // size) * size
-    prime, powers, half, most = moduli.primes[limb], moduli.powers[limb], moduli.half[limb], moduli.terms[limb]
     partial, total = np.empty((2, 3, size), dtype=np.uint64), np.empty((2, size), dtype=np.uint64)
-    for number in range(terms.first.size - 1):
-        total.fill(0)
-        begin, last = terms.first[number], terms.first[number + 1]
-        while begin < last:
-            end = min(begin + most, last)
-            partial.fill(0)
-            k = begin
-            while k + 4 <= end:
-                _add_four(partial, inputs[chunk], weights, terms.pairs[k : k + 4], limb, start)
-                k += 4
-            if k + 2 <= end:
-                _add_two(partial, inputs[chunk], weights, terms.pairs[k : k + 2], limb, start)
-                k += 2
-            if k < end:
-                x, w = inputs[chunk, terms.pairs[k, 0]], weights[terms.pairs[k, 1], limb, start : start + size]
-                _add_one(partial, x, w)
-                k += 1
+    for chunk in range(chunks[0], chunks[1]):
+        limb, start = chunk // (n // size), chunk % (n // size) * size
+        for number in range(terms.first.size - 1):
+            begin, last = terms.first[number], terms.first[number + 1]
+            if last - begin <= 4:
+                _few(total, inputs[chunk], weights, terms.pairs[begin:last], (limb, start), moduli)
+                begin = last
+            else:
+                total.fill(0)
+            while begin < last:
+                end = min(begin + moduli.terms[limb], last)
+                _add_all(partial, inputs[chunk], weights, terms.pairs[begin:end], limb, start)
+                for i in range(2):
+                    reduce_sums(total[i], partial[i], moduli.powers[limb], moduli.half[limb], moduli.primes[limb])
+                begin = end
             for i in range(2):
-                _reduce(total[i], partial[i], powers, half, prime)
-            begin = end
-        for i in range(2):
-            sums[number, i, limb, start : start + size] = total[i]
+                sums[number, i, limb, start : start + size] = total[i]
+
+
+@jit
+def _few(
+    total: Residues, x: Residues, weights: Residues, pairs: Integers, place: tuple[int, int], moduli: Moduli
+) -> None:
+    """The whole sum of up to four products: nothing goes through memory (twice as fast as the general way)."""
+    size, none = total.shape[1], np.zeros(total.shape[1], dtype=np.uint64)
+    limb, start = place
+    w = [none, none, none, none]
+    for i in range(2):
+        a = [none, none, none, none]
+        for k in range(pairs.shape[0]):
+            a[k], w[k] = x[pairs[k, 0], i], weights[pairs[k, 1], limb, start : start + size]
+        _four_products(
+            total[i],
+            a[0],
+            w[0],
+            a[1],
+            w[1],
+            a[2],
+            w[2],
+            a[3],
+            w[3],
+            moduli.powers[limb],
+            moduli.half[limb],
+            moduli.primes[limb],
+        )
+
+
+@jit
+def _four_products(total, xa, wa, xb, wb, xc, wc, xd, wd, powers, half, p) -> None:
+    mask, one, power, quotient = (np.uint64(1) << half) - np.uint64(1), powers[0], powers[1], powers[2]
+    for j in range(total.size):
+        a0, a1, b0, b1 = wa[j] & _LOW, wa[j] >> _HALF, wb[j] & _LOW, wb[j] >> _HALF
+        c0, c1, d0, d1 = wc[j] & _LOW, wc[j] >> _HALF, wd[j] & _LOW, wd[j] >> _HALF
+        p0, p1, q0, q1 = xa[j] & _LOW, xa[j] >> _HALF, xb[j] & _LOW, xb[j] >> _HALF
+        r0, r1, s0, s1 = xc[j] & _LOW, xc[j] >> _HALF, xd[j] & _LOW, xd[j] >> _HALF
+        low = p0 * a0 + q0 * b0 + r0 * c0 + s0 * d0
+        middle = p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0 + r0 * c1 + r1 * c0 + s0 * d1 + s1 * d0
+        high = p1 * a1 + q1 * b1 + r1 * c1 + s1 * d1
+        high = times(high + (middle >> half), power, quotient, p)
+        total[j] = reduced(folded(low + ((middle & mask) << half) + high, one, p), p)
+
+
+@jit
+def _add_all(partial: Residues, x: Residues, weights: Residues, pairs: Integers, limb: int, start: int) -> None:
+    """Some products into the three sums of both polynomials, which begin at zero."""
+    partial.fill(0)
+    k, end = 0, pairs.shape[0]
+    while k + 4 <= end:
+        _add_four(partial, x, weights, pairs[k : k + 4], limb, start)
+        k += 4
+    if k + 2 <= end:
+        _add_two(partial, x, weights, pairs[k : k + 2], limb, start)
+        k += 2
+    if k < end:
+        _add_one(partial, x[pairs[k, 0]], weights[pairs[k, 1], limb, start : start + partial.shape[2]])
 
 
 @jit
@@ -166,8 +217,7 @@ def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Modul
     terms = Terms(np.empty((weights.shape[0], 2), dtype=np.int64), np.array([0, weights.shape[0]]))
     for k in range(weights.shape[0]):
         terms.pairs[k, 0], terms.pairs[k, 1] = start + k, k
-    for chunk in range(inputs.shape[0]):
-        multiply_accumulate(sums, inputs, weights, terms, moduli, chunk)
+    multiply_accumulate(sums, inputs, weights, terms, moduli, (0, inputs.shape[0]))
     return sums[0]
 
 
@@ -217,7 +267,7 @@ def _add_four(partial: Residues, x: Residues, weights: Residues, terms: Integers
 
 
 @jit
-def _reduce(total: Residues, partial: Residues, powers: Residues, half: np.uint64, p: np.uint64) -> None:
+def reduce_sums(total: Residues, partial: Residues, powers: Residues, half: np.uint64, p: np.uint64) -> None:
     """Total + low + 2^s middle + 2^2s high mod p, for the three sums in ``partial``.
 
     The middle one is cut in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),

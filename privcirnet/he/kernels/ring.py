@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.kernels import keyswitch, ntt, products
+from privcirnet.he.kernels.jit import jit
 from privcirnet.he.modular import Residues
 
 
@@ -29,16 +30,12 @@ class Ring(NamedTuple):
     def values(self, residues: Residues) -> Residues:
         """Coefficients (polynomials, L', n) under the first L' primes in the kernel's order, a copy."""
         found = residues.copy()
-        for polynomial in found:
-            for limb in range(found.shape[1]):
-                ntt.forward(polynomial[limb : limb + 1], self.tables, limb)
+        to_values(found, self.tables)
         return found
 
     def to_coefficients(self, values: Residues) -> None:
         """The kernel's order (polynomials, L', n) back to coefficients, in place."""
-        for polynomial in values:
-            for limb in range(values.shape[1]):
-                ntt.inverse(polynomial[limb : limb + 1], self.tables, limb)
+        to_coefficients(values, self.tables)
 
     def cut(self, residues: Residues) -> Residues:
         """The same (count, L, n), made ready for products in place."""
@@ -53,6 +50,22 @@ class Ring(NamedTuple):
     def place(self, inputs: Residues, index: int, values: Residues) -> None:
         """Make values (2, L, n), which are lost, an input of products."""
         products.place(inputs, index, self.cut(values))
+
+
+@jit
+def to_values(polynomials: Residues, tables: ntt.Tables) -> None:
+    """Coefficients (polynomials, L', n) to the kernel's order, in place."""
+    for index in range(polynomials.shape[0]):
+        for limb in range(polynomials.shape[1]):
+            ntt.forward(polynomials[index, limb : limb + 1], tables, limb)
+
+
+@jit
+def to_coefficients(polynomials: Residues, tables: ntt.Tables) -> None:
+    """The kernel's order (polynomials, L', n) to coefficients, in place."""
+    for index in range(polynomials.shape[0]):
+        for limb in range(polynomials.shape[1]):
+            ntt.inverse(polynomials[index, limb : limb + 1], tables, limb)
 
 
 @lru_cache(maxsize=32)

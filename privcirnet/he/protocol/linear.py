@@ -10,7 +10,6 @@ from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
 from privcirnet.he.layers import Layer
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.protocol import shares
-from privcirnet.he.threads import beside
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,9 @@ def reply(
         (replies, the server's share of the output (K, H', W')).
     """
     layer, t = held.layer, engine.parameters.plain_modulus
-    masked = beside(lambda: _mask(held, t))
     inputs = engine.receive_all(messages, None if share is None else layer.encode_input(share, t))
     outputs = layer.evaluate(held.weights, inputs, engine, keys)
-    minus, own = masked()
+    minus, own = _mask(held, t)
     return engine.reply_all(outputs, minus, keys, layer.noise_bits(engine.parameters), layer.kept), own
 
 
@@ -66,7 +64,7 @@ def finish(layer: Layer, messages: list[bytes], engine: ClientEngine) -> Residue
 
 
 def _mask(held: ServerLayer, t: int) -> tuple[Residues, Residues]:
-    """(minus a mask in slots (ciphertexts_out, n), the server's share); no ciphertext is needed for it."""
+    """(minus a mask in slots (ciphertexts_out, n), the server's share)."""
     layer = held.layer
     mask, own = _draw_mask(held, t)
     slots = layer.encode_mask(mask, shares.uniform((layer.ciphertexts_out, layer.ring_degree), t), t)

@@ -13,17 +13,31 @@ import numpy as np
 from privcirnet.he import modular
 from privcirnet.he.modular import Residues
 from privcirnet.he.program import Add, Flatten, Operation, SumPool
+from privcirnet.he.threads import each, ranges
+
+_AT_ONCE = 1 << 14
+"""Values that a thread draws at a time."""
 
 
 def uniform(shape: tuple[int, ...], t: int) -> Residues:
     """Uniform residues mod t from the operating system's generator, by rejection: no modulo bias."""
     count = int(np.prod(shape, dtype=np.int64))
+    found = np.empty(count, dtype=np.uint64)
+
+    def fill(part: range) -> None:
+        found[part.start : part.stop] = _uniform(len(part), t)
+
+    each(fill, ranges(count, _AT_ONCE))
+    return found.reshape(shape)
+
+
+def _uniform(count: int, t: int) -> Residues:
     limit = np.uint64((1 << t.bit_length()) - 1)
     kept = np.empty(0, dtype=np.uint64)
     while kept.size < count:
-        drawn = np.frombuffer(os.urandom(8 * (count + 64)), dtype=np.uint64) & limit
+        drawn = np.frombuffer(os.urandom(8 * (count - kept.size + 64)), dtype=np.uint64) & limit
         kept = np.concatenate([kept, drawn[drawn < t]])
-    return kept[:count].reshape(shape)
+    return kept[:count]
 
 
 def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:

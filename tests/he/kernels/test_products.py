@@ -37,8 +37,8 @@ def test_sums_of_products_are_exact(bits: tuple[int, ...], largest: bool) -> Non
     terms = Terms(pairs, np.array([0, *np.cumsum(lengths)]))
     sums = np.full((len(lengths), 2, len(primes), N), 99, dtype=np.uint64)
     x, w = chunks_of(inputs, primes), cut(weights, primes)
-    for chunk in range(len(x)):
-        products.multiply_accumulate(sums, x, w, terms, moduli(primes), chunk)
+    products.multiply_accumulate(sums, x, w, terms, moduli(primes), (0, 1))
+    products.multiply_accumulate(sums, x, w, terms, moduli(primes), (1, len(x)))
     for number in range(len(lengths)):
         own = pairs[terms.first[number] : terms.first[number + 1]]
         for half, limb, place in [(0, 0, 0), (1, 0, 1023), (0, 1, 1024), (1, 1, N - 1)]:
@@ -51,7 +51,7 @@ def test_a_chunk_writes_its_own_words_alone() -> None:
     x, w = chunks_of(random_residues(primes, 1, 2, N), primes), cut(random_residues(primes, 1, N), primes)
     sums = np.zeros((1, 2, 2, N), dtype=np.uint64)
     terms = Terms(np.zeros((1, 2), dtype=np.int64), np.array([0, 1]))
-    products.multiply_accumulate(sums, x, w, terms, moduli(primes), 2)
+    products.multiply_accumulate(sums, x, w, terms, moduli(primes), (2, 3))
     assert sums[:, :, 1, :CHUNK].all()
     assert not sums[:, :, 0].any()
     assert not sums[:, :, 1, CHUNK:].any()
