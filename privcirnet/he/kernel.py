@@ -16,7 +16,7 @@ import numpy as np
 
 from privcirnet.he import params, sealfile
 from privcirnet.he.circuit import Circuit, Pair, Slots, check_sums
-from privcirnet.he.kernels import keyswitch, plain, products, seeds, words
+from privcirnet.he.kernels import galois, plain, products, seeds, words
 from privcirnet.he.kernels.galois import GaloisKeys
 from privcirnet.he.kernels.hiding import Draws, PublicKey, divisions, draw, hide, switch
 from privcirnet.he.kernels.ring import ring
@@ -29,8 +29,11 @@ from privcirnet.he.threads import each, ranges
 _TURNED = 64
 """Turned inputs of a segment: enough work for all threads, 25 MB at n = 8192."""
 
-_REPLIES = 8
-"""Replies whose randomness is drawn together, at most: 5 MB at n = 8192."""
+_REPLIES = 4
+"""Replies whose randomness is drawn together, at most, for the same reason."""
+
+_MESSAGES = 2
+"""Messages whose seeds are expanded together, at most: what fits a second-level cache."""
 
 _CHUNKS = 8
 """Chunks of words in a task: long enough for a thread to be worth waking."""
@@ -88,21 +91,17 @@ class Server:
         sealfile.check_keys_length(message, public_size, size * digits * len(by_element))
         public = words.unpack(message[:public_size], modulus.primes * 2, modulus.widths * 2)
         parts = [message[public_size + i * size :][:size] for i in range(digits * len(by_element))]
-        found = each(lambda part: self._seeded(part, modulus), parts)
-        keys = [np.stack(found[i : i + digits]) for i in range(0, len(found), digits)]
+        shape = len(by_element), digits, 2, len(modulus.primes), modulus.ring_degree
+        keys = list(self._seeded(parts, modulus).reshape(shape))
         public = public.reshape(2, -1, modulus.ring_degree)[:, :-1]
         return Keys(GaloisKeys.build(self._extended, by_element, keys), PublicKey.build(self._extended, public))
 
     def receive_all(self, messages: Sequence[bytes], addends: Residues | None) -> list[Ciphertext]:
         """Ciphertexts from compact bytes, in coefficient form."""
-
-        def received(index: int) -> Ciphertext:
-            residues = self._seeded(messages[index], self._modulus)
-            if addends is not None:
-                plain.add(residues[0], addends[index], self._plain)
-            return Ciphertext(residues, ntt=False)
-
-        return each(received, range(len(messages)))
+        residues = self._seeded(messages, self._modulus)
+        if addends is not None:
+            each(lambda pair: plain.add(pair[0][0], pair[1], self._plain), zip(residues, addends, strict=True))
+        return [Ciphertext(own, ntt=False) for own in residues]
 
     def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "") -> Weights:
         """See :meth:`engine.ServerEngine.encode_weights`."""
@@ -179,12 +178,22 @@ class Server:
         widths = self._modulus.widths[: self._reply_primes]
         return words.pack(c0 if kept is None else c0[:, kept], widths) + words.pack(c1, widths)
 
-    def _seeded(self, message: bytes, modulus: Modulus) -> Residues:
-        """A seeded ciphertext or key digit: its polynomial, and the one that its seed stands for, (2, L, n)."""
-        size = modulus.compact_size(1)
-        sealfile.check_length(message, size + params.SEED_BYTES)
-        first = words.unpack(message[:size], modulus.primes, modulus.widths)
-        return np.stack([first, seeds.expand(message[size:], modulus.primes, modulus.ring_degree)])
+    def _seeded(self, messages: Sequence[bytes], modulus: Modulus) -> Residues:
+        """Seeded ciphertexts or key digits: each one's polynomial, and what its seed stands for, (messages, 2, L, n)."""
+        size, shape = modulus.compact_size(1), (len(modulus.primes), modulus.ring_degree)
+        for message in messages:
+            sealfile.check_length(message, size + params.SEED_BYTES)
+        residues = np.empty((len(messages), 2, *shape), dtype=np.uint64)
+
+        def some(part: range) -> None:
+            residues[part.start : part.stop, 1] = seeds.expand(
+                [messages[i][size:] for i in part], modulus.primes, modulus.ring_degree
+            )
+            for i in part:
+                residues[i, 0] = words.unpack(messages[i][:size], modulus.primes, modulus.widths)
+
+        each(some, ranges(len(messages), _MESSAGES))
+        return residues
 
     def _turned(self, turned: Sequence[Pair], inputs: Sequence[Ciphertext], keys: GaloisKeys) -> Residues:
         """Inputs of products: all (input, step) of a segment, (chunks, turned, 2, CHUNK)."""
@@ -231,8 +240,8 @@ class Server:
             terms, folds = circuit.outputs[index], circuit.folds[index]
             found = self._added([(sums[number - start], step) for number, step in terms], keys)
             for step in folds:
-                values = self._divided(found).residues
-                found = self._added([(values, 0), (values.copy(), step)], keys)
+                values = galois.divided(found.residues, self._extended)
+                found = self._added([(values, 0), (values, step)], keys)
             return found
 
         done = each(output, range(block.outputs.start, block.outputs.stop))
@@ -241,7 +250,7 @@ class Server:
         return done
 
     def _added(self, terms: Sequence[tuple[Residues, int]], keys: GaloisKeys) -> Ciphertext:
-        """Sum of values (2, L, n), each turned by its step; extended if any is turned. Turned ones are lost."""
+        """Sum of values (2, L, n), each turned by its step; extended if any is turned."""
         if len(terms) == 1 and not terms[0][1]:
             return Ciphertext(terms[0][0], ntt=True)
         limbs, n = len(self._key_modulus.primes), self._modulus.ring_degree
@@ -250,16 +259,5 @@ class Server:
             if step:
                 keys.add_rotated(total, values, step)
             else:
-                for half in range(2):
-                    keyswitch.add_scaled(total[half], values[half], self._extended.division)
+                galois.add_scaled(total, values, self._extended)
         return Ciphertext(total, ntt=True)
-
-    def _divided(self, ciphertext: Ciphertext) -> Ciphertext:
-        """The same without the special prime, in the kernel's order."""
-        residues = ciphertext.residues
-        if residues.shape[1] == len(self._modulus.primes):
-            return ciphertext
-        zero = np.zeros_like(residues[0, :-1])
-        for half in range(2):
-            keyswitch.divide_values(residues, zero, self._extended.tables, self._extended.division, half)
-        return Ciphertext(np.ascontiguousarray(residues[:, :-1]), ntt=True)

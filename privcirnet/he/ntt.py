@@ -52,12 +52,8 @@ def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues
     axis, length = axis % x.ndim, x.shape[axis]
     if length == 1:
         return x
-    shape = prod(x.shape[:axis]), length, prod(x.shape[axis + 1 :])
-    columns = x.reshape(shape).transpose(1, 0, 2).reshape(length, -1)
-    result = np.empty_like(columns)
-    _transform(result, columns, t, inverse)
-    ordered = result.reshape(length, shape[0], shape[2]).transpose(1, 0, 2)
-    return np.ascontiguousarray(ordered).reshape(x.shape)
+    columns = x.reshape(prod(x.shape[:axis]), length, prod(x.shape[axis + 1 :]))
+    return _transform(columns, t, inverse).reshape(x.shape)
 
 
 def slots_to_coefficients(slots: Residues, t: int) -> Residues:
@@ -108,22 +104,23 @@ def minimal_root(order: int, t: int) -> int:
     return smallest
 
 
-def _transform(result: Residues, columns: Residues, t: int, inverse: bool) -> None:
-    """Transform columns (N, m): on compiled integers where Numba is installed, else on float64 products."""
+def _transform(columns: Residues, t: int, inverse: bool) -> Residues:
+    """Transform the middle axis of three: on compiled integers where Numba is installed, else on float64 products."""
     try:
         from privcirnet.he.kernels import matrix
     except ModuleNotFoundError:
-        _float_transform(result, columns, t, inverse)
-    else:
-        powers = _powers(columns.shape[0], t, inverse)
-        matrix.multiply_all(result, powers, columns, t)
+        return _float_transform(columns, t, inverse)
+    return matrix.multiply_all(_powers(columns.shape[1], t, inverse), columns, t)
 
 
-def _float_transform(result: Residues, columns: Residues, t: int, inverse: bool) -> None:
-    product = _ExactProduct(columns.shape[0], t, inverse)
+def _float_transform(columns: Residues, t: int, inverse: bool) -> Residues:
+    length, shape = columns.shape[1], (columns.shape[0], columns.shape[2])
+    flat = columns.transpose(1, 0, 2).reshape(length, -1)
+    result, product = np.empty_like(flat), _ExactProduct(length, t, inverse)
     with one_thread():
-        for start in range(0, columns.shape[1], product.step):
-            result[:, start : start + product.step] = product(columns[:, start : start + product.step])
+        for start in range(0, flat.shape[1], product.step):
+            result[:, start : start + product.step] = product(flat[:, start : start + product.step])
+    return np.ascontiguousarray(result.reshape(length, *shape).transpose(1, 0, 2))
 
 
 @lru_cache(maxsize=128)

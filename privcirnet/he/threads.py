@@ -4,6 +4,7 @@ After a product the library's threads spin for some 30 ms and take the cores fro
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -24,18 +25,34 @@ R = TypeVar("R")
 def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Apply a function to all items, in order of the items, on as many threads as :func:`use` said.
 
-    Worth it for functions that let go of Python's lock: compiled kernels, the system's generator, matrix products.
-    A function that is applied must not call this itself.
+    Worth it for functions that let go of Python's lock for a millisecond or so: compiled kernels, the system's
+    generator. The caller works too, so that a helper that wakes late costs little. A function that is applied must not
+    call this itself.
     """
-    found = list(items)
-    if _setting.count == 1 or len(found) == 1:
-        return [function(item) for item in found]
-    return list(_pool(_setting.count).map(function, found))
+    pending = deque(enumerate(items))
+    results: dict[int, R] = {}
+
+    def work() -> None:
+        while pending:
+            try:
+                number, item = pending.popleft()
+            except IndexError:
+                return
+            results[number] = function(item)
+
+    helpers = [_pool(_setting.count - 1).submit(work) for _ in range(min(_setting.count, len(pending)) - 1)]
+    try:
+        work()
+    finally:
+        pending.clear()
+        for helper in helpers:
+            helper.result()
+    return [results[number] for number in range(len(results))]
 
 
 def ranges(count: int, most: int) -> list[range]:
     """Numbers up to ``count`` in ranges of at most ``most``, as many of like size for each thread."""
-    parts = -(-count // (most * _setting.count)) * _setting.count
+    parts = max(-(-count // (most * _setting.count)), 1) * _setting.count
     return [
         range(first, end) for first, end in pairwise(count * part // parts for part in range(parts + 1)) if first < end
     ]

@@ -1,4 +1,4 @@
-"""Rotations of ciphertexts with a client's Galois keys, each step one call: :mod:`privcirnet.he.kernels.keyswitch` whole.
+"""Rotations of ciphertexts with a client's Galois keys: :mod:`privcirnet.he.kernels.keyswitch`, whole steps in a call.
 
 Words: L data primes, D = L digits, one special prime; "extended" residues are under all L + 1 primes. A call lets go of
 Python's lock for as long as it works, so calls are as long as can be: taking the lock back costs more than a transform.
@@ -7,15 +7,31 @@ Python's lock for as long as it works, so calls are as long as can be: taking th
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from privcirnet.he.kernels import keyswitch, ntt, products
+from privcirnet.he.kernels.arithmetic import once
 from privcirnet.he.kernels.jit import jit
-from privcirnet.he.kernels.ring import Ring
+from privcirnet.he.kernels.ring import Ring, to_values
 from privcirnet.he.modular import Integers, Residues
 
 _order = lru_cache(maxsize=1024)(keyswitch.rotation)
+
+
+class Key(NamedTuple):
+    """One rotation's key.
+
+    Attributes:
+        inputs: the keys of all rotations.
+        start: its first digit among them.
+        order: where each value of a turned ciphertext comes from.
+    """
+
+    inputs: Residues
+    start: int
+    order: Integers
 
 
 @dataclass(frozen=True)
@@ -56,63 +72,95 @@ class GaloisKeys:
 
     def rotate(self, inputs: Residues, index: int, hoisted: tuple[Residues, Residues], step: int) -> None:
         """Make a ciphertext turned by ``step`` an input of products."""
-        (values, digits), n = hoisted, self.ring.degree
-        _rotate(inputs, index, values[0], digits, self.inputs, self._start(step), _order(step, n), self.ring)
+        values, digits = hoisted
+        _rotate(inputs, index, values[0], digits, self._key(step), self.ring)
 
     def add_rotated(self, total: Residues, values: Residues, step: int) -> None:
-        """Add P times a ciphertext (2, L, n), which is lost, turned by ``step``, to an extended total (2, L + 1, n)."""
-        _add_rotated(total, values, self.inputs, self._start(step), _order(step, self.ring.degree), self.ring)
+        """Add P times a ciphertext (2, L, n) turned by ``step`` to an extended total (2, L + 1, n)."""
+        _add_rotated(total, values, self._key(step), self.ring)
 
-    def _start(self, step: int) -> int:
-        return self.steps.index(step) * (len(self.ring.primes) - 1)
-
-
-@jit
-def _digits(digits: Residues, polynomial: Residues, ring: Ring) -> None:
-    for limb in range(digits.shape[1]):
-        keyswitch.decompose(digits, polynomial, ring.tables, ring.division.ones, limb)
+    def _key(self, step: int) -> Key:
+        start = self.steps.index(step) * (len(self.ring.primes) - 1)
+        return Key(self.inputs, start, _order(step, self.ring.degree))
 
 
 @jit
 def _hoist(values: Residues, digits: Residues, residues: Residues, ring: Ring) -> None:
-    """Values of both polynomials, and digits: of c1's own transforms each is a digit already."""
-    _digits(digits, residues[1], ring)
-    for limb in range(residues.shape[1]):
-        values[0, limb], values[1, limb] = residues[0, limb], digits[limb, limb]
-        ntt.forward(values[0, limb : limb + 1], ring.tables, limb)
+    """Both polynomials' values and the digits of c1, cut."""
+    values[:] = residues
+    to_values(values, ring.tables)
+    for limb in range(digits.shape[1]):
+        keyswitch.decompose(digits, residues[1], values[1], ring.tables, limb)
     products.cut(digits, ring.moduli)
 
 
 @jit
-def _rotate(
-    inputs: Residues,
-    index: int,
-    first: Residues,
-    digits: Residues,
-    keys: Residues,
-    start: int,
-    order: Integers,
-    ring: Ring,
-) -> None:
-    """(first, 0) + a / P, turned, cut and placed."""
-    switched = products.inner_product(keys, start, digits, ring.moduli)
+def _switched(switched: Residues, digits: Residues, key: Key, ring: Ring, limb: int) -> None:
+    """Sum of digits times key digits under one prime: P times what is to be turned, [0, :, limb] of (1, 2, L + 1, n)."""
+    each = switched.shape[3] // products.CHUNK
+    terms = products.successive(key.start, digits.shape[0])
+    products.multiply_accumulate(switched, key.inputs, digits, terms, ring.moduli, (limb * each, (limb + 1) * each))
+
+
+@jit
+def _rotate(inputs: Residues, index: int, first: Residues, digits: Residues, key: Key, ring: Ring) -> None:
+    """(first, 0) + a / P, turned, cut and placed; prime by prime, so that little is between caches."""
+    last, n = first.shape
+    switched, turned = np.empty((1, 2, last + 1, n), dtype=np.uint64), np.empty((2, n), dtype=np.uint64)
+    _switched(switched, digits, key, ring, last)
     for half in range(2):
-        keyswitch.divide_values(switched, first, ring.tables, ring.division, half)
-    turned = np.empty((2, first.shape[0], first.shape[1]), dtype=np.uint64)
-    keyswitch.permute(turned, switched, order)
-    products.cut(turned, ring.moduli)
-    products.place(inputs, index, turned)
+        ntt.inverse(switched[0, half, last : last + 1], ring.tables, last)
+    for limb in range(last):
+        _switched(switched, digits, key, ring, limb)
+        for half in range(2):
+            values, p = switched[0, half, limb], ring.tables.primes[limb]
+            keyswitch.divide_values(values, switched[0, half, last], ring.tables, ring.division, limb)
+            if half == 0:
+                for i in range(n):
+                    values[i] = once(values[i] + first[limb, i], p)
+            for i in range(n):
+                turned[half, i] = values[key.order[i]]
+            products.cut_words(turned[half], ring.moduli.half[limb])
+            products.place_limb(inputs, index, half, turned[half], limb)
 
 
 @jit
-def _add_rotated(total: Residues, values: Residues, keys: Residues, start: int, order: Integers, ring: Ring) -> None:
-    """Total + turned (P first + a)."""
-    limbs = values.shape[1]
-    for limb in range(limbs):
-        ntt.inverse(values[1, limb : limb + 1], ring.tables, limb)
-    digits = np.empty((limbs, limbs + 1, values.shape[2]), dtype=np.uint64)
-    _digits(digits, values[1], ring)
-    products.cut(digits, ring.moduli)
-    switched = products.inner_product(keys, start, digits, ring.moduli)
-    keyswitch.add_scaled(switched[0], values[0], ring.division)
-    keyswitch.add_permuted(total, switched, order, ring.tables.primes)
+def _add_rotated(total: Residues, values: Residues, key: Key, ring: Ring) -> None:
+    """Total + turned (P first + a), prime by prime; a only under P itself."""
+    last, n = values.shape[1], values.shape[2]
+    polynomial = values[1].copy()
+    for limb in range(last):
+        ntt.inverse(polynomial[limb : limb + 1], ring.tables, limb)
+    digits = np.empty((last, last + 1, n), dtype=np.uint64)
+    switched = np.empty((1, 2, last + 1, n), dtype=np.uint64)
+    for limb in range(last + 1):
+        keyswitch.decompose(digits, polynomial, values[1], ring.tables, limb)
+        for digit in range(last):
+            products.cut_words(digits[digit, limb], ring.moduli.half[limb])
+        _switched(switched, digits, key, ring, limb)
+        if limb < last:
+            keyswitch.add_scaled(switched[0, 0, limb], values[0, limb], ring.division, limb)
+        for half in range(2):
+            keyswitch.add_permuted(total[half, limb], switched[0, half, limb], key.order, ring.tables.primes[limb])
+
+
+@jit
+def add_scaled(total: Residues, values: Residues, ring: Ring) -> None:
+    """Extended total (2, L + 1, n) + P values (2, L, n)."""
+    for half in range(2):
+        for limb in range(values.shape[1]):
+            keyswitch.add_scaled(total[half, limb], values[half, limb], ring.division, limb)
+
+
+@jit
+def divided(residues: Residues, ring: Ring) -> Residues:
+    """An extended ciphertext (2, L + 1, n) divided by P, (2, L, n), in the kernel's order; one that is not, as it is."""
+    last = len(ring.primes) - 1
+    found = residues[:, :last].copy()
+    if residues.shape[1] > last:
+        for half in range(2):
+            rest = residues[half, last:].copy()
+            ntt.inverse(rest, ring.tables, last)
+            for limb in range(last):
+                keyswitch.divide_values(found[half, limb], rest[0], ring.tables, ring.division, limb)
+    return found

@@ -36,7 +36,8 @@ class PublicKey:
         ordered = np.ascontiguousarray(key[..., ntt.kernel_order(extended.degree)])
         scaled = np.zeros_like(ordered)
         for half in range(2):
-            keyswitch.add_scaled(scaled[half], ordered[half], extended.division)
+            for limb in range(ordered.shape[1]):
+                keyswitch.add_scaled(scaled[half, limb], ordered[half, limb], extended.division, limb)
         return PublicKey(_with_quotients(ordered, extended), _with_quotients(scaled, extended))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from privcirnet.he.kernels.arithmetic import folded, once, reduced, times
 from privcirnet.he.kernels.jit import jit
-from privcirnet.he.kernels.ntt import Tables, forward, inverse, kernel_order
+from privcirnet.he.kernels.ntt import Tables, forward, kernel_order
 from privcirnet.he.modular import Integers, Residues, constant_quotients
 
 _ZERO = np.uint64(0)
@@ -71,46 +71,47 @@ def rotation(step: int, n: int) -> Integers:
 
 
 @jit
-def decompose(digits: Residues, polynomial: Residues, tables: Tables, ones: Residues, limb: int) -> None:
+def decompose(digits: Residues, polynomial: Residues, values: Residues, tables: Tables, limb: int) -> None:
     """All digits of a polynomial under one prime, transformed.
 
     Args:
-        digits: written, (digits, L, n): [:, limb] in the kernel's order.
-        polynomial: c1 in coefficient form, (digits, n).
-        tables: of all L primes.
-        ones: floor(2^64 / p) of each.
+        digits: written, (L, L + 1, n): [:, limb] in the kernel's order.
+        polynomial: c1 in coefficient form, (L, n).
+        values: c1 in the kernel's order, (L, n): digit d under prime d.
+        tables: of all L + 1 primes.
         limb: which prime.
     """
-    p = tables.primes[limb]
+    p, one = tables.primes[limb], tables.ones[limb]
     for digit in range(polynomial.shape[0]):
-        for i in range(polynomial.shape[1]):
-            digits[digit, limb, i] = folded(polynomial[digit, i], ones[limb], p)
-        forward(digits[digit, limb : limb + 1], tables, limb)
+        if digit == limb:
+            digits[digit, limb] = values[limb]
+        else:
+            for i in range(polynomial.shape[1]):
+                digits[digit, limb, i] = folded(polynomial[digit, i], one, p)
+            forward(digits[digit, limb : limb + 1], tables, limb)
 
 
 @jit
-def divide_values(ciphertext: Residues, first: Residues, tables: Tables, division: Division, half: int) -> None:
-    """Divide polynomial ``half`` of (2, L, n) by the last prime and round, in the kernel's order, in place.
+def divide_values(values: Residues, rest: Residues, tables: Tables, division: Division, limb: int) -> None:
+    """(values - rest) / P under one prime, in place, both being what they are modulo P and its multiples.
 
-    The last prime's part r comes back to coefficients, where (r + P/2) mod P - P/2 is what has to go to make the rest
-    divisible. To polynomial 0, ``first`` (L - 1, n) is added afterwards: c0 in the kernel's order.
+    Args:
+        values: in the kernel's order, (n,).
+        rest: the same polynomial under P, in coefficient form, (n,): (rest + P/2) mod P - P/2 is what has to go to
+            make the others divisible by P.
+        tables: of all primes.
+        division: by the last of them.
+        limb: which prime.
     """
-    values, last = ciphertext[half], ciphertext.shape[1] - 1
-    divisor = division.primes[last]
-    inverse(values[last : last + 1], tables, last)
-    rest = np.empty((1, values.shape[1]), dtype=np.uint64)
-    for limb in range(last):
-        p, one, offset = division.primes[limb], division.ones[limb], division.half[limb]
-        factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
-        for i in range(values.shape[1]):
-            centred = once(values[last, i] + (divisor >> np.uint64(1)), divisor)
-            rest[0, i] = reduced(folded(centred, one, p), p) + p - offset
-        forward(rest, tables, limb)
-        for i in range(values.shape[1]):
-            values[limb, i] = reduced(times(values[limb, i] + p - rest[0, i], factor, quotient, p), p)
-        if half == 0:
-            for i in range(values.shape[1]):
-                values[limb, i] = once(values[limb, i] + first[limb, i], p)
+    p, divisor = division.primes[limb], division.primes[-1]
+    factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
+    lifted = np.empty((1, values.size), dtype=np.uint64)
+    for i in range(values.size):
+        centred = once(rest[i] + (divisor >> np.uint64(1)), divisor)
+        lifted[0, i] = reduced(folded(centred, division.ones[limb], p), p) + p - division.half[limb]
+    forward(lifted, tables, limb)
+    for i in range(values.size):
+        values[i] = reduced(times(values[i] + p - lifted[0, i], factor, quotient, p), p)
 
 
 @jit
@@ -128,27 +129,15 @@ def divide_coefficients(polynomial: Residues, division: Division) -> None:
 
 
 @jit
-def permute(target: Residues, source: Residues, order: Integers) -> None:
-    """target[..., i] = source[..., order[i]] for (2, L, n); of the source, only the first L primes."""
-    for half in range(target.shape[0]):
-        for limb in range(target.shape[1]):
-            for i in range(order.size):
-                target[half, limb, i] = source[half, limb, order[i]]
+def add_permuted(total: Residues, term: Residues, order: Integers, p: np.uint64) -> None:
+    """total[i] += term[order[i]] mod p, (n,)."""
+    for i in range(order.size):
+        total[i] = once(total[i] + term[order[i]], p)
 
 
 @jit
-def add_permuted(total: Residues, term: Residues, order: Integers, primes: Residues) -> None:
-    """total[..., i] += term[..., order[i]] for (2, L, n)."""
-    for half in range(term.shape[0]):
-        for limb in range(term.shape[1]):
-            for i in range(order.size):
-                total[half, limb, i] = once(total[half, limb, i] + term[half, limb, order[i]], primes[limb])
-
-
-@jit
-def add_scaled(total: Residues, values: Residues, division: Division) -> None:
-    """Total + P values for (L', n) under the first L' primes; L' of ``values`` may be one less, for P is 0 mod P."""
-    for limb in range(values.shape[0]):
-        p, factor, quotient = division.primes[limb], division.scale[limb, 0], division.scale[limb, 1]
-        for i in range(values.shape[1]):
-            total[limb, i] = once(total[limb, i] + reduced(times(values[limb, i], factor, quotient, p), p), p)
+def add_scaled(total: Residues, values: Residues, division: Division, limb: int) -> None:
+    """Total + P values under one prime, (n,)."""
+    p, factor, quotient = division.primes[limb], division.scale[limb, 0], division.scale[limb, 1]
+    for i in range(values.size):
+        total[i] = once(total[i] + reduced(times(values[i], factor, quotient, p), p), p)

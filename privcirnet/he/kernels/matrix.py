@@ -18,20 +18,23 @@ from privcirnet.he.threads import each, ranges
 _WIDTH = 512
 """Columns that are worked on together: their sums fit a first-level cache."""
 
-_AT_ONCE = 1 << 13
+_AT_ONCE = 1 << 12
 """Columns of a task."""
 
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
-def multiply_all(result: Residues, matrix: Residues, columns: Residues, t: int) -> None:
-    """Result (K, m) = matrix (K, N) times columns (N, m) mod t < 2^60, all reduced, on all threads."""
+def multiply_all(matrix: Residues, columns: Residues, t: int) -> Residues:
+    """Matrix (K, N) times columns (outer, N, inner) mod t < 2^60, all reduced, on all threads: (outer, K, inner)."""
     modulus, cut = _cut(matrix.tobytes(), matrix.shape, t)
+    outer, _, inner = columns.shape
+    result, given = np.empty((outer, matrix.shape[0], inner), dtype=np.uint64), np.ascontiguousarray(columns)
 
     def some(part: range) -> None:
-        multiply(result, cut, columns, modulus, (part.start, part.stop))
+        multiply(result, cut, given, modulus, (part.start, part.stop))
 
-    each(some, ranges(columns.shape[1], _AT_ONCE))
+    each(some, ranges(outer * inner, _AT_ONCE))
+    return result
 
 
 @lru_cache(maxsize=128)
@@ -43,33 +46,54 @@ def _cut(matrix: bytes, shape: tuple[int, int], t: int) -> tuple[Moduli, Residue
 
 @jit
 def multiply(result: Residues, matrix: Residues, columns: Residues, moduli: Moduli, span: tuple[int, int]) -> None:
-    """Some columns of result (K, m) = matrix (K, N) times columns (N, m), reduced.
+    """Some columns of result (outer, K, inner) = matrix (K, N) times columns (outer, N, inner), reduced.
 
     Args:
         result: written.
         matrix: cut.
         columns: reduced.
         moduli: of t alone.
-        span: (first, end) of the columns.
+        span: (first, end) of the columns, counted over (outer, inner).
     """
-    rows, length = matrix.shape
+    length, half, most = matrix.shape[1], moduli.half[0], moduli.terms[0]
     room = np.empty((length, _WIDTH), dtype=np.uint64)
     partial, total = np.empty((3, _WIDTH), dtype=np.uint64), np.empty(_WIDTH, dtype=np.uint64)
-    half, most = moduli.half[0], moduli.terms[0]
-    mask = (np.uint64(1) << half) - np.uint64(1)
     for start in range(span[0], span[1], _WIDTH):
         width = min(_WIDTH, span[1] - start)
-        for j in range(length):
-            for i in range(width):
-                room[j, i] = (columns[j, start + i] >> half) << _HALF | (columns[j, start + i] & mask)
-        for k in range(rows):
+        _load(room, columns, start, width, half)
+        for k in range(matrix.shape[0]):
             total.fill(0)
             for first in range(0, length, most):
                 partial.fill(0)
                 _add_rows(partial, matrix[k], room, first, min(first + most, length))
                 products.reduce_sums(total, partial, moduli.powers[0], half, moduli.primes[0])
-            for i in range(width):
-                result[k, start + i] = total[i]
+            _store(result, total, k, start, width)
+
+
+@jit
+def _load(room: Residues, columns: Residues, start: int, width: int, half: np.uint64) -> None:
+    """Columns start to start + width, cut, side by side."""
+    inner, mask = columns.shape[2], (np.uint64(1) << half) - np.uint64(1)
+    for j in range(columns.shape[1]):
+        o, i = start // inner, start % inner
+        for c in range(width):
+            word = columns[o, j, i]
+            room[j, c] = (word >> half) << _HALF | (word & mask)
+            i += 1
+            if i == inner:
+                o, i = o + 1, 0
+
+
+@jit
+def _store(result: Residues, total: Residues, k: int, start: int, width: int) -> None:
+    """Row k of the columns start to start + width."""
+    inner = result.shape[2]
+    o, i = start // inner, start % inner
+    for c in range(width):
+        result[o, k, i] = total[c]
+        i += 1
+        if i == inner:
+            o, i = o + 1, 0
 
 
 @jit

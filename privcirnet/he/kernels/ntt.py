@@ -39,6 +39,7 @@ class Tables(NamedTuple):
 
     Attributes:
         primes: (L,).
+        ones: floor(2^64 / p), (L,).
         far: forward roots of the stages over whole groups, in order of use, (L, 2, n / 16): [root or quotient].
         near: forward roots of the stages within groups, (L, n / 1024, 15, 2, 64): 1 + 2 + 4 + 8 for the four stages.
         far_back: as ``far`` for the inverse.
@@ -47,6 +48,7 @@ class Tables(NamedTuple):
     """
 
     primes: Residues
+    ones: Residues
     far: Residues
     near: Residues
     far_back: Residues
@@ -64,6 +66,7 @@ def tables(primes: tuple[int, ...], n: int) -> Tables:
     inverses = [np.array([pow(n, -1, p)], dtype=np.uint64) for p in primes]
     return Tables(
         np.array(primes, dtype=np.uint64),
+        np.array([(1 << 64) // p for p in primes], dtype=np.uint64),
         np.stack([_far(roots) for roots in forward]),
         np.stack([_near(roots) for roots in forward]),
         np.stack([_far(roots) for roots in back]),

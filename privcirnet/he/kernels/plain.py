@@ -122,8 +122,6 @@ def _quotient(m: np.uint64, constant: np.uint64, quotient: np.uint64, offset: np
     high, m_low, q_high, q_low = m >> half, m & low, quotient >> half, quotient & low
     estimate = high * q_high + ((high * q_low) >> half) + ((m_low * q_high) >> half)
     rest = m * constant + offset - estimate * t
-    for _ in range(4):
-        if rest >= t:
-            rest -= t
-            estimate += np.uint64(1)
-    return estimate
+    two = t + t
+    more = np.uint64(rest >= t) + np.uint64(rest >= two) + np.uint64(rest >= two + t) + np.uint64(rest >= two + two)
+    return estimate + more

@@ -1,6 +1,6 @@
 """Products and sums in the NTT domain: the bulk of the work of a layer, bound by how fast the weights can be read.
 
-Words of up to 60 bits are cut in halves of s bits, x = x1 2^s + x0, so that products fit 64 bits:
+Words of up to 61 bits are cut in halves of s bits, x = x1 2^s + x0, so that products fit 64 bits:
 
     sum of x w = sum of x0 w0 + 2^s sum of (x0 w1 + x1 w0) + 2^2s sum of x1 w1,
 
@@ -57,8 +57,8 @@ class Terms(NamedTuple):
 
 
 def moduli(primes: Sequence[int]) -> Moduli:
-    """Constants for primes of at most 60 bits."""
-    assert max(primes) < 1 << 60
+    """Constants for primes under 2^61."""
+    assert max(primes) < 1 << 61
     halves = [-(-p.bit_length() // 2) for p in primes]
     high = [np.array([pow(2, 2 * s, p)], dtype=np.uint64) for s, p in zip(halves, primes, strict=True)]
     powers = [[(1 << 64) // p, int(x[0]), int(constant_quotients(x, p)[0])] for x, p in zip(high, primes, strict=True)]
@@ -74,8 +74,8 @@ def moduli(primes: Sequence[int]) -> Moduli:
 def terms_at_once(half: int) -> int:
     """Products of words of 2 s bits whose sums fit 64 bits, with room for a carry: they grow by under 2^(2 s + 1) each.
 
-    >>> terms_at_once(28), terms_at_once(30)
-    (64, 4)
+    >>> terms_at_once(28), terms_at_once(30), terms_at_once(31)
+    (64, 4, 1)
     """
     return 1 << (62 - 2 * half)
 
@@ -85,20 +85,32 @@ def cut(polynomials: Residues, moduli: Moduli) -> None:
     """Cut every word of (count, L, n) in place: x1 2^s + x0 to x1 2^32 + x0."""
     for index in range(polynomials.shape[0]):
         for limb in range(polynomials.shape[1]):
-            half, words = moduli.half[limb], polynomials[index, limb]
-            mask = (np.uint64(1) << half) - np.uint64(1)
-            for j in range(words.size):
-                words[j] = (words[j] >> half) << _HALF | (words[j] & mask)
+            cut_words(polynomials[index, limb], moduli.half[limb])
 
 
 @jit
-def place(chunks: Residues, index: int, polynomials: Residues) -> None:
+def cut_words(words: Residues, half: np.uint64) -> None:
+    """:func:`cut` for one polynomial under one prime, (n,)."""
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    for j in range(words.size):
+        words[j] = (words[j] >> half) << _HALF | (words[j] & mask)
+
+
+@jit
+def place(inputs: Residues, index: int, polynomials: Residues) -> None:
     """Write (2, L, n) as number ``index`` of (chunks, inputs, 2, CHUNK)."""
-    size, limbs, n = chunks.shape[3], polynomials.shape[1], polynomials.shape[2]
     for i in range(2):
-        for limb in range(limbs):
-            for part in range(n // size):
-                chunks[limb * (n // size) + part, index, i] = polynomials[i, limb, part * size : (part + 1) * size]
+        for limb in range(polynomials.shape[1]):
+            place_limb(inputs, index, i, polynomials[i, limb], limb)
+
+
+@jit
+def place_limb(inputs: Residues, index: int, i: int, words: Residues, limb: int) -> None:
+    """:func:`place` for polynomial i under one prime, (n,)."""
+    size = inputs.shape[3]
+    parts = words.size // size
+    for part in range(parts):
+        inputs[limb * parts + part, index, i] = words[part * size : (part + 1) * size]
 
 
 @jit
@@ -121,7 +133,7 @@ def multiply_accumulate(
         limb, start = chunk // (n // size), chunk % (n // size) * size
         for number in range(terms.first.size - 1):
             begin, last = terms.first[number], terms.first[number + 1]
-            if last - begin <= 4:
+            if last - begin <= min(moduli.terms[limb], 4):
                 _few(total, inputs[chunk], weights, terms.pairs[begin:last], (limb, start), moduli)
                 begin = last
             else:
@@ -214,11 +226,17 @@ def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Modul
         moduli: of the L primes.
     """
     sums = np.empty((1, 2, weights.shape[1], weights.shape[2]), dtype=np.uint64)
-    terms = Terms(np.empty((weights.shape[0], 2), dtype=np.int64), np.array([0, weights.shape[0]]))
-    for k in range(weights.shape[0]):
-        terms.pairs[k, 0], terms.pairs[k, 1] = start + k, k
-    multiply_accumulate(sums, inputs, weights, terms, moduli, (0, inputs.shape[0]))
+    multiply_accumulate(sums, inputs, weights, successive(start, weights.shape[0]), moduli, (0, inputs.shape[0]))
     return sums[0]
+
+
+@jit
+def successive(start: int, count: int) -> Terms:
+    """One sum of ``count`` products: inputs from ``start`` on, weights from 0 on."""
+    pairs = np.empty((count, 2), dtype=np.int64)
+    for k in range(count):
+        pairs[k, 0], pairs[k, 1] = start + k, k
+    return Terms(pairs, np.array([0, count]))
 
 
 @jit
@@ -271,7 +289,7 @@ def reduce_sums(total: Residues, partial: Residues, powers: Residues, half: np.u
     """Total + low + 2^s middle + 2^2s high mod p, for the three sums in ``partial``.
 
     The middle one is cut in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),
-    where the first two are under 2^63 and the last, reduced, is under 4 p <= 2^62.
+    where the first two are under 2^63 and the last, reduced, is under 4 p <= 2^63.
     """
     mask, one, power, quotient = (np.uint64(1) << half) - np.uint64(1), powers[0], powers[1], powers[2]
     for j in range(total.size):

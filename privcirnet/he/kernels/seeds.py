@@ -9,6 +9,7 @@ Every message here (seed, counter, H) has at most 64 bytes, so words 8 to 15 of 
 Sources: RFC 7693 (BLAKE2b), "BLAKE2X" (Aumasson et al., 2016), SEAL's ``sample_poly_uniform``. Cost: 7 ns a word.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -55,32 +56,39 @@ def stream(seed: bytes, words: int) -> Residues:
     Raises:
         RuleError: a seed of another length.
     """
-    if len(seed) != SEED_BYTES:
+    return streams([seed], words)[0]
+
+
+def streams(seeds: Sequence[bytes], words: int) -> Residues:
+    """:func:`stream` of each seed, (seeds, words)."""
+    if any(len(seed) != SEED_BYTES for seed in seeds):
+        lengths = sorted({len(seed) for seed in seeds})
         raise RuleError(
-            f"a seed must have {SEED_BYTES} bytes", got=len(seed), remedy="use the same version on both sides"
+            f"a seed must have {SEED_BYTES} bytes", got=lengths, remedy="use the same version on both sides"
         )
-    roots = _roots(np.frombuffer(seed, dtype=np.uint64), -(-words // _BUFFER))
+    buffers = -(-words // _BUFFER)
+    roots = _roots(np.frombuffer(b"".join(seeds), dtype=np.uint64).reshape(-1, 8), buffers)
     chain = _start(_BLOCK, len(roots))
     chain[:, 1] ^= np.arange(_LANES, dtype=np.uint64)
     message = np.repeat(roots, _LANES).reshape(chain.shape)
     _compress(chain, message, np.uint64(64), _LAST)
-    return np.ascontiguousarray(chain.transpose(0, 2, 1)).ravel()[:words]
+    return np.ascontiguousarray(chain.transpose(0, 2, 1)).reshape(len(seeds), -1)[:, :words]
 
 
-def expand(seed: bytes, primes: tuple[int, ...], ring_degree: int) -> Residues:
-    """The uniform polynomial that a seed stands for: the same numbers as SEAL's.
+def expand(seeds: Sequence[bytes], primes: tuple[int, ...], ring_degree: int) -> Residues:
+    """The uniform polynomials that seeds stand for: the same numbers as SEAL's.
 
     Prime by prime, each word that is not under the largest multiple of the prime that SEAL allows gives way to the
     next word of the stream that is; all are then reduced. SEAL's own primes, just under powers of two, reject no word
     in a lifetime; those that reject often cost a second expansion.
 
     Args:
-        seed: 64 bytes.
+        seeds: 64 bytes each.
         primes: of the modulus, each under 2^61.
         ring_degree: n.
 
     Returns:
-        residues, shape (primes, n).
+        residues, shape (seeds, primes, n).
 
     Raises:
         RuleError: a seed of another length.
@@ -88,23 +96,25 @@ def expand(seed: bytes, primes: tuple[int, ...], ring_degree: int) -> Residues:
     count, spare = len(primes) * ring_degree, 0
     constants = _constants(primes)
     while True:
-        words = stream(seed, count + spare)
-        rows = words[:count].reshape(len(primes), ring_degree)
-        if _reduce(rows, *constants, words[count:]):
-            return rows
+        words = streams(seeds, count + spare)
+        polynomials = np.ascontiguousarray(words[:, :count]).reshape(-1, len(primes), ring_degree)
+        if _reduce(polynomials, *constants, np.ascontiguousarray(words[:, count:])):
+            return polynomials
         spare = 2 * spare + _BUFFER
 
 
-def _roots(key: Residues, buffers: int) -> Residues:
-    """The hash of each buffer's counter under the key: (buffers, 8)."""
-    groups = -(-buffers // _LANES)
-    keyed = _start(_ROOT, 1)
-    _compress(keyed, np.repeat(key, _LANES).reshape(keyed.shape), np.uint64(128), _ZERO)
-    chain = np.repeat(keyed, groups, axis=0)
-    counters = np.zeros_like(chain)
-    counters[:, 0] = np.arange(groups * _LANES, dtype=np.uint64).reshape(groups, _LANES)
-    _compress(chain, counters, np.uint64(136), _LAST)
-    return chain.transpose(0, 2, 1).reshape(-1, 8)[:buffers]
+def _roots(keys: Residues, buffers: int) -> Residues:
+    """The hash of each buffer's counter under each key: (keys buffers, 8)."""
+    count = len(keys) * buffers
+    groups = -(-count // _LANES)
+    lanes = np.zeros((2, groups * _LANES, 8), dtype=np.uint64)
+    lanes[0, :count] = np.repeat(keys, buffers, axis=0)
+    lanes[1, :count, 0] = np.tile(np.arange(buffers, dtype=np.uint64), len(keys))
+    key, counter = np.ascontiguousarray(lanes.reshape(2, groups, _LANES, 8).swapaxes(2, 3))
+    chain = _start(_ROOT, groups)
+    _compress(chain, key, np.uint64(128), _ZERO)
+    _compress(chain, counter, np.uint64(136), _LAST)
+    return chain.transpose(0, 2, 1).reshape(-1, 8)[:count]
 
 
 def _start(parameters: tuple[int, ...], groups: int) -> Residues:
@@ -123,19 +133,20 @@ def _constants(primes: tuple[int, ...]) -> tuple[Residues, Residues, Residues]:
 
 
 @jit
-def _reduce(rows: Residues, primes: Residues, quotients: Residues, bounds: Residues, spare: Residues) -> bool:
-    """Words (primes, n) to residues in place, by w - floor(w quotient / 2^64) p; False if ``spare`` was too short."""
-    used = 0
-    for j in range(rows.shape[0]):
-        row, p, quotient, bound = rows[j], primes[j], quotients[j], bounds[j]
-        for i in range(row.size):
-            while row[i] >= bound:
-                if used == spare.size:
-                    return False
-                row[i] = spare[used]
-                used += 1
-        for i in range(row.size):
-            row[i] = reduced(folded(row[i], quotient, p), p)
+def _reduce(words: Residues, primes: Residues, quotients: Residues, bounds: Residues, spare: Residues) -> bool:
+    """Words (seeds, primes, n) to residues in place; False if a seed's ``spare`` words were too few."""
+    for seed in range(words.shape[0]):
+        used = 0
+        for j in range(words.shape[1]):
+            row, p, quotient, bound = words[seed, j], primes[j], quotients[j], bounds[j]
+            for i in range(row.size):
+                while row[i] >= bound:
+                    if used == spare.shape[1]:
+                        return False
+                    row[i] = spare[seed, used]
+                    used += 1
+            for i in range(row.size):
+                row[i] = reduced(folded(row[i], quotient, p), p)
     return True
 
 

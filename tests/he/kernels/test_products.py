@@ -24,7 +24,7 @@ def cut(weights: np.ndarray, primes: tuple[int, ...]) -> np.ndarray:
     return own
 
 
-@pytest.mark.parametrize("bits", [(55, 54), (60, 30), (48, 49)])
+@pytest.mark.parametrize("bits", [(55, 54), (60, 30), (48, 49), (61, 60)])
 @pytest.mark.parametrize("largest", [False, True])
 def test_sums_of_products_are_exact(bits: tuple[int, ...], largest: bool) -> None:
     """Sums of 1 to 200 products: every remainder of the unrolled loops, and more than fit before a reduction."""
