@@ -8,6 +8,7 @@ from privcirnet.artifact import write_json
 from privcirnet.cli import console, progress_bar, script, show, show_rows
 from privcirnet.comparison import asked, facts, runs
 from privcirnet.config import BenchConfig
+from privcirnet.he import threads
 from privcirnet.he.layers import Layer
 from privcirnet.he.planner import Goal
 from privcirnet.he.reference import network_shapes
@@ -16,6 +17,7 @@ from privcirnet.he.reference import network_shapes
 @script(BenchConfig)
 def main(config: BenchConfig) -> None:
     """One layer, a whole network, or encodings side by side; each writes summary.json."""
+    threads.use(config.threads)
     goal = asked.goal(config, config.engine)
     run = bench_suite if config.suite else bench_network if config.network else bench_layer
     summary = {"stage": "bench", **run(config, goal), "config": asdict(config)}

@@ -10,7 +10,9 @@ from privcirnet.cli import progress_bar, script, show
 from privcirnet.config import InferConfig
 from privcirnet.data import load
 from privcirnet.evaluation import evaluate
+from privcirnet.he import threads
 from privcirnet.he.cost import LINKS
+from privcirnet.he.room import Room
 from privcirnet.training import stages
 from privcirnet.training.loop import predict
 
@@ -26,8 +28,10 @@ def main(config: InferConfig) -> None:
     network = stages.load_network(config.reference, data)
     clear = predict(network, data, images).argmax(dim=1).numpy()
 
+    threads.use(config.threads)
+    room = Room(int(1e9 * config.weights_gb), Path(config.weights_folder) if config.weights_folder else None)
     with progress_bar("Encrypted inference (images)", len(labels)) as advance:
-        result = evaluate(program, spectra, images.numpy().astype(np.int64), config.engine, advance)
+        result = evaluate(program, spectra, images.numpy().astype(np.int64), config.engine, advance, room)
     summary = {
         "stage": "infer",
         "engine": config.engine,

@@ -211,6 +211,12 @@ class InferConfig:
     """of the server: kernel (compiled, all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
     images: int = 32
     """held-out images, from the first."""
+    weights_gb: float = 4.0
+    """of encoded weights that engine=kernel keeps in memory, at most; others are encoded again for every image."""
+    weights_folder: str = ""
+    """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
+    threads: int = 0
+    """to work on; 0: one for each core."""
     profile: str = "${root}/export/profile.json"
     """profile that times are predicted with."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -218,6 +224,7 @@ class InferConfig:
     def __post_init__(self) -> None:
         _check_name("engine", self.engine, ENGINES)
         _check(self.images >= 1, "images must be at least 1", self.images, "use 32")
+        _check(min(self.weights_gb, self.threads) >= 0, "weights_gb and threads must be 0 or more", "less", "use 4, 0")
 
 
 @dataclass
@@ -239,22 +246,19 @@ class BenchConfig:
     block_size: int = 8
     """b; in a network the largest size up to it that a layer allows."""
     network: str = ""
-    """all layers of this network instead: mobilenetv2_cifar, mobilenetv2_imagenet, vit_cifar, vit_tiny_imagenet,
-    resnet18_cifar."""
+    """all layers of a network instead: {mobilenetv2,vit,resnet18}_cifar, mobilenetv2_imagenet, vit_tiny_imagenet."""
     suite: str = ""
     """papers: encodings side by side on layers of these networks instead."""
     block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
     """of the suite."""
     encoding: str = "cirencode"
-    """cirencode; for b = 1 bolt (1 x 1 kernels), neujeans or ensei (larger kernels); without rotations cheetah, or
-    falcon (channel groups); any: whatever is cheapest."""
+    """cirencode; for b = 1 bolt (1 x 1), neujeans, ensei; without rotations cheetah, falcon (groups); any: cheapest."""
     engine: str = "kernel"
     """of the server: kernel, tenseal, cleartext, or count: plan only."""
     compare: str = ""
     """another engine, run in turns with this one, each with the plan that suits it."""
     plan: str = "paper"
-    """paper: all sums under encryption, least HE-Rot + 0.135 HE-Pmult; best: least predicted time; published: as the
-    papers lay it out."""
+    """paper: sums encrypted, least HE-Rot + 0.135 HE-Pmult; best: least predicted time; published: the papers' own."""
     against: str = ""
     """another plan of the same network, run in turns with this one."""
     explain: bool = False
@@ -263,6 +267,8 @@ class BenchConfig:
     """timed runs; medians are reported."""
     plain_bits: int = 41
     """bits of t."""
+    threads: int = 0
+    """to work on; 0: one for each core."""
     he: HEConfig = field(
         default_factory=lambda: HEConfig(ring_degree=8192, coefficient_bits=list(DEFAULT_COEFFICIENT_BITS))
     )

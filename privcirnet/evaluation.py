@@ -15,6 +15,7 @@ from privcirnet.he.protocol import audit, square
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import Traffic, run
+from privcirnet.he.room import Room
 
 UNIT = "1 unit in the last place of each truncation"
 
@@ -121,6 +122,7 @@ def evaluate(
     images: Values,
     engine: str = "kernel",
     progress: Callable[[], object] | None = None,
+    room: Room | None = None,
 ) -> Evaluation:
     """Run the protocol on every image and check every step of it.
 
@@ -130,6 +132,7 @@ def evaluate(
         images: integers, (N, C, H, W).
         engine: "kernel", "tenseal" or "cleartext".
         progress: called after each image.
+        room: for the server's encoded weights.
 
     Raises:
         RuleError: no image, or one that does not fit the program.
@@ -137,7 +140,7 @@ def evaluate(
     if not len(images):
         raise RuleError("there must be an image to evaluate", got=0, remedy="give one or more")
     started = time.perf_counter()
-    server = Server(program, engine, spectra)
+    server = Server(program, engine, spectra, room=room)
     client = Client(server.greeting(), engine)
     keys = client.keys()
     session = server.session(keys)

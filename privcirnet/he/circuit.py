@@ -9,15 +9,21 @@ A circuit is public: it depends on a layer's shape and plan alone. Both families
 engine runs them (the rewriting of a description into a plan that backends run is einops' idea).
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
+
 from privcirnet.errors import RuleError
 from privcirnet.he.modular import Residues
 
 Pair = tuple[int, int]
+
+_FORMAT = "kernel 1"
+"""Of encoded weights: to be changed with it."""
 
 
 @dataclass(frozen=True)
@@ -76,3 +82,11 @@ def check_sums(circuit: Circuit, present: Sequence[bool], layer: str) -> None:
             got=f"layer {layer}, sums {empty}",
             remedy="train the layer further or remove its dead channels",
         )
+
+
+def fingerprint(slots: Slots, parameters: object) -> str:
+    """A checksum of all that encoded weights depend on: the plaintexts themselves and the parameters (their repr)."""
+    checksum = hashlib.sha256(f"{_FORMAT} {parameters!r} {len(slots)}".encode())
+    for weight in range(len(slots)):
+        checksum.update(np.ascontiguousarray(slots[weight]))
+    return checksum.hexdigest()

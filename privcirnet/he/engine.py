@@ -18,6 +18,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuit import Circuit, Slots
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
+from privcirnet.he.room import Room
 
 Ciphertext = Any
 Weights = Any
@@ -125,13 +126,19 @@ def client_engine(name: str, parameters: Parameters) -> ClientEngine:
     return module.Client(parameters)
 
 
-def server_engine(name: str, parameters: Parameters) -> ServerEngine:
+def server_engine(name: str, parameters: Parameters, room: Room | None = None) -> ServerEngine:
     """The server's engine by name; "kernel" is "tenseal", with a warning, where Numba is not installed.
+
+    Args:
+        name: one of :data:`ENGINES`.
+        parameters: n, q, t.
+        room: for encoded weights; only the kernel's can be capped.
 
     Raises:
         RuleError: unknown name.
     """
-    return _module(name).Server(parameters)
+    module = _module(name)
+    return module.Server(parameters, room) if module.__name__.endswith(".kernel") else module.Server(parameters)
 
 
 def _module(name: str) -> Any:

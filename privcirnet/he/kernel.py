@@ -15,31 +15,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.he import params, sealfile
-from privcirnet.he.circuit import Circuit, Pair, Slots, check_sums
+from privcirnet.he.circuit import Circuit, Pair, Slots, check_sums, fingerprint
 from privcirnet.he.kernels import galois, plain, products, seeds, words
 from privcirnet.he.kernels.galois import GaloisKeys
 from privcirnet.he.kernels.hiding import Draws, PublicKey, divisions, draw, hide, switch
+from privcirnet.he.kernels.products import Terms
 from privcirnet.he.kernels.ring import ring
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
-from privcirnet.he.schedule import Block, Segment, schedule
+from privcirnet.he.room import Held, Room
+from privcirnet.he.schedule import Block, Limits, Segment, schedule
 from privcirnet.he.sealfile import Modulus
 from privcirnet.he.threads import each, ranges
 
-_TURNED = 64
-"""Turned inputs of a segment: enough work for all threads, 25 MB at n = 8192."""
+LIMITS = Limits(turned=64, sums=128, products=1024)
+"""Of a layer's work in pieces: 25 MB of turned inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
 
-_REPLIES = 4
-"""Replies whose randomness is drawn together, at most, for the same reason."""
-
-_MESSAGES = 2
-"""Messages whose seeds are expanded together, at most: what fits a second-level cache."""
+_MESSAGES, _REPLIES = 2, 4
+"""Messages whose seeds are expanded together and replies whose randomness is drawn together, at most: what fits a
+second-level cache."""
 
 _CHUNKS = 8
 """Chunks of words in a task: long enough for a thread to be worth waking."""
-
-_BLOCK = 128
-"""Inner sums that are computed together: their residues are what a layer needs beyond inputs and weights."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +60,24 @@ class Ciphertext:
 
 @dataclass(frozen=True)
 class Weights:
-    """A layer's plaintexts in the NTT domain, cut, (weights, L, n), and the work that its circuit comes to."""
+    """A layer's plaintexts in the NTT domain, cut, and the work that its circuit comes to."""
 
-    residues: Residues
+    held: Held
     segments: tuple[Segment, ...]
 
 
 class Server:
-    """The server's side: evaluation only."""
+    """The server's side: evaluation only.
 
-    def __init__(self, parameters: Parameters) -> None:
+    Args:
+        parameters: n, q, t.
+        room: for encoded weights.
+    """
+
+    def __init__(self, parameters: Parameters, room: Room | None = None) -> None:
         n, t = parameters.ring_degree, parameters.plain_modulus
         primes = params.ordered_primes(n, parameters.coefficient_bits)
-        self.parameters = parameters
+        self.parameters, self._room = parameters, room or Room()
         self.counts: Counter[str] = Counter()
         self._key_modulus, self._modulus = sealfile.Modulus(primes, n), sealfile.Modulus(primes[:-1], n)
         self._reply_primes = params.reply_primes(parameters.coefficient_bits, parameters.plain_bits)
@@ -105,18 +107,19 @@ class Server:
 
     def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "") -> Weights:
         """See :meth:`engine.ServerEngine.encode_weights`."""
-        residues = np.empty((len(slots), len(self._modulus.primes), self._modulus.ring_degree), dtype=np.uint64)
-
-        def encoded(weight: int) -> bool:
-            values = slots[weight]
-            if present := bool(values.any()):
-                plain.factor(residues[weight], values, self._plain, self._ring.tables)
-                self._ring.cut(residues[weight : weight + 1])
-            return present
-
-        present = each(encoded, range(len(slots)))
+        present = each(lambda weight: bool(slots[weight].any()), range(len(slots)))
         check_sums(circuit, present, name)
-        return Weights(residues, schedule(circuit, present, _TURNED, _BLOCK))
+
+        def encode(target: Residues, numbers: Integers) -> None:
+            each(lambda pair: self._encode(target[pair[0]], slots[int(pair[1])]), enumerate(numbers))
+
+        shape = len(slots), len(self._modulus.primes), self._modulus.ring_degree
+        held = self._room.held(shape, encode, lambda: fingerprint(slots, self.parameters))
+        return Weights(held, schedule(circuit, present, LIMITS))
+
+    def _encode(self, target: Residues, slots: Residues) -> None:
+        plain.factor(target, slots, self._plain, self._ring.tables)
+        self._ring.cut(target[None])
 
     def evaluate(
         self, circuit: Circuit, weights: Weights, inputs: Sequence[Ciphertext], keys: Keys
@@ -126,8 +129,9 @@ class Server:
         for segment in weights.segments:
             turned = self._turned(circuit.turned[segment.turned], inputs, keys.galois)
             for block in segment.blocks:
-                sums = self._sums(block, turned, weights.residues)
+                sums = self._sums(block, turned, weights.held)
                 found += self._outputs(circuit, block, sums, keys.galois)
+        weights.held.release()
         return found
 
     def multiply_all(self, ciphertexts: Sequence[Ciphertext], factors: Residues) -> list[Ciphertext]:
@@ -220,13 +224,16 @@ class Server:
         self.counts["rotate"] += len(tasks)
         return chunks
 
-    def _sums(self, block: Block, turned: Residues, weights: Residues) -> Residues:
+    def _sums(self, block: Block, turned: Residues, held: Held) -> Residues:
         """Inner sums of a block, (sums, 2, L, n)."""
         shape = block.sums.stop - block.sums.start, 2, len(self._modulus.primes), self._modulus.ring_degree
         sums = np.empty(shape, dtype=np.uint64)
+        numbers = block.terms.pairs[:, 1]
+        weights, first = held.fetch(int(numbers.min()), int(numbers.max()) + 1)
+        terms = Terms(block.terms.pairs - np.array([0, first]), block.terms.first)
 
         def some(part: range) -> None:
-            products.multiply_accumulate(sums, turned, weights, block.terms, self._ring.moduli, (part.start, part.stop))
+            products.multiply_accumulate(sums, turned, weights, terms, self._ring.moduli, (part.start, part.stop))
 
         each(some, ranges(turned.shape[0], _CHUNKS))
         self.counts["pmult"] += len(block.terms.pairs)

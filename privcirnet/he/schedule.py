@@ -38,14 +38,28 @@ class Segment:
     blocks: tuple[Block, ...]
 
 
-def schedule(circuit: Circuit, present: Sequence[bool], most_turned: int, most_sums: int) -> tuple[Segment, ...]:
+@dataclass(frozen=True)
+class Limits:
+    """How much is held at a time, if it can be cut.
+
+    Attributes:
+        turned: turned inputs of a segment.
+        sums: inner sums of a block.
+        products: products of a block, which is to say weights.
+    """
+
+    turned: int
+    sums: int
+    products: int
+
+
+def schedule(circuit: Circuit, present: Sequence[bool], limits: Limits) -> tuple[Segment, ...]:
     """Segments and blocks of a circuit, each as large as fits; a block has at least one output, a segment one block.
 
     Args:
         circuit: whose outputs use inner sums, and inner sums turned inputs, in ascending order.
         present: whether each weight is not zero; products with zero are left out.
-        most_turned: turned inputs of a segment, if it can be cut.
-        most_sums: inner sums of a block.
+        limits: on what is held at a time.
     """
     kept = np.array(present, dtype=bool)
     flat = np.array([pair for pairs in circuit.sums for pair in pairs], dtype=np.int64).reshape(-1, 2)
@@ -53,8 +67,8 @@ def schedule(circuit: Circuit, present: Sequence[bool], most_turned: int, most_s
     chosen = kept[flat[:, 1]]
     flat, ends = flat[chosen], np.concatenate([[0], np.cumsum(chosen)])[ends]
     segments: list[Segment] = []
-    for turned, outputs in _segments(circuit, most_turned):
-        blocks = [_block(circuit, part, flat, ends, turned.start) for part in _blocks(circuit, outputs, most_sums)]
+    for turned, outputs in _segments(circuit, limits.turned):
+        blocks = [_block(circuit, part, flat, ends, turned.start) for part in _blocks(circuit, outputs, limits)]
         segments.append(Segment(turned, tuple(blocks)))
     return tuple(segments)
 
@@ -74,14 +88,14 @@ def _segments(circuit: Circuit, most_turned: int) -> Iterator[tuple[slice, slice
             first_turned, first_output = turned, output + 1
 
 
-def _blocks(circuit: Circuit, outputs: slice, most_sums: int) -> Iterator[slice]:
-    first, sums = outputs.start, 0
+def _blocks(circuit: Circuit, outputs: slice, limits: Limits) -> Iterator[slice]:
+    first, sums, products = outputs.start, 0, 0
     for output in range(outputs.start, outputs.stop):
-        own = len(circuit.outputs[output])
-        if sums and sums + own > most_sums:
+        own = [len(circuit.sums[number]) for number, _ in circuit.outputs[output]]
+        if first < output and (sums + len(own) > limits.sums or products + sum(own) > limits.products):
             yield slice(first, output)
-            first, sums = output, 0
-        sums += own
+            first, sums, products = output, 0, 0
+        sums, products = sums + len(own), products + sum(own)
     yield slice(first, outputs.stop)
 
 

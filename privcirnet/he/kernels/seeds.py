@@ -61,11 +61,11 @@ def stream(seed: bytes, words: int) -> Residues:
 
 def streams(seeds: Sequence[bytes], words: int) -> Residues:
     """:func:`stream` of each seed, (seeds, words)."""
-    if any(len(seed) != SEED_BYTES for seed in seeds):
-        lengths = sorted({len(seed) for seed in seeds})
-        raise RuleError(
-            f"a seed must have {SEED_BYTES} bytes", got=lengths, remedy="use the same version on both sides"
-        )
+    for seed in seeds:
+        if len(seed) != SEED_BYTES:
+            raise RuleError(
+                f"a seed must have {SEED_BYTES} bytes", got=len(seed), remedy="use the same version on both sides"
+            )
     buffers = -(-words // _BUFFER)
     roots = _roots(np.frombuffer(b"".join(seeds), dtype=np.uint64).reshape(-1, 8), buffers)
     chain = _start(_BLOCK, len(roots))

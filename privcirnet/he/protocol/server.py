@@ -12,6 +12,7 @@ from privcirnet.he.params import check_noise
 from privcirnet.he.program import Input, Linear, Node, Operation, Program, Square, Truncate
 from privcirnet.he.protocol import linear, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
+from privcirnet.he.room import Room
 
 
 class Server:
@@ -22,6 +23,7 @@ class Server:
         engine: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
         spectra: weight spectra by node, if they were exported; computed otherwise.
         progress: called with each layer's name before its weights are encoded.
+        room: for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
 
     Raises:
         RuleError: a value bound over t / 2, or too little noise budget.
@@ -33,11 +35,12 @@ class Server:
         engine: str = "kernel",
         spectra: Mapping[str, Residues] | None = None,
         progress: Callable[[str], None] | None = None,
+        room: Room | None = None,
     ) -> None:
         intervals = bounds.prove(program)
         bounds.check_modulus(program, intervals)
         self.program = program
-        self.engine = server_engine(engine, program.parameters)
+        self.engine = server_engine(engine, program.parameters, room)
         self._mask_bounds = _mask_bounds(program, intervals) if program.masks == "bounded" else {}
         self._layers: dict[str, linear.ServerLayer] = {}
         for node, layer in program.linear_nodes:
