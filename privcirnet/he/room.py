@@ -11,6 +11,7 @@ is mapped, not read, and is as trusted as the program itself: whoever can write 
 import mmap
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -62,10 +63,11 @@ class Room:
         """
         stay = self.take(shape[0], 8 * shape[1] * shape[2])
         if self.folder is not None:
-            return Held(_file(self.folder / f"{fingerprint()}.npy", shape, encode), shape, encode, stay)
+            mapped = _file(self.folder / f"{fingerprint()}.npy", shape, encode)
+            return Held(np.asarray(mapped), shape, encode, cast(Any, mapped)._mmap if stay < shape[0] else None)
         kept = np.empty((stay, *shape[1:]), dtype=np.uint64)
         encode(kept, np.arange(stay))
-        return Held(kept, shape, encode, stay)
+        return Held(kept, shape, encode)
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,13 @@ class Held:
         kept: the first of them, or all of them in a file.
         shape: of all of them.
         encode: makes the others.
-        stay: how many may stay in memory.
+        mapping: of a file that may not stay in memory.
     """
 
     kept: Residues
     shape: tuple[int, int, int]
     encode: Encode
-    stay: int
+    mapping: mmap.mmap | None = None
 
     def fetch(self, first: int, end: int) -> tuple[Residues, int]:
         """(an array that holds weights first to end, the number of its first weight)."""
@@ -96,14 +98,14 @@ class Held:
 
     def release(self) -> None:
         """Give back what may not stay: the pages of a file."""
-        if isinstance(self.kept, np.memmap) and self.stay < len(self.kept) and hasattr(mmap, "MADV_DONTNEED"):
-            cast(Any, self.kept)._mmap.madvise(mmap.MADV_DONTNEED)
+        if self.mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self.mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def _file(path: Path, shape: tuple[int, int, int], encode: Encode) -> Residues:
     """The mapped file; it is written first, under another name, if it is not there or not of this shape."""
     try:
-        found = np.load(path, mmap_mode="r") if path.exists() else None
+        found = np.load(path, mmap_mode="c") if path.exists() else None
         if found is not None and (found.shape, found.dtype) == (shape, np.dtype(np.uint64)):
             return found
     except (ValueError, EOFError):
@@ -119,10 +121,11 @@ def _file(path: Path, shape: tuple[int, int, int], encode: Encode) -> Residues:
         made.flush()
         os.replace(draft, path)
     except OSError as problem:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
         raise RuleError(
             "the folder of encoded weights must be writable and have room",
             got=f"{path}: {problem.strerror or problem}",
             remedy="free some space, or choose another folder or none",
         ) from problem
-    return np.load(path, mmap_mode="r")
+    return np.load(path, mmap_mode="c")
