@@ -65,6 +65,9 @@ def bench_network(config: BenchConfig, goal: Goal) -> dict[str, Any]:
         show(f"bench: {config.network}, b = {b}, {name}", facts.network_facts(summary, rivals[name].profile))
     result = {"network": config.network, "plan": config.plan, "block_size": b, "engine": config.engine}
     result |= found[config.plan]
+    if config.weights_gb:
+        result |= {"memory": asked.memory(config, rivals[config.plan])}
+        show("memory", {name: f"{size / 1e9:.2f} GB" for name, size in result["memory"].items()})
     for other in filter(None, (config.against, config.compare)):
         result |= facts.against(result, "against" if config.against else "compared", found[other])
         show("compared", facts.against_facts(result))

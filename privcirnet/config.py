@@ -263,6 +263,8 @@ class BenchConfig:
     """another plan of the same network, run in turns with this one."""
     explain: bool = False
     """show the planner's candidates side by side."""
+    weights_gb: float = 0.0
+    """serve the network from one process, keep that much of encoded weights, report peak memory; 0: do not."""
     repetitions: int = 3
     """timed runs; medians are reported."""
     plain_bits: int = 41
@@ -292,9 +294,7 @@ class BenchConfig:
         _check_name("suite", self.suite, ("", "papers"))
         _check_name("network", self.network, ("", *NETWORKS))
         _check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=kernel")
-        _check(
-            bool(self.he.coefficient_bits), "bench.py needs one set of parameters", "none", "give he.coefficient_bits"
-        )
+        _check(bool(self.he.coefficient_bits), "bench.py needs one set of primes", "none", "give he.coefficient_bits")
         _check(self.repetitions >= 1, "repetitions must be at least 1", self.repetitions, "use 3")
         _check(self.block_size >= 1 and min(self.block_sizes) >= 1, "b must be at least 1", self.block_size, "use 8")
 

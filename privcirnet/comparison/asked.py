@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 
 from privcirnet.cli import find_profile, progress_bar
 from privcirnet.comparison.facts import Found
+from privcirnet.comparison.memory import network_memory
 from privcirnet.comparison.runs import Contest, Rival, network_runs, run_networks
 from privcirnet.config import BenchConfig
 from privcirnet.he.cost import LINKS
 from privcirnet.he.layers import Layer
 from privcirnet.he.planner import Goal
+from privcirnet.he.room import Room
 from privcirnet.he.shape import LinearShape
 
 Plan = Callable[[str, Goal], Mapping[str, Layer]]
@@ -32,6 +34,13 @@ def run(config: BenchConfig, entered: Mapping[str, Rival]) -> dict[str, Found]:
         return {}
     with progress_bar(config.network or config.layer, network_runs(entered, config.repetitions)) as advance:
         return run_networks(entered, contest(config), advance)
+
+
+def memory(config: BenchConfig, rival: Rival) -> dict[str, float]:
+    """See :func:`network_memory`."""
+    room = Room(int(1e9 * config.weights_gb))
+    with progress_bar(f"{config.network}: memory", 2 * len(rival.layers)) as advance:
+        return network_memory(rival.layers, rival.engine, contest(config), room, advance)
 
 
 def goal(config: BenchConfig, engine: str) -> Goal:
