@@ -80,7 +80,7 @@ def test_stages_chain_by_default():
         (lambda: HEConfig(ring_degree=4096), "that of a known set: got 4096; use 8192, 16384, or 0"),
         (
             lambda: BenchConfig(he=HEConfig()),
-            "bench.py needs one set of parameters: got none; give he.coefficient_bits",
+            "bench.py needs one set of primes: got none; give he.coefficient_bits",
         ),
         (lambda: HEConfig(masks="none"), "he.masks must be a known kind: got none"),
         (lambda: HEConfig(guard_bits=99), r"he.guard_bits must be in \[0, 16\]: got 99"),
