@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.artifact import write_json
-from privcirnet.cli import console, progress_bar, script, show, show_rows
-from privcirnet.comparison import asked, facts, runs
+from privcirnet.cli import console, script, show, show_rows
+from privcirnet.comparison import asked, engines, facts, runs
 from privcirnet.config import BenchConfig
 from privcirnet.he import threads
 from privcirnet.he.layers import Layer
@@ -76,17 +76,15 @@ def bench_network(config: BenchConfig, goal: Goal) -> dict[str, Any]:
 
 
 def bench_suite(config: BenchConfig, goal: Goal) -> dict[str, Any]:
-    """Encodings side by side, with a table and a picture."""
-    from privcirnet.plots import grouped_bars
-
-    with progress_bar("runs", runs.suite_runs(config.block_sizes, config.repetitions)) as advance:
-        rows = runs.run_suite(goal, config.engine, asked.contest(config), tuple(config.block_sizes), advance)
-    show_rows("bench: encodings side by side, medians", facts.suite_table(rows))
-    out = Path(config.out)
-    grouped_bars(out / "encodings.png", rows, f"One layer, {config.engine}, n = {goal.profile.ring_degree}, plan best")
-    (out / "encodings.md").write_text(facts.suite_markdown(rows))
-    show("saved", {"picture": out / "encodings.png", "table": out / "encodings.md", "figures": _saved(config)})
-    return {"suite": config.suite, "rows": rows}
+    """Encodings or engines side by side, with a table and a picture."""
+    name, rows, machine = asked.suite(config, goal)
+    table = engines.engine_table(rows) if machine else facts.suite_table(rows)
+    show_rows(f"bench: {name} side by side, medians", table)
+    picture, text = Path(config.out) / f"{name}.png", Path(config.out) / f"{name}.md"
+    asked.draw(picture, rows, machine, f"{config.suite}, n = {goal.profile.ring_degree}")
+    text.write_text(facts.markdown(table) + engines.peaks(machine))
+    show("saved", {"picture": picture, "table": text, "figures": _saved(config)})
+    return {"suite": config.suite, "rows": rows, "machine": machine}
 
 
 def _saved(config: BenchConfig) -> Path:

@@ -248,7 +248,7 @@ class BenchConfig:
     network: str = ""
     """all layers of a network instead: {mobilenetv2,vit,resnet18}_cifar, mobilenetv2_imagenet, vit_tiny_imagenet."""
     suite: str = ""
-    """papers: encodings side by side on layers of these networks instead."""
+    """papers: encodings side by side on layers of these networks instead; engines: kernel and tenseal."""
     block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
     """of the suite."""
     encoding: str = "cirencode"
@@ -291,7 +291,7 @@ class BenchConfig:
         _check(
             not counted, "compare must be another engine, of one plan that runs", self.compare, "use compare=tenseal"
         )
-        _check_name("suite", self.suite, ("", "papers"))
+        _check_name("suite", self.suite, ("", "papers", "engines"))
         _check_name("network", self.network, ("", *NETWORKS))
         _check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=kernel")
         _check(bool(self.he.coefficient_bits), "bench.py needs one set of primes", "none", "give he.coefficient_bits")

@@ -46,6 +46,35 @@ def grouped_bars(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> N
     _save(figure, path)
 
 
+def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str, float], title: str) -> None:
+    """Products a second of each layer over its products for each byte, under the machine's two roofs.
+
+    Args:
+        path: PNG or SVG to write.
+        rows: with keys layer, words, products, seconds (of "all" threads).
+        machine: peak words and products a second.
+        title: of the picture.
+    """
+    figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
+    bandwidth, peak = 8 * machine["words"], machine["products"]
+    found = [(row["products"] / (8 * row["words"]), row["products"] / row["seconds"]["all"]) for row in rows]
+    span = np.geomspace(min(peak / bandwidth, *(x for x, _ in found)) / 3, 3 * max(x for x, _ in found), 200)
+    axes.plot(span, np.minimum(span * bandwidth, peak) / 1e9, color=_SHADES[3], label="limit: memory, then products")
+    for index, (row, (x, y)) in enumerate(zip(rows, found, strict=True)):
+        axes.plot(x, y / 1e9, "o", color=_SHADES[index % len(_SHADES)], markeredgecolor="black")
+        axes.annotate(
+            row["layer"], (x, y / 1e9), fontsize=7, xytext=(6, -10 + 5 * (index % 3)), textcoords="offset points"
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("32-bit products for each byte read or written")
+    axes.set_ylabel("10^9 products a second")
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(fontsize=8, loc="lower right")
+    _save(figure, path)
+
+
 def _two_lines(text: str) -> str:
     words = text.split(" ", 1)
     return "\n".join(words)

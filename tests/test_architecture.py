@@ -32,7 +32,7 @@ LAYERS = {
     "data": {"errors", "data"},
     "models": {"errors", "nn", "models"},
     "evaluation": {"errors", "he", "evaluation"},
-    "comparison": {"cli", "comparison", "config", "errors", "he"},
+    "comparison": {"cli", "comparison", "config", "errors", "he", "plots"},
     "plots": {"errors", "plots"},
     "lower": {"errors", "he", "nn", "lower"},
     "search": {"errors", "functional", "he", "lower", "nn", "search"},

@@ -1,11 +1,14 @@
 """What a BenchConfig asks for: the layer, the goal of its plans, the rivals, and their runs."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 from privcirnet.cli import find_profile, progress_bar
+from privcirnet.comparison.engines import engine_runs, run_engines
 from privcirnet.comparison.facts import Found
 from privcirnet.comparison.memory import network_memory
-from privcirnet.comparison.runs import Contest, Rival, network_runs, run_networks
+from privcirnet.comparison.runs import Contest, Rival, network_runs, run_networks, run_suite, suite_runs
 from privcirnet.config import BenchConfig
 from privcirnet.he.cost import LINKS
 from privcirnet.he.layers import Layer
@@ -41,6 +44,27 @@ def memory(config: BenchConfig, rival: Rival) -> dict[str, float]:
     room = Room(int(1e9 * config.weights_gb))
     with progress_bar(f"{config.network}: memory", 2 * len(rival.layers)) as advance:
         return network_memory(rival.layers, rival.engine, contest(config), room, advance)
+
+
+def suite(config: BenchConfig, wanted: Goal) -> tuple[str, list[dict[str, Any]], dict[str, float]]:
+    """(name of the files, rows, this machine's peaks if the rows are to be held against them)."""
+    if config.suite == "engines":
+        goals = {engine: goal(config, engine) for engine in ("kernel", "tenseal")}
+        with progress_bar("runs", engine_runs(config.repetitions)) as advance:
+            return "engines", *run_engines(config.plan, goals, contest(config), advance)
+    sizes = tuple(config.block_sizes)
+    with progress_bar("runs", suite_runs(sizes, config.repetitions)) as advance:
+        return "encodings", run_suite(wanted, config.engine, contest(config), sizes, advance), {}
+
+
+def draw(path: Path, rows: list[dict[str, Any]], machine: dict[str, float], title: str) -> None:
+    """The suite's picture."""
+    from privcirnet import plots
+
+    if machine:
+        plots.roofline(path, rows, machine, title)
+    else:
+        plots.grouped_bars(path, rows, title)
 
 
 def goal(config: BenchConfig, engine: str) -> Goal:

@@ -167,8 +167,7 @@ def suite_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     ]
 
 
-def suite_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table for a document."""
-    table = suite_table(rows)
+def markdown(table: Sequence[Mapping[str, str]]) -> str:
+    """A table for a document."""
     lines = [list(table[0]), ["---"] * len(table[0]), *(list(row.values()) for row in table)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

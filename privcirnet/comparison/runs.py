@@ -127,7 +127,7 @@ def network_runs(rivals: Mapping[str, Rival], repetitions: int) -> int:
 def _alike(rivals: Mapping[str, Rival]) -> dict[str, tuple[Entry, ...]]:
     """For each name of a layer what the rivals run; the same for layers that are alike."""
     names = next(iter(rivals.values())).layers
-    return {name: tuple((rival.layers[name], rival.engine) for rival in rivals.values()) for name in names}
+    return {name: tuple(Entry(rival.layers[name], rival.engine) for rival in rivals.values()) for name in names}
 
 
 def run_suite(
@@ -139,7 +139,7 @@ def run_suite(
         layers = {
             name: plan_named(encoding, shape, b, goal).layer for name, encoding, b in contestants(shape, block_sizes)
         }
-        results = _run({name: (layer, engine) for name, layer in layers.items()}, contest, progress)
+        results = _run({name: Entry(layer, engine) for name, layer in layers.items()}, contest, progress)
         baseline = next(iter(results.values())).seconds
         rows += [
             {"layer": title, "name": name, **described(layer, goal.profile), **measured(results[name])}

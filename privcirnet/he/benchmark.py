@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he import modular, params
+from privcirnet.he import modular, params, threads
 from privcirnet.he.engine import client_engine, server_engine
 from privcirnet.he.integer import convolve, expand_rows
 from privcirnet.he.layers import Layer
@@ -61,8 +61,18 @@ class LayerBenchmark:
         return statistics.median(sum(timing) for timing in self.timings)
 
 
-Entry = tuple[Layer, str]
-"""A layer and the name of the engine that runs it."""
+class Entry(NamedTuple):
+    """Who runs what.
+
+    Attributes:
+        layer: the layer.
+        engine: of the server.
+        threads: to work on; 0: as many as are in use.
+    """
+
+    layer: Layer
+    engine: str
+    threads: int = 0
 
 
 def speedup(found: LayerBenchmark, other: LayerBenchmark) -> float:
@@ -79,7 +89,7 @@ def bench_layer(
     progress: Callable[[], object] | None = None,
 ) -> LayerBenchmark:
     """:func:`bench_layers` of one layer."""
-    return bench_layers({"": (layer, engine)}, plain_bits, coefficient_bits, repetitions, progress)[""]
+    return bench_layers({"": Entry(layer, engine)}, plain_bits, coefficient_bits, repetitions, progress)[""]
 
 
 def bench_layers(
@@ -101,11 +111,12 @@ def bench_layers(
     Raises:
         RuleError: unknown engine, parameters that do not exist, or too little noise budget.
     """
-    contestants = {name: _Contestant(*entry, plain_bits, coefficient_bits) for name, entry in entries.items()}
+    contestants = {name: _Contestant(entry, plain_bits, coefficient_bits) for name, entry in entries.items()}
     warm_up = int(repetitions > 1)
     for _ in range(repetitions + warm_up):
-        for contestant in contestants.values():
-            contestant.run()
+        for name, contestant in contestants.items():
+            with threads.using(entries[name].threads):
+                contestant.run()
             if progress:
                 progress()
     return {name: contestant.result(warm_up) for name, contestant in contestants.items()}
@@ -114,7 +125,8 @@ def bench_layers(
 class _Contestant:
     """Both parties of one layer, ready to run."""
 
-    def __init__(self, layer: Layer, engine: str, plain_bits: int, coefficient_bits: tuple[int, ...]) -> None:
+    def __init__(self, entry: Entry, plain_bits: int, coefficient_bits: tuple[int, ...]) -> None:
+        layer, engine = entry.layer, entry.engine
         parameters = params.choose(layer.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits)
         params.check_noise(parameters, layer.noise_bits(parameters), "bench")
         self._layer, self._t = layer, parameters.plain_modulus

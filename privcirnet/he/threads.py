@@ -5,9 +5,9 @@ After a product the library's threads spin for some 30 ms and take the cores fro
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -61,6 +61,17 @@ def ranges(count: int, most: int) -> list[range]:
 def use(count: int) -> None:
     """Work on that many threads from now on; 0: as many as there are cores for this process."""
     _setting.count = count or cores()
+
+
+@contextmanager
+def using(count: int) -> Generator[None]:
+    """:func:`use` that many threads inside; 0: as before."""
+    before = _setting.count
+    use(count or before)
+    try:
+        yield
+    finally:
+        use(before)
 
 
 def cores() -> int:
