@@ -243,7 +243,7 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
             "the result of train.py must exist: got nowhere/checkpoint.safetensors; run train.py",
         ),
         ("export", ["plaintexts=some"], "plaintexts must be compact or full: got some; use plaintexts=compact"),
-        ("infer", ["engine=seal"], "engine must be a known one: got seal; use one of tenseal, cleartext"),
+        ("infer", ["engine=seal"], "engine must be a known one: got seal; use kernel, tenseal, cleartext"),
         ("infer", ["imgaes=3"], "settings must exist and have the right type: got .*'imgaes'; did you mean images="),
         ("infer", ["images=many"], "settings must exist and have the right type"),
         (
