@@ -5,7 +5,6 @@ from privcirnet.he.cost import LINKS, OPERATIONS, linear_cost
 from privcirnet.he.planner import cheapest_layer
 from privcirnet.he.shape import LinearShape
 
-
 TIMED = {"encrypt", "receive", "rotate", "pmult_plain", "reply", "decrypt", "polynomial", "transform"}
 """Operations that no noise of the clock takes for free; the others are differences of times that may be alike."""
 
