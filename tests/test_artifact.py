@@ -616,11 +616,11 @@ PROFILE = COUNTED.to_dict()
         (PROFILE | {"seconds": [1]}, "a cost profile must be complete"),
         (
             PROFILE | {"seconds": {"rotate": 1}},
-            "must hold a positive time for every operation: got add, .*; measure it",
+            "must hold a time for every operation: got add_plain, .*; measure it",
         ),
         (
             PROFILE | {"seconds": PROFILE["seconds"] | {"rotate": -1}},
-            "must hold a positive time .*: got a time that is not",
+            "must hold a time .*: got a time that is negative",
         ),
     ],
 )

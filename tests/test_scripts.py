@@ -14,6 +14,7 @@ import torch
 from privcirnet.artifact import read_profile, read_program
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.options import scaled
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.verdict import ParameterSet
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -107,14 +108,37 @@ def test_bench_meets_its_targets_and_documents_its_keys(monkeypatch, tmp_path):
     assert result["rotations"] <= 4
     assert result["pmults"] <= 32
     assert result["max_abs_error"] == 0
+    assert result["speedup"] == 1
+    assert set(result) == documented("bench") - {"compared"}
+
+
+def test_bench_runs_two_engines_in_turns(monkeypatch, tmp_path):
+    settings = "he.profile=counted", "repetitions=1", "compare=cleartext", f"out={tmp_path}"
+    call(monkeypatch, "bench", "layer=gemm", "dims=[4,16,16]", "block_size=8", *settings)
+    result = json.loads((tmp_path / "summary.json").read_text())
+    other = result["compared"]
     assert set(result) == documented("bench")
+    assert result["speedup"] == pytest.approx(other["seconds"]["server"] / result["seconds"]["server"])
+    assert other["speedup"] == 1
+    assert result["max_abs_error"] == other["max_abs_error"] == 0
+    layers = {"first": LinearShape.gemm(4, 16, 16), "second": LinearShape.gemm(4, 16, 32)}
+    monkeypatch.setattr(importlib.import_module("bench"), "network_shapes", lambda _: layers)
+    call(monkeypatch, "bench", "network=vit_cifar", "block_size=8", *settings)
+    result = json.loads((tmp_path / "summary.json").read_text())
+    other = result["compared"]
+    assert set(result) == documented("bench network=") - {"against"}
+    assert result["speedup"] == pytest.approx(other["seconds_server"] / result["seconds_server"])
+    assert result["saved"]["measured"] == pytest.approx(1 - result["seconds_total"] / other["seconds_total"])
+    assert result["saved"]["predicted_local"] == 0
+    assert [layer["name"] for layer in other["layers"]] == list(layers)
 
 
 @pytest.mark.parametrize("network", ["mobilenetv2_cifar", "vit_cifar", "vit_tiny_imagenet", "resnet18_cifar"])
 def test_networks_are_counted(monkeypatch, tmp_path, network):
     call(monkeypatch, "bench", f"network={network}", "engine=count", "he.profile=counted", f"out={tmp_path}")
     counted = json.loads((tmp_path / "summary.json").read_text())
-    ran = {"seconds_total", "bytes_up", "bytes_down", "max_abs_error", "server_ratio_median", "server_off_median"}
+    ran = {"seconds_total", "seconds_server", "bytes_up", "bytes_down", "max_abs_error", "speedup", "compared"}
+    ran |= {"server_ratio_median", "server_off_median"}
     assert set(counted) == documented("bench network=") - ran - {"against", "saved"}
     for name in ("rotations", "pmults", "ciphertexts_up", "ciphertexts_down"):
         assert counted[name] == sum(layer[name] for layer in counted["layers"]) > 0
@@ -243,7 +267,7 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
             "the result of train.py must exist: got nowhere/checkpoint.safetensors; run train.py",
         ),
         ("export", ["plaintexts=some"], "plaintexts must be compact or full: got some; use plaintexts=compact"),
-        ("infer", ["engine=seal"], "engine must be a known one: got seal; use one of tenseal, cleartext"),
+        ("infer", ["engine=seal"], "engine must be a known one: got 'seal'; use one of kernel, tenseal, cleartext"),
         ("infer", ["imgaes=3"], "settings must exist and have the right type: got .*'imgaes'; did you mean images="),
         ("infer", ["images=many"], "settings must exist and have the right type"),
         (

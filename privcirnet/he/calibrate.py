@@ -33,7 +33,7 @@ def calibrate(
     coefficient_bits: tuple[int, ...] = params.WIDE_COEFFICIENT_BITS,
     repetitions: int = 15,
     progress: Callable[[str], None] | None = None,
-    engine_name: str = "tenseal",
+    engine_name: str = "kernel",
 ) -> Profile:
     """Median seconds of every operation of :data:`cost.OPERATIONS`.
 

@@ -162,7 +162,7 @@ class Server:
         def some(part: range) -> list[bytes]:
             draws = draw(noise_bits, self._ring, len(part))
             hidden = [self._hidden(ciphertexts[i], addends[i], keys.public, draws, i - part.start) for i in part]
-            return [self._packed(h, kept and kept[i]) for h, i in zip(hidden, part, strict=True)]
+            return [self._packed(h, None if kept is None else kept[i]) for h, i in zip(hidden, part, strict=True)]
 
         parts = ranges(len(ciphertexts), _REPLIES)
         return [reply for found in each(some, parts) for reply in found]
@@ -183,7 +183,7 @@ class Server:
         return words.pack(c0 if kept is None else c0[:, kept], widths) + words.pack(c1, widths)
 
     def _seeded(self, messages: Sequence[bytes], modulus: Modulus) -> Residues:
-        """Seeded ciphertexts or key digits: each one's polynomial, and what its seed stands for, (messages, 2, L, n)."""
+        """Seeded ciphertexts or key digits, (messages, 2, L, n): the polynomial, and what its seed stands for."""
         size, shape = modulus.compact_size(1), (len(modulus.primes), modulus.ring_degree)
         for message in messages:
             sealfile.check_length(message, size + params.SEED_BYTES)

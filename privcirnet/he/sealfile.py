@@ -45,9 +45,9 @@ class Modulus:
     ring_degree: int
 
     @property
-    def widths(self) -> list[int]:
+    def widths(self) -> tuple[int, ...]:
         """Bytes of a residue of each prime."""
-        return [-(-prime.bit_length() // 8) for prime in self.primes]
+        return tuple(-(-prime.bit_length() // 8) for prime in self.primes)
 
     def compact_size(self, polynomials: int) -> int:
         """Compact bytes of that many polynomials."""

@@ -33,17 +33,18 @@ SHAPES = [
 ]
 
 
-def pricing(ring_degree: int = 256, **prices: float) -> Profile:
-    """A profile of some prices, the rest next to nothing."""
-    return Profile("prices", ring_degree, DEFAULT_COEFFICIENT_BITS, {**dict.fromkeys(OPERATIONS, TINY), **prices})
+def pricing(ring_degree: int = 256, rotations: float = TINY, **prices: float) -> Profile:
+    """A profile of some prices, ``rotations`` for those of inputs, sums and outputs alike, the rest next to nothing."""
+    seconds = dict.fromkeys(OPERATIONS, TINY) | dict.fromkeys(("rotate", "giant", "fold"), rotations) | prices
+    return Profile("prices", ring_degree, DEFAULT_COEFFICIENT_BITS, seconds)
 
 
 PROFILES = {
-    "rotations": pricing(rotate=1.0),
+    "rotations": pricing(rotations=1.0),
     "products": pricing(pmult=1.0),
     "messages": pricing(reply=1.0, encrypt=1.0),
     "transforms": pricing(transform=1.0),
-    "all": pricing(rotate=3.3, pmult=0.22, reply=4.0, encrypt=2.9, to_ntt=0.8, from_ntt=0.7, transform=1e-4),
+    "all": pricing(rotations=3.3, pmult=0.22, reply=4.0, encrypt=2.9, to_ntt=0.8, from_ntt=0.7, transform=1e-4),
 }
 
 
@@ -126,7 +127,7 @@ def test_the_cheapest_plan_follows_the_price() -> None:
 
 def test_a_slow_link_sends_fewer_ciphertexts() -> None:
     shape = LinearShape.gemm(4, 64, 64)
-    near, far = (cheapest_layer(shape, 1, pricing(rotate=1e-3), LINKS[name]) for name in ("local", "wan"))
+    near, far = (cheapest_layer(shape, 1, pricing(rotations=1e-3), LINKS[name]) for name in ("local", "wan"))
     sent = [layer.ciphertexts_in + layer.ciphertexts_out for layer in (near, far)]
     assert sent[1] < sent[0]
 

@@ -56,7 +56,7 @@ def test_residues_are_written_little_endian_in_whole_bytes() -> None:
     payload = context.save(client._encryptor.encrypt_symmetric(context.encode(SLOTS)))
     words = struct.unpack_from("<2Q", payload, 73 + 16 + 8)
     message = sealfile.compact(payload, context.data_level)
-    assert context.data_level.widths == [5, 5]
+    assert context.data_level.widths == (5, 5)
     assert message[:10] == b"".join(word.to_bytes(5, "little") for word in words)
 
 

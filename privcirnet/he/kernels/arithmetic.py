@@ -3,15 +3,20 @@
 Lazy: a product is left under 4 p instead of p, and reduced once where it matters. All differences wrap mod 2^64.
 """
 
+from typing import Any
+
 import numpy as np
 
 from privcirnet.he.kernels.jit import inline
+
+Word = Any
+"""A 64-bit word, ``numpy.uint64``: checkers take an element of an array of them for an array."""
 
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 @inline
-def times(x: np.uint64, constant: np.uint64, quotient: np.uint64, p: np.uint64) -> np.uint64:
+def times(x: Word, constant: Word, quotient: Word, p: Word) -> Word:
     """X constant mod p, under 4 p, for any 64-bit x and quotient = floor(constant 2^64 / p), constant < p (Shoup).
 
     The estimate of floor(x constant / p) is the upper half of x quotient without the carry of its lowest quarter: at
@@ -23,19 +28,19 @@ def times(x: np.uint64, constant: np.uint64, quotient: np.uint64, p: np.uint64) 
 
 
 @inline
-def folded(x: np.uint64, one: np.uint64, p: np.uint64) -> np.uint64:
+def folded(x: Word, one: Word, p: Word) -> Word:
     """X mod p, under 4 p, for any 64-bit x and one = floor(2^64 / p): :func:`times` 1."""
     high, low, q_high, q_low = x >> _HALF, x & _LOW, one >> _HALF, one & _LOW
     return x - (high * q_high + ((high * q_low) >> _HALF) + ((low * q_high) >> _HALF)) * p
 
 
 @inline
-def once(x: np.uint64, m: np.uint64) -> np.uint64:
+def once(x: Word, m: Word) -> Word:
     """X - m where x >= m, else x: where x < m the difference wraps to a huge number."""
     return min(x, x - m)
 
 
 @inline
-def reduced(x: np.uint64, p: np.uint64) -> np.uint64:
+def reduced(x: Word, p: Word) -> Word:
     """[0, 4 p) to [0, p)."""
     return once(once(x, p + p), p)

@@ -96,7 +96,7 @@ def _hoist(values: Residues, digits: Residues, residues: Residues, ring: Ring) -
 
 @jit
 def _switched(switched: Residues, digits: Residues, key: Key, ring: Ring, limb: int) -> None:
-    """Sum of digits times key digits under one prime: P times what is to be turned, [0, :, limb] of (1, 2, L + 1, n)."""
+    """Sum of digits times key digits under one prime, P times what is to be turned: [0, :, limb] is written."""
     each = switched.shape[3] // products.CHUNK
     terms = products.successive(key.start, digits.shape[0])
     products.multiply_accumulate(switched, key.inputs, digits, terms, ring.moduli, (limb * each, (limb + 1) * each))
@@ -154,7 +154,7 @@ def add_scaled(total: Residues, values: Residues, ring: Ring) -> None:
 
 @jit
 def divided(residues: Residues, ring: Ring) -> Residues:
-    """An extended ciphertext (2, L + 1, n) divided by P, (2, L, n), in the kernel's order; one that is not, as it is."""
+    """An extended ciphertext (2, L + 1, n) divided by P, (2, L, n), in the kernel's order; another one as it is."""
     last = len(ring.primes) - 1
     found = residues[:, :last].copy()
     if residues.shape[1] > last:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.kernels.arithmetic import folded, once, reduced, times
+from privcirnet.he.kernels.arithmetic import Word, folded, once, reduced, times
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.ntt import Tables, forward, kernel_order
 from privcirnet.he.modular import Integers, Residues, constant_quotients
@@ -129,7 +129,7 @@ def divide_coefficients(polynomial: Residues, division: Division) -> None:
 
 
 @jit
-def add_permuted(total: Residues, term: Residues, order: Integers, p: np.uint64) -> None:
+def add_permuted(total: Residues, term: Residues, order: Integers, p: Word) -> None:
     """total[i] += term[order[i]] mod p, (n,)."""
     for i in range(order.size):
         total[i] = once(total[i] + term[order[i]], p)

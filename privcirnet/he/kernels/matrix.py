@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from privcirnet.he.kernels import products
+from privcirnet.he.kernels.arithmetic import Word
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.products import Moduli
 from privcirnet.he.modular import Residues
@@ -71,7 +72,7 @@ def multiply(result: Residues, matrix: Residues, columns: Residues, moduli: Modu
 
 
 @jit
-def _load(room: Residues, columns: Residues, start: int, width: int, half: np.uint64) -> None:
+def _load(room: Residues, columns: Residues, start: int, width: int, half: Word) -> None:
     """Columns start to start + width, cut, side by side."""
     inner, mask = columns.shape[2], (np.uint64(1) << half) - np.uint64(1)
     for j in range(columns.shape[1]):

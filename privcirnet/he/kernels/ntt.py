@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.kernels.arithmetic import once, reduced, times
+from privcirnet.he.kernels.arithmetic import Word, once, reduced, times
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.modular import Integers, Residues, constant_quotients
 from privcirnet.he.ntt import minimal_root
@@ -125,7 +125,7 @@ def inverse(polynomials: Residues, tables: Tables, limb: int) -> None:
 
 
 @jit
-def _halves(upper: Residues, lower: Residues, root: np.uint64, quotient: np.uint64, p: np.uint64) -> None:
+def _halves(upper: Residues, lower: Residues, root: Word, quotient: Word, p: Word) -> None:
     """(u, v) -> (u + root v, u - root v), all values under 8 p before and after."""
     four = p + p + p + p
     for i in range(upper.size):
@@ -135,7 +135,7 @@ def _halves(upper: Residues, lower: Residues, root: np.uint64, quotient: np.uint
 
 
 @jit
-def _halves_back(upper: Residues, lower: Residues, root: np.uint64, quotient: np.uint64, p: np.uint64) -> None:
+def _halves_back(upper: Residues, lower: Residues, root: Word, quotient: Word, p: Word) -> None:
     """(u, v) -> (u + v, root (u - v)), all values under 4 p before and after."""
     four = p + p + p + p
     for i in range(upper.size):
@@ -145,7 +145,7 @@ def _halves_back(upper: Residues, lower: Residues, root: np.uint64, quotient: np
 
 
 @jit
-def _tile(values: Residues, roots: Residues, p: np.uint64) -> None:
+def _tile(values: Residues, roots: Residues, p: Word) -> None:
     """The last four stages on a tile, transposed on the way in: values under 8 p in, reduced out."""
     four = p + p + p + p
     block = np.empty((GROUP, WIDTH), dtype=np.uint64)
@@ -169,7 +169,7 @@ def _tile(values: Residues, roots: Residues, p: np.uint64) -> None:
 
 
 @jit
-def _tile_back(values: Residues, roots: Residues, p: np.uint64) -> None:
+def _tile_back(values: Residues, roots: Residues, p: Word) -> None:
     """The first four inverse stages on a tile, transposed on the way out: values under 4 p in and out."""
     four = p + p + p + p
     block = values.copy().reshape(GROUP, WIDTH)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.kernels.arithmetic import folded, once, reduced, times
+from privcirnet.he.kernels.arithmetic import Word, folded, once, reduced, times
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.ntt import Tables, forward, inverse, kernel_order, tables
 from privcirnet.he.modular import Integers, Residues, constant_quotients
@@ -113,7 +113,7 @@ def add(target: Residues, slots: Residues, plain: Plain) -> None:
 
 
 @jit
-def _quotient(m: np.uint64, constant: np.uint64, quotient: np.uint64, offset: np.uint64, t: np.uint64) -> np.uint64:
+def _quotient(m: Word, constant: Word, quotient: Word, offset: Word, t: Word) -> Word:
     """floor((m constant + offset) / t) for m, constant < t < 2^61, offset <= t / 2 + 1.
 
     The estimate is at most 3 too small and the offset adds at most 1: what is left over is under 5 t < 2^64.

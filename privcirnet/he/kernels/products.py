@@ -18,12 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.kernels.arithmetic import folded, once, reduced, times
+from privcirnet.he.kernels.arithmetic import Word, folded, once, reduced, times
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.modular import Integers, Residues, constant_quotients
 
 CHUNK = 1024
 """Words of a chunk: 24 inputs' chunks fit the smallest second-level caches of today (512 KB)."""
+
+Rows = tuple[Residues, Residues, Residues, Residues]
+"""Four rows of words, (words,) each."""
 
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
@@ -89,7 +92,7 @@ def cut(polynomials: Residues, moduli: Moduli) -> None:
 
 
 @jit
-def cut_words(words: Residues, half: np.uint64) -> None:
+def cut_words(words: Residues, half: Word) -> None:
     """:func:`cut` for one polynomial under one prime, (n,)."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     for j in range(words.size):
@@ -160,24 +163,14 @@ def _few(
         a = [none, none, none, none]
         for k in range(pairs.shape[0]):
             a[k], w[k] = x[pairs[k, 0], i], weights[pairs[k, 1], limb, start : start + size]
-        _four_products(
-            total[i],
-            a[0],
-            w[0],
-            a[1],
-            w[1],
-            a[2],
-            w[2],
-            a[3],
-            w[3],
-            moduli.powers[limb],
-            moduli.half[limb],
-            moduli.primes[limb],
-        )
+        x_rows, w_rows = (a[0], a[1], a[2], a[3]), (w[0], w[1], w[2], w[3])
+        _four_products(total[i], x_rows, w_rows, moduli.powers[limb], moduli.half[limb], moduli.primes[limb])
 
 
 @jit
-def _four_products(total, xa, wa, xb, wb, xc, wc, xd, wd, powers, half, p) -> None:
+def _four_products(total: Residues, x: Rows, w: Rows, powers: Residues, half: Word, p: Word) -> None:
+    """The sum of four products of rows, reduced, see :func:`reduce_sums`."""
+    (xa, xb, xc, xd), (wa, wb, wc, wd) = x, w
     mask, one, power, quotient = (np.uint64(1) << half) - np.uint64(1), powers[0], powers[1], powers[2]
     for j in range(total.size):
         a0, a1, b0, b1 = wa[j] & _LOW, wa[j] >> _HALF, wb[j] & _LOW, wb[j] >> _HALF
@@ -285,7 +278,7 @@ def _add_four(partial: Residues, x: Residues, weights: Residues, terms: Integers
 
 
 @jit
-def reduce_sums(total: Residues, partial: Residues, powers: Residues, half: np.uint64, p: np.uint64) -> None:
+def reduce_sums(total: Residues, partial: Residues, powers: Residues, half: Word, p: Word) -> None:
     """Total + low + 2^s middle + 2^2s high mod p, for the three sums in ``partial``.
 
     The middle one is cut in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),

@@ -10,7 +10,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.kernels import seeds
-from privcirnet.he.kernels.arithmetic import once, reduced, times
+from privcirnet.he.kernels.arithmetic import Word, once, reduced, times
 from privcirnet.he.kernels.jit import inline, jit
 from privcirnet.he.modular import Residues
 from privcirnet.he.params import SEED_BYTES
@@ -129,7 +129,7 @@ def _differences(words: Residues) -> None:
 
 
 @inline
-def _ones(x: np.uint64) -> np.uint64:
+def _ones(x: Word) -> Word:
     """How many bits of a word are one: sums of 2, 4 and 8 neighbours, then all eight by a product."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -138,7 +138,7 @@ def _ones(x: np.uint64) -> np.uint64:
 
 
 @jit
-def _shift(draws: Residues, offset: np.uint64, primes: Residues, made: Residues) -> None:
+def _shift(draws: Residues, offset: Word, primes: Residues, made: Residues) -> None:
     """(draw - offset) mod p into ``made``, (primes, n), for draws in [0, 2 offset] and p > offset."""
     for j in range(primes.size):
         row, p = made[j], primes[j]

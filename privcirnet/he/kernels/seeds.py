@@ -15,12 +15,12 @@ from functools import lru_cache
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.kernels.arithmetic import folded, reduced
+from privcirnet.he.kernels.arithmetic import Word, folded, reduced
 from privcirnet.he.kernels.jit import inline, jit
 from privcirnet.he.modular import Residues
 from privcirnet.he.params import SEED_BYTES
 
-State = tuple[np.uint64, ...]
+State = tuple[Word, ...]
 """Words of BLAKE2b."""
 
 _LANES = 64
@@ -151,7 +151,7 @@ def _reduce(words: Residues, primes: Residues, quotients: Residues, bounds: Resi
 
 
 @jit
-def _compress(chain: Residues, message: Residues, length: np.uint64, last: np.uint64) -> None:
+def _compress(chain: Residues, message: Residues, length: Word, last: Word) -> None:
     """BLAKE2b's compression of one block in each of 64 lanes of each group, all independent.
 
     Args:
@@ -206,7 +206,7 @@ def _round(v: State, m: State) -> State:
 
 
 @inline
-def _mix(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, words: State) -> State:
+def _mix(a: Word, b: Word, c: Word, d: Word, words: State) -> State:
     """Adds two of the block's words to four of the state's, with rotations to the right by 32, 24, 16 and 63."""
     a = a + b + words[0]
     d = d ^ a

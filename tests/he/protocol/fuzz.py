@@ -1,4 +1,4 @@
-"""Fuzz both parties on the encrypted engine: ``python -m tests.he.protocol.fuzz FILE [KIND SEED]``.
+"""Fuzz both parties on an encrypted engine: ``python -m tests.he.protocol.fuzz FILE ENGINE [KIND SEED]``.
 
 A process of its own, because it makes the library take INSECURE parameters and because a fault in native code ends it.
 FILE always holds what is being tried, so that whoever started it knows which mutation did it; KIND SEED tries that one.
@@ -35,36 +35,54 @@ from tests.he.exchange import random_rows
 from tests.he.protocol import mutations
 from tests.he.protocol.mutations import HEADER, LENGTH, Honest, Residues
 
-INSECURE_RING_DEGREE = 128
+INSECURE = {"tenseal": (128, 4), "kernel": (1024, 14)}
+"""Ring degree, the least that the engine takes, and the side of maps of which it holds four channels."""
+
 MUTATIONS = {
-    "greeting": 2500,
-    "keys": 1500,
-    "request 1": 1400,
-    "request 2": 700,
-    "request 3": 700,
-    "request output": 400,
-    "reply 1": 1000,
-    "reply 2": 600,
-    "reply 3": 600,
-    "reply output": 600,
+    "tenseal": {
+        "greeting": 2500,
+        "keys": 500,
+        "request 1": 500,
+        "request 2": 300,
+        "request 3": 300,
+        "request output": 100,
+        "reply 1": 350,
+        "reply 2": 350,
+        "reply 3": 350,
+        "reply output": 350,
+    },
+    "kernel": {
+        "keys": 1000,
+        "request 1": 900,
+        "request 2": 400,
+        "request 3": 400,
+        "request output": 300,
+        "reply 1": 350,
+        "reply 2": 350,
+        "reply 3": 350,
+        "reply output": 350,
+    },
 }
+"""By engine of the server; the client's is the same, and a greeting is for the client."""
+
 STEPS = ("1", "2", "3", "output")
 SECONDS, BYTES, HANG, CHARACTERS = 2.0, 1 << 30, 20, 600
 """Processor time and memory that one message may cost, time that is a hang, length of an error that is clean."""
 
 
 def allow_insecure_parameters() -> None:
-    """Make the package and the library take a toy ring degree, in this process only."""
+    """Make the package and the library take toy ring degrees, in this process only."""
     real = seal.SEALContext
     seal.SEALContext = lambda literal, expand, _: real(literal, expand, seal.SEC_LEVEL_TYPE.NONE)
-    params.MAX_LOG_Q[INSECURE_RING_DEGREE] = params.MAX_LOG_Q[8192]
+    for ring_degree, _ in INSECURE.values():
+        params.MAX_LOG_Q[ring_degree] = params.MAX_LOG_Q[8192]
 
 
-def network() -> Program:
+def network(n: int, side: int) -> Program:
     """Spectral layer, square, coefficient layer: every kind of exchange, two ciphertexts to a message where it can be."""
-    n, shape, last = INSECURE_RING_DEGREE, LinearShape(4, 4, 8, 8, 3, 1, 1), LinearShape(4, 4, 8, 2, 3, 1, 1)
+    shape, last = LinearShape(side, side, 8, 8, 3, 1, 1), LinearShape(side, side, 8, 2, 3, 1, 1)
     layers: dict[str, Layer] = {
-        "first": LinearLayer(shape, 2, n, (4, 4), (Piece(1, 1, 2, 1, folds_on_shares=False),)),
+        "first": LinearLayer(shape, 2, n, (side, side), (Piece(1, 1, 2, 1, folds_on_shares=False),)),
         "last": CoefficientLayer(last, 2, n, "cheetah"),
     }
     assert all(layer.ciphertexts_in == layer.ciphertexts_out == 2 for layer in layers.values())
@@ -80,20 +98,20 @@ def network() -> Program:
         name: Weights(random_rows(layer.shape, 2, seed, 3), np.arange(layer.shape.out_channels))
         for seed, (name, layer) in enumerate(layers.items())
     }
-    return Program(nodes, params.choose({2, 5}, 44, n), weights)
+    return Program(nodes, params.choose({2, side + 1}, 44, n), weights)
 
 
 class Fuzz:
     """Both parties, one honest inference recorded, and a way to try a mutated message of each kind."""
 
-    def __init__(self) -> None:
-        self.program = network()
-        self.server = Server(self.program)
+    def __init__(self, engine: str) -> None:
+        self.program = network(*INSECURE[engine])
+        self.server = Server(self.program, engine)
         greeting = self.server.greeting()
         self.client = Client(greeting)
         keys = self.client.keys()
         self.session = self.server.session(keys)
-        self.image = np.random.default_rng(0).integers(-8, 16, (8, 4, 4))
+        self.image = np.random.default_rng(0).integers(-8, 16, self.program.nodes[0].shape)
         self.result = interpret(self.program, self.image)["last"]
         self.requests, self.replies = self.record(self.client, self.session)
         strangers = self.record(Client(greeting), self.session)
@@ -121,7 +139,7 @@ class Fuzz:
     def honest_keys(self, content: bytes, greeting: bytes) -> Honest:
         context = self.client._engine._context
         level, digits = context.key_level, len(context.data_level.primes)
-        whole = INSECURE_RING_DEGREE
+        whole = self.program.parameters.ring_degree
         runs, place = _polynomials(level, 0, whole, whole)
         seeds = []
         for _ in range(len(self.program.column_steps) * digits):
@@ -132,6 +150,7 @@ class Fuzz:
 
     def honest_message(self, kind: str, content: bytes, others: list[bytes]) -> Honest:
         context, place, position = self.client._engine._context, HEADER, int.from_bytes(content[4:6], "little")
+        whole = self.program.parameters.ring_degree
         kept = dict(enumerate(kept_of(self.program.nodes[position]))) if position != OUTPUT else {}
         runs: list[Residues] = []
         seeds: list[tuple[int, int]] = []
@@ -142,12 +161,12 @@ class Fuzz:
                 more = [Residues(place, 8, self.program.parameters.plain_modulus, self.result.size)]
                 place = more[0].stop
             elif kind == "request":
-                more, place = _polynomials(context.data_level, place, INSECURE_RING_DEGREE)
+                more, place = _polynomials(context.data_level, place, whole)
                 seeds.append((place, place + 64))
                 place += 64
             else:
-                first = kept.get(next(parts), INSECURE_RING_DEGREE)
-                more, place = _polynomials(context.reply_level, place, first, INSECURE_RING_DEGREE)
+                first = kept.get(next(parts), whole)
+                more, place = _polynomials(context.reply_level, place, first, whole)
             runs += more
         assert place == len(content)
         return Honest(content, runs, seeds, others)
@@ -182,11 +201,11 @@ class Fuzz:
         next(exchange)
         for due in self.replies[:position]:
             exchange.send(due)
-        if refused(lambda: proceed(exchange, message)):
+        if refused(lambda: proceed(exchange, message, self.result.shape)):
             return False
         if random.random() < 0.25:
             for due in self.replies[position + 1 :]:
-                proceed(exchange, due)
+                proceed(exchange, due, self.result.shape)
         return True
 
     def keys(self, message: bytes, _: int, random: Random) -> bool:
@@ -206,7 +225,7 @@ class Fuzz:
             client.keys()
             exchange = client.infer(np.full(node.shape, node.operation.low, dtype=np.int64))
             if not refused(lambda: next(exchange)):
-                refused(lambda: proceed(exchange, self.replies[0]))
+                refused(lambda: proceed(exchange, self.replies[0], self.result.shape))
         return True
 
     def good_image(self) -> None:
@@ -243,14 +262,14 @@ def refused(step: Callable[[], object]) -> bool:
     return True
 
 
-def proceed(exchange: Generator[bytes, bytes, Values], reply: bytes) -> None:
+def proceed(exchange: Generator[bytes, bytes, Values], reply: bytes, shape: tuple[int, ...]) -> None:
     try:
         exchange.send(reply)
     except StopIteration as finished:
         logits = finished.value
     else:
         return
-    assert logits.shape == (2, 4, 4)
+    assert logits.shape == shape
 
 
 def kept_of(node: Node) -> list[int]:
@@ -281,14 +300,14 @@ def peak_mebibytes() -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) >> 10
 
 
-def main(place: mmap.mmap, chosen: list[str]) -> None:
+def main(place: mmap.mmap, engine: str, chosen: list[str]) -> None:
     """Try every mutation, or the chosen one, and write how many were processed and the time of the slowest."""
     allow_insecure_parameters()
-    fuzz = Fuzz()
+    fuzz = Fuzz(engine)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + BYTES,) * 2)
     found: dict[str, dict[str, float]] = {}
-    tasks = [(k, range(count)) for k, count in MUTATIONS.items()]
+    tasks = [(k, range(count)) for k, count in MUTATIONS[engine].items()]
     if chosen:
         tasks = [(" ".join(chosen[:-1]), range(int(chosen[-1]), int(chosen[-1]) + 1))]
     for kind, seeds in tasks:
@@ -318,4 +337,4 @@ def _polynomials(level: Level, place: int, *counts: int) -> tuple[list[Residues]
 
 if __name__ == "__main__":
     with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 64) as shared:
-        main(shared, sys.argv[2:])
+        main(shared, sys.argv[2], sys.argv[3:])

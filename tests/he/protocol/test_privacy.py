@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he import cleartext, engine, modular, ntt, planner, tenseal
+from privcirnet.he import cleartext, engine, kernel, modular, ntt, planner, tenseal
 from privcirnet.he.encodings import spectral
 from privcirnet.he.layout import slots_to_lanes
 from privcirnet.he.linear import LinearLayer, encode_weights
@@ -26,6 +26,8 @@ from tests.he.networks import network, random_image
 REPLIES, BUCKETS = 480, 16
 LIMIT = BUCKETS + 12 * np.sqrt(2 * BUCKETS)
 """Chi-square with 15 degrees of freedom is over it with probability under 1e-10."""
+
+ENCRYPTED = ("kernel", "tenseal")
 
 N = 64
 LAYERS = [
@@ -133,11 +135,12 @@ def test_the_test_sees_an_unmasked_slot(monkeypatch: pytest.MonkeyPatch) -> None
         assert worst_chi_square(pairwise(samples, t), t) > 10 * LIMIT
 
 
-def test_encrypted_replies_differ_in_every_slot() -> None:
-    """The encrypted engine on one request twice: no slot keeps its value."""
+@pytest.mark.parametrize("name", ENCRYPTED)
+def test_encrypted_replies_differ_in_every_slot(name: str) -> None:
+    """An encrypted engine on one request twice: no slot keeps its value."""
     layer = planner.paper_layer(LinearShape(4, 4, 4, 4, 3, 1, 1), 2, 8192)
     parameters = network().parameters
-    client, server = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
+    client, server = engine.client_engine(name, parameters), engine.server_engine(name, parameters)
     rows = random_rows(layer.shape, 2)
     spectrum = spectral.weight_spectrum(layer.layout, rows, parameters.plain_modulus)
     held = linear.ServerLayer(layer, encode_weights(layer, spectrum, server), np.zeros(4, dtype=np.int64))
@@ -166,11 +169,11 @@ def reachable(*roots: object) -> list[object]:
 SECRETS = (tenseal.Client, cleartext.Client, seal.KeyGenerator, seal.SecretKey, seal.Encryptor, seal.Decryptor)
 
 
-@pytest.fixture(scope="module")
-def midway() -> tuple[list[object], list[object], Server]:
+@pytest.fixture(scope="module", params=ENCRYPTED)
+def midway(request: pytest.FixtureRequest) -> tuple[list[object], list[object], Server]:
     """What (client, server) reach in the middle of an inference."""
-    server = Server(network(), "tenseal")
-    client = Client(server.greeting(), "tenseal")
+    server = Server(network(), request.param)
+    client = Client(server.greeting(), request.param)
     session = server.session(client.keys())
     exchange = client.infer(random_image(server.program))
     message = next(exchange)
@@ -215,7 +218,7 @@ def test_the_client_reaches_no_weight(midway: tuple[list[object], list[object], 
         assert holds(arrays(of_server), weights.bias)
     assert arrays(of_client)
     assert not [secret for secret in secrets if holds(arrays(of_client), secret)]
-    assert not [item for item in of_client if isinstance(item, tenseal.Server | Server)]
+    assert not [item for item in of_client if isinstance(item, tenseal.Server | kernel.Server | Server)]
 
 
 def test_the_greeting_does_not_depend_on_the_weights() -> None:
