@@ -1,17 +1,22 @@
 import functools
+import sys
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+import privcirnet.he
 from privcirnet.errors import RuleError
-from privcirnet.he import cleartext, engine, modular, ntt, params, tenseal
+from privcirnet.he import cleartext, engine, kernel, modular, ntt, params, tenseal
 from privcirnet.he.protocol import shares
 
 PARAMETERS = params.choose({1}, 46)
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
 NOISE = params.noise_bits(N, 46, 2)
 STEPS = (1, 2, 256, 3000, 4095)
+
+SINGLE = ("tenseal", "cleartext")
+"""Engines that work on one ciphertext at a time."""
 
 
 @functools.cache
@@ -52,7 +57,7 @@ CHAIN = {
 @pytest.mark.parametrize("name", CHAIN)
 def test_encrypted_operation_equals_its_clear_text_twin(name: str) -> None:
     results, counts = [], []
-    for kind in engine.ENGINES:
+    for kind in SINGLE:
         client, server, keys = pair(kind)
         before = server.counts.copy()
         reply = server.reply(CHAIN[name](server, server.receive(client.encrypt(X)), keys), keys, NOISE)
@@ -132,7 +137,7 @@ KEPT = np.unique(np.concatenate([[0, N - 1], np.random.default_rng(3).integers(0
 
 def test_a_reply_with_some_coefficients_decrypts_to_those() -> None:
     found = []
-    for kind in engine.ENGINES:
+    for kind in SINGLE:
         client, server, keys = pair(kind)
         ciphertext = server.add_plain(server.receive(client.encrypt(X)), server.encode(Y))
         slots = client.decrypt(server.reply(ciphertext, keys, NOISE, KEPT), KEPT)
@@ -152,7 +157,7 @@ def test_a_reply_with_some_coefficients_is_that_much_shorter() -> None:
     assert len(part) * 2 * N == len(whole) * (N + len(KEPT))
 
 
-@pytest.mark.parametrize("kind", engine.ENGINES)
+@pytest.mark.parametrize("kind", SINGLE)
 def test_replies_with_other_coefficients_are_refused(kind: str) -> None:
     client, server, keys = pair(kind)
     ciphertext = server.receive(client.encrypt(X))
@@ -174,7 +179,7 @@ def test_keys_for_other_rotations_are_refused(kind: str) -> None:
             server.load_keys(message, steps)
 
 
-@pytest.mark.parametrize("kind", engine.ENGINES)
+@pytest.mark.parametrize("kind", SINGLE)
 def test_no_rotations_need_no_keys(kind: str) -> None:
     client, server, _ = pair(kind)
     keys = server.load_keys(client.public_keys([]), [])
@@ -194,8 +199,22 @@ def test_clear_text_messages_are_checked(message: bytes, match: str) -> None:
 
 def test_unknown_engine() -> None:
     for make in (engine.client_engine, engine.server_engine):
-        with pytest.raises(RuleError, match="got 'plain'; use one of tenseal, cleartext"):
+        with pytest.raises(RuleError, match="got 'plain'; use one of kernel, tenseal, cleartext"):
             make("plain", PARAMETERS)
+
+
+def test_without_numba_the_slower_engine_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privcirnet.he, "kernels", privcirnet.he.kernels)
+    for name in [name for name in sys.modules if name.startswith(kernel.__name__)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.warns(UserWarning, match="engine=kernel needs Numba"):
+        assert type(engine.server_engine("kernel", PARAMETERS)) is tenseal.Server
+
+
+def test_with_numba_the_compiled_engine_is_used() -> None:
+    assert type(engine.server_engine("kernel", PARAMETERS)) is kernel.Server
+    assert type(engine.client_engine("kernel", PARAMETERS)) is tenseal.Client
 
 
 def files(context: object) -> Iterator[bytes]:
@@ -225,8 +244,8 @@ def test_library_agrees_on_security(n: int, bits: tuple[int, ...]) -> None:
     assert engine.server_engine("tenseal", params.choose({1}, 20, n, bits)).parameters.ring_degree == n
 
 
-def test_twin_has_every_method_of_the_interface() -> None:
-    for role in ("Client", "Server"):
+def test_engines_have_every_method_of_the_interface() -> None:
+    for role, modules in (("Client", (cleartext, tenseal)), ("Server", (cleartext, tenseal, kernel))):
         methods = {name for name in vars(getattr(engine, f"{role}Engine")) if not name.startswith("_")}
-        for module in (cleartext, tenseal):
+        for module in modules:
             assert methods <= set(dir(getattr(module, role))) | {"parameters", "counts"}
