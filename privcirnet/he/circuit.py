@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.modular import Residues
@@ -88,5 +87,5 @@ def fingerprint(slots: Slots, parameters: object) -> str:
     """A checksum of all that encoded weights depend on: the plaintexts themselves and the parameters (their repr)."""
     checksum = hashlib.sha256(f"{_FORMAT} {parameters!r} {len(slots)}".encode())
     for weight in range(len(slots)):
-        checksum.update(np.ascontiguousarray(slots[weight]))
+        checksum.update(slots[weight].tobytes())
     return checksum.hexdigest()

@@ -117,8 +117,8 @@ def test_a_long_stream_begins_like_a_short_one() -> None:
 def test_a_seed_has_64_bytes() -> None:
     assert seeds.stream(SEED, 0).shape == (0,)
     cases = {
-        r"\[63\]": lambda: seeds.stream(SEED[1:], 8),
-        r"\[64, 65\]": lambda: seeds.expand([SEED, SEED + b"0"], (97,), 8),
+        "63": lambda: seeds.stream(SEED[1:], 8),
+        "65": lambda: seeds.expand([SEED, SEED + b"0"], (97,), 8),
     }
     for got, made in cases.items():
         with pytest.raises(RuleError, match=rf"a seed must have 64 bytes: got {got};"):
