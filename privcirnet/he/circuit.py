@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-
 from privcirnet.errors import RuleError
 from privcirnet.he.modular import Residues
 

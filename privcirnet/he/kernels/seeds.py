@@ -68,11 +68,9 @@ def streams(seeds: Sequence[bytes], words: int) -> Residues:
             )
     buffers = -(-words // _BUFFER)
     roots = _roots(np.frombuffer(b"".join(seeds), dtype=np.uint64).reshape(-1, 8), buffers)
-    chain = _start(_BLOCK, len(roots))
-    chain[:, 1] ^= np.arange(_LANES, dtype=np.uint64)
-    message = np.repeat(roots, _LANES).reshape(chain.shape)
-    _compress(chain, message, np.uint64(64), _LAST)
-    return np.ascontiguousarray(chain.transpose(0, 2, 1)).reshape(len(seeds), -1)[:, :words]
+    made = np.empty((len(roots), _BUFFER), dtype=np.uint64)
+    _blocks(made, roots, _start(_BLOCK, 1)[0, :, 0].copy())
+    return made.reshape(len(seeds), -1)[:, :words]
 
 
 def expand(seeds: Sequence[bytes], primes: tuple[int, ...], ring_degree: int) -> Residues:
@@ -148,6 +146,49 @@ def _reduce(words: Residues, primes: Residues, quotients: Residues, bounds: Resi
             for i in range(row.size):
                 row[i] = reduced(folded(row[i], quotient, p), p)
     return True
+
+
+@jit
+def _blocks(made: Residues, roots: Residues, start: Residues) -> None:
+    """The 64 output blocks of each buffer, one in a lane: BLAKE2b of the root with the lane's number as node offset.
+
+    Args:
+        made: written, (buffers, 512).
+        roots: (buffers, 8).
+        start: chain values before the block but for the node offset, (8,).
+    """
+    k0, k1, k2, k3, k4, k5, k6, k7 = _INITIAL
+    h = np.empty(8 * _LANES, dtype=np.uint64)
+    for buffer in range(roots.shape[0]):
+        m0, m1, m2, m3 = roots[buffer, 0], roots[buffer, 1], roots[buffer, 2], roots[buffer, 3]
+        m4, m5, m6, m7 = roots[buffer, 4], roots[buffer, 5], roots[buffer, 6], roots[buffer, 7]
+        h0, h2, h3, h4, h5, h6, h7 = start[0], start[2], start[3], start[4], start[5], start[6], start[7]
+        for i in range(_LANES):
+            h1 = start[1] ^ np.uint64(i)
+            v = (h0, h1, h2, h3, h4, h5, h6, h7, k0, k1, k2, k3, k4 ^ np.uint64(64), k5, ~k6, k7)
+            v = _round(v, (m0, m1, m2, m3, m4, m5, m6, m7, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
+            v = _round(v, (_ZERO, _ZERO, m4, _ZERO, _ZERO, _ZERO, _ZERO, m6, m1, _ZERO, m0, m2, _ZERO, m7, m5, m3))
+            v = _round(v, (_ZERO, _ZERO, _ZERO, m0, m5, m2, _ZERO, _ZERO, _ZERO, _ZERO, m3, m6, m7, m1, _ZERO, m4))
+            v = _round(v, (m7, _ZERO, m3, m1, _ZERO, _ZERO, _ZERO, _ZERO, m2, m6, m5, _ZERO, m4, m0, _ZERO, _ZERO))
+            v = _round(v, (_ZERO, m0, m5, m7, m2, m4, _ZERO, _ZERO, _ZERO, m1, _ZERO, _ZERO, m6, _ZERO, m3, _ZERO))
+            v = _round(v, (m2, _ZERO, m6, _ZERO, m0, _ZERO, _ZERO, m3, m4, _ZERO, m7, m5, _ZERO, _ZERO, m1, _ZERO))
+            v = _round(v, (_ZERO, m5, m1, _ZERO, _ZERO, _ZERO, m4, _ZERO, m0, m7, m6, m3, _ZERO, m2, _ZERO, _ZERO))
+            v = _round(v, (_ZERO, _ZERO, m7, _ZERO, _ZERO, m1, m3, _ZERO, m5, m0, _ZERO, m4, _ZERO, m6, m2, _ZERO))
+            v = _round(v, (m6, _ZERO, _ZERO, _ZERO, _ZERO, m3, m0, _ZERO, _ZERO, m2, _ZERO, m7, m1, m4, _ZERO, m5))
+            v = _round(v, (_ZERO, m2, _ZERO, m4, m7, m6, m1, m5, _ZERO, _ZERO, _ZERO, _ZERO, m3, _ZERO, _ZERO, m0))
+            v = _round(v, (m0, m1, m2, m3, m4, m5, m6, m7, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
+            v = _round(v, (_ZERO, _ZERO, m4, _ZERO, _ZERO, _ZERO, _ZERO, m6, m1, _ZERO, m0, m2, _ZERO, m7, m5, m3))
+            h[i] = h0 ^ v[0] ^ v[8]
+            h[64 + i] = h1 ^ v[1] ^ v[9]
+            h[128 + i] = h2 ^ v[2] ^ v[10]
+            h[192 + i] = h3 ^ v[3] ^ v[11]
+            h[256 + i] = h4 ^ v[4] ^ v[12]
+            h[320 + i] = h5 ^ v[5] ^ v[13]
+            h[384 + i] = h6 ^ v[6] ^ v[14]
+            h[448 + i] = h7 ^ v[7] ^ v[15]
+        for i in range(_LANES):
+            for word in range(8):
+                made[buffer, 8 * i + word] = h[_LANES * word + i]
 
 
 @jit
