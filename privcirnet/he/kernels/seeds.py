@@ -166,18 +166,7 @@ def _blocks(made: Residues, roots: Residues, start: Residues) -> None:
         for i in range(_LANES):
             h1 = start[1] ^ np.uint64(i)
             v = (h0, h1, h2, h3, h4, h5, h6, h7, k0, k1, k2, k3, k4 ^ np.uint64(64), k5, ~k6, k7)
-            v = _round(v, (m0, m1, m2, m3, m4, m5, m6, m7, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
-            v = _round(v, (_ZERO, _ZERO, m4, _ZERO, _ZERO, _ZERO, _ZERO, m6, m1, _ZERO, m0, m2, _ZERO, m7, m5, m3))
-            v = _round(v, (_ZERO, _ZERO, _ZERO, m0, m5, m2, _ZERO, _ZERO, _ZERO, _ZERO, m3, m6, m7, m1, _ZERO, m4))
-            v = _round(v, (m7, _ZERO, m3, m1, _ZERO, _ZERO, _ZERO, _ZERO, m2, m6, m5, _ZERO, m4, m0, _ZERO, _ZERO))
-            v = _round(v, (_ZERO, m0, m5, m7, m2, m4, _ZERO, _ZERO, _ZERO, m1, _ZERO, _ZERO, m6, _ZERO, m3, _ZERO))
-            v = _round(v, (m2, _ZERO, m6, _ZERO, m0, _ZERO, _ZERO, m3, m4, _ZERO, m7, m5, _ZERO, _ZERO, m1, _ZERO))
-            v = _round(v, (_ZERO, m5, m1, _ZERO, _ZERO, _ZERO, m4, _ZERO, m0, m7, m6, m3, _ZERO, m2, _ZERO, _ZERO))
-            v = _round(v, (_ZERO, _ZERO, m7, _ZERO, _ZERO, m1, m3, _ZERO, m5, m0, _ZERO, m4, _ZERO, m6, m2, _ZERO))
-            v = _round(v, (m6, _ZERO, _ZERO, _ZERO, _ZERO, m3, m0, _ZERO, _ZERO, m2, _ZERO, m7, m1, m4, _ZERO, m5))
-            v = _round(v, (_ZERO, m2, _ZERO, m4, m7, m6, m1, m5, _ZERO, _ZERO, _ZERO, _ZERO, m3, _ZERO, _ZERO, m0))
-            v = _round(v, (m0, m1, m2, m3, m4, m5, m6, m7, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
-            v = _round(v, (_ZERO, _ZERO, m4, _ZERO, _ZERO, _ZERO, _ZERO, m6, m1, _ZERO, m0, m2, _ZERO, m7, m5, m3))
+            v = _rounds(v, (m0, m1, m2, m3, m4, m5, m6, m7))
             h[i] = h0 ^ v[0] ^ v[8]
             h[64 + i] = h1 ^ v[1] ^ v[9]
             h[128 + i] = h2 ^ v[2] ^ v[10]
@@ -210,18 +199,7 @@ def _compress(chain: Residues, message: Residues, length: Word, last: Word) -> N
             m0, m1, m2, m3 = m[i], m[64 + i], m[128 + i], m[192 + i]
             m4, m5, m6, m7 = m[256 + i], m[320 + i], m[384 + i], m[448 + i]
             v = (h0, h1, h2, h3, h4, h5, h6, h7, k0, k1, k2, k3, k4 ^ length, k5, k6 ^ last, k7)
-            v = _round(v, (m0, m1, m2, m3, m4, m5, m6, m7, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
-            v = _round(v, (_ZERO, _ZERO, m4, _ZERO, _ZERO, _ZERO, _ZERO, m6, m1, _ZERO, m0, m2, _ZERO, m7, m5, m3))
-            v = _round(v, (_ZERO, _ZERO, _ZERO, m0, m5, m2, _ZERO, _ZERO, _ZERO, _ZERO, m3, m6, m7, m1, _ZERO, m4))
-            v = _round(v, (m7, _ZERO, m3, m1, _ZERO, _ZERO, _ZERO, _ZERO, m2, m6, m5, _ZERO, m4, m0, _ZERO, _ZERO))
-            v = _round(v, (_ZERO, m0, m5, m7, m2, m4, _ZERO, _ZERO, _ZERO, m1, _ZERO, _ZERO, m6, _ZERO, m3, _ZERO))
-            v = _round(v, (m2, _ZERO, m6, _ZERO, m0, _ZERO, _ZERO, m3, m4, _ZERO, m7, m5, _ZERO, _ZERO, m1, _ZERO))
-            v = _round(v, (_ZERO, m5, m1, _ZERO, _ZERO, _ZERO, m4, _ZERO, m0, m7, m6, m3, _ZERO, m2, _ZERO, _ZERO))
-            v = _round(v, (_ZERO, _ZERO, m7, _ZERO, _ZERO, m1, m3, _ZERO, m5, m0, _ZERO, m4, _ZERO, m6, m2, _ZERO))
-            v = _round(v, (m6, _ZERO, _ZERO, _ZERO, _ZERO, m3, m0, _ZERO, _ZERO, m2, _ZERO, m7, m1, m4, _ZERO, m5))
-            v = _round(v, (_ZERO, m2, _ZERO, m4, m7, m6, m1, m5, _ZERO, _ZERO, _ZERO, _ZERO, m3, _ZERO, _ZERO, m0))
-            v = _round(v, (m0, m1, m2, m3, m4, m5, m6, m7, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
-            v = _round(v, (_ZERO, _ZERO, m4, _ZERO, _ZERO, _ZERO, _ZERO, m6, m1, _ZERO, m0, m2, _ZERO, m7, m5, m3))
+            v = _rounds(v, (m0, m1, m2, m3, m4, m5, m6, m7))
             h[i] = h0 ^ v[0] ^ v[8]
             h[64 + i] = h1 ^ v[1] ^ v[9]
             h[128 + i] = h2 ^ v[2] ^ v[10]
@@ -230,6 +208,25 @@ def _compress(chain: Residues, message: Residues, length: Word, last: Word) -> N
             h[320 + i] = h5 ^ v[5] ^ v[13]
             h[384 + i] = h6 ^ v[6] ^ v[14]
             h[448 + i] = h7 ^ v[7] ^ v[15]
+
+
+@inline
+def _rounds(v: State, m: State) -> State:
+    """All twelve rounds on words 0 to 7 of a block; the others are zero."""
+    m0, m1, m2, m3, m4, m5, m6, m7 = m
+    v = _round(v, (m0, m1, m2, m3, m4, m5, m6, m7, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
+    v = _round(v, (_ZERO, _ZERO, m4, _ZERO, _ZERO, _ZERO, _ZERO, m6, m1, _ZERO, m0, m2, _ZERO, m7, m5, m3))
+    v = _round(v, (_ZERO, _ZERO, _ZERO, m0, m5, m2, _ZERO, _ZERO, _ZERO, _ZERO, m3, m6, m7, m1, _ZERO, m4))
+    v = _round(v, (m7, _ZERO, m3, m1, _ZERO, _ZERO, _ZERO, _ZERO, m2, m6, m5, _ZERO, m4, m0, _ZERO, _ZERO))
+    v = _round(v, (_ZERO, m0, m5, m7, m2, m4, _ZERO, _ZERO, _ZERO, m1, _ZERO, _ZERO, m6, _ZERO, m3, _ZERO))
+    v = _round(v, (m2, _ZERO, m6, _ZERO, m0, _ZERO, _ZERO, m3, m4, _ZERO, m7, m5, _ZERO, _ZERO, m1, _ZERO))
+    v = _round(v, (_ZERO, m5, m1, _ZERO, _ZERO, _ZERO, m4, _ZERO, m0, m7, m6, m3, _ZERO, m2, _ZERO, _ZERO))
+    v = _round(v, (_ZERO, _ZERO, m7, _ZERO, _ZERO, m1, m3, _ZERO, m5, m0, _ZERO, m4, _ZERO, m6, m2, _ZERO))
+    v = _round(v, (m6, _ZERO, _ZERO, _ZERO, _ZERO, m3, m0, _ZERO, _ZERO, m2, _ZERO, m7, m1, m4, _ZERO, m5))
+    v = _round(v, (_ZERO, m2, _ZERO, m4, m7, m6, m1, m5, _ZERO, _ZERO, _ZERO, _ZERO, m3, _ZERO, _ZERO, m0))
+    v = _round(v, (m0, m1, m2, m3, m4, m5, m6, m7, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
+    v = _round(v, (_ZERO, _ZERO, m4, _ZERO, _ZERO, _ZERO, _ZERO, m6, m1, _ZERO, m0, m2, _ZERO, m7, m5, m3))
+    return v
 
 
 @inline
