@@ -1,4 +1,3 @@
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,7 +97,7 @@ def test_groups_do_not_share_their_weights() -> None:
     assert products(layer.circuit) == layer.circuit.weights
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(grouped.shapes(), st.sampled_from(["cheetah", "falcon"]))
 def test_a_coefficient_layer_s_circuit_has_its_placement_s_counts(shape: LinearShape, encoding: str) -> None:
     layer = CoefficientLayer(shape, 1, 2048, encoding)

@@ -108,7 +108,7 @@ def test_every_spectral_layer_can_be_cut(layer: LinearLayer, limits: tuple[int, 
 ENCODINGS = st.sampled_from(["cheetah", "falcon"])
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(grouped.shapes(), ENCODINGS, LIMITS)
 def test_every_coefficient_layer_can_be_cut(shape: LinearShape, encoding: str, limits: tuple[int, int]) -> None:
     circuit = CoefficientLayer(shape, 1, 2048, encoding).circuit
