@@ -1,8 +1,9 @@
 """The compiled engine beside SEAL, bit for bit where it computes the same, and by slots and noise where it does not."""
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,26 @@ import tenseal.sealapi as seal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privcirnet.errors import RuleError
 from privcirnet.he import cleartext, kernel, modular, ntt, params, sealfile, tenseal
 from privcirnet.he.circuit import Circuit, Pair
-from privcirnet.he.kernels import galois
+from privcirnet.he.kernels import galois, hiding
 from privcirnet.he.kernels.hiding import Draws
+from privcirnet.he.linear import LinearLayer
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
 from privcirnet.he.protocol import shares
 from tests.he.circuits import circuits, inputs_of, random_weights
+from tests.he.exchange import Party, random_input, random_rows, slow_layer
+from tests.he.layers import layers
 
 DEFAULT = params.choose({1}, 46)
 WIDE = params.choose({1}, 60, params.WIDE_RING_DEGREE, params.WIDE_COEFFICIENT_BITS)
 NARROW = params.choose({1}, 23, 4096, (37, 36, 36))
 """Its replies keep two of two data primes: nothing is switched."""
+
+SHORT = params.choose({1}, 30)
+"""Its replies keep one of three data primes."""
 
 STEPS = (1, 2, 256, 3000, 4095)
 
@@ -153,7 +161,7 @@ def some_places(n: int, count: int) -> list[Integers]:
     return [np.unique(np.append(random.integers(0, n, 50 * (number + 1)), [0, n - 1])) for number in range(count)]
 
 
-@SETS
+@pytest.mark.parametrize("parameters", [DEFAULT, NARROW, SHORT], ids=["default", "narrow", "short"])
 @pytest.mark.parametrize("some", [False, True], ids=["whole", "kept"])
 def test_masks_switches_and_bytes_are_seal_s(parameters: Parameters, some: bool, nothing_hidden: None) -> None:
     """Seven replies: more than are made together."""
@@ -164,7 +172,7 @@ def test_masks_switches_and_bytes_are_seal_s(parameters: Parameters, some: bool,
     assert found == bare_replies(both.theirs, both.theirs.receive_all(messages, None), addends, kept)
 
 
-@pytest.mark.parametrize(("parameters", "kept"), [(DEFAULT, 2), (WIDE, 2), (NARROW, 2)])
+@pytest.mark.parametrize(("parameters", "kept"), [(DEFAULT, 2), (NARROW, 2), (SHORT, 1)])
 def test_replies_keep_these_primes(parameters: Parameters, kept: int) -> None:
     assert kernel.Server(parameters)._reply_primes == kept
 
@@ -198,6 +206,16 @@ def test_any_circuit_has_its_clear_text_twin_s_slots_and_counts(circuit: Circuit
     assert all(np.array_equal(both.decrypted(own), other) for own, other in zip(found, wanted, strict=True))
     for name in ("rotate", "pmult"):
         assert both.ours.counts[name] == both.clear.counts[name]
+
+
+@settings(max_examples=5)
+@given(layers())
+def test_any_layer_from_input_to_output(layer: LinearLayer) -> None:
+    layer = replace(layer, ring_degree=8192)
+    shape, b = layer.shape, layer.block_size
+    rows, x, bias = random_rows(shape, b), random_input(shape), np.arange(shape.out_channels)
+    party = Party(layer, rows, bias, params.choose(layer.transform_lengths, 46), engine="kernel")
+    assert np.array_equal(party.run(x), slow_layer(shape, b, rows, bias, x))
 
 
 def one_turn(kind: str, step: int) -> Circuit:
@@ -289,3 +307,114 @@ def several_pieces(pieces: int) -> Circuit:
         sums += [((first, 1), (first + 1, 2)), ((first, 3),), ((first, 2), (first + 1, 0))]
         outputs += [((number, 0), (number + 1, 2)), ((number + 2, 0),)]
     return Circuit(tuple(turned), tuple(sums), tuple(outputs), ((), (1,)) * pieces, 4)
+
+
+def hidden_results() -> dict[str, kernel.Ciphertext]:
+    """One result in each form: as received, in the NTT domain, extended."""
+    both = engines()
+    slots = both.slots(1)
+    received = both.ours.receive_all(both.requests(slots), None)
+    found = {kind: run(both.ours, one_turn(kind, 3000), slots, received, both.keys)[0] for kind in ("baby", "giant")}
+    return {"received": received[0], **found}
+
+
+def copied(found: kernel.Ciphertext) -> kernel.Ciphertext:
+    return kernel.Ciphertext(found.residues.copy(), found.ntt)
+
+
+@pytest.mark.parametrize("form", ["received", "baby", "giant"])
+def test_replies_are_flooded(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the switch: noise up to 2^(bound + 40), other words every time, the right slots."""
+    both, result = engines(), hidden_results()[form]
+    n, t, bound = both.parameters.ring_degree, both.parameters.plain_modulus, 66
+    monkeypatch.setattr(both.ours, "_divisions", ())
+    addend = both.slots(1)[0]
+    draws = hiding.draw(bound, both.ours._ring, 2)
+    first, second = (both.ours._hidden(copied(result), addend, both.keys.public, draws, index) for index in (0, 1))
+    assert (first != second).mean() > 0.999
+    assert (first[1] != both.coefficients(result)[1]).mean() > 0.999
+    modulus = sum(map(math.log2, both.ours._ring.primes))
+    for own in (first, second):
+        found = kernel.Ciphertext(own, ntt=False)
+        noise = modulus - both.client._decryptor.invariant_noise_budget(both.loaded(found)) - math.log2(t) - 1
+        assert bound + 40 - 3 <= noise <= bound + 40 + 2
+        assert np.array_equal(both.decrypted(found), modular.add(both.decrypted(result), addend, t))
+    assert n == first.shape[2]
+
+
+@pytest.mark.parametrize("form", ["received", "baby", "giant"])
+def test_every_reply_is_another_one_and_decrypts(form: str) -> None:
+    both, result = engines(), hidden_results()[form]
+    wanted, addends = both.decrypted(result), both.slots(1)
+    replies = [both.ours.reply_all([copied(result)], addends, both.keys, 66)[0] for _ in range(3)]
+    assert len({reply[len(reply) // 2 :] for reply in replies}) == 3
+    wanted = modular.add(wanted, addends[0], both.parameters.plain_modulus)
+    assert all(np.array_equal(both.client.decrypt(reply), wanted) for reply in replies)
+
+
+def test_replies_made_together_share_no_randomness() -> None:
+    both = engines()
+    same = [both.ours.receive_all(both.requests(both.slots(1)), None)[0]] * 5
+    replies = both.ours.reply_all([copied(own) for own in same], np.repeat(both.slots(1), 5, axis=0), both.keys, 66)
+    assert len({reply[len(reply) // 2 :] for reply in replies}) == 5
+
+
+def test_replies_decrypt_where_they_were_kept() -> None:
+    both, t = engines(), DEFAULT.plain_modulus
+    slots, addends, kept = both.slots(3), both.slots(3), some_places(DEFAULT.ring_degree, 3)
+    replies = both.ours.reply_all(both.ours.receive_all(both.requests(slots), None), addends, both.keys, 66, kept)
+    for reply, places, wanted in zip(replies, kept, modular.add(slots, addends, t), strict=True):
+        found = both.client.decrypt(reply, places)
+        assert np.array_equal(*(ntt.slots_to_coefficients(own, t)[places] for own in (found, wanted)))
+
+
+@pytest.mark.parametrize("change", [lambda m: m[:-1], lambda m: m + b"\0", lambda m: b"", lambda m: m[64:]])
+def test_messages_of_another_length_are_refused(change: Callable[[bytes], bytes]) -> None:
+    both = engines(NARROW, (1,))
+    message = change(both.requests(both.slots(1))[0])
+    for server in (both.ours, both.theirs):
+        with pytest.raises(RuleError, match=rf"the parameters fix: got {len(message)} bytes where"):
+            server.receive_all([message], None)
+
+
+@pytest.mark.parametrize("prime", [0, 1])
+@pytest.mark.parametrize("place", [0, 17, 4095])
+def test_the_first_residue_out_of_range_is_refused(prime: int, place: int) -> None:
+    both = engines(NARROW, (1,))
+    good, message = (bytearray(own) for own in both.requests(both.slots(2)))
+    for value in (both.ours._ring.primes[prime] - 1, both.ours._ring.primes[prime]):
+        start = 5 * (4096 * prime + place)
+        message[start : start + 5] = value.to_bytes(5, "little")
+        if value < both.ours._ring.primes[prime]:
+            both.ours.receive_all([bytes(good), bytes(message)], None)
+    for server in (both.ours, both.theirs):
+        with pytest.raises(RuleError, match="every residue must be under its prime"):
+            server.receive_all([bytes(good), bytes(message)], None)
+
+
+@pytest.mark.parametrize("polynomial", [0, 1, 2, 3], ids=["public c0", "public c1", "first digit", "last digit"])
+def test_keys_with_a_residue_out_of_range_are_refused(polynomial: int) -> None:
+    both = engines(NARROW, (1,))
+    size = both.ours._key_modulus.compact_size(1)
+    start = polynomial * size + max(polynomial - 2, 0) * params.SEED_BYTES
+    message = bytearray(both.client.public_keys([1]))
+    message[start + size - 5 : start + size] = b"\xff" * 5
+    for server in (both.ours, both.theirs):
+        with pytest.raises(RuleError, match="every residue must be under its prime"):
+            server.load_keys(bytes(message), [1])
+
+
+def test_a_rotation_without_a_key_is_refused() -> None:
+    both = engines(NARROW, (1,))
+    received = both.ours.receive_all(both.requests(both.slots(1)), None)
+    for kind in ("baby", "giant", "fold"):
+        with pytest.raises(ValueError, match="not in tuple"):
+            run(both.ours, one_turn(kind, 2), both.slots(1), received, both.keys)
+
+
+def test_a_sum_of_zeros_alone_is_refused() -> None:
+    both = engines(NARROW, (1,))
+    zero = np.zeros((1, NARROW.ring_degree), dtype=np.uint64)
+    for server in (both.ours, both.theirs):
+        with pytest.raises(RuleError, match="layer conv1, sums"):
+            server.encode_weights(one_turn("baby", 1), zero, "conv1")

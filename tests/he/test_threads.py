@@ -105,10 +105,26 @@ def blas_threads() -> list[int]:
     return [library["num_threads"] for library in controller.select(user_api="blas").info()]
 
 
-def wait_inside(entered: Barrier, left: Barrier) -> None:
-    with one_thread():
-        entered.wait(PATIENCE)
-        left.wait(PATIENCE)
+class Visitor:
+    """A thread that enters and leaves when it is told to, and lives on."""
+
+    def __init__(self) -> None:
+        self._meeting = Barrier(2)
+        self._thread = Thread(target=self._visit, daemon=True)
+        self._thread.start()
+
+    def step(self) -> None:
+        """Go in, then out, then away."""
+        self._meeting.wait(PATIENCE)
+        self._meeting.wait(PATIENCE)
+
+    def _visit(self) -> None:
+        self._meeting.wait(PATIENCE)
+        with one_thread():
+            self._meeting.wait(PATIENCE)
+            self._meeting.wait(PATIENCE)
+        self._meeting.wait(PATIENCE)
+        self.step()
 
 
 @pytest.fixture
@@ -136,18 +152,27 @@ def test_an_error_inside_lifts_the_limit(two_blas_threads: None) -> None:
     assert blas_threads() == before
 
 
-def test_the_last_thread_to_leave_lifts_the_limit(two_blas_threads: None) -> None:
-    """Two threads inside; one leaves, then the other."""
-    before, entered, exits = blas_threads(), Barrier(3), [Barrier(2), Barrier(2)]
-    inside = [Thread(target=wait_inside, args=(entered, left)) for left in exits]
-    for thread in inside:
-        thread.start()
-    entered.wait(PATIENCE)
+@pytest.mark.parametrize("leaving", [(0, 1), (1, 0)], ids=["first in, first out", "first in, last out"])
+def test_the_last_thread_to_leave_lifts_the_limit(leaving: tuple[int, int], two_blas_threads: None) -> None:
+    before, visitors = blas_threads(), [Visitor(), Visitor()]
+    for visitor in visitors:
+        visitor.step()
+        assert set(blas_threads()) == {1}
+    visitors[leaving[0]].step()
     assert set(blas_threads()) == {1}
-    limits = []
-    for thread, left in zip(inside, exits, strict=True):
-        left.wait(PATIENCE)
-        thread.join()
-        limits.append(blas_threads())
-    assert set(limits[0]) == {1}
-    assert limits[1] == before
+    visitors[leaving[1]].step()
+    assert blas_threads() == before
+    for visitor in visitors:
+        visitor.step()
+
+
+def test_each_thread_can_be_the_only_one_inside(two_blas_threads: None) -> None:
+    """Whichever threads were inside before and live on."""
+    before, visitors = blas_threads(), [Visitor(), Visitor()]
+    for visitor in visitors:
+        visitor.step()
+        assert set(blas_threads()) == {1}
+        visitor.step()
+        assert blas_threads() == before
+    for visitor in visitors:
+        visitor.step()
