@@ -113,7 +113,7 @@ def run(server: Any, circuit: Circuit, weights: Residues, received: Any, keys: A
     return server.evaluate(circuit, server.encode_weights(circuit, weights), received, keys)
 
 
-@settings(max_examples=8)
+@settings(max_examples=20)
 @given(circuits(), st.integers(0, 99))
 def test_products_and_sums_are_seal_s(circuit: Circuit, seed: int) -> None:
     both = engines()
@@ -192,7 +192,7 @@ def clear_run(both: Engines, circuit: Circuit, weights: Residues, slots: Residue
     return [found.values for found in run(both.clear, circuit, weights, received, frozenset(STEPS))]
 
 
-@settings(max_examples=10)
+@settings(max_examples=25)
 @given(circuits(steps=(0, *STEPS)), st.integers(0, 99))
 def test_any_circuit_has_its_clear_text_twin_s_slots_and_counts(circuit: Circuit, seed: int) -> None:
     both = engines()
@@ -208,7 +208,7 @@ def test_any_circuit_has_its_clear_text_twin_s_slots_and_counts(circuit: Circuit
         assert both.ours.counts[name] == both.clear.counts[name]
 
 
-@settings(max_examples=5)
+@settings(max_examples=10)
 @given(layers())
 def test_any_layer_from_input_to_output(layer: LinearLayer) -> None:
     layer = replace(layer, ring_degree=8192)
