@@ -109,10 +109,19 @@ class _OneThread:
         with self._lock:
             self._inside += 1
             if self._inside == 1:
+                self._disown()
                 self._limit = self._blas.limit(limits=1)
 
     def __exit__(self, *problem: object) -> None:
         with self._lock:
             self._inside -= 1
             if not self._inside:
+                self._disown()
                 self._limit.restore_original_limits()
+                self._disown()
+
+    def _disown(self) -> None:
+        """Let any thread change the limit: threadpoolctl >= 3.8 ignores all but the one that last set it."""
+        for library in self._blas.lib_controllers:
+            if hasattr(library, "clear_controlling_thread"):
+                library.clear_controlling_thread(force=True)

@@ -1,11 +1,13 @@
 """One linear layer from plain input to plain output, both parties, and the slow oracle for it."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from privcirnet.he import cleartext, modular
 from privcirnet.he.encodings import spectral
+from privcirnet.he.engine import client_engine, server_engine
 from privcirnet.he.linear import LinearLayer, encode_weights
 from privcirnet.he.params import Parameters
 from privcirnet.he.program import Values
@@ -34,11 +36,14 @@ class Party:
     bias: Values
     parameters: Parameters
     mask_bound: int | None = None
-    client: cleartext.Client = field(init=False)
-    server: Watched = field(init=False)
+    engine: str = "cleartext"
+    client: Any = field(init=False)
+    server: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client, self.server = cleartext.Client(self.parameters), Watched(self.parameters)
+        self.client = client_engine(self.engine, self.parameters)
+        watched = self.engine == "cleartext"
+        self.server = Watched(self.parameters) if watched else server_engine(self.engine, self.parameters)
         t, steps = self.parameters.plain_modulus, self.layer.column_steps
         encoded = encode_weights(self.layer, spectral.weight_spectrum(self.layer.layout, self.rows, t), self.server)
         self.held = linear.ServerLayer(self.layer, encoded, self.bias, self.mask_bound)

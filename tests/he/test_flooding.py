@@ -1,14 +1,18 @@
 """Circuit privacy: a client that simulates the server with guessed weights can't tell a right guess from a wrong one."""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he import engine, flooding, params, tenseal
+from privcirnet.he import engine, flooding, kernel, params, sealfile, tenseal
 from privcirnet.he.encodings import spectral
+from privcirnet.he.kernels import galois, sampling
+from privcirnet.he.kernels.hiding import Draws, draw
 from privcirnet.he.linear import LinearLayer, encode_weights
+from privcirnet.he.modular import Residues
 from privcirnet.he.pieces import Piece
 from privcirnet.he.protocol import shares
 from privcirnet.he.shape import LinearShape
@@ -20,47 +24,84 @@ NOISE = params.noise_bits(8192, 46, LAYER.products_per_sum)
 
 
 class Game:
-    """One client, one request, and replies for guessed weights."""
+    """One client, one request, and replies for guessed weights; all of them SEAL's ciphertexts."""
 
-    def __init__(self) -> None:
-        self.client, self.server = tenseal.Client(PARAMETERS), tenseal.Server(PARAMETERS)
+    def __init__(self, server: Any) -> None:
+        self.client, self.server = tenseal.Client(PARAMETERS), server
         steps = LAYER.column_steps
         self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
         x = shares.uniform(LAYER.shape.input_shape, T)
         self.request = [self.client.encrypt(row) for row in LAYER.encode_input(x, T)]
 
-    def result(self, seed: int) -> object:
-        """The layer's result under the weights of a seed, not masked and not hidden: anyone can compute it."""
+    def output(self, seed: int) -> Any:
+        """The layer's result under the weights of a seed, in the server's form."""
         rows = np.random.default_rng(seed).integers(-127, 128, (4, 8, 3, 3))
         weights = encode_weights(LAYER, spectral.weight_spectrum(LAYER.layout, rows, T), self.server)
-        inputs = [self.server.receive(message) for message in self.request]
-        (output,) = LAYER.evaluate(weights, inputs, self.server, self.keys)
+        (output,) = LAYER.evaluate(weights, self.server.receive_all(self.request, None), self.server, self.keys)
         return output
 
-    def masked(self, result: object) -> object:
-        mask = self.server.encode(shares.uniform((8192,), T))
-        return self.server.add_plain(result, mask)
+    def result(self, seed: int) -> Any:
+        """The layer's result under the weights of a seed, not masked and not hidden: anyone can compute it."""
+        return self.output(seed)
 
-    def noise_of_difference(self, reply: object, guess: object) -> int:
+    def masked(self, seed: int) -> Any:
+        """A masked result that is not hidden."""
+        return self.server.add_plain(self.result(seed), self.server.encode(shares.uniform((8192,), T)))
+
+    def reply(self, seed: int) -> Any:
+        """A masked and hidden result, before the modulus switch."""
+        return self.server._hide(self.masked(seed), self.keys, NOISE)
+
+    def noise_of_difference(self, reply: Any, guess: Any) -> int:
         """Noise budget of reply - guess: high if the noises cancel."""
-        difference = seal.Ciphertext(self.server._context.seal)
-        self.server._evaluator.sub(reply, guess, difference)
+        context = self.client._context.seal
+        difference = seal.Ciphertext(context)
+        seal.Evaluator(context).sub(reply, guess, difference)
         return self.client._decryptor.invariant_noise_budget(difference)
 
-    def masks_polynomial(self, ciphertext: object) -> bytes:
+    def masks_polynomial(self, ciphertext: Any) -> bytes:
         """c1 of a ciphertext."""
-        words = self.server._context.save(ciphertext)[-8 * 3 * 8192 :]
+        words = self.client._context.save(ciphertext)[-8 * 3 * 8192 :]
         return words
 
 
-@pytest.fixture(scope="module")
-def game() -> Game:
-    return Game()
+class KernelGame(Game):
+    """The same with the compiled engine, whose replies are not switched down."""
+
+    def __init__(self, server: kernel.Server) -> None:
+        super().__init__(server)
+        server._divisions = ()
+
+    def _loaded(self, residues: Residues) -> Any:
+        context = self.client._context
+        payload = sealfile._payload(residues, context.data_level, b"", ntt=False)
+        return context.load(seal.Ciphertext(context.seal), payload)
+
+    def result(self, seed: int) -> Any:
+        values = galois.divided(self.output(seed).residues, self.server._extended)
+        self.server._ring.to_coefficients(values)
+        return self._loaded(values)
+
+    def _hidden(self, seed: int, draws: Draws) -> Any:
+        mask = shares.uniform((8192,), T)
+        return self._loaded(self.server._hidden(self.output(seed), mask, self.keys.public, draws, 0))
+
+    def masked(self, seed: int) -> Any:
+        return self._hidden(seed, Draws(*np.zeros((3, 3, 8192), dtype=np.uint64)))
+
+    def reply(self, seed: int) -> Any:
+        return self._hidden(seed, draw(NOISE, self.server._ring, 1))
+
+
+@pytest.fixture(scope="module", params=["kernel", "tenseal"])
+def game(request: pytest.FixtureRequest) -> Game:
+    server = engine.server_engine(request.param, PARAMETERS)
+    return KernelGame(server) if isinstance(server, kernel.Server) else Game(server)
 
 
 def test_without_hiding_the_weights_can_be_recognised(game: Game) -> None:
     """The attack works, so that the next test means something: slots masked, everything else bare."""
-    reply, right, wrong = game.masked(game.result(1)), game.result(1), game.result(2)
+    reply, right, wrong = game.masked(1), game.result(1), game.result(2)
     assert game.masks_polynomial(reply) == game.masks_polynomial(right)
     assert game.masks_polynomial(reply) != game.masks_polynomial(wrong)
     with pytest.raises(RuntimeError, match="transparent"):
@@ -72,7 +113,7 @@ def test_with_hiding_they_cannot(game: Game) -> None:
     right, wrong = game.result(1), game.result(2)
     budgets: dict[str, list[int]] = {"right": [], "wrong": []}
     for _ in range(8):
-        reply = game.server._hide(game.masked(game.result(1)), game.keys, NOISE)
+        reply = game.reply(1)
         assert game.masks_polynomial(reply) != game.masks_polynomial(right)
         budgets["right"].append(game.noise_of_difference(reply, right))
         budgets["wrong"].append(game.noise_of_difference(reply, wrong))
@@ -82,19 +123,39 @@ def test_with_hiding_they_cannot(game: Game) -> None:
 
 def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the flood the noises still cancel under the right guess."""
-    monkeypatch.setattr(flooding, "sample", lambda bits, primes, count: np.zeros((len(primes), count), dtype=np.uint64))
-    reply = game.server._hide(game.masked(game.result(1)), game.keys, NOISE)
+
+    def nothing(bits: int, primes: tuple[int, ...], count: int) -> Residues:
+        return np.zeros((len(primes), count), dtype=np.uint64)
+
+    monkeypatch.setattr(flooding, "sample", nothing)
+    monkeypatch.setattr(sampling, "flooding", nothing)
+    reply = game.reply(1)
     right, wrong = (game.noise_of_difference(reply, game.result(seed)) for seed in (1, 2))
     assert right > wrong + 20
 
 
-def test_served_replies_are_hidden(monkeypatch: pytest.MonkeyPatch, game: Game) -> None:
+def test_served_replies_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reply goes through the hiding."""
+    game = Game(tenseal.Server(PARAMETERS))
     seen: list[int] = []
     original = tenseal.Server._hide
     monkeypatch.setattr(tenseal.Server, "_hide", lambda s, c, k, p: seen.append(p) or original(s, c, k, p))
     game.server.reply(game.result(1), game.keys, 7)
     assert seen == [7]
+
+
+def test_replies_of_the_compiled_engine_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reply has draws of its own."""
+    game = KernelGame(kernel.Server(PARAMETERS))
+    seen: list[tuple[int, int]] = []
+    original = kernel.draw
+    monkeypatch.setattr(
+        kernel, "draw", lambda bits, ring, count: seen.append((bits, count)) or original(bits, ring, count)
+    )
+    outputs = [game.output(1) for _ in range(3)]
+    game.server.reply_all(outputs, shares.uniform((3, 8192), T), game.keys, 7)
+    assert {bits for bits, _ in seen} == {7}
+    assert sum(count for _, count in seen) == 3
 
 
 @pytest.mark.parametrize("bits", [1, 47, 48, 95, 96, 119])
