@@ -288,8 +288,7 @@ def test_results_do_not_depend_on_the_limits(monkeypatch: pytest.MonkeyPatch, tu
         return run(both.ours, circuit, weights, both.ours.receive_all(messages, None), both.keys)
 
     wanted = results()
-    monkeypatch.setattr(kernel, "_TURNED", turned)
-    monkeypatch.setattr(kernel, "_BLOCK", block)
+    monkeypatch.setattr(kernel, "LIMITS", kernel.Limits(turned, block, 1000))
     segments = both.ours.encode_weights(circuit, weights).segments
     assert (len(segments), len(segments[0].blocks)) == {1: (4, 2), 3: (2, 4), 1000: (1, 1)}[turned]
     for own, other in zip(results(), wanted, strict=True):

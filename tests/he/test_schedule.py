@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from privcirnet.he.circuit import Circuit, Pair
 from privcirnet.he.coefficient import CoefficientLayer
 from privcirnet.he.linear import LinearLayer
-from privcirnet.he.schedule import Block, Segment, schedule
+from privcirnet.he.schedule import Block, Limits, Segment, schedule
 from privcirnet.he.shape import LinearShape
 from tests.he import grouped
 from tests.he.circuits import circuits
@@ -48,36 +48,42 @@ def check_bounds(segments: tuple[Segment, ...]) -> None:
             assert block.terms.pairs[:, 0].max() < segment.turned.stop - segment.turned.start
 
 
-LIMITS = st.tuples(st.integers(1, 5), st.integers(1, 5))
+LIMITS = st.builds(Limits, st.integers(1, 5), st.integers(1, 5), st.integers(1, 12))
 
 
 @given(circuits(steps=(0, 1, 2), most=9), LIMITS)
-def test_every_product_has_its_place_once(circuit: Circuit, limits: tuple[int, int]) -> None:
-    segments = schedule(circuit, present_in(circuit), *limits)
+def test_every_product_has_its_place_once(circuit: Circuit, limits: Limits) -> None:
+    segments = schedule(circuit, present_in(circuit), limits)
     check_coverage(circuit, present_in(circuit), segments)
     check_bounds(segments)
 
 
 @given(circuits(steps=(0, 1, 2), most=9), LIMITS)
-def test_blocks_are_as_large_as_fits(circuit: Circuit, limits: tuple[int, int]) -> None:
-    _, most = limits
-    for segment in schedule(circuit, present_in(circuit), *limits):
-        sizes = [block.sums.stop - block.sums.start for block in segment.blocks]
-        for size, block in zip(sizes, segment.blocks, strict=True):
-            assert size <= most or block.outputs.stop - block.outputs.start == 1
-        for size, after in zip(sizes, segment.blocks[1:], strict=False):
-            assert size + len(circuit.outputs[after.outputs.start]) > most
+def test_blocks_are_as_large_as_fits(circuit: Circuit, limits: Limits) -> None:
+    for segment in schedule(circuit, present_in(circuit), limits):
+        sizes = [held(circuit, block.outputs) for block in segment.blocks]
+        for (sums, products), block in zip(sizes, segment.blocks, strict=True):
+            fits = sums <= limits.sums and products <= limits.products
+            assert fits or block.outputs.stop - block.outputs.start == 1
+        for (sums, products), after in zip(sizes, segment.blocks[1:], strict=False):
+            more = held(circuit, slice(after.outputs.start, after.outputs.start + 1))
+            assert sums + more[0] > limits.sums or products + more[1] > limits.products
+
+
+def held(circuit: Circuit, outputs: slice) -> tuple[int, int]:
+    """(inner sums, products) of some outputs."""
+    numbers = [number for terms in circuit.outputs[outputs] for number, _ in terms]
+    return len(numbers), sum(len(circuit.sums[number]) for number in numbers)
 
 
 @given(circuits(steps=(0, 1, 2), most=9), LIMITS)
-def test_segments_are_cut_where_nothing_is_needed_again(circuit: Circuit, limits: tuple[int, int]) -> None:
-    most, _ = limits
-    segments = schedule(circuit, present_in(circuit), *limits)
+def test_segments_are_cut_where_nothing_is_needed_again(circuit: Circuit, limits: Limits) -> None:
+    segments = schedule(circuit, present_in(circuit), limits)
     for segment in segments:
         last = segment.blocks[-1].sums.stop - 1
         assert all(circuit.last_uses[index] <= last for index in range(segment.turned.start, segment.turned.stop))
     for segment in segments[:-1]:
-        assert segment.turned.stop - segment.turned.start >= most
+        assert segment.turned.stop - segment.turned.start >= limits.turned
 
 
 def side_by_side(pieces: int) -> Circuit:
@@ -94,13 +100,13 @@ def side_by_side(pieces: int) -> Circuit:
 
 @pytest.mark.parametrize(("most", "sizes"), [(1, [2] * 5), (2, [2] * 5), (3, [4, 4, 2]), (10, [10]), (64, [10])])
 def test_pieces_that_share_nothing_are_cut_at_the_limit(most: int, sizes: list[int]) -> None:
-    segments = schedule(side_by_side(5), [False, True], most, 128)
+    segments = schedule(side_by_side(5), [False, True], Limits(most, 128, 1024))
     assert [segment.turned.stop - segment.turned.start for segment in segments] == sizes
 
 
 @given(layers(), LIMITS)
-def test_every_spectral_layer_can_be_cut(layer: LinearLayer, limits: tuple[int, int]) -> None:
-    segments = schedule(layer.circuit, [True] * layer.circuit.weights, *limits)
+def test_every_spectral_layer_can_be_cut(layer: LinearLayer, limits: Limits) -> None:
+    segments = schedule(layer.circuit, [True] * layer.circuit.weights, limits)
     check_coverage(layer.circuit, [True] * layer.circuit.weights, segments)
     check_bounds(segments)
 
@@ -110,8 +116,8 @@ ENCODINGS = st.sampled_from(["cheetah", "falcon"])
 
 @settings(max_examples=12)
 @given(grouped.shapes(), ENCODINGS, LIMITS)
-def test_every_coefficient_layer_can_be_cut(shape: LinearShape, encoding: str, limits: tuple[int, int]) -> None:
+def test_every_coefficient_layer_can_be_cut(shape: LinearShape, encoding: str, limits: Limits) -> None:
     circuit = CoefficientLayer(shape, 1, 2048, encoding).circuit
-    segments = schedule(circuit, [True] * circuit.weights, *limits)
+    segments = schedule(circuit, [True] * circuit.weights, limits)
     check_coverage(circuit, [True] * circuit.weights, segments)
     check_bounds(segments)
