@@ -13,7 +13,7 @@ from privcirnet.he.program import Values
 from privcirnet.he.protocol import shares
 from privcirnet.he.shape import LinearShape
 
-MANY_TILES = LinearShape(90, 70, 3, 5, 7, 2, 3)
+MANY_TILES = LinearShape(90, 70, 2, 3, 3, 1, 1)
 """Its maps are cut in tiles at a ring degree of 2048."""
 
 
