@@ -170,7 +170,7 @@ def test_zero_weights_are_skipped_and_dead_outputs_named() -> None:
     assert sum(plaintext is not None for plaintext in exchange.weights) < len(layer.placement.factors)
     assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
     weight[1] = 0
-    with pytest.raises(RuleError, match=r"needs a weight that is not zero: got layer conv1, parts \[1\]"):
+    with pytest.raises(RuleError, match=r"needs a weight that is not zero: got layer conv1, sums \[1\]"):
         Exchange(layer, weight, parameters)
 
 
