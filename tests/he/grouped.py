@@ -13,6 +13,9 @@ from privcirnet.he.program import Values
 from privcirnet.he.protocol import shares
 from privcirnet.he.shape import LinearShape
 
+MANY_TILES = LinearShape(90, 70, 2, 3, 3, 1, 1)
+"""Its maps are cut in tiles at a ring degree of 2048."""
+
 
 @dataclass
 class Exchange:

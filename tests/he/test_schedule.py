@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privcirnet.he.circuit import Circuit, Pair
@@ -116,6 +116,8 @@ ENCODINGS = st.sampled_from(["cheetah", "falcon"])
 
 @settings(max_examples=12)
 @given(grouped.shapes(), ENCODINGS, LIMITS)
+@example(grouped.MANY_TILES, "cheetah", Limits(1, 1, 1))
+@example(grouped.MANY_TILES, "cheetah", Limits(4, 5, 9))
 def test_every_coefficient_layer_can_be_cut(shape: LinearShape, encoding: str, limits: Limits) -> None:
     circuit = CoefficientLayer(shape, 1, 2048, encoding).circuit
     segments = schedule(circuit, [True] * circuit.weights, limits)

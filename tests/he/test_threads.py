@@ -64,7 +64,7 @@ def test_an_item_s_error_reaches_the_caller(by_caller: bool) -> None:
     assert each(abs, [-1, 2]) == [1, 2], "the pool still works"
 
 
-def test_the_first_error_ends_the_work() -> None:
+def test_one_thread_stops_at_an_error() -> None:
     done: list[int] = []
 
     def work(item: int) -> None:
