@@ -9,8 +9,10 @@ import numpy as np
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import LogLocator
 
 _SHADES = ("#9aa5b1", "#7fb3d5", "#3d85c6", "#1c4587", "#0b2447")
+_MARKERS = "osD^vP"
 _RATIO_SPACE = 1.35
 
 
@@ -61,12 +63,14 @@ def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str
     span = np.geomspace(min(peak / bandwidth, *(x for x, _ in found)) / 3, 3 * max(x for x, _ in found), 200)
     axes.plot(span, np.minimum(span * bandwidth, peak) / 1e9, color=_SHADES[3], label="limit: memory, then products")
     for index, (row, (x, y)) in enumerate(zip(rows, found, strict=True)):
-        axes.plot(x, y / 1e9, "o", color=_SHADES[index % len(_SHADES)], markeredgecolor="black")
-        axes.annotate(
-            row["layer"], (x, y / 1e9), fontsize=7, xytext=(6, -10 + 5 * (index % 3)), textcoords="offset points"
-        )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+        place = {"marker": _MARKERS[index % len(_MARKERS)], "color": _SHADES[index % len(_SHADES)]}
+        axes.plot(x, y / 1e9, linestyle="none", markeredgecolor="black", markersize=8, label=row["layer"], **place)
+    axes.loglog()
+    axes.set_ylim(min(y for _, y in found) / 6e9, 1.5 * peak / 1e9)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
     axes.set_xlabel("32-bit products for each byte read or written")
     axes.set_ylabel("10^9 products a second")
     axes.set_title(title, fontsize=10)

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from privcirnet.comparison import facts, runs
+from privcirnet.comparison import engines, facts, memory, runs
 from privcirnet.errors import RuleError
 from privcirnet.he.cost import COUNTED, LINKS, linear_cost
 from privcirnet.he.planner import Goal, paper_layer, plan_layer
 from privcirnet.he.published import published_layer
 from privcirnet.he.reference import network_shapes
+from privcirnet.he.room import Room
 from privcirnet.he.shape import LinearShape
-from privcirnet.plots import grouped_bars
+from privcirnet.plots import grouped_bars, roofline
 
 GOAL = Goal(COUNTED, LINKS["local"])
 SHAPE = LinearShape(4, 4, 16, 8, 3, 1, 1)
@@ -95,3 +96,36 @@ def test_a_suite_compares_encodings_and_draws_them(monkeypatch: pytest.MonkeyPat
         grouped_bars(path, rows, "a title")
         assert path.read_bytes().startswith(start)
         assert [p.name for p in path.parent.iterdir() if p.name.startswith(".")] == []
+
+
+def test_engines_are_held_against_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """On one small layer: both engines exact, a table, a picture, the least times of what was counted."""
+    monkeypatch.setattr(engines, "LAYERS", {"conv 4x4": (SHAPE, 4)})
+    ticks = []
+    goals = {"kernel": GOAL, "tenseal": GOAL}
+    (row,), machine = engines.run_engines("paper", goals, runs.Contest(41, 1), lambda: ticks.append(1))
+    assert len(ticks) == 3
+    assert engines.engine_runs(2) == 3 * 3
+    assert row["max_abs_error"] == 0
+    assert row["speedup"] == row["seconds"]["tenseal"] / row["seconds"]["all"]
+    assert row["scaling"] == row["seconds"]["one"] / row["seconds"]["all"]
+    assert row["least_memory"] == row["words"] / machine["words"]
+    assert row["least_products"] == row["products"] / machine["products"]
+    (line,) = engines.engine_table([row])
+    assert line["layer"] == "conv 4x4"
+    assert "GB/s" in engines.peaks(machine)
+    assert engines.peaks({}) == ""
+    roofline(tmp_path / "roofline.png", [row], machine, "title")
+    assert (tmp_path / "roofline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_memory_of_a_network() -> None:
+    layers = runs.network_layers(SHAPES, "best", "cirencode", 8, GOAL)
+    ticks, size = [], 3 * 8192 * 8
+    for limit in (0, 2 * size):
+        room = Room(limit)
+        found = memory.network_memory(layers, "kernel", runs.Contest(41, 1), room, lambda: ticks.append(1))
+        assert found["weights"] == sum(layer.circuit.weights for layer in layers.values()) * size
+        assert found["weights_kept"] == min(limit, found["weights"])
+        assert found["peak"] > 1e8
+    assert len(ticks) == 2 * 2 * len(layers)
