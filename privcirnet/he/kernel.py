@@ -209,9 +209,10 @@ class Server:
             """What the turns of an input share, if there are any; the input itself is placed if it is needed too."""
             residues, steps = inputs[source].residues, [step for _, step in places[source]]
             shared = keys.hoist(residues) if any(steps) else None
-            if 0 in steps:
-                own = shared[0].copy() if shared else self._ring.values(residues)
-                self._ring.place(chunks, places[source][steps.index(0)][0], own)
+            for place, step in places[source]:
+                if not step:
+                    own = shared[0].copy() if shared else self._ring.values(residues)
+                    self._ring.place(chunks, place, own)
             return shared
 
         def rotate(task: tuple[tuple[Residues, Residues], int, int]) -> None:
