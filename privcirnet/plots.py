@@ -63,8 +63,8 @@ def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str
     span = np.geomspace(min(peak / bandwidth, *(x for x, _ in found)) / 3, 3 * max(x for x, _ in found), 200)
     axes.plot(span, np.minimum(span * bandwidth, peak) / 1e9, color=_SHADES[3], label="limit: memory, then products")
     for index, (row, (x, y)) in enumerate(zip(rows, found, strict=True)):
-        place = {"marker": _MARKERS[index % len(_MARKERS)], "color": _SHADES[index % len(_SHADES)]}
-        axes.plot(x, y / 1e9, linestyle="none", markeredgecolor="black", markersize=8, label=row["layer"], **place)
+        marker, color = _MARKERS[index % len(_MARKERS)], _SHADES[index % len(_SHADES)]
+        axes.plot(x, y / 1e9, marker, color=color, markeredgecolor="black", markersize=8, label=row["layer"])
     axes.loglog()
     axes.set_ylim(min(y for _, y in found) / 6e9, 1.5 * peak / 1e9)
     for axis in (axes.xaxis, axes.yaxis):

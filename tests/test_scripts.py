@@ -123,10 +123,11 @@ def test_bench_runs_two_engines_in_turns(monkeypatch, tmp_path):
     assert result["max_abs_error"] == other["max_abs_error"] == 0
     layers = {"first": LinearShape.gemm(4, 16, 16), "second": LinearShape.gemm(4, 16, 32)}
     monkeypatch.setattr(importlib.import_module("bench"), "network_shapes", lambda _: layers)
-    call(monkeypatch, "bench", "network=vit_cifar", "block_size=8", *settings)
+    call(monkeypatch, "bench", "network=vit_cifar", "block_size=8", "weights_gb=1", *settings)
     result = json.loads((tmp_path / "summary.json").read_text())
     other = result["compared"]
     assert set(result) == documented("bench network=") - {"against"}
+    assert 0 < result["memory"]["weights_kept"] == result["memory"]["weights"] < result["memory"]["peak"]
     assert result["speedup"] == pytest.approx(other["seconds_server"] / result["seconds_server"])
     assert result["saved"]["measured"] == pytest.approx(1 - result["seconds_total"] / other["seconds_total"])
     assert result["saved"]["predicted_local"] == 0
@@ -138,7 +139,7 @@ def test_networks_are_counted(monkeypatch, tmp_path, network):
     call(monkeypatch, "bench", f"network={network}", "engine=count", "he.profile=counted", f"out={tmp_path}")
     counted = json.loads((tmp_path / "summary.json").read_text())
     ran = {"seconds_total", "seconds_server", "bytes_up", "bytes_down", "max_abs_error", "speedup", "compared"}
-    ran |= {"server_ratio_median", "server_off_median"}
+    ran |= {"server_ratio_median", "server_off_median", "memory"}
     assert set(counted) == documented("bench network=") - ran - {"against", "saved"}
     for name in ("rotations", "pmults", "ciphertexts_up", "ciphertexts_down"):
         assert counted[name] == sum(layer[name] for layer in counted["layers"]) > 0
