@@ -224,7 +224,7 @@ class InferConfig:
     def __post_init__(self) -> None:
         _check_name("engine", self.engine, ENGINES)
         _check(self.images >= 1, "images must be at least 1", self.images, "use 32")
-        _check(min(self.weights_gb, self.threads) >= 0, "weights_gb and threads must be 0 or more", "less", "use 4, 0")
+        _check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
 
 
 @dataclass

@@ -277,6 +277,8 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
             "the model must be known to timm: got 'digits_resnext'; try .*digits_resnet",
         ),
         ("train", ["recipe.learning_rate=0"], "recipe.learning_rate must be positive: got 0"),
+        ("infer", ["weights_gb=-1"], r"weights_gb, threads must be 0 or more: got \(-1.0, 0\)"),
+        ("bench", ["compare=kernel"], "compare must be another engine, of one plan that runs: got kernel"),
         ("bench", ["dims=[1,2]"], r"dims of a gemm must be \[d1,d2,d3\]: got \[1, 2\]"),
         ("bench", ["block_size=7"], r"block size must divide both weight dimensions: got 7 for \(576, 192\)"),
         ("bench", ["plain_bits=61", "he.profile=PROFILE"], "the plain modulus must have at most 60 bits: got 61 bits"),
