@@ -20,7 +20,7 @@ from privcirnet.he.kernels import galois, plain, products, seeds, words
 from privcirnet.he.kernels.galois import GaloisKeys
 from privcirnet.he.kernels.hiding import Draws, PublicKey, divisions, draw, hide, switch
 from privcirnet.he.kernels.products import Terms
-from privcirnet.he.kernels.ring import ring
+from privcirnet.he.kernels.ring import add_scaled, ring
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
 from privcirnet.he.room import Held, Room
@@ -139,13 +139,11 @@ class Server:
         self.counts["pmult"] += len(ciphertexts)
 
         def product(index: int) -> Ciphertext:
-            weight, inputs = (
-                np.empty((1, *ciphertexts[index].residues.shape[1:]), dtype=np.uint64),
-                self._ring.inputs(1),
-            )
-            plain.factor(weight[0], factors[index], self._plain, self._ring.tables)
-            self._ring.place(inputs, 0, self._ring.values(ciphertexts[index].residues))
-            return Ciphertext(products.inner_product(inputs, 0, self._ring.cut(weight), self._ring.moduli), ntt=True)
+            residues, inputs = ciphertexts[index].residues, self._ring.inputs(1)
+            weight = np.empty((1, *residues.shape[1:]), dtype=np.uint64)
+            self._encode(weight[0], factors[index])
+            self._ring.place(inputs, 0, self._ring.values(residues))
+            return Ciphertext(products.inner_product(inputs, 0, weight, self._ring.moduli), ntt=True)
 
         return each(product, range(len(ciphertexts)))
 
@@ -267,5 +265,5 @@ class Server:
             if step:
                 keys.add_rotated(total, values, step)
             else:
-                galois.add_scaled(total, values, self._extended)
+                add_scaled(total, values, self._extended.division)
         return Ciphertext(total, ntt=True)

@@ -68,7 +68,7 @@ def slots_to_coefficients(slots: Residues, t: int) -> Residues:
     """
     n = slots.shape[-1]
     values = np.empty_like(slots)
-    values[..., (_slot_exponents(n) - 1) // 2] = slots
+    values[..., (slot_exponents(n) - 1) // 2] = slots
     omega_inverse = pow(minimal_root(2 * n, t), -2, t)
     coefficients = _fourier(values, omega_inverse, t)
     scale, quotients = _twiddles(pow(minimal_root(2 * n, t), -1, t), n, t, pow(n, -1, t))
@@ -89,7 +89,7 @@ def coefficients_to_slots(coefficients: Residues, t: int) -> Residues:
     root = minimal_root(2 * n, t)
     twist, quotients = _twiddles(root, n, t)
     values = _fourier(modular.multiply_constant(coefficients, twist, quotients, t), root * root % t, t)
-    return values[..., (_slot_exponents(n) - 1) // 2]
+    return values[..., (slot_exponents(n) - 1) // 2]
 
 
 @lru_cache(maxsize=16)
@@ -185,7 +185,7 @@ def _digit_sizes(length: int, t: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=8)
-def _slot_exponents(n: int) -> modular.Integers:
+def slot_exponents(n: int) -> modular.Integers:
     """Exponent e of psi^e for each slot: 3^i in row 0, -3^i in row 1."""
     exponents = [1]
     for _ in range(n // 2 - 1):
@@ -197,7 +197,7 @@ def _slot_exponents(n: int) -> modular.Integers:
 def _fourier(x: Residues, omega: int, t: int) -> Residues:
     """y[k] = sum_j x[j] omega^(j k) along the last axis, by decimation in time; omega has order n."""
     n, half = x.shape[-1], 1
-    values = x[..., _bit_reversed(n)]
+    values = x[..., bit_reversed(n)]
     while half < n:
         pairs = values.reshape(*x.shape[:-1], n // (2 * half), 2, half)
         twiddles, quotients = _twiddles(pow(omega, n // (2 * half), t), half, t)
@@ -209,7 +209,7 @@ def _fourier(x: Residues, omega: int, t: int) -> Residues:
 
 
 @lru_cache(maxsize=8)
-def _bit_reversed(n: int) -> modular.Integers:
+def bit_reversed(n: int) -> modular.Integers:
     """0, ..., n - 1 with their bits in reverse order."""
     order = np.zeros(1, dtype=np.int64)
     while order.size < n:

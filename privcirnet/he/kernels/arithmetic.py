@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.kernels.jit import inline
+from privcirnet.he.modular import Residues
 
 Word = Any
 """A 64-bit word, ``numpy.uint64``: checkers take an element of an array of them for an array."""
@@ -15,23 +16,32 @@ Word = Any
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
-@inline
-def times(x: Word, constant: Word, quotient: Word, p: Word) -> Word:
-    """X constant mod p, under 4 p, for any 64-bit x and quotient = floor(constant 2^64 / p), constant < p (Shoup).
+def with_quotient(constant: int, p: int) -> Residues:
+    """A constant under p and floor(constant 2^64 / p), for :func:`times`, (2,)."""
+    return np.array([constant, (constant << 64) // p], dtype=np.uint64)
 
-    The estimate of floor(x constant / p) is the upper half of x quotient without the carry of its lowest quarter: at
-    most 3 too small. Its products are of 32-bit halves, which vector units have.
+
+@inline
+def estimate(x: Word, quotient: Word) -> Word:
+    """floor(x constant / p) or at most 3 less, for any 64-bit x and quotient = floor(constant 2^64 / p), constant < p.
+
+    It is the upper half of x quotient without the carry of its lowest quarter. Its products are of 32-bit halves, which
+    vector units have.
     """
     high, low, q_high, q_low = x >> _HALF, x & _LOW, quotient >> _HALF, quotient & _LOW
-    estimate = high * q_high + ((high * q_low) >> _HALF) + ((low * q_high) >> _HALF)
-    return x * constant - estimate * p
+    return high * q_high + ((high * q_low) >> _HALF) + ((low * q_high) >> _HALF)
+
+
+@inline
+def times(x: Word, constant: Word, quotient: Word, p: Word) -> Word:
+    """X constant mod p, under 4 p, for any 64-bit x and quotient = floor(constant 2^64 / p), constant < p (Shoup)."""
+    return x * constant - estimate(x, quotient) * p
 
 
 @inline
 def folded(x: Word, one: Word, p: Word) -> Word:
     """X mod p, under 4 p, for any 64-bit x and one = floor(2^64 / p): :func:`times` 1."""
-    high, low, q_high, q_low = x >> _HALF, x & _LOW, one >> _HALF, one & _LOW
-    return x - (high * q_high + ((high * q_low) >> _HALF) + ((low * q_high) >> _HALF)) * p
+    return x - estimate(x, one) * p
 
 
 @inline

@@ -145,14 +145,6 @@ def _add_rotated(total: Residues, values: Residues, key: Key, ring: Ring) -> Non
 
 
 @jit
-def add_scaled(total: Residues, values: Residues, ring: Ring) -> None:
-    """Extended total (2, L + 1, n) + P values (2, L, n)."""
-    for half in range(2):
-        for limb in range(values.shape[1]):
-            keyswitch.add_scaled(total[half, limb], values[half, limb], ring.division, limb)
-
-
-@jit
 def divided(residues: Residues, ring: Ring) -> Residues:
     """An extended ciphertext (2, L + 1, n) divided by P, (2, L, n), in the kernel's order; another one as it is."""
     last = len(ring.primes) - 1

@@ -14,7 +14,7 @@ from privcirnet.he.flooding import FLOODING_BITS
 from privcirnet.he.kernels import keyswitch, ntt, sampling
 from privcirnet.he.kernels.arithmetic import once, reduced, times
 from privcirnet.he.kernels.jit import jit
-from privcirnet.he.kernels.ring import Ring, to_coefficients
+from privcirnet.he.kernels.ring import Ring, add_scaled, to_coefficients
 from privcirnet.he.modular import Residues
 
 
@@ -35,9 +35,7 @@ class PublicKey:
         """From residues in SEAL's order, (2, L, n)."""
         ordered = np.ascontiguousarray(key[..., ntt.kernel_order(extended.degree)])
         scaled = np.zeros_like(ordered)
-        for half in range(2):
-            for limb in range(ordered.shape[1]):
-                keyswitch.add_scaled(scaled[half, limb], ordered[half, limb], extended.division, limb)
+        add_scaled(scaled, ordered, extended.division)
         return PublicKey(_with_quotients(ordered, extended), _with_quotients(scaled, extended))
 
 

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.kernels.arithmetic import Word, folded, once, reduced, times
-from privcirnet.he.kernels.jit import jit
+from privcirnet.he.kernels.arithmetic import Word, folded, once, reduced, times, with_quotient
+from privcirnet.he.kernels.jit import inline, jit
 from privcirnet.he.kernels.ntt import Tables, forward, kernel_order
-from privcirnet.he.modular import Integers, Residues, constant_quotients
-
-_ZERO = np.uint64(0)
+from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.ntt import bit_reversed
 
 
 class Division(NamedTuple):
@@ -45,15 +44,12 @@ class Division(NamedTuple):
 def division(primes: tuple[int, ...]) -> Division:
     """Constants for the division by ``primes[-1]``."""
     divisor, others = primes[-1], primes[:-1]
-    inverses = [np.array([pow(divisor, -1, p)], dtype=np.uint64) for p in others]
-    scales = [np.array([divisor % p], dtype=np.uint64) for p in primes]
-    pairs = [np.concatenate([x, constant_quotients(x, p)]) for x, p in zip(inverses, others, strict=True)]
     return Division(
         np.array(primes, dtype=np.uint64),
         np.array([(1 << 64) // p for p in primes], dtype=np.uint64),
         np.array([(divisor >> 1) % p for p in primes], dtype=np.uint64),
-        np.stack([*pairs, np.zeros(2, dtype=np.uint64)]),
-        np.stack([np.concatenate([x, constant_quotients(x, p)]) for x, p in zip(scales, primes, strict=True)]),
+        np.stack([*(with_quotient(pow(divisor, -1, p), p) for p in others), np.zeros(2, dtype=np.uint64)]),
+        np.stack([with_quotient(divisor % p, p) for p in primes]),
     )
 
 
@@ -63,9 +59,7 @@ def rotation(step: int, n: int) -> Integers:
     The Galois element is g = 3^step mod 2n: entry i, the value at psi^(2 brv(i) + 1), is the old one at g times that
     exponent.
     """
-    bits = n.bit_length() - 1
-    position, order = np.arange(n), kernel_order(n)
-    reversed_bits = sum(((position >> bit & 1) << (bits - 1 - bit) for bit in range(bits)), np.zeros(n, dtype=np.int64))
+    order, reversed_bits = kernel_order(n), bit_reversed(n)
     exponents = (2 * reversed_bits + 1) * pow(3, step, 2 * n) % (2 * n)
     return np.argsort(order)[reversed_bits[exponents // 2]][order]
 
@@ -107,8 +101,7 @@ def divide_values(values: Residues, rest: Residues, tables: Tables, division: Di
     factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
     lifted = np.empty((1, values.size), dtype=np.uint64)
     for i in range(values.size):
-        centred = once(rest[i] + (divisor >> np.uint64(1)), divisor)
-        lifted[0, i] = reduced(folded(centred, division.ones[limb], p), p) + p - division.half[limb]
+        lifted[0, i] = _lifted(rest[i], divisor, division.ones[limb], division.half[limb], p)
     forward(lifted, tables, limb)
     for i in range(values.size):
         values[i] = reduced(times(values[i] + p - lifted[0, i], factor, quotient, p), p)
@@ -123,9 +116,15 @@ def divide_coefficients(polynomial: Residues, division: Division) -> None:
         p, one, offset = division.primes[limb], division.ones[limb], division.half[limb]
         factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
         for i in range(polynomial.shape[1]):
-            centred = once(polynomial[last, i] + (divisor >> np.uint64(1)), divisor)
-            rest = reduced(folded(centred, one, p), p) + p - offset
+            rest = _lifted(polynomial[last, i], divisor, one, offset, p)
             polynomial[limb, i] = reduced(times(polynomial[limb, i] + p + p - rest, factor, quotient, p), p)
+
+
+@inline
+def _lifted(rest: Word, divisor: Word, one: Word, offset: Word, p: Word) -> Word:
+    """The representative in [-P/2, P/2) of a residue mod P, mod p, under 2 p; one and offset: of :class:`Division`."""
+    centred = once(rest + (divisor >> np.uint64(1)), divisor)
+    return reduced(folded(centred, one, p), p) + p - offset
 
 
 @jit

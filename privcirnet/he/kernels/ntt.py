@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.kernels.arithmetic import Word, once, reduced, times
+from privcirnet.he.kernels.arithmetic import Word, once, reduced, times, with_quotient
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.modular import Integers, Residues, constant_quotients
-from privcirnet.he.ntt import minimal_root
+from privcirnet.he.ntt import bit_reversed, minimal_root
 
 GROUP = 16
 """Neighbours of a group: four stages' worth."""
@@ -63,7 +63,6 @@ def tables(primes: tuple[int, ...], n: int) -> Tables:
     assert n >= TILE
     forward = [_roots(minimal_root(2 * n, p), p, n) for p in primes]
     back = [_roots(pow(minimal_root(2 * n, p), -1, p), p, n) for p in primes]
-    inverses = [np.array([pow(n, -1, p)], dtype=np.uint64) for p in primes]
     return Tables(
         np.array(primes, dtype=np.uint64),
         np.array([(1 << 64) // p for p in primes], dtype=np.uint64),
@@ -71,7 +70,7 @@ def tables(primes: tuple[int, ...], n: int) -> Tables:
         np.stack([_near(roots) for roots in forward]),
         np.stack([_far(roots) for roots in back]),
         np.stack([_near(roots) for roots in back]),
-        np.stack([np.concatenate([x, constant_quotients(x, p)]) for x, p in zip(inverses, primes, strict=True)]),
+        np.stack([with_quotient(pow(n, -1, p), p) for p in primes]),
     )
 
 
@@ -195,7 +194,7 @@ def _roots(psi: int, p: int, n: int) -> Residues:
     powers = [1]
     for _ in range(n - 1):
         powers.append(powers[-1] * psi % p)
-    ordered = np.array(powers, dtype=np.uint64)[_bit_reversed(n)]
+    ordered = np.array(powers, dtype=np.uint64)[bit_reversed(n)]
     return np.stack([ordered, constant_quotients(ordered, p)])
 
 
@@ -212,11 +211,3 @@ def _near(roots: Residues) -> Residues:
         own = roots[:, first : 2 * first].reshape(2, n // TILE, WIDTH, split)
         stages.append(own.transpose(1, 3, 0, 2))
     return np.ascontiguousarray(np.concatenate(stages, axis=1))
-
-
-def _bit_reversed(n: int) -> Integers:
-    bits = n.bit_length() - 1
-    order = np.zeros(n, dtype=np.int64)
-    for bit in range(bits):
-        order |= (np.arange(n) >> bit & 1) << (bits - 1 - bit)
-    return order

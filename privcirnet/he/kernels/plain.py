@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.kernels.arithmetic import Word, folded, once, reduced, times
+from privcirnet.he.kernels.arithmetic import Word, estimate, folded, once, reduced, times, with_quotient
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.ntt import Tables, forward, inverse, kernel_order, tables
-from privcirnet.he.modular import Integers, Residues, constant_quotients
+from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.ntt import bit_reversed, slot_exponents
 
 
 class Plain(NamedTuple):
@@ -42,16 +43,14 @@ def plain(t: int, primes: tuple[int, ...], n: int) -> Plain:
     q = 1
     for p in primes:
         q *= p
-    deltas = [np.array([q // t % p], dtype=np.uint64) for p in primes]
-    remainder = np.array([q % t], dtype=np.uint64)
     return Plain(
         slot_order(n),
         tables((t,), n),
         np.array(primes, dtype=np.uint64),
         np.array([t % p for p in primes], dtype=np.uint64),
         np.array([(1 << 64) // p for p in primes], dtype=np.uint64),
-        np.stack([np.concatenate([x, constant_quotients(x, p)]) for x, p in zip(deltas, primes, strict=True)]),
-        np.concatenate([remainder, constant_quotients(remainder, t)]),
+        np.stack([with_quotient(q // t % p, p) for p in primes]),
+        with_quotient(q % t, t),
     )
 
 
@@ -60,17 +59,8 @@ def slot_order(n: int) -> Integers:
 
     Slot i of row 0 is the value at psi^(3^i), of row 1 at psi^(-3^i); place j in SEAL's order at psi^(2 brv(j) + 1).
     """
-    bits = n.bit_length() - 1
-    exponents = np.empty(n, dtype=np.int64)
-    power = 1
-    for i in range(n // 2):
-        exponents[i], exponents[n // 2 + i] = power, 2 * n - power
-        power = power * 3 % (2 * n)
-    natural = exponents // 2
-    place = sum(((natural >> bit & 1) << (bits - 1 - bit) for bit in range(bits)), np.zeros(n, dtype=np.int64))
-    slots = np.empty(n, dtype=np.int64)
-    slots[place] = np.arange(n)
-    return slots[kernel_order(n)]
+    place = bit_reversed(n)[slot_exponents(n) // 2]
+    return np.argsort(place)[kernel_order(n)]
 
 
 @jit
@@ -118,10 +108,8 @@ def _quotient(m: Word, constant: Word, quotient: Word, offset: Word, t: Word) ->
 
     The estimate is at most 3 too small and the offset adds at most 1: what is left over is under 5 t < 2^64.
     """
-    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
-    high, m_low, q_high, q_low = m >> half, m & low, quotient >> half, quotient & low
-    estimate = high * q_high + ((high * q_low) >> half) + ((m_low * q_high) >> half)
-    rest = m * constant + offset - estimate * t
+    whole = estimate(m, quotient)
+    rest = m * constant + offset - whole * t
     two = t + t
     more = np.uint64(rest >= t) + np.uint64(rest >= two) + np.uint64(rest >= two + t) + np.uint64(rest >= two + two)
-    return estimate + more
+    return whole + more

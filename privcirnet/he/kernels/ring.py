@@ -68,6 +68,14 @@ def to_coefficients(polynomials: Residues, tables: ntt.Tables) -> None:
             ntt.inverse(polynomials[index, limb : limb + 1], tables, limb)
 
 
+@jit
+def add_scaled(total: Residues, values: Residues, division: keyswitch.Division) -> None:
+    """Total (2, L or L + 1, n) + P values (2, L, n)."""
+    for half in range(2):
+        for limb in range(values.shape[1]):
+            keyswitch.add_scaled(total[half, limb], values[half, limb], division, limb)
+
+
 @lru_cache(maxsize=32)
 def ring(primes: tuple[int, ...], n: int) -> Ring:
     """Tables for these primes."""

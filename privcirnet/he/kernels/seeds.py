@@ -25,7 +25,7 @@ State = tuple[Word, ...]
 
 _LANES = 64
 _BUFFER = 512
-_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_ZERO = np.uint64(0)
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _INITIAL = (
     np.uint64(0x6A09E667F3BCC908),
@@ -157,7 +157,6 @@ def _blocks(made: Residues, roots: Residues, start: Residues) -> None:
         roots: (buffers, 8).
         start: chain values before the block but for the node offset, (8,).
     """
-    k0, k1, k2, k3, k4, k5, k6, k7 = _INITIAL
     h = np.empty(8 * _LANES, dtype=np.uint64)
     for buffer in range(roots.shape[0]):
         m0, m1, m2, m3 = roots[buffer, 0], roots[buffer, 1], roots[buffer, 2], roots[buffer, 3]
@@ -165,16 +164,10 @@ def _blocks(made: Residues, roots: Residues, start: Residues) -> None:
         h0, h2, h3, h4, h5, h6, h7 = start[0], start[2], start[3], start[4], start[5], start[6], start[7]
         for i in range(_LANES):
             h1 = start[1] ^ np.uint64(i)
-            v = (h0, h1, h2, h3, h4, h5, h6, h7, k0, k1, k2, k3, k4 ^ np.uint64(64), k5, ~k6, k7)
-            v = _rounds(v, (m0, m1, m2, m3, m4, m5, m6, m7))
-            h[i] = h0 ^ v[0] ^ v[8]
-            h[64 + i] = h1 ^ v[1] ^ v[9]
-            h[128 + i] = h2 ^ v[2] ^ v[10]
-            h[192 + i] = h3 ^ v[3] ^ v[11]
-            h[256 + i] = h4 ^ v[4] ^ v[12]
-            h[320 + i] = h5 ^ v[5] ^ v[13]
-            h[384 + i] = h6 ^ v[6] ^ v[14]
-            h[448 + i] = h7 ^ v[7] ^ v[15]
+            chain, message = (h0, h1, h2, h3, h4, h5, h6, h7), (m0, m1, m2, m3, m4, m5, m6, m7)
+            c = _compressed(chain, message, np.uint64(64), _LAST)
+            h[i], h[64 + i], h[128 + i], h[192 + i] = c[0], c[1], c[2], c[3]
+            h[256 + i], h[320 + i], h[384 + i], h[448 + i] = c[4], c[5], c[6], c[7]
         for i in range(_LANES):
             for word in range(8):
                 made[buffer, 8 * i + word] = h[_LANES * word + i]
@@ -190,7 +183,6 @@ def _compress(chain: Residues, message: Residues, length: Word, last: Word) -> N
         length: bytes hashed with these blocks.
         last: all ones if they are their messages' last, else zero.
     """
-    k0, k1, k2, k3, k4, k5, k6, k7 = _INITIAL
     for group in range(chain.shape[0]):
         h, m = chain[group].reshape(512), message[group].reshape(512)
         for i in range(_LANES):
@@ -198,22 +190,17 @@ def _compress(chain: Residues, message: Residues, length: Word, last: Word) -> N
             h4, h5, h6, h7 = h[256 + i], h[320 + i], h[384 + i], h[448 + i]
             m0, m1, m2, m3 = m[i], m[64 + i], m[128 + i], m[192 + i]
             m4, m5, m6, m7 = m[256 + i], m[320 + i], m[384 + i], m[448 + i]
-            v = (h0, h1, h2, h3, h4, h5, h6, h7, k0, k1, k2, k3, k4 ^ length, k5, k6 ^ last, k7)
-            v = _rounds(v, (m0, m1, m2, m3, m4, m5, m6, m7))
-            h[i] = h0 ^ v[0] ^ v[8]
-            h[64 + i] = h1 ^ v[1] ^ v[9]
-            h[128 + i] = h2 ^ v[2] ^ v[10]
-            h[192 + i] = h3 ^ v[3] ^ v[11]
-            h[256 + i] = h4 ^ v[4] ^ v[12]
-            h[320 + i] = h5 ^ v[5] ^ v[13]
-            h[384 + i] = h6 ^ v[6] ^ v[14]
-            h[448 + i] = h7 ^ v[7] ^ v[15]
+            c = _compressed((h0, h1, h2, h3, h4, h5, h6, h7), (m0, m1, m2, m3, m4, m5, m6, m7), length, last)
+            h[i], h[64 + i], h[128 + i], h[192 + i] = c[0], c[1], c[2], c[3]
+            h[256 + i], h[320 + i], h[384 + i], h[448 + i] = c[4], c[5], c[6], c[7]
 
 
 @inline
-def _rounds(v: State, m: State) -> State:
-    """All twelve rounds on words 0 to 7 of a block; the others are zero."""
+def _compressed(h: State, m: State, length: Word, last: Word) -> State:
+    """The chain value behind h: all twelve rounds on words 0 to 7 of a block; the others are zero."""
+    k0, k1, k2, k3, k4, k5, k6, k7 = _INITIAL
     m0, m1, m2, m3, m4, m5, m6, m7 = m
+    v = (h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7], k0, k1, k2, k3, k4 ^ length, k5, k6 ^ last, k7)
     v = _round(v, (m0, m1, m2, m3, m4, m5, m6, m7, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
     v = _round(v, (_ZERO, _ZERO, m4, _ZERO, _ZERO, _ZERO, _ZERO, m6, m1, _ZERO, m0, m2, _ZERO, m7, m5, m3))
     v = _round(v, (_ZERO, _ZERO, _ZERO, m0, m5, m2, _ZERO, _ZERO, _ZERO, _ZERO, m3, m6, m7, m1, _ZERO, m4))
@@ -226,7 +213,8 @@ def _rounds(v: State, m: State) -> State:
     v = _round(v, (_ZERO, m2, _ZERO, m4, m7, m6, m1, m5, _ZERO, _ZERO, _ZERO, _ZERO, m3, _ZERO, _ZERO, m0))
     v = _round(v, (m0, m1, m2, m3, m4, m5, m6, m7, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
     v = _round(v, (_ZERO, _ZERO, m4, _ZERO, _ZERO, _ZERO, _ZERO, m6, m1, _ZERO, m0, m2, _ZERO, m7, m5, m3))
-    return v
+    first = h[0] ^ v[0] ^ v[8], h[1] ^ v[1] ^ v[9], h[2] ^ v[2] ^ v[10], h[3] ^ v[3] ^ v[11]
+    return (*first, h[4] ^ v[4] ^ v[12], h[5] ^ v[5] ^ v[13], h[6] ^ v[6] ^ v[14], h[7] ^ v[7] ^ v[15])
 
 
 @inline
