@@ -6,6 +6,7 @@ from functools import cached_property
 
 from privcirnet.he.circuit import Circuit, Pair
 from privcirnet.he.encodings import spectral
+from privcirnet.he.encodings.places import Places, places
 from privcirnet.he.engine import Ciphertext, Keys, ServerEngine, Weights
 from privcirnet.he.layout import SpectralLayout
 from privcirnet.he.modular import Integers, Residues
@@ -45,6 +46,11 @@ class LinearLayer:
         """The pieces, each with its plan."""
         return place(self.layout, self.ring_degree, self.pieces)
 
+    @cached_property
+    def places(self) -> Places:
+        """Where every value goes and comes from."""
+        return places(self.layout, self.placed)
+
     @property
     def transform_lengths(self) -> set[int]:
         """Lengths that must divide t - 1."""
@@ -82,7 +88,7 @@ class LinearLayer:
 
     def encode_input(self, x: Residues, t: int) -> Residues:
         """See :func:`spectral.encode_input`."""
-        return spectral.encode_input(self.layout, self.placed, x, t)
+        return spectral.encode_input(self.layout, self.places, x, t)
 
     @property
     def kept(self) -> None:
@@ -134,11 +140,11 @@ class LinearLayer:
 
     def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
         """See :func:`spectral.encode_mask`."""
-        return spectral.encode_mask(self.layout, self.placed, wanted, uniform, t)
+        return spectral.encode_mask(self.layout, self.places, wanted, uniform, t)
 
     def decode_output(self, slots: Residues, t: int) -> Residues:
         """See :func:`spectral.decode_output`."""
-        return spectral.decode_output(self.layout, self.placed, slots, t)
+        return spectral.decode_output(self.layout, self.places, slots, t)
 
 
 def encode_weights(layer: LinearLayer, spectrum: Residues, engine: ServerEngine, name: str = "") -> Weights:

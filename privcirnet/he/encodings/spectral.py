@@ -12,34 +12,30 @@ Cost: the client's transforms are in clear; what is left under encryption is, fo
 Departure from the papers: transforms have exactly the length that is needed, not the next power of two (he.md 2.1).
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from privcirnet.he import modular, ntt
-from privcirnet.he.layout import SpectralLayout, lanes_to_slots, slots_to_lanes
+from privcirnet.he.encodings.places import Places, gather
+from privcirnet.he.layout import SpectralLayout, lanes_to_slots
 from privcirnet.he.modular import Residues
 from privcirnet.he.pieces import PlacedPiece
-from privcirnet.he.plan import LinearPlan, Product
-
-Pieces = Sequence[PlacedPiece]
+from privcirnet.he.plan import Product
 
 
-def encode_input(layout: SpectralLayout, pieces: Pieces, x: Residues, t: int) -> Residues:
+def encode_input(layout: SpectralLayout, places: Places, x: Residues, t: int) -> Residues:
     """A share of the layer's input as slots.
 
     Args:
         layout: the layer's layout.
-        pieces: the layer's pieces.
+        places: of the layer's values.
         x: residues, shape (C, H, W).
         t: plain modulus.
 
     Returns:
         slots, shape (ciphertexts_in, n).
     """
-    spectrum = _forward(layout, _cells_of_input(layout, x), t)
-    return np.concatenate([_input_slots(spectrum, placed) for placed in pieces])
+    return gather(_forward(layout, gather(x, places.cells), t), places.slots)
 
 
 def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: int) -> Residues:
@@ -83,36 +79,33 @@ def diagonal_slots(layout: SpectralLayout, placed: PlacedPiece, spectrum: Residu
     return lanes_to_slots(lanes)[0]
 
 
-def decode_output(layout: SpectralLayout, pieces: Pieces, slots: Residues, t: int) -> Residues:
+def decode_output(layout: SpectralLayout, places: Places, slots: Residues, t: int) -> Residues:
     """A share of the layer's output from a share of the slots that were sent.
 
     Args:
         layout: the layer's layout.
-        pieces: the layer's pieces.
+        places: of the layer's values.
         slots: residues, shape (ciphertexts_out, n).
         t: plain modulus.
 
     Returns:
         residues, shape (K, H', W').
     """
-    cells = _empty_output(layout)
-    for placed in pieces:
-        lanes = slots_to_lanes(slots[placed.outputs], placed.plan.lanes)
-        _set_cells(cells, placed, _sum_terms(placed.plan, lanes, t))
-    places = _places_of_cells(layout, _inverse(layout, cells, t))
-    return places[:, layout.rows.outputs[:, None], layout.columns.outputs]
+    spectrum = gather(slots, places.terms[0])
+    for term in places.terms[1:]:
+        spectrum = modular.add(spectrum, gather(slots, term), t)
+    return gather(_inverse(layout, spectrum, t), places.outputs)
 
 
-def encode_mask(layout: SpectralLayout, pieces: Pieces, wanted: Residues, uniform: Residues, t: int) -> Residues:
-    """Slots of a mask that decodes to ``wanted`` and is uniform otherwise.
+def encode_mask(layout: SpectralLayout, places: Places, wanted: Residues, uniform: Residues, t: int) -> Residues:
+    """Slots of a mask that decodes to ``wanted`` and is uniform otherwise: every single one is if ``wanted`` is.
 
-    Each output block is the sum of one or more lanes; all but the last keep their uniform values, and the last makes up
-    the difference. What it stood for before, as values, stays at the places that are no output (the padding), so that
-    every single slot is uniform if ``wanted`` is.
+    What ``uniform`` decodes to is made up for in the last term of each output block; the other terms, the padding of
+    cells and unused slots stay as they are.
 
     Args:
         layout: the layer's layout.
-        pieces: the layer's pieces.
+        places: of the layer's values.
         wanted: residues, shape (K, H', W').
         uniform: uniform residues, shape (ciphertexts_out, n).
         t: plain modulus.
@@ -120,84 +113,12 @@ def encode_mask(layout: SpectralLayout, pieces: Pieces, wanted: Residues, unifor
     Returns:
         slots, shape (ciphertexts_out, n).
     """
-    cells = _empty_output(layout)
-    lanes = [slots_to_lanes(uniform[placed.outputs].copy(), placed.plan.lanes) for placed in pieces]
-    for placed, own in zip(pieces, lanes, strict=True):
-        _set_cells(cells, placed, own[_last_terms(placed.plan)])
-    places = _places_of_cells(layout, cells)
-    places[:, layout.rows.outputs[:, None], layout.columns.outputs] = wanted
-    spectrum = _forward(layout, _cells_of_places(layout, places), t)
-    for placed, own in zip(pieces, lanes, strict=True):
-        values = _lanes_of_cells(spectrum, placed)
-        others = _sum_terms(placed.plan, own, t, but_last=True)[:, : values.shape[1]]
-        own[(*_last_terms(placed.plan), slice(values.shape[1]))] = modular.subtract(values, others, t)
-    return np.concatenate([lanes_to_slots(own) for own in lanes])
-
-
-def _cells_of_input(layout: SpectralLayout, x: Residues) -> Residues:
-    """(C, H, W) -> phase images in tiles (groups, p, tiles, b, N1, N2), zero where a place has no value."""
-    shape = layout.shape
-    padded = np.zeros((x.shape[0], x.shape[1] + shape.stride, x.shape[2] + shape.stride), dtype=np.uint64)
-    padded[:, : x.shape[1], : x.shape[2]] = x
-    images = [
-        _gather(padded, shape.stride, (i, layout.rows.sources(i)), (j, layout.columns.sources(j)))
-        for i, j in layout.phases
-    ]
-    blocks = np.stack(images).reshape(
-        len(images), shape.groups, -1, layout.block_size, layout.rows.count, layout.columns.count, *layout.extent
-    )
-    # (phases, groups, C/b, b, a, c, N1, N2) -> (groups, phases, C/b, a, c, b, N1, N2)
-    ordered = blocks.transpose(1, 0, 2, 4, 5, 3, 6, 7)
-    return ordered.reshape(shape.groups, layout.blocks_in, layout.tiles, layout.block_size, *layout.extent)
-
-
-def _gather(
-    padded: Residues, stride: int, rows: tuple[int, npt.NDArray[np.int64]], columns: tuple[int, npt.NDArray[np.int64]]
-) -> Residues:
-    """One phase image in tiles: (C, a, c, N1, N2). A position beyond the image reads the padding, which is zero."""
-    row = rows[0] + stride * rows[1][:, None, :, None]
-    column = columns[0] + stride * columns[1][None, :, None, :]
-    return padded[:, row, column]
-
-
-def _input_slots(spectrum: Residues, placed: PlacedPiece) -> Residues:
-    values = _lanes_of_cells(spectrum, placed)
-    padded = np.zeros((values.shape[0] + 1, placed.lane_slots), dtype=np.uint64)
-    padded[:-1, : values.shape[1]] = values
-    return lanes_to_slots(padded[placed.plan.input_blocks()])
-
-
-def _lanes_of_cells(cells: Residues, placed: PlacedPiece) -> Residues:
-    """(groups, blocks, tiles, b, N1, N2) -> a piece's lanes (blocks, gamma tau b N1 N2)."""
-    own = cells[placed.groups, :, placed.tiles].swapaxes(0, 1)
-    return own.reshape(own.shape[0], -1)
-
-
-def _set_cells(cells: Residues, placed: PlacedPiece, lanes: Residues) -> None:
-    """Inverse of :func:`_lanes_of_cells`, from lanes with unused slots at their end."""
-    own = cells[placed.groups, :, placed.tiles]
-    length = own.size // own.shape[1]
-    ordered = own.swapaxes(0, 1).shape
-    own[...] = lanes[:, :length].reshape(ordered).swapaxes(0, 1)
-
-
-def _empty_output(layout: SpectralLayout) -> Residues:
-    sizes = layout.shape.groups, layout.blocks_out, layout.tiles, layout.block_size
-    return np.empty((*sizes, *layout.extent), dtype=np.uint64)
-
-
-def _places_of_cells(layout: SpectralLayout, cells: Residues) -> Residues:
-    """(groups, q, a c, b, N1, N2) -> (K, a N1, c N2)."""
-    (a, n1), (c, n2) = ((axis.count, axis.length) for axis in (layout.rows, layout.columns))
-    split = cells.reshape(-1, a, c, layout.block_size, n1, n2)
-    return split.transpose(0, 3, 1, 4, 2, 5).reshape(layout.shape.out_channels, a * n1, c * n2)
-
-
-def _cells_of_places(layout: SpectralLayout, places: Residues) -> Residues:
-    """Inverse of :func:`_places_of_cells`."""
-    (a, n1), (c, n2) = ((axis.count, axis.length) for axis in (layout.rows, layout.columns))
-    split = places.reshape(-1, layout.block_size, a, n1, c, n2).transpose(0, 2, 4, 1, 3, 5)
-    return split.reshape(layout.shape.groups, layout.blocks_out, a * c, layout.block_size, n1, n2)
+    missing = modular.subtract(wanted, decode_output(layout, places, uniform, t), t)
+    cells = np.zeros(places.last.shape, dtype=np.uint64)
+    cells.reshape(-1)[places.outputs - 1] = missing
+    slots, last = uniform.copy(), places.last - 1
+    slots.reshape(-1)[last] = modular.add(slots.reshape(-1)[last], _forward(layout, cells, t), t)
+    return slots
 
 
 def _forward(layout: SpectralLayout, cells: Residues, t: int) -> Residues:
@@ -210,20 +131,3 @@ def _inverse(layout: SpectralLayout, cells: Residues, t: int) -> Residues:
     for axis in layout.transformed_axes:
         cells = ntt.cyclic(cells, axis, t, inverse=True)
     return cells
-
-
-def _last_terms(plan: LinearPlan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(ciphertexts, lanes), each (q,): the last place of each output block."""
-    last = np.array([terms[-1] for terms in plan.output_terms])
-    return last[:, 0], last[:, 1]
-
-
-def _sum_terms(plan: LinearPlan, lanes: Residues, t: int, *, but_last: bool = False) -> Residues:
-    """(ciphertexts, G, L') -> (q, L'): each output block's sum over its places, or over all but the last of them."""
-    total = np.zeros((plan.blocks_out, lanes.shape[-1]), dtype=np.uint64)
-    terms = [block[: len(block) - but_last] for block in plan.output_terms]
-    for number in range(max(map(len, terms))):
-        blocks = [block for block, places in enumerate(terms) if number < len(places)]
-        places = np.array([terms[block][number] for block in blocks])
-        total[blocks] = modular.add(total[blocks], lanes[places[:, 0], places[:, 1]], t)
-    return total

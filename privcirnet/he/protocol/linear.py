@@ -64,19 +64,16 @@ def finish(layer: Layer, messages: list[bytes], engine: ClientEngine) -> Residue
 
 
 def _mask(held: ServerLayer, t: int) -> tuple[Residues, Residues]:
-    """(minus a mask in slots (ciphertexts_out, n), the server's share)."""
-    layer = held.layer
-    mask, own = _draw_mask(held, t)
-    slots = layer.encode_mask(mask, shares.uniform((layer.ciphertexts_out, layer.ring_degree), t), t)
-    return modular.subtract(np.zeros_like(slots), slots, t), own
+    """(minus a mask in slots (ciphertexts_out, n), the server's share (K, H', W') = the mask + bias).
 
-
-def _draw_mask(held: ServerLayer, t: int) -> tuple[Residues, Residues]:
-    """(mask, the server's share = mask + bias), both (K, H', W')."""
-    shape = held.layer.shape.output_shape
+    Uniform slots are a mask as they are: their decoding is uniform too. A bounded mask has to be put into slots.
+    """
+    layer, shape = held.layer, held.layer.shape.output_shape
     bias = np.broadcast_to(modular.residues(held.bias, t)[:, None, None], shape)
+    slots = shares.uniform((layer.ciphertexts_out, layer.ring_degree), t)
     if held.mask_bound is None:
-        mask = shares.uniform(shape, t)
-        return mask, modular.add(mask, bias, t)
-    own = shares.bounded(shape, held.mask_bound, t)
-    return modular.subtract(own, bias, t), own
+        own = modular.add(layer.decode_output(slots, t), bias, t)
+    else:
+        own = shares.bounded(shape, held.mask_bound, t)
+        slots = layer.encode_mask(modular.subtract(own, bias, t), slots, t)
+    return modular.subtract(np.zeros_like(slots), slots, t), own

@@ -32,10 +32,13 @@ def uniform(shape: tuple[int, ...], t: int) -> Residues:
 
 
 def _uniform(count: int, t: int) -> Residues:
-    limit = np.uint64((1 << t.bit_length()) - 1)
+    limit, width = np.uint64((1 << t.bit_length()) - 1), -(-t.bit_length() // 8)
     kept = np.empty(0, dtype=np.uint64)
     while kept.size < count:
-        drawn = np.frombuffer(os.urandom(8 * (count - kept.size + 64)), dtype=np.uint64) & limit
+        wanted = count - kept.size + 64
+        octets = np.zeros((wanted, 8), dtype=np.uint8)
+        octets[:, :width] = np.frombuffer(os.urandom(wanted * width), dtype=np.uint8).reshape(wanted, width)
+        drawn = octets.view("<u8")[:, 0].astype(np.uint64) & limit
         kept = np.concatenate([kept, drawn[drawn < t]])
     return kept[:count]
 

@@ -15,7 +15,7 @@ from privcirnet.he.linear import LinearLayer, encode_weights
 from privcirnet.he.pieces import Piece
 from privcirnet.he.plan import LinearPlan
 from privcirnet.he.program import expand_rows
-from privcirnet.he.protocol import linear, square
+from privcirnet.he.protocol import linear, shares, square
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.shape import LinearShape
@@ -116,21 +116,23 @@ def test_every_slot_of_a_square_is_uniform() -> None:
 
 def test_the_test_sees_an_unmasked_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the fill of unused slots left out, or one mask for two slots, the figures are far over their limit."""
-    original = spectral.encode_mask
+    original = shares.uniform
 
-    def unfilled(layout: Any, pieces: Any, wanted: Any, uniform: Any, t: int) -> Any:
-        return original(layout, pieces, wanted, np.zeros_like(uniform), t)
+    def unfilled(shape: tuple[int, ...], t: int) -> Any:
+        slots = original(shape, t)
+        slots[..., -1] = 0
+        return slots
 
-    def repeated(layout: Any, pieces: Any, wanted: Any, uniform: Any, t: int) -> Any:
-        slots = original(layout, pieces, wanted, uniform, t)
+    def repeated(shape: tuple[int, ...], t: int) -> Any:
+        slots = original(shape, t)
         slots[..., 0] = slots[..., 1]
         return slots
 
     with monkeypatch.context() as patch:
-        patch.setattr(spectral, "encode_mask", unfilled)
+        patch.setattr(shares, "uniform", unfilled)
         assert worst_chi_square(*replies_to(LAYERS[0])) > 10 * LIMIT
     with monkeypatch.context() as patch:
-        patch.setattr(spectral, "encode_mask", repeated)
+        patch.setattr(shares, "uniform", repeated)
         samples, t = replies_to(LAYERS[0])
         assert worst_chi_square(pairwise(samples, t), t) > 10 * LIMIT
 
