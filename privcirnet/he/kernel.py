@@ -11,14 +11,15 @@ of outputs at a time, straight from the weights; giant steps added under all pri
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from privcirnet.he import params, sealfile
 from privcirnet.he.circuit import Circuit, Pair, Slots, check_sums, fingerprint
-from privcirnet.he.kernels import galois, plain, products, seeds, words
+from privcirnet.he.kernels import galois, hiding, plain, products, requests, seeds, words
 from privcirnet.he.kernels.galois import GaloisKeys
-from privcirnet.he.kernels.hiding import Draws, PublicKey, divisions, draw, hide, switch
+from privcirnet.he.kernels.hiding import PublicKey
 from privcirnet.he.kernels.products import Terms
 from privcirnet.he.kernels.ring import add_scaled, ring
 from privcirnet.he.modular import Integers, Residues
@@ -30,10 +31,6 @@ from privcirnet.he.threads import each, ranges
 
 LIMITS = Limits(turned=64, sums=128, products=1024)
 """Of a layer's work in pieces: 25 MB of turned inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
-
-_MESSAGES, _REPLIES = 2, 4
-"""Messages whose seeds are expanded together and replies whose randomness is drawn together, at most: what fits a
-second-level cache."""
 
 _CHUNKS = 8
 """Chunks of words in a task: long enough for a thread to be worth waking."""
@@ -80,10 +77,10 @@ class Server:
         self.parameters, self._room = parameters, room or Room()
         self.counts: Counter[str] = Counter()
         self._key_modulus, self._modulus = sealfile.Modulus(primes, n), sealfile.Modulus(primes[:-1], n)
-        self._reply_primes = params.reply_primes(parameters.coefficient_bits, parameters.plain_bits)
         self._extended, self._ring = ring(primes, n), ring(primes[:-1], n)
-        self._divisions = divisions(primes[:-1], self._reply_primes)
         self._plain = plain.plain(t, primes[:-1], n)
+        left = params.reply_primes(parameters.coefficient_bits, parameters.plain_bits)
+        self._form = hiding.form(self._extended, self._plain, self._modulus.widths[:left])
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
         """Public key and Galois keys from compact bytes."""
@@ -100,10 +97,7 @@ class Server:
 
     def receive_all(self, messages: Sequence[bytes], addends: Residues | None) -> list[Ciphertext]:
         """Ciphertexts from compact bytes, in coefficient form."""
-        residues = self._seeded(messages, self._modulus)
-        if addends is not None:
-            each(lambda pair: plain.add(pair[0][0], pair[1], self._plain), zip(residues, addends, strict=True))
-        return [Ciphertext(own, ntt=False) for own in residues]
+        return [Ciphertext(own, ntt=False) for own in self._seeded(messages, self._modulus, addends)]
 
     def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "") -> Weights:
         """See :meth:`engine.ServerEngine.encode_weights`."""
@@ -157,44 +151,30 @@ class Server:
     ) -> list[bytes]:
         """Add masks, encryptions of zero and flooding noise, switch down and serialise; the ciphertexts are lost."""
 
-        def some(part: range) -> list[bytes]:
-            draws = draw(noise_bits, self._ring, len(part))
-            hidden = [self._hidden(ciphertexts[i], addends[i], keys.public, draws, i - part.start) for i in part]
-            return [self._packed(h, None if kept is None else kept[i]) for h, i in zip(hidden, part, strict=True)]
+        def reply(index: int) -> bytes:
+            found = ciphertexts[index]
+            values = found.residues if found.ntt else self._ring.values(found.residues)
+            places = None if kept is None else kept[index]
+            return hiding.reply(values, keys.public, addends[index], noise_bits, self._form, places)
 
-        parts = ranges(len(ciphertexts), _REPLIES)
-        return [reply for found in each(some, parts) for reply in found]
+        return each(reply, range(len(ciphertexts)))
 
-    def _hidden(self, found: Ciphertext, addend: Residues, key: PublicKey, draws: Draws, index: int) -> Residues:
-        """Coefficients of a reply, (2, L, n); only the first primes of the reply's modulus still mean anything."""
-        values = found.residues if found.ntt else self._ring.values(found.residues)
-        extended = values.shape[1] > len(self._ring.primes)
-        hidden = hide(values, key.scaled if extended else key.plain, self._extended, draws, index)
-        plain.add(hidden[0], addend, self._plain)
-        if self._divisions:
-            switch(hidden, self._divisions)
-        return hidden
+    def _seeded(self, messages: Sequence[bytes], modulus: Modulus, addends: Residues | None = None) -> Residues:
+        """Seeded ciphertexts or key digits, (messages, 2, L, n): the polynomial, and what its seed stands for.
 
-    def _packed(self, hidden: Residues, kept: Integers | None) -> bytes:
-        c0, c1 = hidden[:, : self._reply_primes]
-        widths = self._modulus.widths[: self._reply_primes]
-        return words.pack(c0 if kept is None else c0[:, kept], widths) + words.pack(c1, widths)
-
-    def _seeded(self, messages: Sequence[bytes], modulus: Modulus) -> Residues:
-        """Seeded ciphertexts or key digits, (messages, 2, L, n): the polynomial, and what its seed stands for."""
+        With addends, plaintexts' slots (messages, n), those are added.
+        """
         size, shape = modulus.compact_size(1), (len(modulus.primes), modulus.ring_degree)
         for message in messages:
             sealfile.check_length(message, size + params.SEED_BYTES)
         residues = np.empty((len(messages), 2, *shape), dtype=np.uint64)
+        roots, none = seeds.roots([message[size:] for message in messages], prod(shape)), np.empty(0, dtype=np.uint64)
 
-        def some(part: range) -> None:
-            residues[part.start : part.stop, 1] = seeds.expand(
-                [messages[i][size:] for i in part], modulus.primes, modulus.ring_degree
-            )
-            for i in part:
-                residues[i, 0] = words.unpack(messages[i][:size], modulus.primes, modulus.widths)
+        def one(index: int) -> None:
+            addend = none if addends is None else addends[index]
+            requests.receive(residues[index], messages[index], roots[index], modulus, addend, self._plain)
 
-        each(some, ranges(len(messages), _MESSAGES))
+        each(one, range(len(messages)))
         return residues
 
     def _turned(self, turned: Sequence[Pair], inputs: Sequence[Ciphertext], keys: GaloisKeys) -> Residues:

@@ -110,7 +110,7 @@ def _transform(columns: Residues, t: int, inverse: bool) -> Residues:
         from privcirnet.he.kernels import matrix
     except ModuleNotFoundError:
         return _float_transform(columns, t, inverse)
-    return matrix.multiply_all(_powers(columns.shape[1], t, inverse), columns, t)
+    return matrix.transform_all(columns, matrix.transform(columns.shape[1], t, inverse))
 
 
 def _float_transform(columns: Residues, t: int, inverse: bool) -> Residues:
@@ -123,13 +123,16 @@ def _float_transform(columns: Residues, t: int, inverse: bool) -> Residues:
     return np.ascontiguousarray(result.reshape(length, *shape).transpose(1, 0, 2))
 
 
-@lru_cache(maxsize=128)
-def _powers(length: int, t: int, inverse: bool) -> Residues:
-    """The transform's matrix, (N, N)."""
+def powers(root: int, length: int, scale: int, t: int) -> Residues:
+    """The matrix of y[k] = scale sum_j x[j] root^(j k) mod t, (N, N)."""
+    found = [pow(root, k, t) * scale % t for k in range(length)]
+    return np.array(found, dtype=np.uint64)[np.outer(np.arange(length), np.arange(length)) % length]
+
+
+def cyclic_root(length: int, t: int, inverse: bool) -> tuple[int, int]:
+    """(root, scale) of :func:`cyclic`."""
     root = modular.root_of_unity(length, t)
-    scale = pow(length, -1, t) if inverse else 1
-    powers = [pow(root, -k if inverse else k, t) * scale % t for k in range(length)]
-    return np.array(powers, dtype=np.uint64)[np.outer(np.arange(length), np.arange(length)) % length]
+    return (pow(root, -1, t), pow(length, -1, t)) if inverse else (root, 1)
 
 
 class _ExactProduct:
@@ -166,10 +169,11 @@ class _ExactProduct:
 def _limb_matrix(length: int, t: int, inverse: bool) -> tuple[int, int, npt.NDArray[np.float64]]:
     """(v, d, the matrix of all A_ij, (d N, d N)): digit i of value l to sum j of value k."""
     width, limbs = _digit_sizes(length, t)
-    powers = [int(power) for power in _powers(length, t, inverse)[min(1, length - 1)]]
+    root, scale = cyclic_root(length, t, inverse)
+    ordered = [int(power) for power in powers(root, length, scale, t)[min(1, length - 1)]]
     matrix = np.zeros((limbs, length, limbs, length))
     for i in range(limbs):
-        shifted = [(power << (width * i)) % t for power in powers]
+        shifted = [(power << (width * i)) % t for power in ordered]
         for j in range(limbs):
             digits = np.array([(value >> (width * j)) & ((1 << width) - 1) for value in shifted], dtype=np.float64)
             matrix[j, :, i] = digits[np.outer(np.arange(length), np.arange(length)) % length]

@@ -9,17 +9,19 @@ import tenseal.sealapi as seal
 
 from privcirnet.he import engine, flooding, kernel, params, sealfile, tenseal
 from privcirnet.he.encodings import spectral
-from privcirnet.he.kernels import galois, sampling
-from privcirnet.he.kernels.hiding import Draws, draw
+from privcirnet.he.kernels import galois, hiding
+from privcirnet.he.kernels.ring import ring
 from privcirnet.he.linear import LinearLayer, encode_weights
 from privcirnet.he.modular import Residues
 from privcirnet.he.pieces import Piece
 from privcirnet.he.protocol import shares
 from privcirnet.he.shape import LinearShape
+from tests.he.replies import keep_all_primes, no_flood, nothing, polynomials
 
 LAYER = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, (4, 4), (Piece(1, 1, 128, baby_steps=2),))
 PARAMETERS = params.choose(LAYER.transform_lengths, 46)
 T = PARAMETERS.plain_modulus
+PRIMES = params.ordered_primes(8192, PARAMETERS.coefficient_bits)
 NOISE = params.noise_bits(8192, 46, LAYER.products_per_sum)
 
 
@@ -70,7 +72,7 @@ class KernelGame(Game):
 
     def __init__(self, server: kernel.Server) -> None:
         super().__init__(server)
-        server._divisions = ()
+        keep_all_primes(server)
 
     def _loaded(self, residues: Residues) -> Any:
         context = self.client._context
@@ -82,15 +84,14 @@ class KernelGame(Game):
         self.server._ring.to_coefficients(values)
         return self._loaded(values)
 
-    def _hidden(self, seed: int, draws: Draws) -> Any:
-        mask = shares.uniform((8192,), T)
-        return self._loaded(self.server._hidden(self.output(seed), mask, self.keys.public, draws, 0))
-
     def masked(self, seed: int) -> Any:
-        return self._hidden(seed, Draws(*np.zeros((3, 3, 8192), dtype=np.uint64)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(hiding, "draw", nothing)
+            return self.reply(seed)
 
     def reply(self, seed: int) -> Any:
-        return self._hidden(seed, draw(NOISE, self.server._ring, 1))
+        (reply,) = self.server.reply_all([self.output(seed)], shares.uniform((1, 8192), T), self.keys, NOISE)
+        return self._loaded(polynomials(self.server, reply))
 
 
 @pytest.fixture(scope="module", params=["kernel", "tenseal"])
@@ -124,11 +125,12 @@ def test_with_hiding_they_cannot(game: Game) -> None:
 def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the flood the noises still cancel under the right guess."""
 
-    def nothing(bits: int, primes: tuple[int, ...], count: int) -> Residues:
+    def no_sample(bits: int, primes: tuple[int, ...], count: int) -> Residues:
         return np.zeros((len(primes), count), dtype=np.uint64)
 
-    monkeypatch.setattr(flooding, "sample", nothing)
-    monkeypatch.setattr(sampling, "flooding", nothing)
+    monkeypatch.setattr(flooding, "sample", no_sample)
+    unflooded = hiding.draw(NOISE, ring(PRIMES, 8192))._replace(flood=no_flood(NOISE, PRIMES[:-1], 8192))
+    monkeypatch.setattr(hiding, "draw", lambda bits, extended: unflooded)
     reply = game.reply(1)
     right, wrong = (game.noise_of_difference(reply, game.result(seed)) for seed in (1, 2))
     assert right > wrong + 20
@@ -147,15 +149,11 @@ def test_served_replies_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_replies_of_the_compiled_engine_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reply has draws of its own."""
     game = KernelGame(kernel.Server(PARAMETERS))
-    seen: list[tuple[int, int]] = []
-    original = kernel.draw
-    monkeypatch.setattr(
-        kernel, "draw", lambda bits, ring, count: seen.append((bits, count)) or original(bits, ring, count)
-    )
+    seen, original = [], hiding.draw
+    monkeypatch.setattr(hiding, "draw", lambda bits, extended: seen.append(bits) or original(bits, extended))
     outputs = [game.output(1) for _ in range(3)]
     game.server.reply_all(outputs, shares.uniform((3, 8192), T), game.keys, 7)
-    assert {bits for bits, _ in seen} == {7}
-    assert sum(count for _, count in seen) == 3
+    assert seen == [7, 7, 7]
 
 
 @pytest.mark.parametrize("bits", [1, 47, 48, 95, 96, 119])

@@ -16,7 +16,6 @@ from privcirnet.errors import RuleError
 from privcirnet.he import cleartext, kernel, modular, ntt, params, sealfile, tenseal
 from privcirnet.he.circuit import Circuit, Pair
 from privcirnet.he.kernels import galois, hiding
-from privcirnet.he.kernels.hiding import Draws
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import Parameters
@@ -24,6 +23,7 @@ from privcirnet.he.protocol import shares
 from tests.he.circuits import circuits, inputs_of, random_weights
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.layers import layers
+from tests.he.replies import keep_all_primes, nothing, polynomials
 
 DEFAULT = params.choose({1}, 46)
 WIDE = params.choose({1}, 60, params.WIDE_RING_DEGREE, params.WIDE_COEFFICIENT_BITS)
@@ -137,11 +137,7 @@ def test_slot_wise_products_are_seal_s(parameters: Parameters) -> None:
 @pytest.fixture
 def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """All randomness of replies is zero."""
-
-    def zeros(noise_bits: int, ring: Any, replies: int) -> Draws:
-        return Draws(*(np.zeros((len(ring.primes), replies * ring.degree), dtype=np.uint64) for _ in Draws._fields))
-
-    monkeypatch.setattr(kernel, "draw", zeros)
+    monkeypatch.setattr(hiding, "draw", nothing)
 
 
 def bare_replies(
@@ -164,7 +160,6 @@ def some_places(n: int, count: int) -> list[Integers]:
 @pytest.mark.parametrize("parameters", [DEFAULT, NARROW, SHORT], ids=["default", "narrow", "short"])
 @pytest.mark.parametrize("some", [False, True], ids=["whole", "kept"])
 def test_masks_switches_and_bytes_are_seal_s(parameters: Parameters, some: bool, nothing_hidden: None) -> None:
-    """Seven replies: more than are made together."""
     both, count = engines(parameters, ()), 7
     messages, addends = both.requests(both.slots(count)), both.slots(count)
     kept = some_places(parameters.ring_degree, count) if some else None
@@ -174,7 +169,7 @@ def test_masks_switches_and_bytes_are_seal_s(parameters: Parameters, some: bool,
 
 @pytest.mark.parametrize(("parameters", "kept"), [(DEFAULT, 2), (NARROW, 2), (SHORT, 1)])
 def test_replies_keep_these_primes(parameters: Parameters, kept: int) -> None:
-    assert kernel.Server(parameters)._reply_primes == kept
+    assert len(kernel.Server(parameters)._form.bits) == kept
 
 
 def test_results_of_products_are_replied_as_seal_s(nothing_hidden: None) -> None:
@@ -326,10 +321,11 @@ def test_replies_are_flooded(form: str, monkeypatch: pytest.MonkeyPatch) -> None
     """Before the switch: noise up to 2^(bound + 40), other words every time, the right slots."""
     both, result = engines(), hidden_results()[form]
     t, bound = both.parameters.plain_modulus, 66
-    monkeypatch.setattr(both.ours, "_divisions", ())
-    addend = both.slots(1)[0]
-    draws = hiding.draw(bound, both.ours._ring, 2)
-    first, second = (both.ours._hidden(copied(result), addend, both.keys.public, draws, index) for index in (0, 1))
+    monkeypatch.setattr(both.ours, "_form", both.ours._form)
+    keep_all_primes(both.ours)
+    addends = both.slots(1)
+    replies = [both.ours.reply_all([copied(result)], addends, both.keys, bound)[0] for _ in range(2)]
+    first, second = (polynomials(both.ours, reply) for reply in replies)
     assert (first != second).mean() > 0.999
     assert (first[1] != both.coefficients(result)[1]).mean() > 0.999
     modulus = sum(map(math.log2, both.ours._ring.primes))
@@ -337,7 +333,7 @@ def test_replies_are_flooded(form: str, monkeypatch: pytest.MonkeyPatch) -> None
         found = kernel.Ciphertext(own, ntt=False)
         noise = modulus - both.client._decryptor.invariant_noise_budget(both.loaded(found)) - math.log2(t) - 1
         assert bound + 40 - 3 <= noise <= bound + 40 + 2
-        assert np.array_equal(both.decrypted(found), modular.add(both.decrypted(result), addend, t))
+        assert np.array_equal(both.decrypted(found), modular.add(both.decrypted(result), addends[0], t))
 
 
 @pytest.mark.parametrize("form", ["received", "baby", "giant"])

@@ -5,7 +5,7 @@ import tenseal.sealapi as seal
 from privcirnet.errors import RuleError
 from privcirnet.he import modular, ntt, params
 
-LENGTHS = (1, 2, 3, 5, 8, 9, 16, 17)
+LENGTHS = (1, 2, 3, 5, 6, 8, 9, 12, 15, 16, 17, 33)
 T = modular.largest_prime(61, 16 * 9 * 5 * 17)
 
 

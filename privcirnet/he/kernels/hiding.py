@@ -1,4 +1,4 @@
-"""What a reply is added to before it is sent (:mod:`privcirnet.he.flooding`), and its switch to a shorter modulus.
+"""From a result to a reply: what hides it (:mod:`privcirnet.he.flooding`), the switch to a shorter modulus, bytes.
 
 With u ternary and e1 of SEAL's error distribution, pk u + (0, e1) is a fresh encryption of zero under the client's
 public key. The error e0 that SEAL adds to the first polynomial is left out: flooding noise covers it. pk is used modulo
@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.flooding import FLOODING_BITS
-from privcirnet.he.kernels import keyswitch, ntt, sampling
+from privcirnet.he.kernels import keyswitch, ntt, plain, sampling, words
 from privcirnet.he.kernels.arithmetic import once, reduced, times
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.ring import Ring, add_scaled, to_coefficients
-from privcirnet.he.modular import Residues
+from privcirnet.he.kernels.sampling import Flood
+from privcirnet.he.modular import Integers, Residues
 
 
 @dataclass(frozen=True)
@@ -40,72 +41,125 @@ class PublicKey:
 
 
 class Draws(NamedTuple):
-    """What hides some replies, side by side.
+    """What hides a reply.
 
     Attributes:
-        secret: ternary u, (L, replies n).
-        flood: flooding noise, (L, replies n).
-        error: e1, (L, replies n).
+        secret: random words for ternary u.
+        error: random words for e1, (n,).
+        flood: flooding noise.
     """
 
     secret: Residues
-    flood: Residues
     error: Residues
+    flood: Flood
 
 
-def draw(noise_bits: int, ring: Ring, replies: int) -> Draws:
-    """Fresh ones for results whose noise is at most 2^noise_bits."""
-    primes, count = ring.primes, replies * ring.degree
-    flood = sampling.flooding(noise_bits + FLOODING_BITS, primes, count)
-    return Draws(sampling.ternary(primes, count), flood, sampling.centered_binomial(primes, count))
+def draw(noise_bits: int, extended: Ring) -> Draws:
+    """Fresh ones for a result whose noise is at most 2^noise_bits."""
+    n = extended.degree
+    flood = sampling.flooding(noise_bits + FLOODING_BITS, extended.primes[:-1], n)
+    return Draws(sampling.words(sampling.ternary_words(n)), sampling.words(n), flood)
 
 
-@jit
-def hide(values: Residues, key: Residues, extended: Ring, draws: Draws, index: int) -> Residues:
-    """A result plus an encryption of zero and flooding noise, in coefficient form, (2, L, n).
+class Form(NamedTuple):
+    """What replies are made with.
+
+    Attributes:
+        extended: the ring of all L + 1 primes.
+        plain: of the masks.
+        switches: divisions by the last of L primes, of L - 1, ..., of one.
+        bits: of the packed residues of each of the primes that are left, (primes,).
+    """
+
+    extended: Ring
+    plain: plain.Plain
+    switches: tuple[keyswitch.Division, ...]
+    bits: Residues
+
+
+def form(extended: Ring, modulus: plain.Plain, widths: tuple[int, ...]) -> Form:
+    """Of replies whose residues are packed into that many bytes each, for each prime that is left."""
+    primes = extended.primes[:-1]
+    switches = tuple(keyswitch.division(primes[:last]) for last in range(len(primes), 0, -1))
+    return Form(extended, modulus, switches, 8 * np.array(widths, dtype=np.uint64))
+
+
+def reply(
+    values: Residues, key: PublicKey, addend: Residues, noise_bits: int, form: Form, kept: Integers | None = None
+) -> bytes:
+    """A result plus a plaintext and what hides it, switched down, as bytes.
 
     Args:
         values: the result in the kernel's order, (2, L, n), or times P with the special prime, (2, L + 1, n); lost.
-        key: the client's, plain or scaled as the result is.
-        extended: the ring of all L + 1 primes.
-        draws: fresh.
-        index: which of the draws.
+        key: the client's.
+        addend: the plaintext's slots, (n,).
+        noise_bits: log2 of a bound on the result's noise.
+        form: of the replies.
+        kept: coefficients of the first polynomial that are sent; None for all.
     """
-    limbs, n = draws.secret.shape[0], values.shape[2]
-    secret = np.empty((1, n), dtype=np.uint64)
+    extended = form.extended
+    factors = key.scaled if values.shape[1] == len(extended.primes) else key.plain
+    places = np.arange(extended.degree) if kept is None else kept
+    first, second = (words.packed(count, form.bits) for count in (places.size, extended.degree))
+    while not _reply(first, second, values, factors, addend, draw(noise_bits, extended), form, places):
+        pass
+    return words.octets(first, places.size, form.bits) + words.octets(second, extended.degree, form.bits)
+
+
+@jit
+def _reply(  # noqa: PLR0913, PLR0917
+    first: Residues,
+    second: Residues,
+    values: Residues,
+    key: Residues,
+    addend: Residues,
+    draws: Draws,
+    form: Form,
+    kept: Integers,
+) -> bool:
+    """:func:`reply` into the two polynomials' words; False, and nothing done, if the secret's words fall short."""
+    secret = np.empty(values.shape[2], dtype=np.uint64)
+    if not sampling.ternary(draws.secret, secret):
+        return False
+    limbs, left = key.shape[2], form.bits.size
+    _hide(values, key, secret, draws, form.extended)
+    plain.add(values[0, :limbs], addend, form.plain)
+    for index in range(limbs - left):
+        for half in range(2):
+            keyswitch.divide_coefficients(values[half, : limbs - index], form.switches[index])
+    some = np.empty((left, kept.size), dtype=np.uint64)
+    for limb in range(left):
+        for i in range(kept.size):
+            some[limb, i] = values[0, limb, kept[i]]
+    words.pack_into(first, some, form.bits)
+    words.pack_into(second, values[1, :left], form.bits)
+    return True
+
+
+@jit
+def _hide(values: Residues, key: Residues, secret: Residues, draws: Draws, extended: Ring) -> None:
+    """A result, under L or L + 1 primes, to one plus an encryption of zero and flooding noise, in coefficient form."""
+    limbs, n, error = key.shape[2], values.shape[2], draws.error
+    polynomial = np.empty((1, n), dtype=np.uint64)
     for limb in range(limbs):
         p = extended.tables.primes[limb]
-        secret[0] = draws.secret[limb, index * n : (index + 1) * n]
-        ntt.forward(secret, extended.tables, limb)
+        for i in range(n):
+            polynomial[0, i] = secret[i] + (p - np.uint64(1))
+        ntt.forward(polynomial, extended.tables, limb)
         for half in range(2):
+            row, factors, quotients = values[half, limb], key[0, half, limb], key[1, half, limb]
             for i in range(n):
-                product = times(secret[0, i], key[0, half, limb, i], key[1, half, limb, i], p)
-                values[half, limb, i] = once(values[half, limb, i] + reduced(product, p), p)
+                row[i] = once(row[i] + reduced(times(polynomial[0, i], factors[i], quotients[i], p), p), p)
     to_coefficients(values, extended.tables)
     if values.shape[1] > limbs:
         for half in range(2):
             keyswitch.divide_coefficients(values[half], extended.division)
-    hidden = np.empty((2, limbs, n), dtype=np.uint64)
     for limb in range(limbs):
-        p = extended.tables.primes[limb]
+        p, row = extended.tables.primes[limb], values[1, limb]
+        sampling.add_flood(values[0, limb], draws.flood, limb, p)
+        offset = p - np.uint64(sampling.BINOMIAL)
         for i in range(n):
-            hidden[0, limb, i] = once(values[0, limb, i] + draws.flood[limb, index * n + i], p)
-            hidden[1, limb, i] = once(values[1, limb, i] + draws.error[limb, index * n + i], p)
-    return hidden
-
-
-@jit
-def switch(polynomials: Residues, divisions: tuple[keyswitch.Division, ...]) -> None:
-    """Divide polynomials (2, L, n) in coefficient form by their last primes, one after the other, in place."""
-    limbs = polynomials.shape[1]
-    for index in range(len(divisions)):
-        for half in range(polynomials.shape[0]):
-            keyswitch.divide_coefficients(polynomials[half, : limbs - index], divisions[index])
-
-
-def divisions(primes: tuple[int, ...], count: int) -> tuple[keyswitch.Division, ...]:
-    """Of :func:`switch` down to the first ``count`` primes."""
-    return tuple(keyswitch.division(primes[:last]) for last in range(len(primes), count, -1))
+            row[i] = once(row[i] + once(sampling.binomial(error[i]) + offset, p), p)
 
 
 def _with_quotients(key: Residues, ring: Ring) -> Residues:

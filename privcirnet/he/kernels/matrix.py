@@ -1,19 +1,26 @@
-"""A small matrix times many columns mod t: the cyclic transforms of layers, of any length, on plain integers.
+"""The cyclic transforms of layers, of any length, on plain integers: small matrices times many columns mod t.
+
+A length N = N1 N2 of coprime factors is done as N1 x N2 (Good and Thomas): with j = N2 j1 + N1 j2 mod N and k = k1 mod
+N1, k2 mod N2, w^(j k) = (w^N2)^(j1 k1) (w^N1)^(j2 k2). No factors stand between the two, and places change for nothing
+as columns are loaded and stored.
 
 Words are cut in halves as in :mod:`privcirnet.he.kernels.products`, with the same sums and the same reduction.
 
-Cost: N^2 products for each column; 0.4 ns each where there are vector instructions.
+Cost: N1 + N2 products for each number; 0.4 ns each where there are vector instructions.
 """
 
 from functools import lru_cache
+from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.he import ntt
 from privcirnet.he.kernels import products
 from privcirnet.he.kernels.arithmetic import Word
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.products import Moduli
-from privcirnet.he.modular import Residues
+from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.threads import each, ranges
 
 _WIDTH = 512
@@ -25,61 +32,97 @@ _AT_ONCE = 1 << 12
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
-def multiply_all(matrix: Residues, columns: Residues, t: int) -> Residues:
-    """Matrix (K, N) times columns (outer, N, inner) mod t < 2^60, all reduced, on all threads: (outer, K, inner)."""
-    modulus, cut = _cut(matrix.tobytes(), matrix.shape, t)
+class Transform(NamedTuple):
+    """A transform of length N = N1 N2.
+
+    Attributes:
+        first: matrix of the transform of length N1, cut.
+        second: of length N2, cut; N2 = 1 if N has no coprime factors.
+        taken: the value at j = N2 j1 + N1 j2 mod N goes to row N1 j2 + j1 of the work, (N,).
+        given: row N2 k1 + k2 of the result goes to k, (N,).
+        moduli: of t alone.
+    """
+
+    first: Residues
+    second: Residues
+    taken: Integers
+    given: Integers
+    moduli: Moduli
+
+
+@lru_cache(maxsize=128)
+def transform(length: int, t: int, inverse: bool) -> Transform:
+    """Of :func:`privcirnet.he.ntt.cyclic`, t < 2^60."""
+    root, scale = ntt.cyclic_root(length, t, inverse)
+    first = _factor(length)
+    second, modulus = length // first, products.moduli((t,))
+    one, two = np.arange(first), np.arange(second)
+    place = (second * one + first * two[:, None]) % length
+    back = np.empty(length, dtype=np.int64)
+    for k in range(length):
+        back[second * (k % first) + k % second] = k
+    matrices = ntt.powers(pow(root, second, t), first, scale, t), ntt.powers(pow(root, first, t), second, 1, t)
+    one_cut, two_cut = (_cut(matrix, modulus) for matrix in matrices)
+    return Transform(one_cut, two_cut, place.reshape(-1), back, modulus)
+
+
+def _factor(length: int) -> int:
+    """The factor N1 for which N1 + N2 is least, N1 and N2 coprime; N if there is none."""
+    pairs = [n for n in range(2, length) if length % n == 0 and gcd(n, length // n) == 1]
+    return min(pairs, key=lambda n: (n + length // n, n), default=length)
+
+
+def _cut(matrix: Residues, modulus: Moduli) -> Residues:
+    words = np.ascontiguousarray(matrix[:, None])
+    products.cut(words, modulus)
+    return words[:, 0].copy()
+
+
+def transform_all(columns: Residues, form: Transform) -> Residues:
+    """Transform the middle axis of (outer, N, inner), reduced, on all threads."""
     outer, _, inner = columns.shape
-    result, given = np.empty((outer, matrix.shape[0], inner), dtype=np.uint64), np.ascontiguousarray(columns)
+    given, result = np.ascontiguousarray(columns), np.empty(columns.shape, dtype=np.uint64)
 
     def some(part: range) -> None:
-        multiply(result, cut, given, modulus, (part.start, part.stop))
+        _transform(result, given, form, (part.start, part.stop))
 
     each(some, ranges(outer * inner, _AT_ONCE))
     return result
 
 
-@lru_cache(maxsize=128)
-def _cut(matrix: bytes, shape: tuple[int, int], t: int) -> tuple[Moduli, Residues]:
-    modulus, words = products.moduli((t,)), np.frombuffer(matrix, dtype=np.uint64).reshape(shape[0], 1, shape[1]).copy()
-    products.cut(words, modulus)
-    return modulus, words.reshape(shape)
-
-
 @jit
-def multiply(result: Residues, matrix: Residues, columns: Residues, moduli: Moduli, span: tuple[int, int]) -> None:
-    """Some columns of result (outer, K, inner) = matrix (K, N) times columns (outer, N, inner), reduced.
-
-    Args:
-        result: written.
-        matrix: cut.
-        columns: reduced.
-        moduli: of t alone.
-        span: (first, end) of the columns, counted over (outer, inner).
-    """
-    length, half, most = matrix.shape[1], moduli.half[0], moduli.terms[0]
-    room = np.empty((length, _WIDTH), dtype=np.uint64)
+def _transform(result: Residues, columns: Residues, form: Transform, span: tuple[int, int]) -> None:
+    """Some columns; span: (first, end) of them, counted over (outer, inner)."""
+    one, two, half = form.first.shape[0], form.second.shape[0], form.moduli.half[0]
+    work = np.empty((2, one * two, _WIDTH), dtype=np.uint64)
+    room, middle = work[0], work[1]
     partial, total = np.empty((3, _WIDTH), dtype=np.uint64), np.empty(_WIDTH, dtype=np.uint64)
     for start in range(span[0], span[1], _WIDTH):
         width = min(_WIDTH, span[1] - start)
-        _load(room, columns, start, width, half)
-        for k in range(matrix.shape[0]):
-            total.fill(0)
-            for first in range(0, length, most):
-                partial.fill(0)
-                _add_rows(partial, matrix[k], room, first, min(first + most, length))
-                products.reduce_sums(total, partial, moduli.powers[0], half, moduli.primes[0])
-            _store(result, total, k, start, width)
+        _load(room, columns, form.taken, start, width, half)
+        for j in range(two):
+            for k in range(one):
+                _row(total, partial, form.first[k], room[one * j : one * (j + 1)], form.moduli)
+                if two == 1:
+                    _store(result, total, form.given[k], start, width)
+                else:
+                    _cut_row(middle[two * k + j], total, half)
+        if two > 1:
+            for k in range(one):
+                for j in range(two):
+                    _row(total, partial, form.second[j], middle[two * k : two * (k + 1)], form.moduli)
+                    _store(result, total, form.given[two * k + j], start, width)
 
 
 @jit
-def _load(room: Residues, columns: Residues, start: int, width: int, half: Word) -> None:
+def _load(room: Residues, columns: Residues, taken: Integers, start: int, width: int, half: Word) -> None:
     """Columns start to start + width, cut, side by side."""
     inner, mask = columns.shape[2], (np.uint64(1) << half) - np.uint64(1)
-    for j in range(columns.shape[1]):
-        o, i = start // inner, start % inner
+    for row in range(taken.size):
+        j, o, i = taken[row], start // inner, start % inner
         for c in range(width):
             word = columns[o, j, i]
-            room[j, c] = (word >> half) << _HALF | (word & mask)
+            room[row, c] = (word >> half) << _HALF | (word & mask)
             i += 1
             if i == inner:
                 o, i = o + 1, 0
@@ -95,6 +138,24 @@ def _store(result: Residues, total: Residues, k: int, start: int, width: int) ->
         i += 1
         if i == inner:
             o, i = o + 1, 0
+
+
+@jit
+def _cut_row(target: Residues, words: Residues, half: Word) -> None:
+    """Words in halves."""
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    for i in range(words.size):
+        target[i] = (words[i] >> half) << _HALF | (words[i] & mask)
+
+
+@jit
+def _row(total: Residues, partial: Residues, factors: Residues, room: Residues, moduli: Moduli) -> None:
+    """The sum of a work's rows, each times its factor, reduced."""
+    total.fill(0)
+    for first in range(0, factors.size, moduli.terms[0]):
+        partial.fill(0)
+        _add_rows(partial, factors, room, first, min(first + moduli.terms[0], factors.size))
+        products.reduce_sums(total, partial, moduli.powers[0], moduli.half[0], moduli.primes[0])
 
 
 @jit

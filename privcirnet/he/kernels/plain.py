@@ -95,11 +95,11 @@ def add(target: Residues, slots: Residues, plain: Plain) -> None:
     for i in range(polynomial.size):
         rounded[i] = _quotient(polynomial[i], remainder, quotient, middle, t)
     for limb in range(target.shape[0]):
-        p, one = plain.primes[limb], plain.ones[limb]
+        row, p, one = target[limb], plain.primes[limb], plain.ones[limb]
         delta, delta_quotient = plain.delta[limb, 0], plain.delta[limb, 1]
         for i in range(polynomial.size):
             term = times(polynomial[i], delta, delta_quotient, p) + folded(rounded[i], one, p)
-            target[limb, i] = once(target[limb, i] + reduced(once(term, p + p + p + p), p), p)
+            row[i] = once(row[i] + reduced(once(term, p + p + p + p), p), p)
 
 
 @jit

@@ -1,71 +1,61 @@
-"""What hides a reply: small and wide random polynomials, each from a fresh seed of the operating system.
+"""What hides a reply: small and wide random integers.
 
-The seed's words come from :func:`privcirnet.he.kernels.seeds.stream`. No sampler branches on a value that it keeps.
+Their words are OpenSSL's, whose generator (AES-256 in counter mode, NIST SP 800-90A) the operating system's seeds and
+reseeds; a fork has its own. It is five times as fast as BLAKE2Xb. No sampler branches on a value that it keeps.
 """
 
-import os
+import ssl
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.kernels import seeds
-from privcirnet.he.kernels.arithmetic import Word, once, reduced, times
+from privcirnet.he.kernels.arithmetic import Word, once, reduced, times, with_quotient
 from privcirnet.he.kernels.jit import inline, jit
 from privcirnet.he.modular import Residues
-from privcirnet.he.params import SEED_BYTES
+
+BINOMIAL = 21
+"""Random bits on each side of an error."""
 
 _FIELDS = 32
-_BINOMIAL = 21
 _LIMB, _MAX_BITS = 64, 191
 _TWO, _THREE = np.uint64(2), np.uint64(3)
 
 
-def ternary(primes: tuple[int, ...], ring_degree: int) -> Residues:
-    """Integers that are uniform in {-1, 0, 1}, exactly so, as residues.
+def words(count: int) -> Residues:
+    """Random 64-bit words, (count,)."""
+    return np.frombuffer(ssl.RAND_bytes(8 * count), dtype=np.uint64)
 
-    A word has 32 candidates of two bits, of which 3 is rejected: 24 numbers on average. Words for a third more than
-    that are drawn, and twice as many where they do not suffice.
 
-    Args:
-        primes: of the modulus, each under 2^61.
-        ring_degree: n.
+def ternary_words(count: int) -> int:
+    """Words for :func:`ternary`: a third more than it needs on average, so that they never fall short in a lifetime."""
+    return -(-2 * count // _FIELDS)
 
-    Returns:
-        residues of the same integers under every prime, shape (primes, n).
+
+class Flood(NamedTuple):
+    """Uniform integers in [-2^bits, 2^bits): each as one in [0, 2^(bits + 1)), and what makes residues of it.
+
+    Attributes:
+        digits: random words, (digits, count): base-2^64 digits, lowest first.
+        mask: of the bits that count in the highest digit.
+        starts: -2^bits mod p for each prime, (primes,).
+        weights: 2^(64 digit) mod p and its quotient, (primes, digits, 2).
     """
-    seed, words = os.urandom(SEED_BYTES), -(-2 * ring_degree // _FIELDS)
-    draws = np.empty(ring_degree, dtype=np.uint64)
-    while not _fields(seeds.stream(seed, words), draws):
-        words *= 2
-    return _centered(draws, 1, primes)
+
+    digits: Residues
+    mask: Word
+    starts: Residues
+    weights: Residues
 
 
-def centered_binomial(primes: tuple[int, ...], ring_degree: int) -> Residues:
-    """Differences of two sums of 21 random bits, as residues: SEAL's error, of deviation sqrt(10.5) = 3.24.
-
-    Args:
-        primes: of the modulus, each under 2^61.
-        ring_degree: n.
-
-    Returns:
-        residues of the same integers in [-21, 21] under every prime, shape (primes, n).
-    """
-    draws = seeds.stream(os.urandom(SEED_BYTES), ring_degree)
-    _differences(draws)
-    return _centered(draws, _BINOMIAL, primes)
-
-
-def flooding(bits: int, primes: tuple[int, ...], ring_degree: int) -> Residues:
-    """Uniform integers in [-2^bits, 2^bits), as residues: :func:`privcirnet.he.flooding.sample`, compiled.
+def flooding(bits: int, primes: tuple[int, ...], count: int) -> Flood:
+    """:func:`privcirnet.he.flooding.sample`, in digits.
 
     Args:
         bits: of the range, 0 to 191.
         primes: of the modulus, each under 2^61.
-        ring_degree: n.
-
-    Returns:
-        residues of the same integers under every prime, shape (primes, n).
+        count: integers.
 
     Raises:
         RuleError: more bits than three words have.
@@ -74,35 +64,42 @@ def flooding(bits: int, primes: tuple[int, ...], ring_degree: int) -> Residues:
         raise RuleError(
             f"flooding noise must have 0 to {_MAX_BITS} bits", got=bits, remedy="choose parameters with less noise"
         )
-    count = bits // _LIMB + 1
-    limbs = seeds.stream(os.urandom(SEED_BYTES), count * ring_degree).reshape(count, ring_degree)
-    limbs[-1] &= np.uint64((2 << bits % _LIMB) - 1)
-    made = np.empty((len(primes), ring_degree), dtype=np.uint64)
-    _weighted_sums(limbs, *_weights(bits, primes), made)
-    return made
-
-
-def _centered(draws: Residues, offset: int, primes: tuple[int, ...]) -> Residues:
-    made = np.empty((len(primes), len(draws)), dtype=np.uint64)
-    _shift(draws, np.uint64(offset), np.array(primes, dtype=np.uint64), made)
-    return made
+    digits = words((bits // _LIMB + 1) * count).reshape(-1, count)
+    return Flood(digits, np.uint64((2 << bits % _LIMB) - 1), *_constants(bits, primes))
 
 
 @lru_cache(maxsize=64)
-def _weights(bits: int, primes: tuple[int, ...]) -> tuple[Residues, Residues, Residues, Residues]:
-    """Primes p, -2^bits mod p, and for each prime and limb 2^(64 limb) mod p and its quotient: (primes, limbs)."""
-    weights = [[pow(2, _LIMB * limb, p) for limb in range(bits // _LIMB + 1)] for p in primes]
-    quotients = [[(w << 64) // p for w in row] for row, p in zip(weights, primes, strict=True)]
+def _constants(bits: int, primes: tuple[int, ...]) -> tuple[Residues, Residues]:
+    powers = [1 << _LIMB * digit for digit in range(bits // _LIMB + 1)]
     starts = np.array([-(1 << bits) % p for p in primes], dtype=np.uint64)
-    return np.array(primes, np.uint64), starts, np.array(weights, np.uint64), np.array(quotients, np.uint64)
+    return starts, np.array([[with_quotient(power % p, p) for power in powers] for p in primes])
 
 
 @jit
-def _fields(words: Residues, draws: Residues) -> bool:
-    """The two-bit fields of words that are not 3, from the lowest, fill ``draws``; False if there are too few.
+def add_flood(target: Residues, flood: Flood, limb: int, p: Word) -> None:
+    """Target + flood mod p, (n,); limb: which of the primes p is.
 
-    A field is written before it is known to count, and the place moves on only if it does: which fields count says
-    nothing about those that do.
+    Formula: start + sum over digits of digit 2^(64 index). Each term is exact in [0, p), so no sum passes 2 p.
+    """
+    start, last = flood.starts[limb], flood.digits.shape[0] - 1
+    for k in range(last + 1):
+        digits, weight, quotient = flood.digits[k], flood.weights[limb, k, 0], flood.weights[limb, k, 1]
+        mask = flood.mask if k == last else ~np.uint64(0)
+        for i in range(target.size):
+            target[i] = once(target[i] + reduced(times(digits[i] & mask, weight, quotient, p), p), p)
+    for i in range(target.size):
+        target[i] = once(target[i] + start, p)
+
+
+@jit
+def ternary(words: Residues, draws: Residues) -> bool:
+    """Integers that are uniform in {0, 1, 2}, exactly so: those in {-1, 0, 1} plus 1.
+
+    A word has 32 candidates of two bits, from the lowest, of which 3 is rejected. A candidate is written before it is
+    known to count, and the place moves on only if it does: which ones count says nothing about those that do.
+
+    Returns:
+        False if the words do not fill ``draws``.
     """
     place = 0
     for word in words:
@@ -117,15 +114,15 @@ def _fields(words: Residues, draws: Residues) -> bool:
     return False
 
 
-@jit
-def _differences(words: Residues) -> None:
-    """Each word becomes 21 + (ones among bits 0 to 20) - (ones among bits 21 to 41), in [0, 42].
+@inline
+def binomial(word: Word) -> Word:
+    """A word's 21 + (ones among bits 0 to 20) - (ones among bits 21 to 41), in [0, 42].
 
-    Formula: 21 minus the ones of the second half are the ones of its complement, so this is one count of 42 bits.
+    As an error, 21 less: SEAL's, of deviation sqrt(10.5) = 3.24. Formula: 21 minus the ones of the second half are the
+    ones of its complement, so this is one count of 42 bits.
     """
-    half = np.uint64((1 << _BINOMIAL) - 1)
-    for i in range(words.size):
-        words[i] = _ones((words[i] & half) | (~words[i] & (half << np.uint64(_BINOMIAL))))
+    half = np.uint64((1 << BINOMIAL) - 1)
+    return _ones((word & half) | (~word & (half << np.uint64(BINOMIAL))))
 
 
 @inline
@@ -135,29 +132,3 @@ def _ones(x: Word) -> Word:
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
     return (x * np.uint64(0x0101010101010101)) >> np.uint64(56)
-
-
-@jit
-def _shift(draws: Residues, offset: Word, primes: Residues, made: Residues) -> None:
-    """(draw - offset) mod p into ``made``, (primes, n), for draws in [0, 2 offset] and p > offset."""
-    for j in range(primes.size):
-        row, p = made[j], primes[j]
-        for i in range(draws.size):
-            row[i] = once(draws[i] + (p - offset), p)
-
-
-@jit
-def _weighted_sums(
-    limbs: Residues, primes: Residues, starts: Residues, weights: Residues, quotients: Residues, made: Residues
-) -> None:
-    """(start + sum over limbs of limb 2^(64 index)) mod p into ``made``, (primes, n); limbs are (limbs, n), any words.
-
-    Each term is exact in [0, p), so no sum passes 2 p.
-    """
-    for j in range(primes.size):
-        row, p = made[j], primes[j]
-        row[:] = starts[j]
-        for k in range(limbs.shape[0]):
-            limb, weight, quotient = limbs[k], weights[j, k], quotients[j, k]
-            for i in range(limb.size):
-                row[i] = once(row[i] + reduced(times(limb[i], weight, quotient, p), p), p)

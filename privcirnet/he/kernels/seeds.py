@@ -11,6 +11,7 @@ Sources: RFC 7693 (BLAKE2b), "BLAKE2X" (Aumasson et al., 2016), SEAL's ``sample_
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,16 +62,27 @@ def stream(seed: bytes, words: int) -> Residues:
 
 def streams(seeds: Sequence[bytes], words: int) -> Residues:
     """:func:`stream` of each seed, (seeds, words)."""
+    found = roots(seeds, words)
+    made = np.empty((*found.shape[:2], _BUFFER), dtype=np.uint64)
+    for index in range(len(found)):
+        blocks(made[index], found[index], START)
+    return made.reshape(len(seeds), -1)[:, :words]
+
+
+def roots(seeds: Sequence[bytes], words: int) -> Residues:
+    """The hash of each buffer's counter under each seed, for that many words: (seeds, buffers, 8).
+
+    Raises:
+        RuleError: a seed of another length.
+    """
     for seed in seeds:
         if len(seed) != SEED_BYTES:
             raise RuleError(
                 f"a seed must have {SEED_BYTES} bytes", got=len(seed), remedy="use the same version on both sides"
             )
     buffers = -(-words // _BUFFER)
-    roots = _roots(np.frombuffer(b"".join(seeds), dtype=np.uint64).reshape(-1, 8), buffers)
-    made = np.empty((len(roots), _BUFFER), dtype=np.uint64)
-    _blocks(made, roots, _start(_BLOCK, 1)[0, :, 0].copy())
-    return made.reshape(len(seeds), -1)[:, :words]
+    keys = np.frombuffer(b"".join(seeds), dtype=np.uint64).reshape(-1, 8)
+    return _roots(keys, buffers).reshape(len(seeds), buffers, 8)
 
 
 def expand(seeds: Sequence[bytes], primes: tuple[int, ...], ring_degree: int) -> Residues:
@@ -92,11 +104,11 @@ def expand(seeds: Sequence[bytes], primes: tuple[int, ...], ring_degree: int) ->
         RuleError: a seed of another length.
     """
     count, spare = len(primes) * ring_degree, 0
-    constants = _constants(primes)
+    limits = bounds(primes)
     while True:
         words = streams(seeds, count + spare)
         polynomials = np.ascontiguousarray(words[:, :count]).reshape(-1, len(primes), ring_degree)
-        if _reduce(polynomials, *constants, np.ascontiguousarray(words[:, count:])):
+        if all(reduce(own, limits, rest) for own, rest in zip(polynomials, words[:, count:].copy(), strict=True)):
             return polynomials
         spare = 2 * spare + _BUFFER
 
@@ -122,40 +134,53 @@ def _start(parameters: tuple[int, ...], groups: int) -> Residues:
     return chain
 
 
+class Bounds(NamedTuple):
+    """How words become residues.
+
+    Attributes:
+        primes: p, (primes,).
+        ones: floor(2^64 / p).
+        limits: from which on SEAL rejects a word: 2^64 - 2 - (2^64 - 1 mod p).
+    """
+
+    primes: Residues
+    ones: Residues
+    limits: Residues
+
+
 @lru_cache(maxsize=64)
-def _constants(primes: tuple[int, ...]) -> tuple[Residues, Residues, Residues]:
-    """Primes p, floor(2^64 / p), and the bound from which on SEAL rejects a word: 2^64 - 2 - (2^64 - 1 mod p)."""
-    quotients = [(1 << 64) // p for p in primes]
-    bounds = [(1 << 64) - 2 - ((1 << 64) - 1) % p for p in primes]
-    return np.array(primes, np.uint64), np.array(quotients, np.uint64), np.array(bounds, np.uint64)
+def bounds(primes: tuple[int, ...]) -> Bounds:
+    """Of primes under 2^61."""
+    limits = [(1 << 64) - 2 - ((1 << 64) - 1) % p for p in primes]
+    ones = [(1 << 64) // p for p in primes]
+    return Bounds(np.array(primes, np.uint64), np.array(ones, np.uint64), np.array(limits, np.uint64))
 
 
 @jit
-def _reduce(words: Residues, primes: Residues, quotients: Residues, bounds: Residues, spare: Residues) -> bool:
-    """Words (seeds, primes, n) to residues in place; False if a seed's ``spare`` words were too few."""
-    for seed in range(words.shape[0]):
-        used = 0
-        for j in range(words.shape[1]):
-            row, p, quotient, bound = words[seed, j], primes[j], quotients[j], bounds[j]
-            for i in range(row.size):
-                while row[i] >= bound:
-                    if used == spare.shape[1]:
-                        return False
-                    row[i] = spare[seed, used]
-                    used += 1
-            for i in range(row.size):
-                row[i] = reduced(folded(row[i], quotient, p), p)
+def reduce(words: Residues, bounds: Bounds, spare: Residues) -> bool:
+    """Words (primes, n) to residues in place; False, and some still words, if the ``spare`` words are too few."""
+    used = 0
+    for j in range(words.shape[0]):
+        row, p, one, limit = words[j], bounds.primes[j], bounds.ones[j], bounds.limits[j]
+        for i in range(row.size):
+            while row[i] >= limit:
+                if used == spare.size:
+                    return False
+                row[i] = spare[used]
+                used += 1
+        for i in range(row.size):
+            row[i] = reduced(folded(row[i], one, p), p)
     return True
 
 
 @jit
-def _blocks(made: Residues, roots: Residues, start: Residues) -> None:
+def blocks(made: Residues, roots: Residues, start: Residues) -> None:
     """The 64 output blocks of each buffer, one in a lane: BLAKE2b of the root with the lane's number as node offset.
 
     Args:
         made: written, (buffers, 512).
         roots: (buffers, 8).
-        start: chain values before the block but for the node offset, (8,).
+        start: :data:`START`.
     """
     h = np.empty(8 * _LANES, dtype=np.uint64)
     for buffer in range(roots.shape[0]):
@@ -247,3 +272,7 @@ def _mix(a: Word, b: Word, c: Word, d: Word, words: State) -> State:
     b = b ^ c
     b = (b >> np.uint64(63)) | (b << np.uint64(1))
     return (a, b, c, d)
+
+
+START = _start(_BLOCK, 1)[0, :, 0].copy()
+"""Chain values before an output block but for the node offset, (8,)."""

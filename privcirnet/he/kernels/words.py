@@ -8,7 +8,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.kernels.jit import jit
-from privcirnet.he.modular import Residues
+from privcirnet.he.modular import Integers, Residues
 
 _ZERO, _ONE, _TOP, _WORD = np.uint64(0), np.uint64(1), np.uint64(63), np.uint64(64)
 
@@ -21,10 +21,20 @@ def pack(words: Residues, widths: tuple[int, ...]) -> bytes:
         widths: bytes of a residue of each prime, 1 to 8.
     """
     assert len(widths) == len(words)
-    size = words.shape[1] * sum(widths)
-    made = np.empty(-(-size // 8), dtype=np.uint64)
-    _pack(np.ascontiguousarray(words), 8 * np.array(widths, dtype=np.uint64), made)
-    return made.view(np.uint8)[:size].tobytes()
+    bits = 8 * np.array(widths, dtype=np.uint64)
+    made = packed(words.shape[1], bits)
+    pack_into(made, np.ascontiguousarray(words), bits)
+    return octets(made, words.shape[1], bits)
+
+
+def packed(count: int, bits: Residues) -> Residues:
+    """Room for that many residues of each prime, packed into ``bits`` (8 to 64) each."""
+    return np.empty(-(-count * int(bits.sum()) // 64), dtype=np.uint64)
+
+
+def octets(made: Residues, count: int, bits: Residues) -> bytes:
+    """The bytes of that many packed residues of each prime."""
+    return made.view(np.uint8)[: count * int(bits.sum()) // 8].tobytes()
 
 
 def unpack(message: bytes | bytearray | memoryview, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
@@ -53,13 +63,13 @@ def unpack(message: bytes | bytearray | memoryview, primes: tuple[int, ...], wid
     padded = np.zeros(octets.size // 8 + 2, dtype=np.uint64)
     padded.view(np.uint8)[: octets.size] = octets
     words = np.empty((len(primes), count), dtype=np.uint64)
-    if not _unpack(padded, np.array(primes, dtype=np.uint64), 8 * np.array(widths), words):
+    if not unpack_into(words, padded, np.array(primes, dtype=np.uint64), 8 * np.array(widths)):
         raise RuleError("every residue must be under its prime", got="one that is not", remedy="send it again")
     return words
 
 
 @jit
-def _pack(words: Residues, bits: Residues, made: Residues) -> None:
+def pack_into(made: Residues, words: Residues, bits: Residues) -> None:
     """The lowest ``bits`` (8 to 64, for each prime) of every word, one after the other, into 64-bit words.
 
     ``held`` has the ``filled`` < 64 bits that were not written yet; of a word that fills it up the rest is kept.
@@ -82,8 +92,8 @@ def _pack(words: Residues, bits: Residues, made: Residues) -> None:
 
 
 @jit
-def _unpack(padded: Residues, primes: Residues, bits: Residues, words: Residues) -> bool:
-    """Inverse of :func:`_pack` into ``words``, (primes, m); False if one is not under its prime.
+def unpack_into(words: Residues, padded: Residues, primes: Residues, bits: Integers) -> bool:
+    """Inverse of :func:`pack_into`: ``words``, (primes, m); False if one is not under its prime.
 
     Reads two neighbouring words for each residue, so ``padded`` has one more than hold the message.
     """

@@ -66,14 +66,12 @@ def finish(layer: Layer, messages: list[bytes], engine: ClientEngine) -> Residue
 def _mask(held: ServerLayer, t: int) -> tuple[Residues, Residues]:
     """(minus a mask in slots (ciphertexts_out, n), the server's share (K, H', W') = the mask + bias).
 
-    Uniform slots are a mask as they are: their decoding is uniform too. A bounded mask has to be put into slots.
+    Uniform slots are a mask as they are: what they decode to is uniform too. A bounded mask has to be put into slots.
     """
     layer, shape = held.layer, held.layer.shape.output_shape
     bias = np.broadcast_to(modular.residues(held.bias, t)[:, None, None], shape)
-    slots = shares.uniform((layer.ciphertexts_out, layer.ring_degree), t)
+    minus = shares.uniform((layer.ciphertexts_out, layer.ring_degree), t)
     if held.mask_bound is None:
-        own = modular.add(layer.decode_output(slots, t), bias, t)
-    else:
-        own = shares.bounded(shape, held.mask_bound, t)
-        slots = layer.encode_mask(modular.subtract(own, bias, t), slots, t)
-    return modular.subtract(np.zeros_like(slots), slots, t), own
+        return minus, modular.subtract(bias, layer.decode_output(minus, t), t)
+    own = shares.bounded(shape, held.mask_bound, t)
+    return layer.encode_mask(modular.subtract(bias, own, t), minus, t), own

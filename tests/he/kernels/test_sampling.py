@@ -2,8 +2,8 @@
 
 import math
 import os
+import ssl
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he import flooding, modular
 from privcirnet.he.kernels import sampling, seeds
+from privcirnet.he.kernels.jit import jit
 from privcirnet.he.modular import Residues
 
 SEED = bytes(range(100, 164))
@@ -20,12 +21,30 @@ N = 8192
 
 @pytest.fixture(autouse=True)
 def seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operating system gives :data:`SEED` where 64 bytes are asked for, else the words of that seed."""
+    """The generator gives the words of :data:`SEED`."""
+    monkeypatch.setattr(ssl, "RAND_bytes", lambda size: seeds.stream(SEED, size // 8).tobytes())
 
-    def given(size: int) -> bytes:
-        return SEED if size == 64 else seeds.stream(SEED, size // 8).tobytes()
 
-    monkeypatch.setattr(os, "urandom", given)
+def ternary(words: Residues, count: int) -> list[int]:
+    draws = np.empty(count, dtype=np.uint64)
+    assert sampling.ternary(words, draws)
+    return [int(draw) - 1 for draw in draws]
+
+
+@jit
+def binomials(words: Residues) -> Residues:
+    found = np.empty_like(words)
+    for i in range(words.size):
+        found[i] = sampling.binomial(words[i])
+    return found
+
+
+def flooded(bits: int, count: int) -> Residues:
+    """Flooding noise added to zeros: residues, (primes, count)."""
+    flood, found = sampling.flooding(bits, PRIMES, count), np.zeros((len(PRIMES), count), dtype=np.uint64)
+    for limb, p in enumerate(PRIMES):
+        sampling.add_flood(found[limb], flood, limb, np.uint64(p))
+    return found
 
 
 def integers(residues: Residues) -> list[int]:
@@ -43,50 +62,41 @@ def chi_square(values: list[int], expected: dict[int, float]) -> float:
 
 
 def test_ternary_from_the_words() -> None:
-    words = seeds.stream(SEED, N // 16).tolist()
-    fields = [word >> shift & 3 for word in words for shift in range(0, 64, 2)]
-    oracle = [field - 1 for field in fields if field < 3][:N]
-    assert integers(sampling.ternary(PRIMES, N)) == oracle
+    words = seeds.stream(SEED, sampling.ternary_words(N))
+    fields = [word >> shift & 3 for word in words.tolist() for shift in range(0, 64, 2)]
+    assert ternary(words, N) == [field - 1 for field in fields if field < 3][:N]
 
 
 def test_ternary_is_uniform() -> None:
     """Two degrees of freedom: over 18 once in 8000 seeds."""
-    values = integers(sampling.ternary(PRIMES, N))
-    assert len(values) == N
+    values = ternary(sampling.words(sampling.ternary_words(N)), N)
     assert chi_square(values, dict.fromkeys((-1, 0, 1), N / 3)) < 18
 
 
-def test_ternary_takes_more_words_where_the_first_do_not_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two words of candidates 3 only, then 3, 2, 1, 0, 3 from the lowest bits."""
-    words = np.array([2**64 - 1, 2**64 - 1, 0b11_00_01_10_11, 0], dtype=np.uint64)
-    asked = []
-    monkeypatch.setattr(seeds, "stream", lambda seed, count: asked.append(count) or words[:count])
-    assert integers(sampling.ternary(PRIMES, 4)) == [1, 0, -1, -1]
-    assert asked == [1, 2, 4]
-
-
-def test_the_last_candidate_of_a_word_counts_only_if_it_is_not_3() -> None:
+def test_ternary_says_where_the_words_do_not_suffice() -> None:
+    """A word of candidates 3 only, then 3, 2, 1, 0, 3 from the lowest bits."""
+    words = np.array([2**64 - 1, 0b11_00_01_10_11, 0], dtype=np.uint64)
+    assert ternary(words, 4) == [1, 0, -1, -1]
+    assert not sampling.ternary(words[:1], np.empty(1, dtype=np.uint64))
     for last, enough in ((0, True), (2, True), (3, False)):
         word = np.array([last << 62 | (1 << 62) - 1], dtype=np.uint64)
-        assert sampling._fields(word, np.empty(1, dtype=np.uint64)) is enough
+        assert sampling.ternary(word, np.empty(1, dtype=np.uint64)) is enough
 
 
-def test_centered_binomial_from_the_words() -> None:
-    words, half = seeds.stream(SEED, 1000).tolist(), (1 << 21) - 1
-    oracle = [(word & half).bit_count() - (word >> 21 & half).bit_count() for word in words]
-    assert integers(sampling.centered_binomial(PRIMES, 1000)) == oracle
+def test_errors_from_the_words() -> None:
+    words, half = seeds.stream(SEED, 1000), (1 << 21) - 1
+    oracle = [21 + (word & half).bit_count() - (word >> 21 & half).bit_count() for word in words.tolist()]
+    assert binomials(words).tolist() == oracle
 
 
 @pytest.mark.parametrize(("word", "value"), [((1 << 21) - 1, 21), (((1 << 21) - 1) << 21, -21), (0, 0), (2**64 - 1, 0)])
 def test_the_largest_errors(word: int, value: int) -> None:
-    words = np.array([word], dtype=np.uint64)
-    sampling._differences(words)
-    assert words.tolist() == [21 + value]
+    assert binomials(np.array([word], dtype=np.uint64)).tolist() == [21 + value]
 
 
-def test_centered_binomial_is_binomial() -> None:
+def test_errors_are_binomial() -> None:
     """20 degrees of freedom, values beyond 10 taken together: over 60 once in 140 000 seeds."""
-    values = [max(-10, min(10, value)) for value in integers(sampling.centered_binomial(PRIMES, N))]
+    values = [max(-10, min(10, int(value) - 21)) for value in binomials(sampling.words(N))]
     expected = dict.fromkeys(range(-10, 11), 0.0)
     for ones in range(43):
         expected[max(-10, min(10, ones - 21))] += N * math.comb(42, ones) / 2**42
@@ -100,14 +110,19 @@ def test_flooding_from_the_words(bits: int) -> None:
     count = bits // 64 + 1
     words = seeds.stream(SEED, count * 100).reshape(count, 100)
     oracle = [sum(int(w) << 64 * i for i, w in enumerate(column)) % 2 ** (bits + 1) - 2**bits for column in words.T]
-    made = sampling.flooding(bits, PRIMES, 100)
+    made = flooded(bits, 100)
     assert integers(made) == oracle
-    assert (made == flooding.sample(bits, PRIMES, 100)).all()
+
+
+def test_flooding_is_the_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", ssl.RAND_bytes)
+    for bits in (5, 64, 150):
+        assert (flooded(bits, 100) == flooding.sample(bits, PRIMES, 100)).all()
 
 
 def test_flooding_is_uniform() -> None:
     """16 equal parts of the range, 15 degrees of freedom: over 50 once in 80 000 seeds."""
-    values = integers(sampling.flooding(100, PRIMES, N))
+    values = integers(flooded(100, N))
     assert -(2**100) <= min(values) < 0 <= max(values) < 2**100
     assert chi_square([value >> 97 for value in values], dict.fromkeys(range(-8, 8), N / 16)) < 50
 
@@ -116,22 +131,3 @@ def test_flooding_is_uniform() -> None:
 def test_flooding_has_three_words(bits: int) -> None:
     with pytest.raises(RuleError, match=f"flooding noise must have 0 to 191 bits: got {bits}"):
         sampling.flooding(bits, PRIMES, 8)
-
-
-SAMPLERS: list[Callable[[], Residues]] = [
-    lambda: sampling.ternary(PRIMES, 4096),
-    lambda: sampling.centered_binomial(PRIMES, 4096),
-    lambda: sampling.flooding(130, PRIMES, 4096),
-]
-
-
-@pytest.mark.parametrize("sample", SAMPLERS, ids=["ternary", "binomial", "flooding"])
-def test_every_call_asks_for_one_fresh_seed(sample: Callable[[], Residues], monkeypatch: pytest.MonkeyPatch) -> None:
-    sample()  # compiled: names of the compiler's files are random too
-    asked = []
-    monkeypatch.setattr(os, "urandom", lambda size: asked.append(size) or bytes([len(asked)]) * size)
-    first, second = sample(), sample()
-    assert asked == [64, 64]
-    assert (first != second).any()
-    assert (first < np.array(PRIMES, dtype=np.uint64)[:, None]).all()
-    assert (second < np.array(PRIMES, dtype=np.uint64)[:, None]).all()

@@ -104,7 +104,7 @@ def test_stream() -> None:
 
 
 def test_a_long_stream_begins_like_a_short_one() -> None:
-    long, roots = seeds.stream(SEED, 70 * 512 - 1), seeds._roots(np.frombuffer(SEED, np.uint64)[None], 70)
+    long, (roots,) = seeds.stream(SEED, 70 * 512 - 1), seeds.roots([SEED], 70 * 512 - 1)
     assert len(long) == 70 * 512 - 1
     assert len(roots) == 70
     assert (long[:1000] == seeds.stream(SEED, 1000)).all()
@@ -146,10 +146,10 @@ def test_the_largest_residues() -> None:
     p = rejecting_prime(17.9, 8)
     limit = MASK - MASK % p - 1
     for word, expected in ((0, 0), (p - 1, p - 1), (p, 0), (limit - 1, (limit - 1) % p), (limit, 5), (MASK, 5)):
-        row = np.array([[[word]]], dtype=np.uint64)
-        assert seeds._reduce(row, *seeds._constants((p,)), np.array([[5]], dtype=np.uint64))
-        assert row[0, 0, 0] == expected
-    assert not seeds._reduce(np.array([[[MASK]]], np.uint64), *seeds._constants((p,)), np.array([[MASK]], np.uint64))
+        row = np.array([[word]], dtype=np.uint64)
+        assert seeds.reduce(row, seeds.bounds((p,)), np.array([5], dtype=np.uint64))
+        assert row[0, 0] == expected
+    assert not seeds.reduce(np.array([[MASK]], np.uint64), seeds.bounds((p,)), np.array([MASK], np.uint64))
 
 
 @functools.cache

@@ -80,7 +80,7 @@ def test_nothing_is_read_or_written_beyond_the_ends(
     bits: tuple[int, ...], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the kernels' own Python, in which numpy refuses a place outside an array."""
-    for kernel in ("_pack", "_unpack"):
+    for kernel in ("pack_into", "unpack_into"):
         monkeypatch.setattr(words, kernel, getattr(words, kernel).__wrapped__)
     made = level(bits)
     rows, widths = residues(made.primes, count), tuple(made.widths)
@@ -92,5 +92,5 @@ def test_nothing_is_read_or_written_beyond_the_ends(
 def test_the_word_after_the_last_is_not_written() -> None:
     """In machine code: 3 residues of 7 bytes are 21 bytes, so the third word is the last."""
     rows, guarded = residues((97,), 3), np.full(5, 12345, dtype=np.uint64)
-    words._pack(rows, np.array([56], dtype=np.uint64), guarded[:3])
+    words.pack_into(guarded[:3], rows, np.array([56], dtype=np.uint64))
     assert guarded[3:].tolist() == [12345, 12345]

@@ -1,0 +1,37 @@
+"""Replies of the compiled engine taken apart, and replies that nothing hides."""
+
+import numpy as np
+
+from privcirnet.he import kernel
+from privcirnet.he.kernels import hiding, sampling, words
+from privcirnet.he.kernels.hiding import Draws
+from privcirnet.he.kernels.ring import Ring
+from privcirnet.he.modular import Residues
+
+NO_SECRET = 0x5555555555555555
+"""Fields of 1, which stand for 0."""
+
+
+def nothing(noise_bits: int, extended: Ring) -> Draws:
+    """Draws in place of :func:`hiding.draw`: all randomness of a reply is zero."""
+    n = extended.degree
+    secret = np.full(sampling.ternary_words(n), NO_SECRET, dtype=np.uint64)
+    return Draws(secret, np.zeros(n, dtype=np.uint64), no_flood(noise_bits, extended.primes[:-1], n))
+
+
+def no_flood(bits: int, primes: tuple[int, ...], count: int) -> sampling.Flood:
+    """In place of :func:`sampling.flooding`: zeros."""
+    flood = sampling.flooding(bits, primes, count)
+    return flood._replace(digits=np.zeros_like(flood.digits), starts=np.zeros_like(flood.starts))
+
+
+def keep_all_primes(server: kernel.Server) -> None:
+    """From now on replies are not switched down."""
+    server._form = hiding.form(server._extended, server._plain, server._modulus.widths)
+
+
+def polynomials(server: kernel.Server, reply: bytes) -> Residues:
+    """Of a reply that was not switched down, (2, L, n)."""
+    modulus, half = server._modulus, len(reply) // 2
+    parts = [words.unpack(part, modulus.primes, modulus.widths) for part in (reply[:half], reply[half:])]
+    return np.stack(parts)
