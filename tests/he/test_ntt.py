@@ -6,7 +6,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import modular, ntt, params
 
 LENGTHS = (1, 2, 3, 5, 6, 8, 9, 12, 15, 16, 17, 33)
-T = modular.largest_prime(61, 16 * 9 * 5 * 17)
+T = modular.largest_prime(61, 16 * 9 * 5 * 11 * 17)
 
 
 def random_residues(shape: tuple[int, ...], t: int, seed: int = 0) -> modular.Residues:
