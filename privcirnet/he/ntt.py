@@ -14,8 +14,10 @@ Two transforms live here:
 Source: he.md section 2.1; batching as in SEAL's BatchEncoder.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +56,47 @@ def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues
         return x
     columns = x.reshape(prod(x.shape[:axis]), length, prod(x.shape[axis + 1 :]))
     return _transform(columns, t, inverse).reshape(x.shape)
+
+
+def cyclic_cells(
+    source: Residues,
+    numbers: npt.NDArray[np.int32],
+    shape: tuple[int, ...],
+    axes: Sequence[int],
+    t: int,
+    *,
+    inverse: bool = False,
+) -> Residues:
+    """Put cells together from their places in a source and transform some of their axes.
+
+    Args:
+        source: residues, any shape.
+        numbers: places in the flat source, from 1, 0 for a zero, of each term of the cells' values:
+            (terms, cells, values of a cell).
+        shape: of a cell.
+        axes: of a cell's shape, to transform by :func:`cyclic`.
+        t: prime modulus.
+        inverse: the inverse transforms.
+
+    Returns:
+        residues, (cells, values of a cell).
+    """
+    matrix = _compiled()
+    if matrix and axes:
+        forms = {axis: matrix.transform(shape[axis], t, inverse) for axis in axes}
+        return matrix.transform_cells(source.reshape(-1), numbers, shape, forms)
+    found = gather(source, numbers[0])
+    for term in numbers[1:]:
+        found = modular.add(found, gather(source, term), t)
+    cells = found.reshape(-1, *shape)
+    for axis in axes:
+        cells = cyclic(cells, axis + 1, t, inverse=inverse)
+    return cells.reshape(found.shape)
+
+
+def gather(source: Residues, numbers: npt.NDArray[np.int32]) -> Residues:
+    """The values at these places of the flat source, from 1; zeros at 0."""
+    return np.concatenate([np.zeros(1, dtype=np.uint64), source.reshape(-1)])[numbers]
 
 
 def slots_to_coefficients(slots: Residues, t: int) -> Residues:
@@ -104,11 +147,19 @@ def minimal_root(order: int, t: int) -> int:
     return smallest
 
 
-def _transform(columns: Residues, t: int, inverse: bool) -> Residues:
-    """Transform the middle axis of three: on compiled integers where Numba is installed, else on float64 products."""
+def _compiled() -> ModuleType | None:
+    """The compiled transforms where Numba is installed."""
     try:
         from privcirnet.he.kernels import matrix
     except ModuleNotFoundError:
+        return None
+    return matrix
+
+
+def _transform(columns: Residues, t: int, inverse: bool) -> Residues:
+    """Transform the middle axis of three: on compiled integers, or else on float64 products."""
+    matrix = _compiled()
+    if not matrix:
         return _float_transform(columns, t, inverse)
     return matrix.transform_all(columns, matrix.transform(columns.shape[1], t, inverse))
 

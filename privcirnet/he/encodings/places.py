@@ -26,21 +26,16 @@ class Places(NamedTuple):
     Attributes:
         cells: the input's cells from x, (groups, p, tiles, b, N1, N2).
         slots: what is sent from the spectra of those, (ciphertexts_in, n).
-        terms: the output's spectra from what comes back: all the first terms, all the second, ...; (groups, q, ...).
+        terms: the output's spectra from what comes back, (terms, groups, q, tiles, b, N1, N2).
         last: of these the last that each has.
         outputs: the output from its cells, (K, H', W').
     """
 
     cells: Numbers
     slots: Numbers
-    terms: tuple[Numbers, ...]
+    terms: Numbers
     last: Numbers
     outputs: Numbers
-
-
-def gather(source: Residues, numbers: Numbers) -> Residues:
-    """The values at these places, in their shape."""
-    return np.concatenate([np.zeros(1, dtype=np.uint64), source.reshape(-1)])[numbers]
 
 
 def places(layout: SpectralLayout, pieces: Pieces) -> Places:
@@ -53,7 +48,7 @@ def places(layout: SpectralLayout, pieces: Pieces) -> Places:
     for term in terms[1:]:
         last = np.where(term, term, last)
     outputs = _outputs_of_cells(layout, _numbered(_output_cells(layout)))
-    return Places(_compact(cells), _compact(slots), tuple(map(_compact, terms)), _compact(last), _compact(outputs))
+    return Places(_compact(cells), _compact(slots), _compact(np.stack(terms)), _compact(last), _compact(outputs))
 
 
 def _numbered(shape: tuple[int, ...]) -> Residues:

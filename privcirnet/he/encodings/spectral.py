@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.he import modular, ntt
-from privcirnet.he.encodings.places import Places, gather
+from privcirnet.he.encodings.places import Numbers, Places
 from privcirnet.he.layout import SpectralLayout, lanes_to_slots
 from privcirnet.he.modular import Residues
 from privcirnet.he.pieces import PlacedPiece
@@ -35,7 +35,7 @@ def encode_input(layout: SpectralLayout, places: Places, x: Residues, t: int) ->
     Returns:
         slots, shape (ciphertexts_in, n).
     """
-    return gather(_forward(layout, gather(x, places.cells), t), places.slots)
+    return ntt.gather(_transformed(layout, x, places.cells[None], t), places.slots)
 
 
 def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: int) -> Residues:
@@ -91,10 +91,7 @@ def decode_output(layout: SpectralLayout, places: Places, slots: Residues, t: in
     Returns:
         residues, shape (K, H', W').
     """
-    spectrum = gather(slots, places.terms[0])
-    for term in places.terms[1:]:
-        spectrum = modular.add(spectrum, gather(slots, term), t)
-    return gather(_inverse(layout, spectrum, t), places.outputs)
+    return ntt.gather(_transformed(layout, slots, places.terms, t, inverse=True), places.outputs)
 
 
 def encode_mask(layout: SpectralLayout, places: Places, wanted: Residues, uniform: Residues, t: int) -> Residues:
@@ -127,7 +124,10 @@ def _forward(layout: SpectralLayout, cells: Residues, t: int) -> Residues:
     return cells
 
 
-def _inverse(layout: SpectralLayout, cells: Residues, t: int) -> Residues:
-    for axis in layout.transformed_axes:
-        cells = ntt.cyclic(cells, axis, t, inverse=True)
-    return cells
+def _transformed(
+    layout: SpectralLayout, source: Residues, numbers: Numbers, t: int, *, inverse: bool = False
+) -> Residues:
+    """Cells put together from their places, (terms, ..., b, N1, N2), and transformed: (cells, b N1 N2)."""
+    shape = layout.block_size, *layout.extent
+    axes = [3 + axis for axis in layout.transformed_axes if shape[axis] > 1]
+    return ntt.cyclic_cells(source, numbers.reshape(len(numbers), -1, layout.cell), shape, axes, t, inverse=inverse)
