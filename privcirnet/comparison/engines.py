@@ -35,11 +35,12 @@ def run_engines(
         progress: called after each run.
 
     Returns:
-        (a row for each layer, this machine's peaks: words and 32-bit products a second).
+        (a row for each layer, this machine's peaks: words and 32-bit products a second, all threads over one).
     """
-    from privcirnet.he.kernels.peaks import products_per_second, words_per_second
+    from privcirnet.he.kernels.peaks import products_per_second, scaling, words_per_second
 
-    machine = {"words": words_per_second(), "products": products_per_second()}
+    machine = {"words": words_per_second(), "products": products_per_second(), "scaling": scaling()}
+    least = machine["words"], machine["products"]
     rows: list[dict[str, Any]] = []
     for title, (shape, b) in LAYERS.items():
         layers = {name: plan_layer(plan, "cirencode", shape, b, goal) for name, goal in goals.items()}
@@ -55,7 +56,7 @@ def run_engines(
             {"layer": title, "block_size": b, **counts(layers["kernel"]), "seconds": seconds}
             | {"speedup": speedup(found["all"], found["tenseal"]), "scaling": speedup(found["all"], found["one"])}
             | {"words": work.words, "products": work.products}
-            | dict(zip(("least_memory", "least_products"), work.seconds(*machine.values()), strict=True))
+            | dict(zip(("least_memory", "least_products"), work.seconds(*least), strict=True))
             | {"max_abs_error": max(result.max_abs_error for result in found.values())}
         )
     return rows, machine
@@ -91,4 +92,7 @@ def peaks(machine: Mapping[str, float]) -> str:
     if not machine:
         return ""
     memory, products = _BYTES * machine["words"] / 1e9, machine["products"] / 1e9
-    return f"\nMeasured peaks of the machine: {memory:.1f} GB/s, {products:.1f} 10^9 products of 32 bits a second.\n"
+    return (
+        f"\nMeasured peaks of the machine: {memory:.1f} GB/s, {products:.1f} 10^9 products of 32 bits a second; "
+        f"{threads.cores()} threads make {machine['scaling']:.2f} times the products of one.\n"
+    )

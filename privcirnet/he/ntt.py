@@ -96,6 +96,9 @@ def cyclic_cells(
 
 def gather(source: Residues, numbers: npt.NDArray[np.int32]) -> Residues:
     """The values at these places of the flat source, from 1; zeros at 0."""
+    matrix = _compiled()
+    if matrix:
+        return matrix.gather(source.reshape(-1), numbers.reshape(-1)).reshape(numbers.shape)
     return np.concatenate([np.zeros(1, dtype=np.uint64), source.reshape(-1)])[numbers]
 
 

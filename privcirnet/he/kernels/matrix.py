@@ -115,6 +115,15 @@ def transform_cells(
 
 
 @jit
+def gather(source: Residues, numbers: Numbers) -> Residues:
+    """The values at these places of a flat source, from 1; zeros at 0: (m,)."""
+    found = np.empty(numbers.size, dtype=np.uint64)
+    for i in range(numbers.size):
+        found[i] = source[numbers[i] - 1] if numbers[i] else np.uint64(0)
+    return found
+
+
+@jit
 def _transform_cells(
     found: Residues,
     source: Residues,

@@ -1,5 +1,6 @@
 """How fast this machine is at what the kernels are made of: reading memory, and 32-bit products in vector registers."""
 
+import statistics
 import time
 from collections.abc import Callable
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.modular import Residues
-from privcirnet.he.threads import each, ranges
+from privcirnet.he.threads import each, ranges, using
 
 _WORDS = 1 << 25
 _SMALL, _ROUNDS = 512, 4096
@@ -30,6 +31,20 @@ def products_per_second(repetitions: int = 5) -> float:
     return total / min(
         _seconds(lambda: each(lambda words: _multiply(words, _ROUNDS), tasks)) for _ in range(repetitions)
     )
+
+
+def scaling(repetitions: int = 9) -> float:
+    """How many times as fast all threads together are at products as one: the median of measurements in pairs.
+
+    What no engine can beat: two threads may share a core's units, or a machine's power with its neighbours.
+    """
+
+    def pair() -> float:
+        with using(1):
+            one = products_per_second(1)
+        return products_per_second(1) / one
+
+    return statistics.median(pair() for _ in range(repetitions))
 
 
 def _seconds(call: Callable[[], object]) -> float:
