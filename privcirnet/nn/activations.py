@@ -1,6 +1,12 @@
 """Activations that encrypted inference can evaluate."""
 
+from typing import Self
+
+import torch
 from torch import Tensor, nn
+
+from privcirnet.functional.fusion import block_mean, check_channels
+from privcirnet.functional.polynomial import aespa_square
 
 
 class Square(nn.Module):
@@ -14,3 +20,98 @@ class Square(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return x * x, of the shape of x."""
         return x * x
+
+
+AESPA_SHARED = ("log_gamma", "running_var", "running_square_var")
+"""What an AESPA has one value of for each block."""
+
+
+class Aespa(nn.Module):
+    """AESPA, a square whose scale and shift follow the statistics of its input (:mod:`..functional.polynomial`).
+
+    In training x is measured over the batch, in evaluation the running averages are used, as by a batch norm. Use
+    :class:`Aespa2d` or :class:`Aespa1d`.
+
+    Args:
+        num_features: channels C.
+        b: statistics and gamma are shared by each block of b channels, so that folding them into a circulant layer
+            leaves its blocks circulant.
+        eps: what is added to variances.
+        momentum: of the running averages.
+
+    Raises:
+        RuleError: b does not divide C.
+    """
+
+    axis: int
+    """of the channels."""
+
+    def __init__(self, num_features: int, b: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        check_channels(num_features, b)
+        self.num_features, self.b, self.eps, self.momentum = num_features, b, eps, momentum
+        self.log_gamma = nn.Parameter(torch.zeros(num_features // b))
+        self.running_var: Tensor
+        self.running_square_var: Tensor
+        self.register_buffer("running_var", torch.ones(num_features // b))
+        self.register_buffer("running_square_var", 2 * torch.ones(num_features // b))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(scale (x + shift))^2, of the shape of x."""
+        scale, shift = self.coefficients(*(self._measured(x) if self.training else self._running()))
+        shape = [1] * x.ndim
+        shape[self.axis] = self.num_features
+        scale, shift = (v.repeat_interleave(self.b).reshape(shape).to(x.dtype) for v in (scale, shift))
+        return (scale * (x + shift)).square()
+
+    def coefficients(self, var: Tensor, square_var: Tensor) -> tuple[Tensor, Tensor]:
+        """(scale, shift) of each block, (C / b,)."""
+        return aespa_square(self.log_gamma.exp(), var, square_var, self.eps)
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """(scale, shift) of each channel in evaluation, (C,)."""
+        return tuple(v.detach().repeat_interleave(self.b) for v in self.coefficients(*self._running()))  # type: ignore[return-value]
+
+    def shared_by(self, b: int) -> Self:
+        """The same activation shared by blocks of b channels: values averaged over each."""
+        shared = type(self)(self.num_features, b, self.eps, self.momentum).to(self.log_gamma).train(self.training)
+        with torch.no_grad():
+            for name in AESPA_SHARED:
+                getattr(shared, name).copy_(block_mean(getattr(self, name).repeat_interleave(self.b), b))
+        return shared
+
+    def _running(self) -> tuple[Tensor, Tensor]:
+        return self.running_var, self.running_square_var
+
+    def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Variances of x and x^2 over the batch, by block; the running averages move towards them."""
+        values = x.float().transpose(0, self.axis).reshape(self.num_features // self.b, -1)
+        found = values.var(1, correction=0), values.square().var(1, correction=0)
+        with torch.no_grad():
+            for running, value in zip(self._running(), found, strict=True):
+                running.lerp_(value.detach(), self.momentum)
+        return found
+
+    def extra_repr(self) -> str:
+        """Return the options as text."""
+        return f"{self.num_features}, b={self.b}, eps={self.eps}"
+
+
+class Aespa2d(Aespa):
+    """:class:`Aespa` of maps (N, C, H, W).
+
+    >>> Aespa2d(8, b=4)(torch.randn(2, 8, 5, 5)).shape
+    torch.Size([2, 8, 5, 5])
+    """
+
+    axis = 1
+
+
+class Aespa1d(Aespa):
+    """:class:`Aespa` of values with channels last, (N, C) or (N, tokens, C).
+
+    >>> Aespa1d(8)(torch.randn(2, 5, 8)).shape
+    torch.Size([2, 5, 8])
+    """
+
+    axis = -1

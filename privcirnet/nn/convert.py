@@ -23,6 +23,7 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import check_block_size, check_importance
 from privcirnet.functional.fusion import fold_batch_norm
+from privcirnet.nn.activations import AESPA_SHARED, Aespa, Square
 from privcirnet.nn.circulant import BlockCirculant, block_size_of, check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, check_can_share
@@ -36,7 +37,8 @@ def circulant_(
     """Make layers block circulant in place, and share the batch norms behind them by blocks.
 
     Every layer gets the block-circulant weight nearest to its own, weighed by its importance where one is given. The
-    batch norm that consumes a converted convolution's output becomes a `BlockBatchNorm2d` of the same block size.
+    batch norm that consumes a converted convolution's output becomes a `BlockBatchNorm2d` of the same block size, and
+    an AESPA activation behind is shared by the same blocks.
     Everything is checked before anything changes. Build the optimizer afterwards.
 
     Args:
@@ -61,11 +63,13 @@ def circulant_(
     layers = {name: _checked_layer(model, name, b) for name, b in block_sizes.items()}
     for name, values in importance.items():
         check_importance(find_layer(model, name).weight, values)
-    norms = _norms_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
+    shared = _shared_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
     for name, layer in layers.items():
         make_circulant_(layer, block_sizes[name], importance.get(name))
-    for name, b in norms.items():
-        model.set_submodule(name, BlockBatchNorm2d.from_batch_norm(_batch_norm(model, name), b))
+    for name, b in shared.items():
+        module = model.get_submodule(name)
+        by_block = module.shared_by(b) if isinstance(module, Aespa) else None
+        model.set_submodule(name, by_block or BlockBatchNorm2d.from_batch_norm(_batch_norm(model, name), b))
     return model
 
 
@@ -93,24 +97,28 @@ def _batch_norm(model: nn.Module, name: str) -> nn.BatchNorm2d:
     return norm
 
 
-def _norms_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the block size of every batch norm that consumes the output of a named convolution."""
-    if not block_sizes or not any(isinstance(module, _BatchNorm) for module in model.modules()):
+def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the block size of every batch norm and AESPA that consumes the output of a named layer."""
+    if not block_sizes or not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
         return {}
     with evaluating(model):
         graph = trace(model).graph
     found: dict[str, int] = {}
+    sizes: dict[fx.Node, int] = {}
     for node in graph.nodes:
-        b = block_sizes.get(str(node.target), 1) if node.op == "call_module" else 1
+        b = sizes.get(node) or (block_sizes.get(str(node.target), 1) if node.op == "call_module" else 1)
         for user in node.users if b > 1 else ():
-            if user.op != "call_module" or not isinstance(model.get_submodule(user.target), _BatchNorm):
+            module = model.get_submodule(user.target) if user.op == "call_module" else None
+            if not isinstance(module, _BatchNorm | Aespa):
                 continue
-            _batch_norm(model, user.target)
+            if isinstance(module, _BatchNorm):
+                _batch_norm(model, user.target)
+                sizes[user] = b
             if found.setdefault(user.target, b) != b:
                 raise RuleError(
-                    "a batch norm shared by convolutions needs one block size",
+                    "a batch norm or AESPA shared by layers needs one block size",
                     got=f"{found[user.target]} and {b} before {user.target!r}",
-                    remedy="give these convolutions the same block size",
+                    remedy="give these layers the same block size",
                 )
     return found
 
@@ -118,8 +126,9 @@ def _norms_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str,
 def fuse(model: nn.Module) -> fx.GraphModule:
     """Return the network for inference with every batch norm folded into the convolution before it.
 
-    Circulant layers stay circulant, their rows scaled; the convolutions get a bias, the batch norms disappear, and all
-    other modules keep their names. An activation that a batch norm carried (timm's BatchNormAct2d) stays in its place.
+    Circulant layers stay circulant, their rows scaled; the convolutions get a bias, the batch norms disappear, AESPA
+    activations become squares, and all other modules keep their names. An activation that a batch norm carried (timm's
+    BatchNormAct2d) stays in its place.
 
     Args:
         model: A network; left as it was.
@@ -146,6 +155,10 @@ def fuse(model: nn.Module) -> fx.GraphModule:
         if node.op == "call_module" and isinstance(norm := fused.get_submodule(node.target), _BatchNorm):
             _fold_(_conv_before(fused, node, calls), norm, node.target)
             _drop_norm_(fused, node, norm)
+    for node in fused.graph.nodes:
+        if node.op == "call_module" and isinstance(aespa := fused.get_submodule(node.target), Aespa):
+            _fold_aespa_(_layer_before(fused, node, calls), aespa, node.target)
+            fused.set_submodule(node.target, Square())
     fused.graph.lint()
     fused.recompile()
     return fused
@@ -157,44 +170,69 @@ def _cannot_fold(node: fx.Node, rule: str, remedy: str) -> RuleError:
 
 def _conv_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv2d:
     """Return the convolution that a batch norm's node can be folded into."""
-    before = node.all_input_nodes[0]
-    conv = fused.get_submodule(str(before.target)) if before.op == "call_module" else None
-    if not isinstance(conv, nn.Conv2d):
+    layer = _layer_before(fused, node, calls)
+    if not isinstance(layer, nn.Conv2d):
         raise _cannot_fold(node, "a batch norm must directly follow a convolution", "reorder the layers")
+    return layer
+
+
+def _layer_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv2d | nn.Linear:
+    """Return the layer that a batch norm's or AESPA's node can be folded into."""
+    before = node.all_input_nodes[0]
+    layer = fused.get_submodule(str(before.target)) if before.op == "call_module" else None
+    kind = "batch norm" if isinstance(fused.get_submodule(str(node.target)), _BatchNorm) else "AESPA"
+    if not isinstance(layer, nn.Conv2d | nn.Linear):
+        article = "a " if kind == "batch norm" else ""
+        raise _cannot_fold(node, f"{article}{kind} must directly follow a convolution", "reorder the layers")
     if len(before.users) > 1:
-        raise _cannot_fold(node, "a convolution must feed only its batch norm", "use the batch norm's output")
+        raise _cannot_fold(node, f"a convolution must feed only its {kind}", f"use the output of its {kind}")
     if calls[before.target] > 1 or calls[node.target] > 1:
-        raise _cannot_fold(node, "a convolution and its batch norm must be used once", "give each use its own module")
-    return conv
+        rule = f"a convolution and its {kind} must be used once"
+        raise _cannot_fold(node, rule, "give each use its own module")
+    return layer
 
 
 def _fold_(conv: nn.Conv2d, norm: _BatchNorm, name: str) -> None:
     """Scale a convolution's stored weight, dense or rows, and set its bias."""
-    b, shared = block_size_of(conv), norm.b if isinstance(norm, BlockBatchNorm2d) else 1
-    if shared % b:
-        raise RuleError(
-            "the batch norm of a circulant convolution must be shared by its blocks",
-            got=f"blocks of {shared} at {name!r} for block size {b}",
-            remedy="convert the network with circulant_, or build it with BlockBatchNorm2d",
-        )
+    shared = norm.b if isinstance(norm, BlockBatchNorm2d) else 1
     if norm.running_mean is None or norm.running_var is None:
         raise RuleError(
             "a batch norm must have running statistics to be folded", got=repr(name), remedy="set track_running_stats"
         )
-    stored = _stored_weight(conv, name)
     gamma = torch.ones_like(norm.running_var) if norm.weight is None else norm.weight
     beta = torch.zeros_like(norm.running_mean) if norm.bias is None else norm.bias
-    values = (gamma, beta, norm.running_mean, norm.running_var)
-    gamma, beta, mean, var = (value.repeat_interleave(shared // b) for value in values)
-    bias = stored.new_zeros(conv.out_channels) if conv.bias is None else conv.bias
+    _fold_values_(conv, (gamma, beta, norm.running_mean, norm.running_var), norm.eps, shared, name)
+
+
+def _fold_aespa_(layer: nn.Conv2d | nn.Linear, aespa: Aespa, name: str) -> None:
+    """Scale (x + shift) as a batch norm of mean -shift and variance 1; what is left of the activation is a square."""
+    scale, shift = aespa.coefficients(aespa.running_var, aespa.running_square_var)
+    values = scale, torch.zeros_like(scale), -shift, torch.ones_like(scale)
+    _fold_values_(layer, values, 0.0, aespa.b, name)
+
+
+def _fold_values_(
+    layer: nn.Conv2d | nn.Linear, values: tuple[Tensor, Tensor, Tensor, Tensor], eps: float, shared: int, name: str
+) -> None:
+    """Fold (gamma, beta, mean, variance), each shared by so many channels, into a layer."""
+    b, out = block_size_of(layer), layer.weight.shape[0]
+    if shared % b:
+        raise RuleError(
+            "what is folded into a circulant layer must be shared by its blocks",
+            got=f"blocks of {shared} at {name!r} for block size {b}",
+            remedy="convert the network with circulant_, or build it with blocks",
+        )
+    stored = _stored_weight(layer, name)
+    gamma, beta, mean, var = (value.detach().repeat_interleave(shared // b) for value in values)
+    bias = stored.new_zeros(out) if layer.bias is None else layer.bias
     with torch.no_grad():
-        weight, bias = fold_batch_norm(stored, bias, gamma, beta, mean, var, norm.eps)
+        weight, bias = fold_batch_norm(stored, bias, gamma, beta, mean, var, eps)
         stored.copy_(weight)
-    conv.bias = nn.Parameter(bias)
+    layer.bias = nn.Parameter(bias)
 
 
-def _stored_weight(conv: nn.Conv2d, name: str) -> Tensor:
-    """Return the tensor that holds a convolution's weight: the rows of a circulant one."""
+def _stored_weight(conv: nn.Conv2d | nn.Linear, name: str) -> Tensor:
+    """Return the tensor that holds a layer's weight: the rows of a circulant one."""
     if not parametrize.is_parametrized(conv, "weight"):
         return conv.weight
     structures = conv.parametrizations["weight"]  # type: ignore[index]
@@ -224,8 +262,8 @@ def _drop_norm_(fused: fx.GraphModule, node: fx.Node, norm: nn.Module) -> None:
 def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """Return the network's state with plain weights, for the architecture it was converted from.
 
-    Parametrized tensors are written out under their own names, and a shared batch norm's values are repeated for each
-    channel, which leaves the network's outputs in evaluation as they are.
+    Parametrized tensors are written out under their own names, and the values of a shared batch norm or AESPA are
+    repeated for each channel, which leaves the network's outputs in evaluation as they are.
 
     Args:
         model: A network; left as it was.
@@ -247,7 +285,8 @@ def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:
             state = {key: value for key, value in state.items() if not key.startswith(f"{prefix}parametrizations.")}
             with evaluating(structures), torch.no_grad():
                 state |= {prefix + tensor: getattr(module, tensor).clone() for tensor in structures}
-        if isinstance(module, BlockBatchNorm2d):
-            keys = [prefix + key for key in _SHARED_BY_BLOCK if prefix + key in state]
+        if isinstance(module, BlockBatchNorm2d | Aespa):
+            names = _SHARED_BY_BLOCK if isinstance(module, BlockBatchNorm2d) else AESPA_SHARED
+            keys = [prefix + key for key in names if prefix + key in state]
             state |= {key: state[key].repeat_interleave(module.b) for key in keys}
     return state

@@ -1,0 +1,44 @@
+"""Degree-2 activations by the Hermite expansion of ReLU, each basis function normalized (AESPA).
+
+For x of unit normal distribution ReLU(x) = sum f_i h_i(x) with the Hermite polynomials h_0 = 1, h_1 = x, h_2 = (x^2 -
+1) / sqrt 2, ... and f_0 = 1 / sqrt(2 pi), f_1 = 1 / 2, f_2 = 1 / sqrt(4 pi). AESPA stops at h_2 and divides each basis
+function by its own deviation, so that values of other sizes do not blow up::
+
+    f(x) = gamma (f_1 (x - m_1) / sqrt(v_1 + eps) + f_2 (h_2(x) - m_2) / sqrt(v_2 + eps)) + beta = a2 x^2 + a1 x + a0
+    a1 = gamma / (2 sqrt(v_1 + eps))        a2 = gamma / sqrt(8 pi (v_2 + eps))
+
+Completed to a square it is a2 (x + a1 / (2 a2))^2 plus a constant.
+
+Source: Park et al., "AESPA: Accuracy Preserving Low-degree Polynomial Activation" (2022). Departure: the constant, and
+with it beta, is left out. The next layer's bias makes up for it but where zeros are padded; what is left is one square
+between two linear layers, which costs encrypted inference nothing more than x^2 does. gamma must be positive.
+"""
+
+import math
+
+from torch import Tensor
+
+
+def aespa_square(gamma: Tensor, var: Tensor, square_var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The activation as a square: f(x) = (scale (x + shift))^2.
+
+    Args:
+        gamma: positive, (C,).
+        var: v_1, variance of x, (C,).
+        square_var: variance of x^2, which is 2 v_2, (C,).
+        eps: what is added to v_1 and v_2.
+
+    Returns:
+        (scale, shift), each (C,).
+
+    >>> import torch
+    >>> one = torch.ones(1)
+    >>> scale, shift = aespa_square(one, one, 2 * one, eps=0.0)
+    >>> a2, a1 = scale**2, 2 * scale**2 * shift
+    >>> (1 / a2**2 / math.pi).round(), a1
+    (tensor([8.]), tensor([0.5000]))
+    """
+    second = 8 * math.pi * (square_var / 2 + eps)
+    scale = (gamma / second.sqrt()).sqrt()
+    shift = second.sqrt() / (4 * (var + eps).sqrt())
+    return scale, shift
