@@ -55,12 +55,38 @@ class RecipeConfig:
     """passes over the training images."""
     batch_size: int = 64
     """images."""
+    optimizer: str = "adamw"
+    """adamw or sgd."""
+    momentum: float = 0.9
+    """of sgd."""
     learning_rate: float = 3e-3
-    """AdamW, at the start of a cosine."""
+    """at the start of a cosine."""
     min_learning_rate: float = 1e-5
     """at its end."""
+    warmup_epochs: int = 0
+    """epochs of a linear rise before the cosine."""
     weight_decay: float = 0.05
-    """AdamW."""
+    """of weights; biases and norms have none."""
+    clip_gradient: float = 0.0
+    """largest norm of all gradients together; 0 for none."""
+    ema: float = 0.0
+    """decay of the running average of the weights, which is what is saved; 0 for none."""
+    crop_padding: int = 0
+    """random crops of images that are padded by so many pixels on each side; 0 for none."""
+    flip: bool = False
+    """half of the images mirrored."""
+    erase: float = 0.0
+    """share of images with a random rectangle erased."""
+    mixup: float = 0.0
+    """alpha of mixup; 0 for none."""
+    cutmix: float = 0.0
+    """alpha of cutmix; 0 for none."""
+    mix_epochs: int = -1
+    """epochs with mixup and cutmix; -1 for all."""
+    amp: bool = False
+    """bfloat16 where torch holds it safe (automatic mixed precision)."""
+    channels_last: bool = False
+    """images with channels innermost: faster convolutions on many machines."""
     label_smoothing: float = 0.05
     """in [0, 1)."""
     distillation: float = 0.0
@@ -70,10 +96,18 @@ class RecipeConfig:
         _check(self.stage in STAGES, "recipe.stage must be a known one", self.stage, f"use one of {', '.join(STAGES)}")
         _check(self.epochs >= 0, "recipe.epochs must not be negative", self.epochs, "use 40")
         _check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
+        _check(self.optimizer in ("adamw", "sgd"), "recipe.optimizer must be a known one", self.optimizer, "use adamw")
         _check(self.learning_rate > 0, "recipe.learning_rate must be positive", self.learning_rate, "use 3e-3")
         in_range = 0 <= self.label_smoothing < 1 and 0 <= self.distillation <= 1
         got = f"{self.label_smoothing}, {self.distillation}"
         _check(in_range, "recipe.label_smoothing and distillation must be fractions", got, "use 0.05 and 0.5")
+        fractions = self.momentum, self.ema, self.erase
+        _check(
+            all(0 <= f < 1 for f in fractions), "recipe.momentum, ema, erase must be in [0, 1)", fractions, "use 0.9"
+        )
+        sizes = self.warmup_epochs, self.clip_gradient, self.crop_padding, self.mixup, self.cutmix
+        rule = "recipe.warmup_epochs, clip_gradient, crop_padding, mixup and cutmix must not be negative"
+        _check(min(sizes) >= 0, rule, sizes, "use 0 for none")
         started = self.stage == "train" or bool(self.init)
         _check(started, "a later stage needs recipe.init", "none", "give a run directory")
 

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.config import RecipeConfig
+from privcirnet.data.augment import crop_and_flip, erase
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import evaluating
 from privcirnet.training.losses import training_loss
+from privcirnet.training.mixing import Mixer
+from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
 
 _EVALUATION_BATCH = 512
 
@@ -44,10 +47,10 @@ def fit(  # noqa: PLR0913, PLR0917
     """Train a model in place.
 
     Args:
-        model: on the device to train on; left in evaluation mode.
+        model: on the device to train on; left in evaluation mode, with averaged weights if the recipe says so.
         data: images and labels.
         recipe: epochs, batch size, learning rates, losses.
-        seed: of the order of batches.
+        seed: of the order of batches and of augmentation.
         teacher: dense network whose logits are soft labels; left as it was.
         start: continue from here.
         after_epoch: called after every epoch, with what a resumed run needs.
@@ -63,13 +66,14 @@ def fit(  # noqa: PLR0913, PLR0917
     if progress.state:
         run.restore(progress.state)
     while progress.epoch < recipe.epochs:
-        loss = run.epoch()
-        top1 = accuracy(model, data, data.test_images, data.test_labels)
+        loss = run.epoch(progress.epoch)
+        top1 = accuracy(run.trained, data, data.test_images, data.test_labels)
         progress.epoch += 1
         progress.history.append({"epoch": progress.epoch, "loss": loss, "top1": top1})
         progress.state = run.state()
         if after_epoch:
             after_epoch(progress)
+    model.load_state_dict(run.trained.state_dict())
     model.eval()
     return progress.history
 
@@ -81,41 +85,68 @@ class _Run:
         self, model: nn.Module, data: ImageData, recipe: RecipeConfig, teacher: nn.Module | None, seed: int
     ) -> None:
         self.model, self.data, self.recipe, self.teacher = model, data, recipe, teacher
-        optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-        steps = max(recipe.epochs * -(-len(data.train_labels) // recipe.batch_size), 1)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=recipe.min_learning_rate)
-        self.optimizer, self.schedule = optimizer, schedule
+        self.optimizer = optimizer_of(model, recipe)
+        self.schedule = schedule_of(self.optimizer, recipe, -(-len(data.train_labels) // recipe.batch_size))
+        self.average = average_of(model, recipe)
+        mixes = recipe.mixup > 0 or recipe.cutmix > 0
+        self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
         self.generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed)
 
-    def epoch(self) -> float:
+    @property
+    def trained(self) -> nn.Module:
+        """The network that is measured and saved."""
+        return self.average.module if self.average else self.model
+
+    def epoch(self, number: int) -> float:
         """One pass over the training images; the mean loss in nats."""
         self.model.train()
-        device = next(self.model.parameters()).device
-        total, data = 0.0, self.data
+        total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in batches(data.train_images, data.train_labels, self.recipe.batch_size, self.generator):
-            loss = _step(self.model, data.real(images).to(device), labels.to(device), self.teacher, self.recipe)
+            loss = self._loss(images, labels, self.mixer if mix else None)
+            if not math.isfinite(loss.item()):
+                remedy = "lower recipe.learning_rate, or set recipe.clip_gradient; the state before this epoch is kept"
+                raise RuleError("the training loss must stay finite", got=loss.item(), remedy=remedy)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            if self.recipe.clip_gradient:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_gradient)
             self.optimizer.step()
             self.schedule.step()
+            if self.average:
+                self.average.update(self.model, self.schedule.last_epoch)
             total += loss.item() * len(labels)
-        mean = total / len(data.train_labels)
-        if not math.isfinite(mean):
-            raise RuleError("the training loss must stay finite", got=mean, remedy="lower recipe.learning_rate")
-        return mean
+        return total / len(data.train_labels)
+
+    def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:
+        recipe, device = self.recipe, next(self.model.parameters()).device
+        if recipe.crop_padding or recipe.flip:
+            images = crop_and_flip(images, recipe.crop_padding, self.generator, flip=recipe.flip)
+        if recipe.erase:
+            images = erase(images, recipe.erase, self.generator)
+        real, targets = self.data.real(images.to(device)), labels.to(device)
+        if recipe.channels_last:
+            real = real.contiguous(memory_format=torch.channels_last)
+        if mixer:
+            real, targets = mixer(real, targets, self.generator)
+        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.amp):
+            return _step(self.model, real, targets, self.teacher, recipe)
 
     def state(self) -> dict[str, Any]:
         """What :meth:`restore` needs."""
-        parts = {name: getattr(self, name).state_dict() for name in ("model", "optimizer", "schedule")}
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
         return parts | {"generator": self.generator.get_state(), "torch": torch.get_rng_state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where a run stopped."""
-        for name in ("model", "optimizer", "schedule"):
-            getattr(self, name).load_state_dict(state[name])
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
         self.generator.set_state(state["generator"])
         torch.set_rng_state(state["torch"])
+
+    def _parts(self) -> dict[str, Any]:
+        parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
+        return parts | ({"average": self.average} if self.average else {})
 
 
 @torch.no_grad()

@@ -90,11 +90,28 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("build", [small, quantized])
+EVERYTHING = dataclasses.replace(
+    RECIPE,
+    optimizer="sgd",
+    warmup_epochs=1,
+    clip_gradient=1.0,
+    ema=0.9,
+    crop_padding=1,
+    flip=True,
+    erase=0.25,
+    mixup=0.8,
+    cutmix=1.0,
+    mix_epochs=3,
+    amp=True,
+    channels_last=True,
+)
+
+
+@pytest.mark.parametrize(("build", "recipe"), [(small, RECIPE), (quantized, RECIPE), (small, EVERYTHING)])
 @pytest.mark.parametrize("done", [1, 3])
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(build, done, tmp_path):
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(build, recipe, done, tmp_path):
     whole = build()
-    expected = fit(whole, DATA, RECIPE, seed=3)
+    expected = fit(whole, DATA, recipe, seed=3)
 
     def after_epoch(progress: Progress) -> None:
         checkpoint.save(tmp_path, progress, SETTINGS)
@@ -102,12 +119,12 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(build, done, tmp
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        fit(build(), DATA, RECIPE, seed=3, after_epoch=after_epoch)
+        fit(build(), DATA, recipe, seed=3, after_epoch=after_epoch)
     torch.manual_seed(99)
     resumed = build(seed=77)
     start = checkpoint.load(tmp_path, SETTINGS)
     assert start.epoch == done
-    history = fit(resumed, DATA, RECIPE, seed=3, start=start)
+    history = fit(resumed, DATA, recipe, seed=3, start=start)
     assert history == expected
     assert whole.state_dict().keys() == resumed.state_dict().keys()
     for name, value in whole.state_dict().items():
@@ -161,6 +178,39 @@ def test_a_loss_that_is_not_finite():
         fit(small(), DATA, recipe, 0, after_epoch=called.append)
     assert len(called) < RECIPE.epochs
     assert all(math.isfinite(entry["loss"]) for progress in called for entry in progress.history)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"optimizer": "sgd", "learning_rate": 0.2},
+        {"warmup_epochs": 2},
+        {"clip_gradient": 0.1},
+        {"ema": 0.9},
+        {"crop_padding": 1},
+        {"erase": 0.5},
+        {"mixup": 0.2, "mix_epochs": 6},
+        {"amp": True},
+        {"channels_last": True},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_option_learns(change):
+    model = small()
+    history = fit(model, DATA, dataclasses.replace(RECIPE, epochs=10, **change), seed=0)
+    assert history[-1]["top1"] >= 90
+    assert accuracy(model, DATA, DATA.test_images, DATA.test_labels) == history[-1]["top1"]
+
+
+def test_mixing_ends_after_its_epochs():
+    mixed, unmixed, short = small(), small(), small()
+    for model, epochs in ((mixed, 4), (unmixed, 0), (short, 1)):
+        fit(model, DATA, dataclasses.replace(RECIPE, mixup=1.0, mix_epochs=epochs), 0)
+    plain = small()
+    fit(plain, DATA, RECIPE, 0)
+    assert torch.equal(unmixed[0].weight, plain[0].weight)
+    assert not torch.equal(mixed[0].weight, plain[0].weight)
+    assert not torch.equal(mixed[0].weight, short[0].weight)
 
 
 def test_no_epochs_change_nothing():

@@ -1,0 +1,46 @@
+"""What moves the weights: optimizer, learning rate over the steps, and the running average of the weights (timm's)."""
+
+import math
+
+from timm.optim import create_optimizer_v2
+from timm.utils import ModelEmaV3
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from privcirnet.config import RecipeConfig
+
+
+def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
+    """AdamW, or SGD with Nesterov momentum; biases and norms do not decay.
+
+    The gradient of a circulant layer's stored row is the sum over its b copies: a recipe for SGD may want a lower rate.
+    """
+    name = {"adamw": "adamw", "sgd": "sgd"}[recipe.optimizer]
+    momentum = {"momentum": recipe.momentum} if name == "sgd" else {}
+    return create_optimizer_v2(model, opt=name, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, **momentum)
+
+
+def schedule_of(optimizer: Optimizer, recipe: RecipeConfig, steps_per_epoch: int) -> LambdaLR:
+    """:func:`rate` at every step."""
+    total, warm_up = (max(epochs * steps_per_epoch, 1) for epochs in (recipe.epochs, recipe.warmup_epochs))
+    lowest = recipe.min_learning_rate / recipe.learning_rate
+    started = recipe.warmup_epochs > 0
+    return LambdaLR(optimizer, lambda step: rate(step, total, warm_up if started else 0, lowest))
+
+
+def rate(step: int, total: int, warm_up: int, lowest: float) -> float:
+    """The learning rate as a share of the highest: linear warm-up, then a cosine down to ``lowest``.
+
+    >>> [rate(step, total=10, warm_up=2, lowest=0.0) for step in (0, 1, 2, 6, 10)]
+    [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+    if step < warm_up:
+        return (step + 1) / warm_up
+    done = min((step - warm_up) / max(total - warm_up, 1), 1.0)
+    return lowest + (1 - lowest) * (1 + math.cos(math.pi * done)) / 2
+
+
+def average_of(model: nn.Module, recipe: RecipeConfig) -> ModelEmaV3 | None:
+    """The running average of the weights, if any; its decay grows from 0, so that short runs gain too."""
+    return ModelEmaV3(model, decay=recipe.ema, use_warmup=True) if recipe.ema else None

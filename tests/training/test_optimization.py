@@ -1,0 +1,74 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.config import RecipeConfig
+from privcirnet.errors import RuleError
+from privcirnet.training.optimization import average_of, optimizer_of, rate, schedule_of
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)])
+def test_only_weights_decay(name, kind):
+    optimizer = optimizer_of(model(), RecipeConfig(optimizer=name, weight_decay=0.1, momentum=0.8))
+    assert isinstance(optimizer, kind)
+    decays = {
+        parameter.ndim: group["weight_decay"] for group in optimizer.param_groups for parameter in group["params"]
+    }
+    assert decays == {4: 0.1, 2: 0.1, 1: 0.0}
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == 6
+    if name == "sgd":
+        assert {group["momentum"] for group in optimizer.param_groups} == {0.8}
+
+
+def test_the_rate_rises_falls_and_ends_where_it_should():
+    recipe = RecipeConfig(epochs=10, warmup_epochs=2, learning_rate=0.5, min_learning_rate=0.01)
+    optimizer = optimizer_of(model(), recipe)
+    schedule, seen = schedule_of(optimizer, recipe, steps_per_epoch=7), []
+    for _ in range(70):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert seen[0] == pytest.approx(0.5 / 14)
+    assert seen[:14] == sorted(seen[:14])
+    assert seen[13] == seen[14] == pytest.approx(0.5)
+    assert seen[14:] == sorted(seen[14:], reverse=True)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
+    half = 0.01 + 0.49 * (1 + math.cos(math.pi / 2)) / 2
+    assert seen[14 + 28] == pytest.approx(half)
+
+
+def test_without_warm_up_it_starts_high():
+    assert rate(0, total=5, warm_up=0, lowest=0.1) == 1.0
+    assert rate(9, total=5, warm_up=0, lowest=0.1) == pytest.approx(0.1)
+
+
+def test_the_average_follows():
+    network = model()
+    assert average_of(network, RecipeConfig()) is None
+    average = average_of(network, RecipeConfig(ema=0.9))
+    start = network[0].weight.detach().clone()
+    with torch.no_grad():
+        network[0].weight += 1
+    for step in range(1, 200):
+        average.update(network, step)
+    torch.testing.assert_close(average.module[0].weight, start + 1, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimizer": "lion"}, "recipe.optimizer must be a known one: got lion; use adamw"),
+        ({"ema": 1.0}, r"recipe.momentum, ema, erase must be in \[0, 1\)"),
+        ({"clip_gradient": -1.0}, "must not be negative"),
+    ],
+)
+def test_wrong_settings(change, message):
+    with pytest.raises(RuleError, match=message):
+        dataclasses.replace(RecipeConfig(), **change)
