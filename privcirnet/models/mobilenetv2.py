@@ -5,9 +5,9 @@ residual of expansion t: [expand 1x1 -> BN -> act ->] depthwise 3x3 -> BN -> act
 where neither size nor channels change; t = 1 has no expansion.
 
 Source: Sandler et al., MobileNetV2 (CVPR 2018, arXiv 1801.04381), Table 2; strides and the searched layers
-(``blocks.S.B.expand`` and ``.project`` from stage 1 on) as in PrivCirNet (NeurIPS 2024), Section 4. Departures: a stride
-of 1 in the first stages for small images, as PrivCirNet has it; no dropout; PyTorch's initial weights; with a width
-other than 1, channels are the nearest multiple of 8, so that blocks of 8 divide them.
+(``blocks.S.B.expand`` and ``.project`` from stage 1 on) as in PrivCirNet (NeurIPS 2024), Section 4. Departures: for
+small images a stride of 1 in the first stages, as PrivCirNet has it; no dropout; PyTorch's initial weights; at every
+width channels are the nearest multiple of 8, so that blocks of 8 divide them.
 """
 
 import math
@@ -125,12 +125,16 @@ def mobilenetv2_cifar(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
 @register_model
 def mobilenetv2_tiny(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
     """For Tiny ImageNet's 64 x 64: the stem has stride 2, everything behind it is `mobilenetv2_cifar`'s."""
-    given = {"num_classes": 200, "image_size": 64} | own_arguments("mobilenetv2_tiny", pretrained, kwargs)
+    given: dict[str, Any] = {"num_classes": 200, "image_size": 64} | own_arguments(
+        "mobilenetv2_tiny", pretrained, kwargs
+    )
     return MobileNetV2((2, 1, 1, 2, 2, 1, 2, 1), **given)
 
 
 @register_model
 def mobilenetv2_imagenet(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
     """For 224 x 224 images: the strides of MobileNetV2's own paper."""
-    given = {"num_classes": 1000, "image_size": 224} | own_arguments("mobilenetv2_imagenet", pretrained, kwargs)
+    given: dict[str, Any] = {"num_classes": 1000, "image_size": 224} | own_arguments(
+        "mobilenetv2_imagenet", pretrained, kwargs
+    )
     return MobileNetV2((2, 1, 2, 2, 2, 1, 2, 1), **given)

@@ -104,5 +104,5 @@ def resnet18_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet18:
 @register_model
 def resnet18_tiny(pretrained: bool = False, **kwargs: Any) -> ResNet18:
     """For Tiny ImageNet's 64 x 64: the stem has stride 2."""
-    given = {"num_classes": 200, "image_size": 64} | own_arguments("resnet18_tiny", pretrained, kwargs)
+    given: dict[str, Any] = {"num_classes": 200, "image_size": 64} | own_arguments("resnet18_tiny", pretrained, kwargs)
     return ResNet18(2, **given)

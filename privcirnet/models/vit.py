@@ -11,7 +11,7 @@ Two of the usual operations have no cheap encrypted form; each has a polynomial 
 - attention="polynomial": the weights (q k^T / sqrt(d) + c)^2 / tokens instead of softmax(q k^T / sqrt(d)), with a
   learned c for each head, 1 at first. Non-negative as softmax's; 1 + 2 s + s^2 at first, against 1 + s + s^2 / 2 + ...
   of exp(s). It is 2Quad of MPCFormer (Li et al., ICLR 2023, arXiv 2211.01452) with the secret denominator, the sum of
-  the weights, replaced by the number of tokens; that replacement is ours. The degree is 4 in q and k together, 5 with v.
+  the weights, replaced by the number of tokens; that replacement is ours. The degree is 4 in q and k, 5 with v.
 
 Source: Dosovitskiy et al., An Image Is Worth 16x16 Words (ICLR 2021, arXiv 2010.11929); sizes as in PrivCirNet (NeurIPS
 2024), Section 4. Departures: no dropout or stochastic depth.
@@ -200,12 +200,12 @@ def _vit(size: Size, given: dict[str, Any]) -> VisionTransformer:
 
 @register_model
 def vit_cifar(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """For 32 x 32 images: 7 blocks of width 256, 65 tokens. Takes the fields of `Size` and `Operations` too."""
+    """For 32 x 32 images: 7 blocks of width 256, 65 tokens. Takes the fields of `Size` and `Operations` as well."""
     return _vit(Size(32, 4, 7, 256, 4), own_arguments("vit_cifar", pretrained, kwargs))
 
 
 @register_model
 def vit_tiny_imagenet(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """For Tiny ImageNet's 64 x 64: 9 blocks of width 192, 257 tokens. Takes the fields of `Size` and `Operations` too."""
+    """For Tiny ImageNet's 64 x 64: 9 blocks of width 192, 257 tokens. Arguments as for `vit_cifar`."""
     given = {"num_classes": 200} | own_arguments("vit_tiny_imagenet", pretrained, kwargs)
     return _vit(Size(64, 4, 9, 192, 12), given)

@@ -4,15 +4,18 @@ import pytest
 import timm
 import torch
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
+from privcirnet.functional.circulant import is_circulant
 from privcirnet.he.reference import NETWORKS, network_shapes
 from privcirnet.he.shape import LinearShape
 from privcirnet.models.activation import NAMES, activation
 from privcirnet.nn import activations
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_
+from privcirnet.nn.convert import circulant_, fuse
 from privcirnet.nn.graph import trace
+from tests import tolerances
 
 IMAGES = {
     "mobilenetv2_cifar": 32,
@@ -153,3 +156,35 @@ def test_activations_by_name(name):
     x = torch.tensor([-2.0, 0.5, 7.0])
     expected = {"relu": x.relu(), "relu6": x.clamp(0, 6), "square": x**2, "gelu": nn.functional.gelu(x)}
     assert torch.equal(activation(name, 3)(x), expected[name])
+
+
+def settle_norms_(model: nn.Module, x: Tensor) -> None:
+    """Batch norms measure `x` and answer 0.5 +- 0.1: with larger numbers, 34 squares in a row leave the range of floats."""
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+        nn.init.uniform_(norm.weight, 0.05, 0.15)
+        nn.init.uniform_(norm.bias, 0.4, 0.6)
+    with torch.no_grad():
+        model.train()(x)
+
+
+@pytest.mark.parametrize("b", [1, 8])
+@pytest.mark.parametrize("name", [name for name in sorted(SMALL) if "vit" not in name])
+def test_fused_equals_unfused(name, b):
+    model = small(name, activation="square").double()
+    searched = network_shapes(REFERENCE[name])
+    circulant_(model, dict.fromkeys(searched, b))
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    terms = max(module.weight[0].numel() for module in convolutions)
+    size = SMALL[name]["image_size"]
+    x = torch.rand(4, 3, size, size, dtype=torch.float64)
+    settle_norms_(model, x)
+    fused = fuse(model.eval())
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
+    assert all(is_circulant(fused.get_submodule(key).weight, b) for key in searched)
+    with torch.no_grad():
+        expected = model(x)
+        assert expected.std(0).min() > 1e-6
+        bound = tolerances.network(torch.float64, len(convolutions), terms, expected.abs().max().item())
+        assert_close(fused(x), expected, rtol=0, atol=bound)
