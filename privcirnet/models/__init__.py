@@ -1,5 +1,26 @@
 """Networks that timm does not have, registered with it: ``timm.create_model("digits_resnet")``."""
 
 from privcirnet.models.digits import DigitsResNet, digits_resnet
+from privcirnet.models.lola import LolaCifar, LolaMnist, lola_cifar, lola_mnist
+from privcirnet.models.mobilenetv2 import MobileNetV2, mobilenetv2_cifar, mobilenetv2_imagenet, mobilenetv2_tiny
+from privcirnet.models.resnet18 import ResNet18, resnet18_cifar, resnet18_tiny
+from privcirnet.models.vit import VisionTransformer, vit_cifar, vit_tiny_imagenet
 
-__all__ = ["DigitsResNet", "digits_resnet"]
+__all__ = [
+    "DigitsResNet",
+    "LolaCifar",
+    "LolaMnist",
+    "MobileNetV2",
+    "ResNet18",
+    "VisionTransformer",
+    "digits_resnet",
+    "lola_cifar",
+    "lola_mnist",
+    "mobilenetv2_cifar",
+    "mobilenetv2_imagenet",
+    "mobilenetv2_tiny",
+    "resnet18_cifar",
+    "resnet18_tiny",
+    "vit_cifar",
+    "vit_tiny_imagenet",
+]

@@ -60,7 +60,7 @@ def circulant_(
     [(2, 8), (1, 8)]
     """
     importance = importance or {}
-    layers = {name: _checked_layer(model, name, b) for name, b in block_sizes.items()}
+    layers = {name: checked_layer(model, name, b) for name, b in block_sizes.items()}
     for name, values in importance.items():
         check_importance(find_layer(model, name).weight, values)
     shared = _shared_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
@@ -73,7 +73,21 @@ def circulant_(
     return model
 
 
-def _checked_layer(model: nn.Module, name: str, b: int) -> nn.Linear | nn.Conv2d:
+def checked_layer(model: nn.Module, name: str, b: int) -> nn.Linear | nn.Conv2d:
+    """Return the layer of this name, which can become circulant.
+
+    Args:
+        model: A network.
+        name: Module name.
+        b: Block size.
+
+    Returns:
+        The layer, unchanged.
+
+    Raises:
+        RuleError: There is no such layer, it is of another type, grouped, parametrized already or shares its weight, or
+            the block size does not fit.
+    """
     layer = find_layer(model, name)
     owners = [key for key, value in model.named_parameters(remove_duplicate=False) if value is layer.weight]
     if len(owners) > 1:

@@ -1,0 +1,52 @@
+"""What timm hands to an entry point besides the network's own arguments."""
+
+from typing import Any
+
+from privcirnet.errors import RuleError
+
+_OF_TIMM = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+
+
+def own_arguments(name: str, pretrained: bool, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that are the network's own.
+
+    Args:
+        name: of the network.
+        pretrained: whether weights were asked for.
+        given: keyword arguments of the entry point; those that only timm's downloads use are dropped.
+
+    Raises:
+        RuleError: weights were asked for.
+
+    >>> own_arguments("resnet18_cifar", False, {"width": 16, "cache_dir": None})
+    {'width': 16}
+    """
+    if pretrained:
+        raise RuleError(
+            "there are no pretrained weights for the networks of privcirnet.models",
+            got=f"pretrained=True for {name!r}",
+            remedy="create it without, and train it",
+        )
+    return {key: value for key, value in given.items() if key not in _OF_TIMM}
+
+
+def downsampled(image_size: int, stride: int) -> int:
+    """Side of the last map.
+
+    Args:
+        image_size: side of the (square) image.
+        stride: product of the network's strides.
+
+    Raises:
+        RuleError: the strides do not divide the side.
+
+    >>> downsampled(32, 8)
+    4
+    """
+    if image_size < stride or image_size % stride:
+        raise RuleError(
+            "the network's strides must divide the image size",
+            got=f"{image_size} for a stride of {stride}",
+            remedy=f"use a multiple of {stride}",
+        )
+    return image_size // stride

@@ -1,0 +1,108 @@
+"""ResNet-18 for 32 x 32 and 64 x 64 images.
+
+stem 3x3 -> BN -> act -> four stages of two basic blocks -> average pool -> linear. A basic block is
+conv1 3x3 -> BN -> act -> conv2 3x3 -> BN, plus the input (through downsample 1x1 -> BN where the stride is 2), -> act.
+
+Source: He et al., Deep Residual Learning (CVPR 2016, arXiv 1512.03385); searched layers as in PrivCirNet (NeurIPS
+2024), Section 4: every convolution of the blocks. Departures: a 3x3 stem and no maximum pooling, which would need
+comparisons on encrypted numbers. For Tiny ImageNet the stem's stride of 2 takes the place of the pooling: its blocks
+then see the 32 x 32 maps of the CIFAR network and cost the same. PyTorch's initial weights.
+"""
+
+from typing import Any
+
+from timm.models import register_model
+from torch import Tensor, nn
+
+from privcirnet.models.activation import activation as make_activation
+from privcirnet.models.entry import downsampled, own_arguments
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut.
+
+    Args:
+        channels: of the input.
+        out: channels of the output.
+        stride: of the first convolution; 1 needs channels = out.
+        activation: see `privcirnet.models.activation`.
+    """
+
+    def __init__(self, channels: int, out: int, stride: int, activation: str) -> None:
+        super().__init__()
+        changes = stride > 1
+        self.conv1 = nn.Conv2d(channels, out, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(out)
+        self.act1 = make_activation(activation, out)
+        self.downsample = nn.Conv2d(channels, out, 1, stride, bias=False) if changes else nn.Identity()
+        self.downsample_norm = nn.BatchNorm2d(out) if changes else nn.Identity()
+        self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(out)
+        self.act2 = make_activation(activation, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (N, channels, H, W) to (N, out, H / stride, W / stride)."""
+        y = self.act1(self.norm1(self.conv1(x)))
+        shortcut = self.downsample_norm(self.downsample(x))
+        return self.act2(self.norm2(self.conv2(y)) + shortcut)
+
+
+class ResNet18(nn.Module):
+    """The network above.
+
+    Args:
+        stem_stride: 1 or 2.
+        num_classes: logits.
+        in_chans: channels of the image.
+        width: channels of the first stage, doubled by each stage after it.
+        image_size: side of the (square) image; a multiple of 8 stem_stride.
+        activation: see `privcirnet.models.activation`.
+
+    Raises:
+        RuleError: the image size does not fit the strides, or the activation is unknown.
+    """
+
+    def __init__(
+        self,
+        stem_stride: int,
+        num_classes: int = 10,
+        in_chans: int = 3,
+        width: int = 64,
+        image_size: int = 32,
+        activation: str = "relu",
+    ) -> None:
+        super().__init__()
+        side = downsampled(image_size, 8 * stem_stride)
+        self.stem = nn.Conv2d(in_chans, width, 3, stem_stride, padding=1, bias=False)
+        self.stem_norm = nn.BatchNorm2d(width)
+        self.stem_act = make_activation(activation, width)
+        self.layer1 = self._stage(width, width, 1, activation)
+        self.layer2 = self._stage(width, 2 * width, 2, activation)
+        self.layer3 = self._stage(2 * width, 4 * width, 2, activation)
+        self.layer4 = self._stage(4 * width, 8 * width, 2, activation)
+        self.pool = nn.AvgPool2d(side)
+        self.flatten = nn.Flatten()
+        self.classifier = nn.Linear(8 * width, num_classes)
+
+    @staticmethod
+    def _stage(channels: int, out: int, stride: int, activation: str) -> nn.Sequential:
+        return nn.Sequential(BasicBlock(channels, out, stride, activation), BasicBlock(out, out, 1, activation))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, in_chans, S, S) to logits (N, num_classes)."""
+        x = self.stem_act(self.stem_norm(self.stem(x)))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.classifier(self.flatten(self.pool(x)))
+
+
+@register_model
+def resnet18_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet18:
+    """For 32 x 32 images."""
+    return ResNet18(1, **own_arguments("resnet18_cifar", pretrained, kwargs))
+
+
+@register_model
+def resnet18_tiny(pretrained: bool = False, **kwargs: Any) -> ResNet18:
+    """For Tiny ImageNet's 64 x 64: the stem has stride 2."""
+    given: dict[str, Any] = {"num_classes": 200, "image_size": 64} | own_arguments("resnet18_tiny", pretrained, kwargs)
+    return ResNet18(2, **given)

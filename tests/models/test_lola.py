@@ -1,0 +1,83 @@
+import pytest
+import timm
+import torch
+from torch.testing import assert_close
+
+from privcirnet.he.shape import LinearShape
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.graph import trace
+from tests import tolerances
+from tests.models.test_reference import shape_of
+
+SHAPES = {
+    "lola_mnist": (
+        (1, 28),
+        {
+            "conv": LinearShape(28, 28, 1, 5, 5, 2, 1),
+            "fc1": LinearShape.gemm(1, 845, 100),
+            "fc2": LinearShape.gemm(1, 100, 10),
+        },
+    ),
+    "lola_cifar": (
+        (3, 32),
+        {
+            "conv1": LinearShape(32, 32, 3, 83, 8, 2, 1),
+            "conv2": LinearShape(14, 14, 83, 163, 6, 2),
+            "fc": LinearShape.gemm(1, 4075, 10),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_layers_of_the_papers(name):
+    (channels, side), expected = SHAPES[name]
+    model, shapes = timm.create_model(name), {}
+    for key in expected:
+        layer = model.get_submodule(key)
+        layer.register_forward_hook(lambda m, x, _, key=key: shapes.update({key: shape_of(m, x[0])}))
+    assert model(torch.rand(2, channels, side, side)).shape == (2, 10)
+    assert list(shapes.items()) == list(expected.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "numbers"),
+    [("lola_mnist", "conv", 845), ("lola_cifar", "conv1", 16268), ("lola_cifar", "conv2", 4075)],
+)
+def test_numbers_after_a_convolution(name, layer, numbers):
+    channels, height, width = SHAPES[name][1][layer].output_shape
+    assert channels * height * width == numbers
+
+
+def test_mnist_is_what_its_picture_says():
+    torch.manual_seed(0)
+    model, x = timm.create_model("lola_mnist").double(), torch.rand(2, 1, 28, 28, dtype=torch.float64)
+    hidden = model.fc1((model.conv(x) ** 2).flatten(1)) ** 2
+    expected = model.fc2(hidden)
+    bound = tolerances.network(torch.float64, 3, 845, expected.abs().max().item())
+    assert_close(model(x), expected, rtol=0, atol=bound)
+    assert_close(trace(model)(x), expected, rtol=0, atol=bound)
+
+
+def test_mnist_never_reads_the_far_padding():
+    model = timm.create_model("lola_mnist").eval()
+    with torch.no_grad():
+        model.conv.bias.zero_()
+        seen = model.conv(torch.ones(1, 1, 28, 28)) - model.conv.weight.sum((1, 2, 3))[:, None, None]
+    assert_close(seen[..., 1:, 1:], torch.zeros(1, 5, 12, 12), rtol=0, atol=1e-5)
+    assert seen[..., 0, :].abs().min() > 1e-5
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_other_classes_channels_and_activation(name):
+    (_, side), _ = SHAPES[name]
+    model = timm.create_model(name, num_classes=7, in_chans=2, activation="relu")
+    assert model(torch.rand(1, 2, side, side)).shape == (1, 7)
+    assert sum(type(module).__name__ == "ReLU" for module in model.modules()) == 2
+
+
+def test_falcons_layer_becomes_circulant():
+    model = circulant_(timm.create_model("lola_mnist"), {"fc1": 5})
+    assert block_size_of(model.fc1) == 5
+    assert model(torch.rand(1, 1, 28, 28)).shape == (1, 10)

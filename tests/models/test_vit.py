@@ -1,0 +1,118 @@
+import math
+import re
+
+import pytest
+import timm
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from privcirnet.errors import RuleError
+from privcirnet.models.vit import Size, TokenBatchNorm, polynomial_attention, softmax_attention
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.graph import trace
+from tests import tolerances
+
+SMALL = {"image_size": 8, "depth": 2, "width": 16, "heads": 2}
+
+
+def tensors(*shape: int) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(*shape, dtype=torch.float64) for _ in range(3)]
+
+
+def slow_polynomial_attention(q, k, v, c):
+    """The formula, number by number."""
+    images, heads, tokens, d = q.shape
+    out = torch.zeros_like(q)
+    for n in range(images):
+        for h in range(heads):
+            for i in range(tokens):
+                for j in range(tokens):
+                    score = sum(q[n, h, i, e].item() * k[n, h, j, e].item() for e in range(d)) / math.sqrt(d)
+                    out[n, h, i] += (score + c[h, 0, 0].item()) ** 2 / tokens * v[n, h, j]
+    return out
+
+
+def test_polynomial_attention_is_its_formula():
+    q, k, v = tensors(2, 3, 4, 5)
+    c = torch.tensor([1.0, -0.5, 2.0], dtype=torch.float64).reshape(3, 1, 1)
+    expected = slow_polynomial_attention(q, k, v, c)
+    bound = tolerances.network(torch.float64, 2, 10, slow_polynomial_attention(*map(abs, (q, k, v, c))).max().item())
+    assert_close(polynomial_attention(q, k, v, c), expected, rtol=0, atol=bound)
+
+
+def test_polynomial_attention_has_a_gradient():
+    q, k, v = (x.requires_grad_() for x in tensors(1, 2, 3, 2))
+    c = torch.ones(2, 1, 1, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(polynomial_attention, (q, k, v, c))
+
+
+def test_softmax_attention_is_torchs():
+    q, k, v = tensors(2, 3, 4, 5)
+    expected = nn.functional.scaled_dot_product_attention(q, k, v)
+    bound = tolerances.network(torch.float64, 2, 10, v.abs().max().item())
+    assert_close(softmax_attention(q, k, v), expected, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4), (6, 4)])
+def test_token_batch_norm_normalizes_channels_and_is_affine_in_evaluation(shape):
+    torch.manual_seed(0)
+    norm, x = TokenBatchNorm(4).double(), 3 * torch.randn(shape, dtype=torch.float64) + 2
+    values = norm(x).flatten(0, -2)
+    assert_close(values.mean(0), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert_close(values.var(0, unbiased=False), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-4)
+    scale = (norm.eval().running_var + norm.eps).rsqrt()
+    assert_close(norm(x), scale * x - scale * norm.running_mean, rtol=0, atol=1e-12)
+
+
+def test_batch_norm_folds_into_the_layer_behind_it():
+    torch.manual_seed(0)
+    block = timm.create_model("vit_cifar", norm="batch", **SMALL).double().blocks[0]
+    block(torch.randn(4, 5, 16, dtype=torch.float64))
+    norm, linear, x = block.norm1.eval(), block.qkv, torch.randn(2, 5, 16, dtype=torch.float64)
+    scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
+    shift = norm.bias - scale * norm.running_mean
+    folded = nn.functional.linear(x, linear.weight * scale, linear.bias + linear.weight @ shift)
+    assert_close(linear(norm(x)), folded, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "polynomial"])
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+@pytest.mark.parametrize("activation", ["gelu", "square"])
+def test_operations(norm, attention, activation):
+    torch.manual_seed(0)
+    options = {"norm": norm, "attention": attention, "activation": activation}
+    model = timm.create_model("vit_cifar", num_classes=8, in_chans=1, **SMALL, **options)
+    names = {type(module).__name__ for module in model.modules()}
+    assert ("LayerNorm" in names, "TokenBatchNorm" in names) == (norm == "layer", norm == "batch")
+    shifts = [name for name, _ in model.named_parameters() if name.endswith("attention_shift")]
+    assert len(shifts) == (2 if attention == "polynomial" else 0)
+    layers = [f"blocks.{i}.{name}" for i in range(2) for name in ("qkv", "proj", "fc1", "fc2")]
+    circulant_(model, dict.fromkeys([*layers, "head"], 8))
+    x = torch.rand(2, 1, 8, 8)
+    model(x).square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    model.eval()
+    assert torch.equal(trace(model)(x), model(x))
+    if (norm, attention, activation) == ("batch", "polynomial", "square"):
+        nodes = " ".join(str(node.target) for node in trace(model).graph.nodes)
+        assert re.search("softmax|gelu|exp(?!and)|div_|layer_norm", nodes) is None
+
+
+def test_tokens():
+    assert Size(32, 4, 7, 256, 4).tokens == 65
+    assert Size(64, 4, 9, 192, 12).tokens == 257
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"norm": "group"}, "norm must be a known one: got 'group'; use layer or batch"),
+        ({"attention": "linear"}, "attention must be a known one: got 'linear'; use softmax or polynomial"),
+        ({"heads": 3}, "the number of heads must divide the width: got 3 for 256"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(RuleError, match=message):
+        timm.create_model("vit_cifar", **options)
