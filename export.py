@@ -8,9 +8,9 @@ from pathlib import Path
 from torch import fx
 
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_program
-from privcirnet.cli import console, find_profile, profile_at, script, show
+from privcirnet.cli import console, counting, find_profile, profile_at, script, show
 from privcirnet.config import ExportConfig
-from privcirnet.data import load
+from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
 from privcirnet.he import bounds, params
 from privcirnet.he.chooser import SETS, sets_for
@@ -25,7 +25,8 @@ from privcirnet.training import stages
 def main(config: ExportConfig) -> None:
     """Lower, prove the bounds, choose the parameters, write."""
     started, out = time.perf_counter(), Path(config.out)
-    data = load(config.data.name, config.data.seed, config.data.test_fraction)
+    with counting("Decoding images") as progress:
+        data = load_for(config.data, progress)
     network = stages.load_network(config.init, data)
     lowered, profile = _lower(config, network, data)
     program, intervals = lowered.program, lowered.fitted.intervals

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from privcirnet.artifact import read_profile, read_program, write_arrays, write_json
-from privcirnet.cli import progress_bar, script, show
+from privcirnet.cli import counting, progress_bar, script, show
 from privcirnet.config import InferConfig
-from privcirnet.data import load
+from privcirnet.data import load_for
 from privcirnet.evaluation import evaluate
 from privcirnet.he import threads
 from privcirnet.he.cost import LINKS
@@ -23,7 +23,8 @@ def main(config: InferConfig) -> None:
     out = Path(config.out)
     program, spectra = read_program(Path(config.program))
     profile = read_profile(Path(config.profile))
-    data = load(config.data.name, config.data.seed, config.data.test_fraction)
+    with counting("Decoding images") as progress:
+        data = load_for(config.data, progress)
     images, labels = data.test_images[: config.images], data.test_labels[: config.images]
     network = stages.load_network(config.reference, data)
     clear = predict(network, data, images).argmax(dim=1).numpy()

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from privcirnet.artifact import write_json, write_plan
-from privcirnet.cli import find_profile, progress_bar, script, show
+from privcirnet.cli import counting, find_profile, progress_bar, script, show
 from privcirnet.config import SearchConfig
-from privcirnet.data import load
+from privcirnet.data import load_for
 from privcirnet.functional.sensitivity import sensitivity
 from privcirnet.he.cost import LINKS
 from privcirnet.search.latency import latency_table, layer_shapes
@@ -20,7 +20,8 @@ from privcirnet.training.network import weighted_layers
 def main(config: SearchConfig) -> None:
     """Sensitivity and latency of every layer and block size, then the integer program."""
     started, out = time.perf_counter(), Path(config.out)
-    data = load(config.data.name, config.data.seed, config.data.test_fraction)
+    with counting("Decoding images") as progress:
+        data = load_for(config.data, progress)
     model = stages.load_network(config.init, data)
     profile, link = find_profile(config.he), LINKS[config.he.link]
     latency = latency_table(layer_shapes(model, data.real(data.train_images[:1])), config.block_sizes, profile, link)

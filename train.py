@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from privcirnet.artifact import write_checkpoint, write_json
-from privcirnet.cli import progress_bar, script, show
+from privcirnet.cli import counting, progress_bar, script, show
 from privcirnet.config import TrainConfig
-from privcirnet.data import load
+from privcirnet.data import load_for
 from privcirnet.training import checkpoint, stages
 from privcirnet.training.loop import Progress, accuracy, fit
 from privcirnet.training.network import checkpoint_of
@@ -19,7 +19,8 @@ from privcirnet.training.network import checkpoint_of
 def main(config: TrainConfig) -> None:
     """One stage: start from what the stage before left, train, save."""
     started, out, recipe = time.perf_counter(), Path(config.out), config.recipe
-    data = load(config.data.name, config.data.seed, config.data.test_fraction)
+    with counting("Decoding images") as progress:
+        data = load_for(config.data, progress)
     torch.manual_seed(config.seed)
     with progress_bar(f"{recipe.stage} (preparation)", 1) as done:
         start = stages.begin(recipe, config.quant, config.model.name, data)

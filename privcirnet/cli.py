@@ -4,7 +4,7 @@ import difflib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,6 +124,24 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
             progress.update(task, advance=by if to is None else None, completed=to, note=str(note))
 
         yield advance
+
+
+@contextmanager
+def counting(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar that appears with the first step, if there is one.
+
+    Yields:
+        a function to call with the steps done and all steps.
+    """
+    with ExitStack() as stack:
+        bar: list[Callable[..., None]] = []
+
+        def step(done: int, total: int) -> None:
+            if not bar:
+                bar.append(stack.enter_context(progress_bar(description, total)))
+            bar[0](to=done)
+
+        yield step
 
 
 def show(title: str, facts: Mapping[str, object]) -> None:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from privcirnet.errors import RuleError
-
 
 @dataclass(frozen=True)
 class ImageData:
@@ -43,21 +41,3 @@ def batches(
     order = torch.arange(len(labels)) if generator is None else torch.randperm(len(labels), generator=generator)
     for indices in order.split(size):
         yield images[indices], labels[indices]
-
-
-def load(name: str, seed: int = 0, test_fraction: float = 0.2) -> ImageData:
-    """A data set by name.
-
-    Args:
-        name: "digits".
-        seed: of the split, where the data has none of its own.
-        test_fraction: held out, likewise.
-
-    Raises:
-        RuleError: unknown name.
-    """
-    if name == "digits":
-        from privcirnet.data.digits import load_digits
-
-        return load_digits(seed, test_fraction)
-    raise RuleError("the data set must be a known one", got=repr(name), remedy="use data=digits")

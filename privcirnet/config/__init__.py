@@ -1,19 +1,30 @@
 """The schema of configs/: one dataclass per script and group. ``__post_init__`` validates; units are in the texts."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from privcirnet.errors import RuleError
-from privcirnet.he.chooser import sets_for
-from privcirnet.he.cost import LINKS
+from privcirnet.config.bench import BenchConfig
+from privcirnet.config.encryption import HEConfig
+from privcirnet.config.rules import check as _check
+from privcirnet.config.rules import check_name as _check_name
 from privcirnet.he.engine import ENGINES
-from privcirnet.he.named import ENCODINGS
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
-from privcirnet.he.reference import NETWORKS
+
+__all__ = [
+    "BenchConfig",
+    "DataConfig",
+    "ExportConfig",
+    "HEConfig",
+    "InferConfig",
+    "ModelConfig",
+    "QuantConfig",
+    "RecipeConfig",
+    "SearchConfig",
+    "TrainConfig",
+    "run_file",
+]
 
 STAGES = ("train", "finetune", "qat")
-PLANS = ("paper", "published", "best")
+DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder")
 
 
 @dataclass
@@ -29,13 +40,21 @@ class DataConfig:
     """Which images."""
 
     name: str = "digits"
-    """data set."""
+    """digits, cifar10, cifar100, mnist, tiny_imagenet, or imagefolder (train/ and test/ or val/, a folder a class)."""
+    root: str = "data"
+    """where the files are: a folder, or a .tar or .tar.gz archive of image folders; digits need none."""
+    size: int = 0
+    """pixels: the shorter side is resized to it and the centre is cropped; 0: images stay as they are."""
+    cache: str = "auto"
+    """folder of decoded images; auto: privcirnet in $XDG_CACHE_HOME or ~/.cache; empty: none, decode in memory."""
     seed: int = 0
-    """of the split into training and held-out images."""
+    """of the split into training and held-out images, where the data set has none of its own."""
     test_fraction: float = 0.2
-    """held out, where the data set has no split of its own."""
+    """held out, likewise."""
 
     def __post_init__(self) -> None:
+        _check_name("data.name", self.name, DATA_SETS)
+        _check(self.size >= 0, "data.size must not be negative", self.size, "use 0 to keep images as they are")
         _check(0 < self.test_fraction < 1, "data.test_fraction must be between 0 and 1", self.test_fraction, "use 0.2")
 
 
@@ -126,39 +145,6 @@ class QuantConfig:
     def __post_init__(self) -> None:
         images = self.calibration_images
         _check(images >= 1, "quant.calibration_images must be at least 1", images, "use 512")
-
-
-@dataclass
-class HEConfig:
-    """Encryption, cost model and truncation."""
-
-    ring_degree: int = 0
-    """n, slots of a ciphertext; 0: the fastest that the program's proved bounds allow."""
-    coefficient_bits: list[int] = field(default_factory=list[int])
-    """bits of the primes of q, the special prime last; empty: a known set for n. Needs ring_degree."""
-    profile: str = "calibrate"
-    """a profile.json, "calibrate" to measure this machine, or "counted" for the papers' units."""
-    engine: str = "kernel"
-    """of the server that is measured: kernel (compiled, all cores) or tenseal."""
-    link: str = "local"
-    """local, lan or wan: the network that latencies are predicted for."""
-    guard_bits: int = 4
-    """fractional bits, at most, that activations keep beyond their quantized step, as far as the modulus has room."""
-    masks: str = "uniform"
-    """of truncated values: uniform (hides perfectly) or bounded (never wrong)."""
-    failure_bits: int = 18
-    """uniform masks: a wrong image with probability at most 2^-failure_bits."""
-    hiding_bits: int = 40
-    """bounded masks: statistical distance at most 2^-hiding_bits."""
-
-    def __post_init__(self) -> None:
-        _check_name("he.engine", self.engine, ("kernel", "tenseal"))
-        _check(self.link in LINKS, "he.link must be a known one", self.link, f"use one of {', '.join(LINKS)}")
-        explicit = self.ring_degree > 0 or not self.coefficient_bits
-        _check(explicit, "he.coefficient_bits needs he.ring_degree", self.coefficient_bits, "give both")
-        sets_for(self.ring_degree, self.coefficient_bits)
-        _check(0 <= self.guard_bits <= 16, "he.guard_bits must be in [0, 16]", self.guard_bits, "use 4")
-        _check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")
 
 
 @dataclass
@@ -261,83 +247,6 @@ class InferConfig:
         _check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
 
 
-@dataclass
-class BenchConfig:
-    """bench.py: one layer, a network, or encodings side by side: counts, bytes, seconds."""
-
-    root: str = "outputs"
-    """folder that holds the run directories."""
-    out: str = "${root}/bench"
-    """this run's directory."""
-    layer: str = "gemm"
-    """gemm or conv."""
-    dims: list[int] = field(default_factory=lambda: [256, 192, 576])
-    """gemm: d1, d2, d3; conv: H, W, C, K, R (same padding)."""
-    stride: int = 1
-    """of a conv."""
-    groups: int = 1
-    """channel groups of a conv; C = K = groups is depthwise."""
-    block_size: int = 8
-    """b; in a network the largest size up to it that a layer allows."""
-    network: str = ""
-    """all layers of a network instead: {mobilenetv2,vit,resnet18}_cifar, mobilenetv2_imagenet, vit_tiny_imagenet."""
-    suite: str = ""
-    """papers: encodings side by side on layers of these networks instead; engines: kernel and tenseal."""
-    block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
-    """of the suite."""
-    encoding: str = "cirencode"
-    """cirencode; for b = 1 bolt (1 x 1), neujeans, ensei; without rotations cheetah, falcon (groups); any: cheapest."""
-    engine: str = "kernel"
-    """of the server: kernel, tenseal, cleartext, or count: plan only."""
-    compare: str = ""
-    """another engine, run in turns with this one, each with the plan that suits it."""
-    plan: str = "paper"
-    """paper: sums encrypted, least HE-Rot + 0.135 HE-Pmult; best: least predicted time; published: the papers' own."""
-    against: str = ""
-    """another plan of the same network, run in turns with this one."""
-    explain: bool = False
-    """show the planner's candidates side by side."""
-    weights_gb: float = 0.0
-    """serve the network from one process, keep that much of encoded weights, report peak memory; 0: do not."""
-    repetitions: int = 3
-    """timed runs; medians are reported."""
-    plain_bits: int = 41
-    """bits of t."""
-    threads: int = 0
-    """to work on; 0: one for each core."""
-    he: HEConfig = field(
-        default_factory=lambda: HEConfig(ring_degree=8192, coefficient_bits=list(DEFAULT_COEFFICIENT_BITS))
-    )
-
-    def __post_init__(self) -> None:
-        sizes = {"gemm": 3, "conv": 5}
-        _check(self.layer in sizes, "layer must be gemm or conv", self.layer, "use layer=gemm")
-        right = len(self.dims) == sizes[self.layer] and min(self.dims) > 0
-        wanted = "[d1,d2,d3]" if self.layer == "gemm" else "[H,W,C,K,R]"
-        _check(right, f"dims of a {self.layer} must be {wanted}", self.dims, f"give dims={wanted}")
-        _check_name("encoding", self.encoding, ENCODINGS)
-        _check_name("plan", self.plan, PLANS)
-        _check_name("against", self.against, ("", *PLANS))
-        _check(self.against != self.plan, "against must be another plan", self.against, "use against=published")
-        _check_name("engine", self.engine, (*ENGINES, "count"))
-        _check_name("compare", self.compare, ("", *ENGINES))
-        counted = self.compare and (self.engine in ("count", self.compare) or self.against or self.suite)
-        _check(
-            not counted, "compare must be another engine, of one plan that runs", self.compare, "use compare=tenseal"
-        )
-        _check_name("suite", self.suite, ("", "papers", "engines"))
-        _check_name("network", self.network, ("", *NETWORKS))
-        _check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=kernel")
-        _check(bool(self.he.coefficient_bits), "bench.py needs one set of primes", "none", "give he.coefficient_bits")
-        _check(self.repetitions >= 1, "repetitions must be at least 1", self.repetitions, "use 3")
-        _check(self.block_size >= 1 and min(self.block_sizes) >= 1, "b must be at least 1", self.block_size, "use 8")
-
-
-def _check_name(what: str, got: str, known: Collection[str]) -> None:
-    names = ", ".join(name for name in known if name)
-    _check(got in known, f"{what} must be a known one", repr(got), f"use one of {names}")
-
-
 def run_file(run: str, name: str, made_by: str) -> Path:
     """A file of a run directory that an earlier stage made.
 
@@ -347,8 +256,3 @@ def run_file(run: str, name: str, made_by: str) -> Path:
     path = Path(run) / name if name else Path(run)
     _check(path.exists(), f"the result of {made_by} must exist", path, f"run {made_by} first or give its directory")
     return path
-
-
-def _check(condition: bool, rule: str, got: object, remedy: str) -> None:
-    if not condition:
-        raise RuleError(rule, got=got, remedy=remedy)

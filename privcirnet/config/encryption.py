@@ -1,0 +1,40 @@
+"""The group he/: encryption, cost model and truncation."""
+
+from dataclasses import dataclass, field
+
+from privcirnet.config.rules import check, check_name
+from privcirnet.he.chooser import sets_for
+from privcirnet.he.cost import LINKS
+
+
+@dataclass
+class HEConfig:
+    """Encryption, cost model and truncation."""
+
+    ring_degree: int = 0
+    """n, slots of a ciphertext; 0: the fastest that the program's proved bounds allow."""
+    coefficient_bits: list[int] = field(default_factory=list[int])
+    """bits of the primes of q, the special prime last; empty: a known set for n. Needs ring_degree."""
+    profile: str = "calibrate"
+    """a profile.json, "calibrate" to measure this machine, or "counted" for the papers' units."""
+    engine: str = "kernel"
+    """of the server that is measured: kernel (compiled, all cores) or tenseal."""
+    link: str = "local"
+    """local, lan or wan: the network that latencies are predicted for."""
+    guard_bits: int = 4
+    """fractional bits, at most, that activations keep beyond their quantized step, as far as the modulus has room."""
+    masks: str = "uniform"
+    """of truncated values: uniform (hides perfectly) or bounded (never wrong)."""
+    failure_bits: int = 18
+    """uniform masks: a wrong image with probability at most 2^-failure_bits."""
+    hiding_bits: int = 40
+    """bounded masks: statistical distance at most 2^-hiding_bits."""
+
+    def __post_init__(self) -> None:
+        check_name("he.engine", self.engine, ("kernel", "tenseal"))
+        check(self.link in LINKS, "he.link must be a known one", self.link, f"use one of {', '.join(LINKS)}")
+        explicit = self.ring_degree > 0 or not self.coefficient_bits
+        check(explicit, "he.coefficient_bits needs he.ring_degree", self.coefficient_bits, "give both")
+        sets_for(self.ring_degree, self.coefficient_bits)
+        check(0 <= self.guard_bits <= 16, "he.guard_bits must be in [0, 16]", self.guard_bits, "use 4")
+        check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")

@@ -1,0 +1,88 @@
+"""Random changes of uint8 batches, each image its own, drawn from a generator: the same state gives the same batch.
+
+Everything is drawn for the whole batch first, so what one image gets does not depend on the others' pixels.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+AREA = (0.02, 1 / 3)
+"""Part of an image that is erased."""
+ASPECT = (0.3, 1 / 0.3)
+"""Height over width of what is erased."""
+
+
+def crop_and_flip(images: Tensor, padding: int, generator: torch.Generator, reflect: bool = True) -> Tensor:
+    """Crop at a random place of the padded image, then mirror left and right with probability 1/2.
+
+    Args:
+        images: (N, C, H, W).
+        padding: pixels on every side; less than H and W if they are reflected.
+        generator: drawn from: N rows and N columns in [0, 2 padding], then N flips.
+        reflect: pad with mirrored pixels, else with zeros.
+
+    Returns:
+        (N, C, H, W).
+
+    >>> image = torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8)
+    >>> crop_and_flip(image, 0, torch.Generator().manual_seed(0)).tolist() in ([[[[1, 2, 3]]]], [[[[3, 2, 1]]]])
+    True
+    """
+    count, _, height, width = images.shape
+    rows, columns = _whole(2 * padding + 1, (2, count), generator, images)
+    flip = _whole(2, (count,), generator, images).bool()
+    if reflect:
+        padded = images[:, :, _mirrored(height, padding, images)][..., _mirrored(width, padding, images)]
+    else:
+        padded = F.pad(images, (padding,) * 4)
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)
+    cropped = windows[torch.arange(count, device=images.device), :, rows, columns]
+    return torch.where(flip[:, None, None, None], cropped.flip(3), cropped)
+
+
+def erase(images: Tensor, probability: float, generator: torch.Generator) -> Tensor:
+    """Fill a random rectangle with the image's mean colour, with a probability (random erasing).
+
+    Zhong et al., "Random Erasing Data Augmentation", AAAI 2020: area and logarithm of the aspect ratio are uniform.
+    A rectangle that is longer than the image is cut to it, where the paper draws again.
+
+    Args:
+        images: uint8 (N, C, H, W).
+        probability: of each image.
+        generator: drawn from: five numbers an image.
+
+    Returns:
+        uint8 (N, C, H, W).
+    """
+    count, _, height, width = images.shape
+    drawn = torch.rand(5, count, generator=generator, device=generator.device).to(images.device)
+    chance, area, aspect, top, left = drawn
+    area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * area)
+    aspect = torch.exp(math.log(ASPECT[0]) + (math.log(ASPECT[1]) - math.log(ASPECT[0])) * aspect)
+    tall = (area * aspect).sqrt().round().clamp(1, height)
+    wide = (area / aspect).sqrt().round().clamp(1, width)
+    inside_rows = _between(height, (top * (height - tall + 1)).floor(), tall)
+    inside_columns = _between(width, (left * (width - wide + 1)).floor(), wide)
+    inside = inside_rows[:, :, None] & inside_columns[:, None, :] & (chance < probability)[:, None, None]
+    colour = images.float().mean(dim=(2, 3), keepdim=True).round().to(images.dtype)
+    return torch.where(inside[:, None], colour, images)
+
+
+def _whole(below: int, shape: tuple[int, ...], generator: torch.Generator, images: Tensor) -> Tensor:
+    """Random integers in [0, below)."""
+    return torch.randint(below, shape, generator=generator, device=generator.device).to(images.device)
+
+
+def _mirrored(length: int, padding: int, images: Tensor) -> Tensor:
+    """Which pixel is at each place of a padded line: 2 1 0 1 2 1 0 for three pixels and two of padding."""
+    places = torch.arange(-padding, length + padding, device=images.device).abs()
+    return (length - 1) - (length - 1 - places).abs()
+
+
+def _between(length: int, start: Tensor, size: Tensor) -> Tensor:
+    """(N, length): the places from ``start`` that belong to an interval of ``size``."""
+    places = torch.arange(length, device=start.device)
+    return (places >= start[:, None]) & (places < (start + size)[:, None])

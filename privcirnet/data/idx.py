@@ -1,0 +1,80 @@
+"""MNIST in its own format: four idx files, as they are or compressed.
+
+An idx file is 0, 0, a type (8: uint8), the number of dimensions, each of them as a big-endian 32-bit number, the data.
+"""
+
+import gzip
+import io
+import posixpath
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from privcirnet.data.files import LARGEST_FILE, Tree, locate
+from privcirnet.data.images import Allocate, Pixels, Progress
+from privcirnet.errors import RuleError
+
+FILES = {
+    "train_images": "train-images-idx3-ubyte",
+    "train_labels": "train-labels-idx1-ubyte",
+    "test_images": "t10k-images-idx3-ubyte",
+    "test_labels": "t10k-labels-idx1-ubyte",
+}
+_UINT8 = 8
+
+
+def find_mnist(root: Path) -> Tree:
+    """The folder or archive with MNIST's files; torchvision keeps them in MNIST/raw."""
+    for folder in (root, root / "raw", root / "MNIST" / "raw"):
+        if _has_files(folder):
+            return locate(folder, "mnist", _has_files, "")
+    return locate(root, "mnist", _has_files, f"{FILES['train_images']}[.gz] and the other three files")
+
+
+def decode_mnist(tree: Tree, allocate: Allocate, progress: Progress | None = None) -> tuple[str, ...]:
+    """Read the four files into arrays; returns the classes.
+
+    Raises:
+        RuleError: a file is missing or broken, or there are not as many labels as images.
+    """
+    names = {_plain(name): name for name in sorted(tree.listing.files, reverse=True)}
+    missing = [file for file in FILES.values() if file not in names]
+    if missing:
+        got = f"no {missing[0]} or {missing[0]}.gz in {tree.path}"
+        raise RuleError("MNIST must have its four files", got=got, remedy="put it there, or set data.root=DIR")
+    whole = {_plain(name): _parse(content(), name) for name, content in tree.read([names[f] for f in FILES.values()])}
+    arrays = {key: whole[file] for key, file in FILES.items()}
+    for part in ("train", "test"):
+        images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
+        if images.ndim != 3 or labels.ndim != 1 or not 0 < len(images) == len(labels) or labels.max() > 9:
+            got = f"{part} images {images.shape}, labels {labels.shape}"
+            raise RuleError("MNIST must have a label from 0 to 9 for every image", got=got, remedy="fetch it again")
+    for key, array in arrays.items():
+        shaped = array[:, None] if key.endswith("images") else array
+        allocate(key, shaped.shape, np.uint8 if key.endswith("images") else np.int64)[...] = shaped
+    if progress:
+        progress(total := len(arrays["train_labels"]) + len(arrays["test_labels"]), total)
+    return tuple(str(digit) for digit in range(10))
+
+
+def _has_files(folder: Path) -> bool:
+    first = FILES["train_images"]
+    return (folder / first).is_file() or (folder / f"{first}.gz").is_file()
+
+
+def _plain(name: str) -> str:
+    return posixpath.basename(name).removesuffix(".gz")
+
+
+def _parse(content: bytes, name: str) -> Pixels:
+    try:
+        if name.endswith(".gz"):
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(LARGEST_FILE)
+        dimensions = content[3]
+        shape = tuple(np.frombuffer(content, ">u4", dimensions, 4).tolist())
+        if content[:3] != bytes([0, 0, _UINT8]):
+            raise ValueError("it is not of bytes")
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    except (OSError, EOFError, zlib.error, ValueError, IndexError) as error:
+        raise RuleError("an idx file must be whole", got=f"{name} ({error})", remedy="fetch it again") from None

@@ -1,0 +1,143 @@
+"""Data sets by name: found, decoded once into a cache, and mapped into memory from then on.
+
+Nothing is fetched: files that are missing are named, with where they were looked for. All but the digits have 8-bit
+pixels, of which the network sees integer x 2^-8, and a held-out part of their own.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from privcirnet.data import cache, idx, images, labels, pickles
+from privcirnet.data.dataset import ImageData
+from privcirnet.data.files import Folder, Tree, locate
+from privcirnet.data.images import Allocate, Progress
+from privcirnet.errors import RuleError
+
+CLASSES = {"cifar10": 10, "cifar100": 100, "mnist": 10}
+NAMES = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder")
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where a data set is, and how it is decoded.
+
+    Attributes:
+        root: folder or archive.
+        size: the shorter side of images is resized to it and the centre cropped; 0: as they are.
+        cache: folder for decoded images; "auto": :func:`privcirnet.data.cache.default_folder`; "": none.
+    """
+
+    root: str = "data"
+    size: int = 0
+    cache: str = "auto"
+
+
+class Settings(Protocol):
+    """The group data/ of the scripts' settings."""
+
+    name: str
+    root: str
+    size: int
+    cache: str
+    seed: int
+    test_fraction: float
+
+
+def load_for(settings: Settings, progress: Progress | None = None) -> ImageData:
+    """The data set that a script's settings name; see :func:`load`."""
+    files = Files(settings.root, settings.size, settings.cache)
+    return load(settings.name, settings.seed, settings.test_fraction, files, progress)
+
+
+def load(
+    name: str,
+    seed: int = 0,
+    test_fraction: float = 0.2,
+    files: Files = Files(),
+    progress: Progress | None = None,
+) -> ImageData:
+    """A data set by name.
+
+    Args:
+        name: one of ``NAMES``. "imagefolder" is any folder or archive with train/ and test/ or val/ in it and a folder
+            of images for each class there, such as ImageNet's with ``files.size`` = 224.
+        seed: of the split, where the data has none of its own (digits).
+        test_fraction: held out, likewise.
+        files: where the others are.
+        progress: called with images done and in all while images are decoded.
+
+    Raises:
+        RuleError: unknown name; missing, broken or unsuitable files; no room for the cache.
+    """
+    if name not in NAMES:
+        known = ", ".join(f"data={known}" for known in NAMES)
+        raise RuleError("the data set must be a known one", got=repr(name), remedy=f"use {known}")
+    if files.size and name in ("digits", "mnist"):
+        raise RuleError("data.size is for image files", got=f"{files.size} with data={name}", remedy="use data.size=0")
+    if name == "digits":
+        from privcirnet.data.digits import load_digits
+
+        return load_digits(seed, test_fraction)
+    source, decode = _source(name, Path(files.root).expanduser(), files.size, progress)
+    decoded = _decoded(name, source, files, decode)
+    if len(decoded.classes) != CLASSES.get(name, len(decoded.classes)):
+        got = f"{len(decoded.classes)} in {source.path}"
+        raise RuleError(f"{name} must have {CLASSES[name]} classes", got=got, remedy="set data.root=DIR")
+    tensors = {key: torch.from_numpy(array) for key, array in decoded.arrays.items()}
+    return ImageData(**tensors, log_step=-8, levels=255, classes=decoded.classes)
+
+
+def _decoded(name: str, source: Tree, files: Files, decode: cache.Decode) -> cache.Arrays:
+    """From the cache if there is one. A source has one folder there, which a change of the source makes stale."""
+    if not files.cache:
+        return cache.in_memory(decode)
+    place = {"name": name, "path": str(source.path.resolve()), "size": files.size}
+    key = hashlib.sha256(repr(sorted(place.items())).encode()).hexdigest()[:16]
+    folder = cache.default_folder() if files.cache == "auto" else Path(files.cache).expanduser()
+    return cache.cached(folder / f"{name}-{key}", {**place, "stamp": source.stamp}, decode)
+
+
+def _source(name: str, root: Path, size: int, progress: Progress | None) -> tuple[Tree, cache.Decode]:
+    """Where a data set is and how it becomes arrays."""
+    if name == "mnist":
+        tree = idx.find_mnist(root)
+        return tree, partial(idx.decode_mnist, tree, progress=progress)
+    if name in pickles.FOLDERS and isinstance(found := pickles.find_batches(name, root), Folder):
+        if size:
+            remedy = "use data.size=0, or image folders"
+            raise RuleError("data.size is for image files", got=f"{size} with {found.path}", remedy=remedy)
+        return found, partial(pickles.decode_batches, name, found, progress=progress)
+    if name == "tiny_imagenet":
+        tree = locate(root, name, _has_annotations, f"train/ and {labels.ANNOTATIONS}")
+        return tree, partial(_decode_files, labels.tiny_imagenet, tree, size, progress)
+    batches = f"{pickles.FOLDERS[name]}/ or " if name in pickles.FOLDERS else ""
+    wanted = f"{batches}train/ and test/ (or val/) with a folder of images for each class"
+    tree = locate(root, "" if name == "imagefolder" else name, _has_parts, wanted)
+    return tree, partial(_decode_files, labels.image_folders, tree, size, progress)
+
+
+def _decode_files(
+    label: Callable[[Tree], labels.Labelled], tree: Tree, size: int, progress: Progress | None, allocate: Allocate
+) -> tuple[str, ...]:
+    labelled = label(tree)
+    parts = {"train": labelled.train, "test": labelled.test}
+    names = {f"{part}_images": [name for name, _ in pairs] for part, pairs in parts.items()}
+    images.decode(tree, names, size, allocate, progress)
+    for part, pairs in parts.items():
+        allocate(f"{part}_labels", (len(pairs),), np.int64)[...] = [label for _, label in pairs]
+    return labelled.classes
+
+
+def _has_parts(folder: Path) -> bool:
+    return (folder / "train").is_dir() and ((folder / "test").is_dir() or (folder / "val").is_dir())
+
+
+def _has_annotations(folder: Path) -> bool:
+    return (folder / "train").is_dir() and (folder / labels.ANNOTATIONS).is_file()
