@@ -15,7 +15,9 @@ ASPECT = (0.3, 1 / 0.3)
 """Height over width of what is erased."""
 
 
-def crop_and_flip(images: Tensor, padding: int, generator: torch.Generator, reflect: bool = True) -> Tensor:
+def crop_and_flip(
+    images: Tensor, padding: int, generator: torch.Generator, *, reflect: bool = True, flip: bool = True
+) -> Tensor:
     """Crop at a random place of the padded image, then mirror left and right with probability 1/2.
 
     Args:
@@ -23,6 +25,7 @@ def crop_and_flip(images: Tensor, padding: int, generator: torch.Generator, refl
         padding: pixels on every side; less than H and W if they are reflected.
         generator: drawn from: N rows and N columns in [0, 2 padding], then N flips.
         reflect: pad with mirrored pixels, else with zeros.
+        flip: whether any image is mirrored.
 
     Returns:
         (N, C, H, W).
@@ -33,14 +36,14 @@ def crop_and_flip(images: Tensor, padding: int, generator: torch.Generator, refl
     """
     count, _, height, width = images.shape
     rows, columns = _whole(2 * padding + 1, (2, count), generator, images)
-    flip = _whole(2, (count,), generator, images).bool()
+    mirrored = _whole(2, (count,), generator, images).bool() & flip
     if reflect:
         padded = images[:, :, _mirrored(height, padding, images)][..., _mirrored(width, padding, images)]
     else:
         padded = F.pad(images, (padding,) * 4)
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)
     cropped = windows[torch.arange(count, device=images.device), :, rows, columns]
-    return torch.where(flip[:, None, None, None], cropped.flip(3), cropped)
+    return torch.where(mirrored[:, None, None, None], cropped.flip(3), cropped)
 
 
 def erase(images: Tensor, probability: float, generator: torch.Generator) -> Tensor:

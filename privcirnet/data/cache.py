@@ -61,7 +61,7 @@ def in_memory(decode: Decode) -> Arrays:
     return Arrays(arrays, decode(allocate))
 
 
-def cached(folder: Path, fingerprint: dict[str, Any], decode: Decode) -> Arrays:
+def mapped(folder: Path, fingerprint: dict[str, Any], decode: Decode) -> Arrays:
     """Read a cache folder, or decode and write it.
 
     Args:

@@ -101,7 +101,7 @@ def _decoded(name: str, source: Tree, files: Files, decode: cache.Decode) -> cac
     place = {"name": name, "path": str(source.path.resolve()), "size": files.size}
     key = hashlib.sha256(repr(sorted(place.items())).encode()).hexdigest()[:16]
     folder = cache.default_folder() if files.cache == "auto" else Path(files.cache).expanduser()
-    return cache.cached(folder / f"{name}-{key}", {**place, "stamp": source.stamp}, decode)
+    return cache.mapped(folder / f"{name}-{key}", {**place, "stamp": source.stamp}, decode)
 
 
 def _source(name: str, root: Path, size: int, progress: Progress | None) -> tuple[Tree, cache.Decode]:

@@ -1,5 +1,8 @@
 """Mixed images with mixed labels: mixup and cutmix (timm's), from a generator that a resumed run continues."""
 
+# timm re-exports names without saying so to type checkers.
+# pyright: reportPrivateImportUsage=false
+
 import numpy as np
 import torch
 from timm.data import Mixup

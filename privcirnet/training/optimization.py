@@ -1,5 +1,8 @@
 """What moves the weights: optimizer, learning rate over the steps, and the running average of the weights (timm's)."""
 
+# timm re-exports names without saying so to type checkers.
+# pyright: reportPrivateImportUsage=false
+
 import math
 
 from timm.optim import create_optimizer_v2
@@ -16,9 +19,9 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
 
     The gradient of a circulant layer's stored row is the sum over its b copies: a recipe for SGD may want a lower rate.
     """
-    name = {"adamw": "adamw", "sgd": "sgd"}[recipe.optimizer]
-    momentum = {"momentum": recipe.momentum} if name == "sgd" else {}
-    return create_optimizer_v2(model, opt=name, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, **momentum)
+    return create_optimizer_v2(
+        model, recipe.optimizer, recipe.learning_rate, recipe.weight_decay, momentum=recipe.momentum
+    )
 
 
 def schedule_of(optimizer: Optimizer, recipe: RecipeConfig, steps_per_epoch: int) -> LambdaLR:

@@ -44,8 +44,8 @@ def slow_crop_and_flip(images, padding, generator, reflect):
 def test_crops_and_flips_are_the_slow_ones(reflect, padding, shape):
     images = some_images(20, *shape)
     before = images.clone()
-    result = crop_and_flip(images, padding, seeded(), reflect)
-    assert torch.equal(result, slow_crop_and_flip(images, padding, seeded(), reflect))
+    result = crop_and_flip(images, padding, seeded(), reflect=reflect)
+    assert torch.equal(result, slow_crop_and_flip(images, padding, seeded(), reflect=reflect))
     assert result.dtype == torch.uint8
     assert torch.equal(images, before)
 
@@ -115,3 +115,9 @@ def test_the_global_generator_is_left_alone():
     state = torch.get_rng_state()
     erase(crop_and_flip(some_images(4), 2, seeded()), 1.0, seeded())
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_nothing_is_mirrored_where_it_should_not_be():
+    images = some_images(16)
+    assert torch.equal(crop_and_flip(images, 0, seeded(), flip=False), images)
+    assert not torch.equal(crop_and_flip(images, 0, seeded()), images)
