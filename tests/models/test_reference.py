@@ -11,7 +11,6 @@ from privcirnet.functional.circulant import is_circulant
 from privcirnet.he.reference import NETWORKS, network_shapes
 from privcirnet.he.shape import LinearShape
 from privcirnet.models.activation import NAMES, activation
-from privcirnet.nn import activations
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_, fuse
 from privcirnet.nn.graph import trace
@@ -114,8 +113,6 @@ def small(name: str, **options: object) -> nn.Module:
 @pytest.mark.parametrize("activation_name", ["relu", "relu6", "gelu", "square", "aespa"])
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_arguments_training_step_and_graph(name, activation_name):
-    if activation_name == "aespa" and not hasattr(activations, "Aespa2d"):
-        pytest.skip("there is no Aespa2d yet")
     model = small(name, num_classes=7, in_chans=2, activation=activation_name)
     kinds = {type(module) for module in model.modules()}
     assert type(activation(activation_name, 8, "vit" in name)) in kinds
@@ -169,18 +166,23 @@ def settle_norms_(model: nn.Module, x: Tensor) -> None:
         model.train()(x)
 
 
+FUSED = [(name, "square") for name in sorted(SMALL) if "vit" not in name]
+FUSED += [(name, "aespa") for name in sorted(SMALL) if "mobilenet" in name]
+
+
 @pytest.mark.parametrize("b", [1, 8])
-@pytest.mark.parametrize("name", [name for name in sorted(SMALL) if "vit" not in name])
-def test_fused_equals_unfused(name, b):
-    model = small(name, activation="square").double()
+@pytest.mark.parametrize(("name", "activation_name"), FUSED)
+def test_fused_equals_unfused(name, activation_name, b):
+    model = small(name, activation=activation_name)
     searched = network_shapes(REFERENCE[name])
     circulant_(model, dict.fromkeys(searched, b))
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     terms = max(module.weight[0].numel() for module in convolutions)
     size = SMALL[name]["image_size"]
-    x = torch.rand(4, 3, size, size, dtype=torch.float64)
+    x = torch.rand(4, 3, size, size)
     settle_norms_(model, x)
-    fused = fuse(model.eval())
+    model, x = model.double().eval(), x.double()
+    fused = fuse(model)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
     assert all(is_circulant(fused.get_submodule(key).weight, b) for key in searched)
     with torch.no_grad():
