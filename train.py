@@ -9,7 +9,7 @@ import torch
 from privcirnet.artifact import write_checkpoint, write_json
 from privcirnet.cli import counting, progress_bar, script, show
 from privcirnet.config import TrainConfig
-from privcirnet.data import load_for
+from privcirnet.data import ImageData, load_for
 from privcirnet.training import checkpoint, stages
 from privcirnet.training.loop import Progress, accuracy, fit
 from privcirnet.training.network import checkpoint_of
@@ -21,11 +21,14 @@ def main(config: TrainConfig) -> None:
     started, out, recipe = time.perf_counter(), Path(config.out), config.recipe
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
+    if config.evaluate:
+        evaluate(config, data)
+        return
     torch.manual_seed(config.seed)
     with progress_bar(f"{recipe.stage} (preparation)", 1) as done:
-        start = stages.begin(recipe, config.quant, config.model.name, data)
+        start = stages.begin(recipe, config.quant, config.model, data)
         done()
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+    device = device_of(config)
     model = start.model.to(device)
     teacher = stages.load_network(recipe.teacher, data).to(device) if recipe.teacher else None
     top1_before = accuracy(model, data, data.test_images, data.test_labels)
@@ -44,7 +47,7 @@ def main(config: TrainConfig) -> None:
         history = fit(model, data, recipe, config.seed, teacher, resumed, after_epoch)
 
     name = out / stages.CHECKPOINT
-    write_checkpoint(name, checkpoint_of(model, start.name, recipe.stage, start.block_sizes, start.bits))
+    write_checkpoint(name, checkpoint_of(start, recipe.stage))
     summary = {
         "stage": recipe.stage,
         "model": start.name,
@@ -71,6 +74,23 @@ def main(config: TrainConfig) -> None:
             "saved": name,
         },
     )
+
+
+def device_of(config: TrainConfig) -> str:
+    """cuda if there is one and the settings leave it open."""
+    return ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+
+
+def evaluate(config: TrainConfig, data: ImageData) -> None:
+    """Measure a checkpoint's accuracy."""
+    held, started = stages.load_checkpoint(config.evaluate, data), time.perf_counter()
+    top1 = accuracy(held.model.to(device_of(config)), data, data.test_images, data.test_labels)
+    facts = {"model": held.name, "block_sizes": held.block_sizes, "bits": held.bits}
+    measured = {"top1": top1, "images": len(data.test_labels), "seconds": time.perf_counter() - started}
+    out = Path(config.out)
+    about = {"stage": "evaluate", "checkpoint": config.evaluate, "data": config.data.name}
+    write_json(out / "summary.json", {**about, **facts, **measured, "config": asdict(config)})
+    show(f"evaluate: {held.name} on {config.data.name}", {"top-1": f"{top1:.2f} % of {measured['images']} images"})
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Reading checks format, version, names and types before anything is used. numpy o
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class Checkpoint:
         stage: "train", "finetune" or "qat".
         block_sizes: block size by module name ({}: dense).
         bits: (weight bits, activation bits) of a quantized network, None before.
+        arguments: what the model was created with besides classes and channels, such as its activation.
     """
 
     tensors: dict[str, np.ndarray]
@@ -65,6 +66,7 @@ class Checkpoint:
     stage: str
     block_sizes: dict[str, int]
     bits: tuple[int, int] | None = None
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -76,6 +78,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "stage": checkpoint.stage,
         "block_sizes": json.dumps(checkpoint.block_sizes),
         "bits": json.dumps(checkpoint.bits),
+        "arguments": json.dumps(checkpoint.arguments),
     }
     with replacing(path) as draft:
         write_tensors(draft, checkpoint.tensors, about)
@@ -99,8 +102,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise RuleError("a checkpoint must be a whole safetensors file", got=got, remedy=remedy) from None
     check_format(about, "privcirnet-checkpoint", path)
     try:
-        bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
-        return Checkpoint(tensors, about["model"], about["stage"], dict(block_sizes), tuple(bits) if bits else None)
+        bits, block_sizes, arguments = (
+            json.loads(about.get(key, "{}")) for key in ("bits", "block_sizes", "arguments")
+        )
+        facts = about["model"], about["stage"], dict(block_sizes), tuple(bits) if bits else None, dict(arguments)
+        return Checkpoint(tensors, *facts)
     except (KeyError, ValueError, TypeError) as error:
         raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.encryption import HEConfig
@@ -33,6 +34,8 @@ class ModelConfig:
 
     name: str = "digits_resnet"
     """timm model name."""
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    """what else it is created with, for example {activation: square, width: 0.5}."""
 
 
 @dataclass
@@ -159,6 +162,8 @@ class TrainConfig:
     """of initialisation and batch order."""
     device: str = "auto"
     """cpu, cuda, or auto: cuda if there is one."""
+    evaluate: str = ""
+    """a checkpoint: nothing is trained, only its accuracy on data is measured."""
     resume: bool = True
     """continue a run that was interrupted, if its settings are the same."""
     model: ModelConfig = field(default_factory=ModelConfig)

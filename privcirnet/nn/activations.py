@@ -85,11 +85,12 @@ class Aespa(nn.Module):
 
     def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Variances of x and x^2 over the batch, by block; the running averages move towards them."""
-        values = x.float().transpose(0, self.axis).reshape(self.num_features // self.b, -1)
+        wide = x if x.dtype == torch.float64 else x.float()
+        values = wide.transpose(0, self.axis).reshape(self.num_features // self.b, -1)
         found = values.var(1, correction=0), values.square().var(1, correction=0)
         with torch.no_grad():
             for running, value in zip(self._running(), found, strict=True):
-                running.lerp_(value.detach(), self.momentum)
+                running.lerp_(value.detach().to(running.dtype), self.momentum)
         return found
 
     def extra_repr(self) -> str:

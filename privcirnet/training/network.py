@@ -1,6 +1,9 @@
 """Networks to and from checkpoints: the architecture is rebuilt from the facts, then the tensors are loaded."""
 
 import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import timm
 import torch
@@ -13,16 +16,22 @@ from privcirnet.nn.convert import circulant_, fuse
 from privcirnet.nn.quantize import quantize
 
 
-def create(name: str, num_classes: int, in_chans: int) -> nn.Module:
-    """A network by its timm name.
+def create(name: str, num_classes: int, in_chans: int, arguments: Mapping[str, Any] | None = None) -> nn.Module:
+    """A network by its timm name, with further arguments of its own.
 
     Raises:
-        RuleError: unknown name.
+        RuleError: unknown name or argument.
     """
     if not timm.is_model(name):
         close = difflib.get_close_matches(name, timm.list_models()) or ["digits_resnet"]
         raise RuleError("the model must be known to timm", got=repr(name), remedy=f"try one of {', '.join(close)}")
-    return timm.create_model(name, num_classes=num_classes, in_chans=in_chans)
+    try:
+        return timm.create_model(name, num_classes=num_classes, in_chans=in_chans, **(arguments or {}))
+    except TypeError as error:
+        if not arguments:
+            raise
+        remedy = "leave out what this network does not take"
+        raise RuleError("model.arguments must be the network's own", got=f"{name}: {error}", remedy=remedy) from None
 
 
 def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
@@ -31,7 +40,7 @@ def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
     Raises:
         RuleError: the tensors do not fit the architecture.
     """
-    model = create(checkpoint.model, num_classes, in_chans)
+    model = create(checkpoint.model, num_classes, in_chans, checkpoint.arguments)
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1})
     if checkpoint.bits:
         weight_bits, activation_bits = checkpoint.bits
@@ -48,12 +57,29 @@ def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
     return model.eval()
 
 
-def checkpoint_of(
-    model: nn.Module, name: str, stage: str, block_sizes: dict[str, int], bits: tuple[int, int] | None = None
-) -> Checkpoint:
+@dataclass
+class Built:
+    """A network and the facts that it can be rebuilt from.
+
+    Attributes:
+        model: the network.
+        name: timm model name.
+        block_sizes: of its circulant layers.
+        bits: (weight, activation) if quantized.
+        arguments: what it was created with.
+    """
+
+    model: nn.Module
+    name: str
+    block_sizes: dict[str, int]
+    bits: tuple[int, int] | None = None
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def checkpoint_of(built: Built, stage: str) -> Checkpoint:
     """A network as a checkpoint."""
-    tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in model.state_dict().items()}
-    return Checkpoint(tensors, name, stage, block_sizes, bits)
+    tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in built.model.state_dict().items()}
+    return Checkpoint(tensors, built.name, stage, built.block_sizes, built.bits, built.arguments)
 
 
 def weighted_layers(model: nn.Module) -> dict[str, nn.Linear | nn.Conv2d]:

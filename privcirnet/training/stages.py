@@ -1,52 +1,35 @@
 """What each stage of train.py starts from: random weights, a dense network made circulant, or a fused one quantized."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 
 from torch import Tensor, nn
 
 from privcirnet.artifact import read_checkpoint, read_plan
-from privcirnet.config import QuantConfig, RecipeConfig, run_file
+from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.nn.convert import circulant_, fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.search.fisher import diagonal_fisher
-from privcirnet.training.network import build, create
+from privcirnet.training.network import Built, build, create
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
 
 
-@dataclass
-class Start:
-    """A network ready for its stage.
-
-    Attributes:
-        model: to be trained.
-        name: timm model name.
-        block_sizes: of its circulant layers.
-        bits: (weight, activation) if quantized.
-    """
-
-    model: nn.Module
-    name: str
-    block_sizes: dict[str, int]
-    bits: tuple[int, int] | None = None
-
-
 def begin(
     recipe: RecipeConfig,
     quant: QuantConfig,
-    model_name: str,
+    wanted: ModelConfig,
     data: ImageData,
     progress: Callable[[int], object] | None = None,
-) -> Start:
+) -> Built:
     """The network that a stage starts from.
 
     Args:
         recipe: names the stage and where its input is.
         quant: formats for the qat stage.
-        model_name: for the train stage.
+        wanted: network of the train stage.
         data: images for Fisher information (finetune) and calibration (qat).
         progress: called with samples done while Fisher information is measured.
 
@@ -55,18 +38,26 @@ def begin(
     """
     classes, channels = len(data.classes), data.train_images.shape[1]
     if recipe.stage == "train":
-        return Start(create(model_name, classes, channels), model_name, {})
+        model = create(wanted.name, classes, channels, wanted.arguments)
+        return Built(model, wanted.name, {}, arguments=wanted.arguments)
     checkpoint = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
     model = build(checkpoint, classes, channels)
     if recipe.stage == "finetune":
         block_sizes = read_plan(run_file(recipe.plan, "", "search.py"))
         importance = fisher_information(model, data, [n for n, b in block_sizes.items() if b > 1], progress=progress)
         circulant_(model, {name: b for name, b in block_sizes.items() if b > 1}, importance)
-        return Start(model, checkpoint.model, block_sizes)
+        return Built(model, checkpoint.model, block_sizes, None, checkpoint.arguments)
     images = data.real(data.train_images[: quant.calibration_images])
     bits = (quant.weight_bits, quant.activation_bits)
     quantized = quantize(fuse(model), [images], data.log_step, *bits)
-    return Start(quantized, checkpoint.model, checkpoint.block_sizes, bits)
+    return Built(quantized, checkpoint.model, checkpoint.block_sizes, bits, checkpoint.arguments)
+
+
+def load_checkpoint(path: str, data: ImageData) -> Built:
+    """The network of a checkpoint file, in evaluation mode."""
+    held = read_checkpoint(Path(path))
+    model = build(held, len(data.classes), data.train_images.shape[1])
+    return Built(model, held.model, held.block_sizes, held.bits, held.arguments)
 
 
 def load_network(run: str, data: ImageData) -> nn.Module:

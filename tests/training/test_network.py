@@ -9,7 +9,7 @@ from privcirnet.artifact import Checkpoint
 from privcirnet.errors import RuleError
 from privcirnet.nn.convert import circulant_, fuse
 from privcirnet.nn.quantize import quantize
-from privcirnet.training.network import build, checkpoint_of, create, weighted_layers
+from privcirnet.training.network import Built, build, checkpoint_of, create, weighted_layers
 from tests.nn.test_convert import randomize_norms_
 from tests.nn.test_quantize import INPUT_STEP, pixels
 
@@ -21,12 +21,12 @@ def network(kind: str) -> tuple[nn.Module, Checkpoint]:
     model = create("digits_resnet", 10, 1)
     randomize_norms_(model)
     if kind == "dense":
-        return model.eval(), checkpoint_of(model, "digits_resnet", "train", {})
+        return model.eval(), checkpoint_of(Built(model, "digits_resnet", {}), "train")
     circulant_(model, {name: b for name, b in SIZES.items() if b > 1})
     if kind == "circulant":
-        return model.eval(), checkpoint_of(model, "digits_resnet", "finetune", SIZES)
+        return model.eval(), checkpoint_of(Built(model, "digits_resnet", SIZES), "finetune")
     model = quantize(fuse(model), [pixels()], INPUT_STEP, weight_bits=6, activation_bits=7)
-    return model, checkpoint_of(model, "digits_resnet", "qat", SIZES, (6, 7))
+    return model, checkpoint_of(Built(model, "digits_resnet", SIZES, (6, 7)), "qat")
 
 
 @pytest.mark.parametrize("kind", ["dense", "circulant", "quantized"])

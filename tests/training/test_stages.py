@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from privcirnet.artifact import write_checkpoint, write_plan
-from privcirnet.config import QuantConfig, RecipeConfig
+from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import project
@@ -12,7 +12,7 @@ from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.training import stages
 from privcirnet.training.loop import predict
-from privcirnet.training.network import checkpoint_of
+from privcirnet.training.network import Built, checkpoint_of
 from tests.nn.test_circulant import rows_of
 
 DATA = load("digits")
@@ -25,15 +25,15 @@ def root(tmp_path_factory):
     """Runs of a dense stage, a search and a fine-tuning stage, without any training."""
     root = tmp_path_factory.mktemp("outputs")
     torch.manual_seed(0)
-    start = stages.begin(RecipeConfig(), QuantConfig(), "digits_resnet", DATA)
+    start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
     save(root / "train", start, "train")
     write_plan(root / "plan.json", PLAN)
     save(root / "finetune", finetune(root), "finetune")
     return root
 
 
-def save(folder, start: stages.Start, stage: str) -> None:
-    checkpoint = checkpoint_of(start.model, start.name, stage, start.block_sizes, start.bits)
+def save(folder, start: Built, stage: str) -> None:
+    checkpoint = checkpoint_of(start, stage)
     write_checkpoint(folder / stages.CHECKPOINT, checkpoint)
 
 
@@ -41,14 +41,14 @@ def recipe(stage: str, root, init: str, **changes: str) -> RecipeConfig:
     return RecipeConfig(stage=stage, init=str(root / init), plan=str(root / "plan.json"), **changes)
 
 
-def finetune(root) -> stages.Start:
-    return stages.begin(recipe("finetune", root, "train"), QuantConfig(), "", DATA)
+def finetune(root) -> Built:
+    return stages.begin(recipe("finetune", root, "train"), QuantConfig(), ModelConfig(), DATA)
 
 
 def test_the_dense_stage_starts_from_random_weights():
     torch.manual_seed(0)
-    start = stages.begin(RecipeConfig(), QuantConfig(), "digits_resnet", DATA)
-    other = stages.begin(RecipeConfig(), QuantConfig(), "digits_resnet", DATA)
+    start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
+    other = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
     assert (start.name, start.block_sizes, start.bits) == ("digits_resnet", {}, None)
     assert start.model.classifier.weight.shape == (10, 32)
     assert not torch.equal(start.model.stem.weight, other.model.stem.weight)
@@ -70,7 +70,7 @@ def test_fine_tuning_starts_from_the_projection_weighed_by_fisher_information(ro
 
 def test_quantization_starts_from_the_fused_network_calibrated_on_training_images(root):
     quant = QuantConfig(weight_bits=5, activation_bits=12, calibration_images=16)
-    start = stages.begin(recipe("qat", root, "finetune"), quant, "", DATA)
+    start = stages.begin(recipe("qat", root, "finetune"), quant, ModelConfig(), DATA)
     assert (start.block_sizes, start.bits) == (PLAN, (5, 12))
     assert int(start.model.get_submodule("x_quantizer").log_step) == DATA.log_step
     assert {quantizer_of(start.model.get_submodule(name)).bits for name in PLAN} == {5}
@@ -81,7 +81,7 @@ def test_quantization_starts_from_the_fused_network_calibrated_on_training_image
 
 
 def test_a_saved_stage_is_loaded_whole(root, tmp_path):
-    start = stages.begin(recipe("qat", root, "finetune"), QuantConfig(), "", DATA)
+    start = stages.begin(recipe("qat", root, "finetune"), QuantConfig(), ModelConfig(), DATA)
     save(tmp_path, start, "qat")
     loaded = stages.load_network(str(tmp_path), DATA)
     assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(start.model, DATA, DATA.test_images))
@@ -89,13 +89,13 @@ def test_a_saved_stage_is_loaded_whole(root, tmp_path):
 
 def test_progress_counts_samples(root):
     done: list[int] = []
-    stages.begin(recipe("finetune", root, "train"), QuantConfig(), "", DATA, done.append)
+    stages.begin(recipe("finetune", root, "train"), QuantConfig(), ModelConfig(), DATA, done.append)
     assert done[-1] == 128
 
 
 def test_unsuitable_inputs(root, tmp_path):
-    def begin(config: RecipeConfig) -> stages.Start:
-        return stages.begin(config, QuantConfig(), "digits_resnet", DATA)
+    def begin(config: RecipeConfig) -> Built:
+        return stages.begin(config, QuantConfig(), ModelConfig(), DATA)
 
     with pytest.raises(
         RuleError, match=r"the result of the stage before must exist: got .*nothing.*; run the stage before"
