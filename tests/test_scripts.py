@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from privcirnet.artifact import read_profile, read_program
+from privcirnet.cli import counting
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.options import scaled
 from privcirnet.he.shape import LinearShape
@@ -374,3 +375,21 @@ def test_report_shows_the_images(root):
     with np.load(root / "infer" / "images.npz") as archive:
         assert archive["images"].shape == (3, 8, 8)
     assert page.count("data:image/png;base64,") == 3
+
+
+def test_missing_images_are_one_line(monkeypatch, capsys, tmp_path):
+    error = refused(monkeypatch, capsys, "train", "data=cifar10", f"data.root={tmp_path}", f"root={tmp_path}")
+    assert f"got nothing in {tmp_path} (looked for cifar-10-batches-py/ or train/" in error
+    error = refused(monkeypatch, capsys, "train", "data.name=digitz", f"root={tmp_path}")
+    assert "use one of digits, cifar10" in error
+
+
+def test_a_bar_appears_with_the_first_step_only(capsys):
+    with counting("Images") as step:
+        assert capsys.readouterr().out == ""
+        step(3, 9)
+        step(9, 9)
+    assert "9/9" in capsys.readouterr().out
+    with counting("Images"):
+        pass
+    assert capsys.readouterr().out == ""
