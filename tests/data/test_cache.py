@@ -200,5 +200,5 @@ def test_places_that_cannot_be_written(setting, monkeypatch):
         setting.load()
     setting.cache.unlink()
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
-    with pytest.raises(RuleError, match="must fit on its disk: got 5,760 bytes for 0 free in .*; set data.cache=DIR"):
+    with pytest.raises(RuleError, match=r"must fit on its disk: got 5,760 bytes for 0 free in .*; set data.cache=DIR"):
         setting.load()

@@ -86,10 +86,10 @@ def test_pickled_batches(tmp_path, monkeypatch, name, kind, place):
         check(data, expected)
         assert (data.train_labels.tolist(), data.test_labels.tolist()) == (labels["train"], labels["test"])
         assert data.classes == classes
-    with pytest.raises(RuleError, match="data.size is for image files: got 16 with .*; use data.size=0, or image"):
+    with pytest.raises(RuleError, match=r"data.size is for image files: got 16 with .*; use data.size=0, or image"):
         loaded(name, tmp_path, size=16)
     (tmp_path / place / kind.base_folder / kind.test_list[0][0]).write_bytes(b"cos\nsystem\n")
-    with pytest.raises(RuleError, match="CIFAR's batches must be the published files: got .*; unpack the official"):
+    with pytest.raises(RuleError, match=r"CIFAR's batches must be the published files: got .*; unpack the official"):
         loaded(name, tmp_path)
 
 
@@ -142,7 +142,7 @@ def test_annotations_that_do_not_fit(tmp_path, line):
     with pytest.raises(RuleError, match=r"must name an image and its class: got \['val_"):
         loaded("tiny_imagenet", tmp_path)
     (tmp_path / "val" / "val_annotations.txt").write_text("\n")
-    with pytest.raises(RuleError, match="val_annotations.txt must name images: got none"):
+    with pytest.raises(RuleError, match=r"val_annotations.txt must name images: got none"):
         loaded("tiny_imagenet", tmp_path)
 
 
@@ -163,7 +163,7 @@ def test_images_are_resized_and_cropped(tmp_path):
     assert torch.equal(across[0, 0], across[0, 0].flip(0))
     assert across[0, 0, 0] == 0
     assert np.array_equal(square.numpy(), samples.pixels("square", shape=(3, 10, 10)))
-    with pytest.raises(RuleError, match="images must have one size: got .* x .* before; set data.size to"):
+    with pytest.raises(RuleError, match=r"images must have one size: got .* x .* before; set data.size to"):
         loaded("imagefolder", tmp_path)
 
 
@@ -190,19 +190,19 @@ def test_an_absurdly_large_image_is_refused(monkeypatch):
 
 def test_unsuitable_folders(tmp_path):
     samples.write_folders(tmp_path, ("a", "b"))
-    with pytest.raises(RuleError, match="cifar10 must have 10 classes: got 2 in .*; set data.root=DIR"):
+    with pytest.raises(RuleError, match=r"cifar10 must have 10 classes: got 2 in .*; set data.root=DIR"):
         loaded("cifar10", tmp_path)
     (tmp_path / "train" / "c").mkdir()
-    with pytest.raises(RuleError, match="same classes: got 3 in train/, 2 in test/ of .*; only one has c; add or"):
+    with pytest.raises(RuleError, match=r"same classes: got 3 in train/, 2 in test/ of .*; only one has c; add or"):
         loaded("imagefolder", tmp_path)
     (tmp_path / "test" / "c").mkdir()
     with pytest.raises(
-        RuleError, match="every class must have images: got none in a folder c of .*; remove the folder"
+        RuleError, match=r"every class must have images: got none in a folder c of .*; remove the folder"
     ):
         loaded("imagefolder", tmp_path)
     shutil.rmtree(tmp_path / "train")
     (tmp_path / "train").mkdir()
-    with pytest.raises(RuleError, match="must have train/ and test/ or val/, .*: got test, train in .*; arrange"):
+    with pytest.raises(RuleError, match=r"must have train/ and test/ or val/, .*: got test, train in .*; arrange"):
         loaded("imagefolder", tmp_path)
 
 
@@ -211,11 +211,11 @@ def test_missing_files_are_named(tmp_path, name):
     begin = "" if name == "imagefolder" else name
     with pytest.raises(RuleError, match=r"got nothing in /.* \(looked for .*\); put .* there, or set data.root=DIR"):
         loaded(name, tmp_path)
-    with pytest.raises(RuleError, match="the images must be there: got no file or folder /.*/nothing; put"):
+    with pytest.raises(RuleError, match=r"the images must be there: got no file or folder /.*/nothing; put"):
         loaded(name, tmp_path / "nothing")
     for kind in ("a.tar", "b.tar.gz"):
         (tmp_path / f"{begin}-{kind}").write_bytes(b"no archive")
-    with pytest.raises(RuleError, match=f"one such data set: got {begin}-a.tar, {begin}-b.tar.gz in .*; name one"):
+    with pytest.raises(RuleError, match=rf"one such data set: got {begin}-a.tar, {begin}-b.tar.gz in .*; name one"):
         loaded(name, tmp_path)
     with pytest.raises(RuleError, match=r"an archive must be readable: got .*-a.tar \(.*\); give a .tar"):
         loaded(name, tmp_path / f"{begin}-a.tar")
@@ -225,7 +225,7 @@ def test_a_truncated_archive_is_refused(tmp_path):
     samples.write_folders(tmp_path / "x", shape=(3, 32, 32))
     archive = samples.pack(tmp_path / "x", tmp_path / "x.tar.gz")
     archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
-    with pytest.raises(RuleError, match="an archive must be readable"):
+    with pytest.raises(RuleError, match=r"an archive must be readable"):
         loaded("imagefolder", archive)
 
 
@@ -235,7 +235,7 @@ def test_absurd_archives_are_refused(tmp_path, monkeypatch, limit, most):
     archive = samples.pack(tmp_path / "x", tmp_path / "x.tar")
     monkeypatch.setattr(files, limit, most)
     with pytest.raises(
-        RuleError, match="a sensible size: got .*x.tar: [0-9,]+ bytes up to file .*; unpack it and give"
+        RuleError, match=r"a sensible size: got .*x.tar: [0-9,]+ bytes up to file .*; unpack it and give"
     ):
         loaded("imagefolder", archive)
 
@@ -245,7 +245,7 @@ def test_a_small_archive_of_very_much_is_refused_before_it_is_read(tmp_path):
     member = tarfile.TarInfo("train/a/x.png")
     member.size = 2**40
     huge.write_bytes(member.tobuf())
-    with pytest.raises(RuleError, match="a sensible size: got .*1,099,511,627,776 bytes up to file 1"):
+    with pytest.raises(RuleError, match=r"a sensible size: got .*1,099,511,627,776 bytes up to file 1"):
         loaded("imagefolder", huge)
 
 
