@@ -229,7 +229,7 @@ def test_bad_program_folders(root, monkeypatch, capsys, tmp_path, change, match)
 def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
     images, labels = torch.zeros(4, 1, 10, 10, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
     large = ImageData(images, labels, images, labels, -4, 16, tuple("0123456789"))
-    monkeypatch.setattr(importlib.import_module("infer"), "load", lambda *_: large)
+    monkeypatch.setattr(importlib.import_module("infer"), "load_for", lambda *_: large)
     error = refused(monkeypatch, capsys, "infer", f"root={root}", f"out={tmp_path / 'out'}")
     assert re.search(r"input shape: got \(1, 10, 10\) for \(1, 8, 8\); ", error)
     assert not (tmp_path / "out").exists()
