@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from privcirnet.artifact import read_profile, read_program
+from privcirnet.cli import counting
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.options import scaled
 from privcirnet.he.shape import LinearShape
@@ -228,7 +229,7 @@ def test_bad_program_folders(root, monkeypatch, capsys, tmp_path, change, match)
 def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
     images, labels = torch.zeros(4, 1, 10, 10, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
     large = ImageData(images, labels, images, labels, -4, 16, tuple("0123456789"))
-    monkeypatch.setattr(importlib.import_module("infer"), "load", lambda *_: large)
+    monkeypatch.setattr(importlib.import_module("infer"), "load_for", lambda *_: large)
     error = refused(monkeypatch, capsys, "infer", f"root={root}", f"out={tmp_path / 'out'}")
     assert re.search(r"input shape: got \(1, 10, 10\) for \(1, 8, 8\); ", error)
     assert not (tmp_path / "out").exists()
@@ -374,3 +375,21 @@ def test_report_shows_the_images(root):
     with np.load(root / "infer" / "images.npz") as archive:
         assert archive["images"].shape == (3, 8, 8)
     assert page.count("data:image/png;base64,") == 3
+
+
+def test_missing_images_are_one_line(monkeypatch, capsys, tmp_path):
+    error = refused(monkeypatch, capsys, "train", "data=cifar10", f"data.root={tmp_path}", f"root={tmp_path}")
+    assert f"got nothing in {tmp_path} (looked for cifar-10-batches-py/ or train/" in error
+    error = refused(monkeypatch, capsys, "train", "data.name=digitz", f"root={tmp_path}")
+    assert "use one of digits, cifar10" in error
+
+
+def test_a_bar_appears_with_the_first_step_only(capsys):
+    with counting("Images") as step:
+        assert capsys.readouterr().out == ""
+        step(3, 9)
+        step(9, 9)
+    assert "9/9" in capsys.readouterr().out
+    with counting("Images"):
+        pass
+    assert capsys.readouterr().out == ""

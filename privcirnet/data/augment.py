@@ -38,7 +38,7 @@ def crop_and_flip(
     rows, columns = _whole(2 * padding + 1, (2, count), generator, images)
     mirrored = _whole(2, (count,), generator, images).bool() & flip
     if reflect:
-        padded = images[:, :, _mirrored(height, padding, images)][..., _mirrored(width, padding, images)]
+        padded = _mirrored(_mirrored(images, 2, padding), 3, padding)
     else:
         padded = F.pad(images, (padding,) * 4)
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)
@@ -79,10 +79,12 @@ def _whole(below: int, shape: tuple[int, ...], generator: torch.Generator, image
     return torch.randint(below, shape, generator=generator, device=generator.device).to(images.device)
 
 
-def _mirrored(length: int, padding: int, images: Tensor) -> Tensor:
-    """Which pixel is at each place of a padded line: 2 1 0 1 2 1 0 for three pixels and two of padding."""
-    places = torch.arange(-padding, length + padding, device=images.device).abs()
-    return (length - 1) - (length - 1 - places).abs()
+def _mirrored(images: Tensor, dim: int, padding: int) -> Tensor:
+    """Pad both ends of a dimension: 1 2 3 becomes 3 2 1 2 3 2 1 with two of padding."""
+    length = images.shape[dim]
+    before = images.narrow(dim, 1, padding).flip(dim)
+    after = images.narrow(dim, length - 1 - padding, padding).flip(dim)
+    return torch.cat([before, images, after], dim)
 
 
 def _between(length: int, start: Tensor, size: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ def mapped(folder: Path, fingerprint: dict[str, Any], decode: Decode) -> Arrays:
     """
     try:
         return read(folder, fingerprint)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         _log.info("decoding: the cache %s cannot be used (%s)", folder, error)
     draft = _draft_of(folder)
     try:
@@ -104,7 +104,7 @@ def read(folder: Path, fingerprint: dict[str, Any]) -> Arrays:
     """Map a cache folder; pages can be written to, but changes stay in this process.
 
     Raises:
-        OSError: no such folder.
+        OSError, EOFError: no such folder, or an empty file in it.
         ValueError: it is of another source or version, or broken.
     """
     held = json.loads((folder / FACTS).read_text())
