@@ -77,7 +77,7 @@ def main(config: TrainConfig) -> None:
 
 
 def device_of(config: TrainConfig) -> str:
-    """cuda if there is one and the settings leave it open."""
+    """The GPU if there is one and the settings leave it open."""
     return ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
 
 

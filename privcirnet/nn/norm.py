@@ -3,7 +3,8 @@
 It is BatchNorm2d(C / b) applied to x of shape (N, C, H, W) seen as (N, C / b, b H, W): gamma, beta, mean and variance
 have one value for each block of b channels, in training as in evaluation.
 
-Cost: that of a batch norm, plus a copy of x when it is stored channels-last.
+Cost: that of a batch norm (:mod:`..functional.block_norm`); values of less than 32 bits are reshaped instead, which
+copies them when channels are innermost.
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.4. Departure: when a trained batch norm is converted the paper averages the
 variances of a block; here it is the variance of the block's channels taken together, mean of variances + variance of
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
+from privcirnet.functional.block_norm import block_norm
 from privcirnet.functional.fusion import block_mean, block_variance, check_channels
 
 
@@ -45,11 +47,32 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize a tensor of shape (N, C, H, W) by blocks of channels."""
-        n, c, h, w = input.shape
-        y = super().forward(input.reshape(n, c // self.b, self.b * h, w)).reshape(n, c, h, w)
+        y = self._batch_normalized(input) if self.training or self.running_var is None else self._normalized(input)
         for child in self.children():
             y = child(y)
         return y
+
+    def _batch_normalized(self, x: Tensor) -> Tensor:
+        n, c, h, w = x.shape
+        if x.dtype not in (torch.float32, torch.float64):
+            return super().forward(x.reshape(n, c // self.b, self.b * h, w)).reshape(n, c, h, w)
+        self._check_input_dim(x)
+        ones, zeros = x.new_ones(self.num_features), x.new_zeros(self.num_features)
+        gamma, beta = ones if self.weight is None else self.weight, zeros if self.bias is None else self.bias
+        y, mean, var = block_norm(x, gamma, beta, self.b, self.eps)
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            factor = 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
+            count = x.numel() / self.num_features
+            with torch.no_grad():
+                self.running_mean.lerp_(mean, factor)  # type: ignore[union-attr]
+                self.running_var.lerp_(var * (count / (count - 1)), factor)  # type: ignore[union-attr]
+        return y
+
+    def _normalized(self, x: Tensor) -> Tensor:
+        constants = (self.running_mean, self.running_var, self.weight, self.bias)
+        full = (None if value is None else value.repeat_interleave(self.b) for value in constants)
+        return nn.functional.batch_norm(x, *full, training=False, eps=self.eps)
 
     def extra_repr(self) -> str:
         """Return the block size and batch norm's options as text."""

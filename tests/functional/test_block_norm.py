@@ -1,0 +1,43 @@
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from privcirnet.functional.block_norm import block_norm
+
+
+def slow(x, gamma, beta, b, eps):
+    """Batch norm of the reshaped tensor."""
+    n, c, h, w = x.shape
+    flat = x.reshape(n, c // b, b * h, w)
+    y = nn.functional.batch_norm(flat, None, None, gamma, beta, training=True, eps=eps).reshape(x.shape)
+    dims = (0, 2, 3)
+    return y, flat.mean(dims), flat.var(dims, correction=0)
+
+
+@pytest.mark.parametrize("b", [1, 2, 8])
+@pytest.mark.parametrize("innermost", [False, True])
+@pytest.mark.parametrize("shape", [(3, 8, 5, 4), (2, 8, 1, 1), (4, 16, 3, 3)])
+def test_it_is_batch_norm_of_the_reshaped_tensor(b, innermost, shape):
+    torch.manual_seed(0)
+    made = 2 * torch.randn(shape, dtype=torch.float64) + torch.arange(shape[1])[:, None, None]
+    if innermost:
+        made = made.contiguous(memory_format=torch.channels_last)
+    weights = torch.randn(shape[1] // b, dtype=torch.float64), torch.randn(shape[1] // b, dtype=torch.float64)
+    upstream, found = torch.randn(shape, dtype=torch.float64), []
+    for function in (block_norm, slow):
+        leaves = [value.clone().requires_grad_() for value in (made, *weights)]
+        y, mean, var = function(*leaves, b, 1e-3)
+        y.backward(upstream)
+        found.append([y, mean, var, *(leaf.grad for leaf in leaves)])
+    for own, expected in zip(*found, strict=True):
+        assert_close(own, expected, rtol=1e-9, atol=1e-9)
+    if innermost and shape[2] > 1:
+        assert found[0][0].is_contiguous(memory_format=torch.channels_last)
+        assert found[0][3].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_gradients_by_differences():
+    x = torch.randn(3, 4, 2, 2, dtype=torch.float64, requires_grad=True)
+    gamma, beta = (torch.randn(2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradcheck(lambda *values: block_norm(*values, 2, 1e-3)[0], (x, gamma, beta))
