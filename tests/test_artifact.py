@@ -57,6 +57,7 @@ CHECKPOINT = Checkpoint(
     "qat",
     {"conv1": 8, "stem": 1},
     (8, 6),
+    {"activation": "square"},
 )
 
 
@@ -255,6 +256,7 @@ class TestFormat:
                 "stage": "qat",
                 "block_sizes": '{"conv1": 8, "stem": 1}',
                 "bits": "[8, 6]",
+                "arguments": '{"activation": "square"}',
             }
 
 

@@ -102,9 +102,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise RuleError("a checkpoint must be a whole safetensors file", got=got, remedy=remedy) from None
     check_format(about, "privcirnet-checkpoint", path)
     try:
-        bits, block_sizes, arguments = (
-            json.loads(about.get(key, "{}")) for key in ("bits", "block_sizes", "arguments")
-        )
+        bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
+        arguments = json.loads(about.get("arguments", "{}"))
         facts = about["model"], about["stage"], dict(block_sizes), tuple(bits) if bits else None, dict(arguments)
         return Checkpoint(tensors, *facts)
     except (KeyError, ValueError, TypeError) as error:

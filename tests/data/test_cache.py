@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys, pathlib
 import numpy as np
-from privcirnet.data.cache import cached
+from privcirnet.data.cache import mapped
 folder = pathlib.Path(sys.argv[1])
 for i in range(60):
     value = i % 2
@@ -28,7 +28,7 @@ for i in range(60):
         allocate("train_images", (50, 3, 8, 8), np.uint8)[...] = value
         allocate("train_labels", (50,), np.int64)[...] = value
         return ("a", "b")
-    arrays = cached(folder, {"value": value}, decode).arrays
+    arrays = mapped(folder, {"value": value}, decode).arrays
     assert all((array == value).all() for array in arrays.values())
 print("done")
 """
