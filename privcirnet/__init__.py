@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from privcirnet.he.program import interpret
     from privcirnet.he.protocol.client import Client
     from privcirnet.he.protocol.server import Server
-    from privcirnet.nn.activations import Square
+    from privcirnet.nn.activations import Aespa2d, Square
+    from privcirnet.nn.candidates import candidates
     from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
     from privcirnet.nn.convert import circulant_, dense_state_dict, fuse
     from privcirnet.nn.quantize import quantize
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Aespa2d": "nn.activations",
     "BlockCirculantConv2d": "nn.circulant",
     "BlockCirculantLinear": "nn.circulant",
     "Client": "he.protocol.client",
@@ -33,6 +35,7 @@ _HOME = {
     "Server": "he.protocol.server",
     "Square": "nn.activations",
     "calibrate": "he.calibrate",
+    "candidates": "nn.candidates",
     "circulant_": "nn.convert",
     "dense_state_dict": "nn.convert",
     "diagonal_fisher": "search.fisher",
@@ -49,6 +52,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Aespa2d",
     "BlockCirculantConv2d",
     "BlockCirculantLinear",
     "Client",
@@ -56,6 +60,7 @@ __all__ = [
     "Server",
     "Square",
     "calibrate",
+    "candidates",
     "circulant_",
     "dense_state_dict",
     "diagonal_fisher",

@@ -86,6 +86,16 @@ def test_chain_is_accurate_and_exact(root):
     assert summary(root, "export")["bytes_plaintexts"] < summary(root, "export")["bytes_plaintexts_dense"]
 
 
+def test_evaluating_measures_what_training_did(root, tmp_path, monkeypatch):
+    for stage in ("train", "qat"):
+        call(monkeypatch, "train", f"evaluate={root / stage / 'checkpoint.safetensors'}", f"out={tmp_path}")
+        found = json.loads((tmp_path / "summary.json").read_text())
+        assert set(found) == documented("train evaluate=")
+        assert (found["stage"], found["images"]) == ("evaluate", 360)
+        assert found["top1"] == summary(root, stage)["top1"]
+        assert not (tmp_path / "checkpoint.safetensors").exists()
+
+
 def documented(stage):
     """Top-level keys that the README documents for a stage."""
     row = next(line for line in README.splitlines() if line.startswith("|") and f"`{stage}`" in line.split("|")[1])

@@ -35,7 +35,7 @@ class ModelConfig:
     name: str = "digits_resnet"
     """timm model name."""
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
-    """what else it is created with, for example {activation: square, width: 0.5}."""
+    """what else it is created with, for example +model.arguments.activation=square."""
 
 
 @dataclass

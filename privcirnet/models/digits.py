@@ -4,9 +4,12 @@ x -> conv 3x3 -> BN -> square -> conv 3x3 stride 2 -> BN -> [conv 3x3 -> BN -> s
 -> average pool -> linear. Every operation is one that runs encrypted.
 """
 
+from typing import Any
+
 from timm.models import register_model
 from torch import Tensor, nn
 
+from privcirnet.models.entry import own_arguments
 from privcirnet.nn.activations import Square
 
 
@@ -46,8 +49,6 @@ class DigitsResNet(nn.Module):
 
 
 @register_model
-def digits_resnet(pretrained: bool = False, **kwargs: int) -> DigitsResNet:
+def digits_resnet(pretrained: bool = False, **kwargs: Any) -> DigitsResNet:
     """The entry point of timm; there are no pretrained weights."""
-    assert not pretrained, "digits_resnet has no pretrained weights"
-    kwargs = {key: value for key, value in kwargs.items() if key in ("num_classes", "in_chans", "width", "image_size")}
-    return DigitsResNet(**kwargs)
+    return DigitsResNet(**own_arguments("digits_resnet", pretrained, kwargs))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from privcirnet.artifact import Checkpoint
+from privcirnet.artifact import Checkpoint, read_checkpoint, write_checkpoint
 from privcirnet.errors import RuleError
 from privcirnet.nn.convert import circulant_, fuse
 from privcirnet.nn.quantize import quantize
@@ -41,6 +41,25 @@ def test_a_network_comes_back_from_its_checkpoint(kind):
         name: type(m).__name__ for name, m in model.named_modules()
     }
     assert repr(loaded) == repr(model)
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_a_model_s_arguments_travel_with_it(quantized, tmp_path):
+    torch.manual_seed(0)
+    arguments, sizes = {"activation": "aespa", "width": 0.25}, {"blocks.1.0.expand": 8, "blocks.1.0.project": 4}
+    model = circulant_(create("mobilenetv2_cifar", 10, 3, arguments), sizes)
+    images = torch.randint(16, (4, 3, 32, 32)) / 16
+    model.eval()(images)
+    if quantized:
+        model = quantize(fuse(model), [images], INPUT_STEP)
+    built = Built(model, "mobilenetv2_cifar", sizes, (8, 8) if quantized else None, arguments)
+    write_checkpoint(tmp_path / "c", checkpoint_of(built, "train"))
+    assert torch.equal(build(read_checkpoint(tmp_path / "c"), 10, 3)(images), model.eval()(images))
+
+
+def test_arguments_are_the_network_s_own():
+    with pytest.raises(RuleError, match=r"model.arguments must be the network's own: got digits_resnet: .*'colour'"):
+        create("digits_resnet", 10, 1, {"colour": 1})
 
 
 def test_a_checkpoint_is_of_its_own_memory_once_loaded():
