@@ -83,7 +83,7 @@ def device_of(config: TrainConfig) -> str:
 
 def evaluate(config: TrainConfig, data: ImageData) -> None:
     """Measure a checkpoint's accuracy."""
-    held, started = stages.load_checkpoint(config.evaluate, data), time.perf_counter()
+    held, started = stages.load_checkpoint(Path(config.evaluate), data), time.perf_counter()
     top1 = accuracy(held.model.to(device_of(config)), data, data.test_images, data.test_labels)
     facts = {"model": held.name, "block_sizes": held.block_sizes, "bits": held.bits}
     measured = {"top1": top1, "images": len(data.test_labels), "seconds": time.perf_counter() - started}

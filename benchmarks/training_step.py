@@ -7,14 +7,13 @@ import argparse
 import statistics
 import time
 
-import timm
 import torch
 from torch import nn
 
-import privcirnet.models  # noqa: F401  (registers the project's networks with timm)
 from privcirnet.he.reference import network_shapes
 from privcirnet.nn.candidates import candidates
 from privcirnet.nn.convert import circulant_
+from privcirnet.training.network import create
 
 
 class Contestant:
@@ -29,7 +28,7 @@ class Contestant:
 
     def __init__(self, name: str, block_size: int, images: torch.Tensor, memory_format: torch.memory_format) -> None:
         torch.manual_seed(0)
-        self.model = timm.create_model(name, num_classes=10, in_chans=images.shape[1])
+        self.model = create(name, 10, images.shape[1])
         if block_size > 1:
             reasons = candidates(self.model, block_size)
             circulant_(self.model, {layer: block_size for layer in network_shapes(name) if not reasons[layer]})

@@ -178,6 +178,11 @@ def called(path: Path, name: str) -> bool:
     return re.match(wanted + digits, plain) is not None
 
 
+def called_below(root: Path, name: str) -> list[Path]:
+    """What is :func:`called` so in a folder, in order of names; nothing if there is no folder."""
+    return sorted(path for path in root.iterdir() if called(path, name)) if root.is_dir() else []
+
+
 def locate(root: Path, name: str, fits: Callable[[Path], bool], wanted: str) -> Tree:
     """The folder or archive that holds a data set.
 
@@ -192,7 +197,7 @@ def locate(root: Path, name: str, fits: Callable[[Path], bool], wanted: str) -> 
     """
     if root.is_file() or (root.is_dir() and fits(root)):
         return open_tree(root)
-    below = sorted(path for path in root.iterdir() if called(path, name)) if root.is_dir() else []
+    below = called_below(root, name)
     found = [path for path in below if path.is_dir() and fits(path)]
     found = found or [path for path in below if path.name.endswith(ARCHIVES) and path.is_file()]
     if len(found) == 1:

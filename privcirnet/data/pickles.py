@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from privcirnet.data.files import Folder, called
+from privcirnet.data.files import Folder, called_below
 from privcirnet.data.images import Allocate, Progress
 from privcirnet.errors import RuleError
 
@@ -18,7 +18,7 @@ FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 def find_batches(name: str, root: Path) -> Folder | None:
     """The folder of pickled batches, if there is one at a root or one level below."""
     wanted = FOLDERS[name]
-    below = sorted(path for path in root.iterdir() if called(path, name)) if root.is_dir() else []
+    below = called_below(root, name)
     for folder in (root.parent / wanted if root.name == wanted else root / wanted, *(path / wanted for path in below)):
         if folder.is_dir():
             return Folder(folder)

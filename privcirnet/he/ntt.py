@@ -26,6 +26,9 @@ from privcirnet.he import modular
 from privcirnet.he.modular import Residues
 from privcirnet.he.threads import one_thread
 
+Numbers = npt.NDArray[np.int32]
+"""Of places in a flat source, from 1; 0 for none."""
+
 _EXACT_BITS = 53
 """Integers of up to that many bits are exact in float64, in whatever order they are added."""
 
@@ -60,7 +63,7 @@ def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues
 
 def cyclic_cells(
     source: Residues,
-    numbers: npt.NDArray[np.int32],
+    numbers: Numbers,
     shape: tuple[int, ...],
     axes: Sequence[int],
     t: int,
@@ -94,7 +97,7 @@ def cyclic_cells(
     return cells.reshape(found.shape)
 
 
-def gather(source: Residues, numbers: npt.NDArray[np.int32]) -> Residues:
+def gather(source: Residues, numbers: Numbers) -> Residues:
     """The values at these places of the flat source, from 1; zeros at 0."""
     matrix = _compiled()
     if matrix:

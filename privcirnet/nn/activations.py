@@ -68,10 +68,6 @@ class Aespa(nn.Module):
         """(scale, shift) of each block, (C / b,)."""
         return aespa_square(self.log_gamma.exp(), var, square_var, self.eps)
 
-    def folded(self) -> tuple[Tensor, Tensor]:
-        """(scale, shift) of each channel in evaluation, (C,)."""
-        return tuple(v.detach().repeat_interleave(self.b) for v in self.coefficients(*self._running()))  # type: ignore[return-value]
-
     def shared_by(self, b: int) -> Self:
         """The same activation shared by blocks of b channels: values averaged over each."""
         shared = type(self)(self.num_features, b, self.eps, self.momentum).to(self.log_gamma).train(self.training)

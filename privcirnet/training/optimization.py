@@ -26,10 +26,9 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
 
 def schedule_of(optimizer: Optimizer, recipe: RecipeConfig, steps_per_epoch: int) -> LambdaLR:
     """:func:`rate` at every step."""
-    total, warm_up = (max(epochs * steps_per_epoch, 1) for epochs in (recipe.epochs, recipe.warmup_epochs))
+    total, warm_up = recipe.epochs * steps_per_epoch, recipe.warmup_epochs * steps_per_epoch
     lowest = recipe.min_learning_rate / recipe.learning_rate
-    started = recipe.warmup_epochs > 0
-    return LambdaLR(optimizer, lambda step: rate(step, total, warm_up if started else 0, lowest))
+    return LambdaLR(optimizer, lambda step: rate(step, total, warm_up, lowest))
 
 
 def rate(step: int, total: int, warm_up: int, lowest: float) -> float:

@@ -40,30 +40,29 @@ def begin(
     if recipe.stage == "train":
         model = create(wanted.name, classes, channels, wanted.arguments)
         return Built(model, wanted.name, {}, arguments=wanted.arguments)
-    checkpoint = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
-    model = build(checkpoint, classes, channels)
+    before = load_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"), data)
+    model = before.model
     if recipe.stage == "finetune":
         block_sizes = read_plan(run_file(recipe.plan, "", "search.py"))
         importance = fisher_information(model, data, [n for n, b in block_sizes.items() if b > 1], progress=progress)
         circulant_(model, {name: b for name, b in block_sizes.items() if b > 1}, importance)
-        return Built(model, checkpoint.model, block_sizes, None, checkpoint.arguments)
+        return Built(model, before.name, block_sizes, None, before.arguments)
     images = data.real(data.train_images[: quant.calibration_images])
     bits = (quant.weight_bits, quant.activation_bits)
     quantized = quantize(fuse(model), [images], data.log_step, *bits)
-    return Built(quantized, checkpoint.model, checkpoint.block_sizes, bits, checkpoint.arguments)
+    return Built(quantized, before.name, before.block_sizes, bits, before.arguments)
 
 
-def load_checkpoint(path: str, data: ImageData) -> Built:
+def load_checkpoint(path: Path, data: ImageData) -> Built:
     """The network of a checkpoint file, in evaluation mode."""
-    held = read_checkpoint(Path(path))
+    held = read_checkpoint(path)
     model = build(held, len(data.classes), data.train_images.shape[1])
     return Built(model, held.model, held.block_sizes, held.bits, held.arguments)
 
 
 def load_network(run: str, data: ImageData) -> nn.Module:
     """The trained network of a run directory, in evaluation mode."""
-    checkpoint = read_checkpoint(run_file(run, CHECKPOINT, "train.py"))
-    return build(checkpoint, len(data.classes), data.train_images.shape[1])
+    return load_checkpoint(run_file(run, CHECKPOINT, "train.py"), data).model
 
 
 def fisher_information(

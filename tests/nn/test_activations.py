@@ -38,7 +38,7 @@ def test_evaluation_uses_running_averages():
     state = {name: value.clone() for name, value in module.state_dict().items()}
     assert_close(module(x), trained, rtol=1e-4, atol=1e-4)
     assert all(torch.equal(module.state_dict()[name], value) for name, value in state.items())
-    scale, shift = module.folded()
+    scale, shift = module.coefficients(module.running_var, module.running_square_var)
     assert_close(module(x), (scale[:, None, None] * (x + shift[:, None, None])) ** 2)
 
 

@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from privcirnet.he.layout import SpectralLayout, lanes_to_slots, slots_to_lanes
 from privcirnet.he.modular import Residues
+from privcirnet.he.ntt import Numbers
 from privcirnet.he.pieces import PlacedPiece
 from privcirnet.he.plan import LinearPlan
 
-Numbers = npt.NDArray[np.int32]
-"""Of places, from 1; 0 for none."""
 Pieces = Sequence[PlacedPiece]
 
 

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.he import modular, ntt
-from privcirnet.he.encodings.places import Numbers, Places
+from privcirnet.he.encodings.places import Places
 from privcirnet.he.layout import SpectralLayout, lanes_to_slots
 from privcirnet.he.modular import Residues
+from privcirnet.he.ntt import Numbers
 from privcirnet.he.pieces import PlacedPiece
 from privcirnet.he.plan import Product
 

@@ -15,7 +15,6 @@ from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from privcirnet.he import ntt
 from privcirnet.he.kernels import products
@@ -23,9 +22,8 @@ from privcirnet.he.kernels.arithmetic import Word, once
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.products import Moduli
 from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.ntt import Numbers
 from privcirnet.he.threads import each, ranges
-
-Numbers = npt.NDArray[np.int32]
 
 _WIDTH = 512
 """Columns that are worked on together: their sums fit a first-level cache."""

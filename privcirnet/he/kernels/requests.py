@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from privcirnet.errors import RuleError
 from privcirnet.he.kernels import plain, seeds, words
 from privcirnet.he.kernels.jit import jit
 from privcirnet.he.kernels.plain import Plain
@@ -33,7 +32,7 @@ def receive(target: Residues, message: bytes, roots: Residues, modulus: Modulus,
     packed, widths = np.frombuffer(message, dtype=np.uint64, count=size // 8 + 1), np.array(modulus.widths)
     result = _receive(target, packed, roots, seeds.bounds(modulus.primes), 8 * widths, addend, form)
     if result == _NOT_UNDER:
-        raise RuleError("every residue must be under its prime", got="one that is not", remedy="send it again")
+        raise words.not_under()
     if result == _REJECTED:
         target[1] = seeds.expand([message[size:]], modulus.primes, modulus.ring_degree)[0]
 
@@ -47,7 +46,7 @@ def _receive(  # noqa: PLR0913, PLR0917
         return _NOT_UNDER
     if addend.size:
         plain.add(target[0], addend, form)
-    made, uniform = np.empty((roots.shape[0], 512), dtype=np.uint64), target[1].reshape(-1)
+    made, uniform = np.empty((roots.shape[0], seeds.BUFFER), dtype=np.uint64), target[1].reshape(-1)
     seeds.blocks(made, roots, seeds.START)
     flat = made.reshape(-1)
     for i in range(uniform.size):

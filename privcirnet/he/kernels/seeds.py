@@ -25,7 +25,9 @@ State = tuple[Word, ...]
 """Words of BLAKE2b."""
 
 _LANES = 64
-_BUFFER = 512
+BUFFER = 512
+"""Words of a buffer."""
+
 _ZERO = np.uint64(0)
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _INITIAL = (
@@ -63,7 +65,7 @@ def stream(seed: bytes, words: int) -> Residues:
 def streams(seeds: Sequence[bytes], words: int) -> Residues:
     """:func:`stream` of each seed, (seeds, words)."""
     found = roots(seeds, words)
-    made = np.empty((*found.shape[:2], _BUFFER), dtype=np.uint64)
+    made = np.empty((*found.shape[:2], BUFFER), dtype=np.uint64)
     for index in range(len(found)):
         blocks(made[index], found[index], START)
     return made.reshape(len(seeds), -1)[:, :words]
@@ -80,7 +82,7 @@ def roots(seeds: Sequence[bytes], words: int) -> Residues:
             raise RuleError(
                 f"a seed must have {SEED_BYTES} bytes", got=len(seed), remedy="use the same version on both sides"
             )
-    buffers = -(-words // _BUFFER)
+    buffers = -(-words // BUFFER)
     keys = np.frombuffer(b"".join(seeds), dtype=np.uint64).reshape(-1, 8)
     return _roots(keys, buffers).reshape(len(seeds), buffers, 8)
 
@@ -110,7 +112,7 @@ def expand(seeds: Sequence[bytes], primes: tuple[int, ...], ring_degree: int) ->
         polynomials = np.ascontiguousarray(words[:, :count]).reshape(-1, len(primes), ring_degree)
         if all(reduce(own, limits, rest) for own, rest in zip(polynomials, words[:, count:].copy(), strict=True)):
             return polynomials
-        spare = 2 * spare + _BUFFER
+        spare = 2 * spare + BUFFER
 
 
 def _roots(keys: Residues, buffers: int) -> Residues:

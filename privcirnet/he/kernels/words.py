@@ -64,8 +64,13 @@ def unpack(message: bytes | bytearray | memoryview, primes: tuple[int, ...], wid
     padded.view(np.uint8)[: octets.size] = octets
     words = np.empty((len(primes), count), dtype=np.uint64)
     if not unpack_into(words, padded, np.array(primes, dtype=np.uint64), 8 * np.array(widths)):
-        raise RuleError("every residue must be under its prime", got="one that is not", remedy="send it again")
+        raise not_under()
     return words
+
+
+def not_under() -> RuleError:
+    """What a message with a residue that is too large is refused with."""
+    return RuleError("every residue must be under its prime", got="one that is not", remedy="send it again")
 
 
 @jit
