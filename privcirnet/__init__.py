@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from privcirnet.nn.activations import Aespa2d, Square
     from privcirnet.nn.candidates import candidates
     from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
-    from privcirnet.nn.convert import circulant_, dense_state_dict, fuse
+    from privcirnet.nn.convert import circulant_, dense_state_dict
+    from privcirnet.nn.fuse import fuse
     from privcirnet.nn.quantize import quantize
     from privcirnet.search.fisher import diagonal_fisher
     from privcirnet.search.solve import solve
@@ -41,7 +42,7 @@ _HOME = {
     "diagonal_fisher": "search.fisher",
     "evaluate": "evaluation",
     "expand": "functional.circulant",
-    "fuse": "nn.convert",
+    "fuse": "nn.fuse",
     "interpret": "he.program",
     "project": "functional.circulant",
     "quantize": "nn.quantize",

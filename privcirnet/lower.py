@@ -8,7 +8,6 @@ The integer network does not depend on the encryption parameters, so they are ch
 (:mod:`privcirnet.he.fitting`), and the layers are planned for them.
 """
 
-import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,11 +34,11 @@ from privcirnet.he.program import Square as SquareOperation
 from privcirnet.he.shape import LinearShape
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.graph import is_sum
 from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
 from privcirnet.nn.steps import pool_window, refine
 
 _SUPPORTED = "Conv2d, Linear, BatchNorm2d (fused), Square, +, AvgPool2d, Flatten"
-_ADDITIONS = (operator.add, operator.iadd, torch.add)
 _NOTHING = (nn.Identity, nn.Dropout)
 
 
@@ -168,7 +167,7 @@ class _Builder:
                 self._keep(node, self._pool(node, module, inputs[0]))
             case nn.Flatten(start_dim=1, end_dim=-1):
                 self._keep(node, self._node(node, Flatten(), inputs))
-            case None if node.target in _ADDITIONS and len(inputs) == 2 and not node.kwargs:
+            case None if is_sum(node):
                 self._keep(node, self._node(node, Add(), inputs))
             case _ if isinstance(module, _NOTHING):
                 self._lowered[node] = inputs[0]

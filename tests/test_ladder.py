@@ -26,7 +26,8 @@ from privcirnet.he.protocol.session import run
 from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_, fuse
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine

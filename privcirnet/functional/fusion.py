@@ -64,6 +64,21 @@ def fold_batch_norm(  # noqa: PLR0913, PLR0917 - the arguments are batch norm's 
     return folded.to(weight.dtype), new.to(old.dtype)
 
 
+def scale_inputs(weight: Tensor, scale: Tensor) -> Tensor:
+    """Return the linear map x -> W (scale x), computed in float64 and rounded once.
+
+    Args:
+        weight: Dense weight, or the stored rows of a block-circulant one when the scale is shared by each block,
+            (rows, C, *kernel).
+        scale: (C,).
+
+    >>> scale_inputs(torch.ones(1, 2), torch.tensor([2.0, 3.0]))
+    tensor([[2., 3.]])
+    """
+    wide = weight.double() * scale.double().reshape(1, -1, *[1] * (weight.ndim - 2))
+    return wide.to(weight.dtype)
+
+
 def check_channels(channels: int, b: int) -> None:
     """Raise unless channels can be cut in blocks of b.
 

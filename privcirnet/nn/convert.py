@@ -1,8 +1,8 @@
-"""Whole networks: dense to block circulant, batch norms folded away, and back to plain dense weights.
+"""Whole networks: dense to block circulant, and back to plain dense weights.
 
-`circulant_` changes a network in place and keeps its module names; `fuse` and `dense_state_dict` return something new.
-Layers are addressed by module name. The batch norm that belongs to a convolution is the one that consumes its output in
-the torch.fx graph; names and order of definition play no part.
+`circulant_` changes a network in place and keeps its module names; `dense_state_dict` returns something new. Layers are
+addressed by module name. The batch norm that belongs to a convolution is the one that consumes its output in the
+torch.fx graph; names and order of definition play no part.
 
 Cost: one projection for each converted layer; one symbolic trace for networks with batch norms.
 
@@ -10,23 +10,21 @@ Source: PrivCirNet (NeurIPS 2024), Sections 3.3 and 3.4. Departure: the variance
 `privcirnet.functional.fusion.block_variance`.
 """
 
-import copy
-from collections import Counter
+import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import check_block_size, check_importance
-from privcirnet.functional.fusion import fold_batch_norm
-from privcirnet.nn.activations import AESPA_SHARED, Aespa, Square
-from privcirnet.nn.circulant import BlockCirculant, block_size_of, check_groups, make_circulant_
+from privcirnet.nn.activations import AESPA_SHARED, Aespa
+from privcirnet.nn.circulant import check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, check_can_share
+from privcirnet.nn.summands import reached_by
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
 
@@ -112,165 +110,33 @@ def _batch_norm(model: nn.Module, name: str) -> nn.BatchNorm2d:
 
 
 def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the block size of every batch norm and AESPA that consumes the output of a named layer."""
+    """Return the block size of every batch norm and AESPA that will be folded into a named layer."""
     if not block_sizes or not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
         return {}
     with evaluating(model):
-        graph = trace(model).graph
+        graph = trace(model)
     found: dict[str, int] = {}
-    sizes: dict[fx.Node, int] = {}
-    for node in graph.nodes:
-        b = sizes.get(node) or (block_sizes.get(str(node.target), 1) if node.op == "call_module" else 1)
-        for user in node.users if b > 1 else ():
-            module = model.get_submodule(user.target) if user.op == "call_module" else None
-            if not isinstance(module, _BatchNorm | Aespa):
-                continue
-            if isinstance(module, _BatchNorm):
-                _batch_norm(model, user.target)
-                sizes[user] = b
-            if found.setdefault(user.target, b) != b:
-                raise RuleError(
-                    "a batch norm or AESPA shared by layers needs one block size",
-                    got=f"{found[user.target]} and {b} before {user.target!r}",
-                    remedy="give these layers the same block size",
-                )
-    return found
+    for node in graph.graph.nodes:
+        module = model.get_submodule(node.target) if node.op == "call_module" else None
+        if isinstance(module, Aespa):
+            sizes = [block_sizes.get(str(layer.target), 1) for layer in reached_by(graph, node)]
+            _agree(found, node.target, math.lcm(*sizes))
+        elif isinstance(module, _BatchNorm):
+            before = node.all_input_nodes[0]
+            b = block_sizes.get(str(before.target), 1) if before.op == "call_module" else 1
+            if b > 1:
+                _batch_norm(model, node.target)
+            _agree(found, node.target, b)
+    return {name: b for name, b in found.items() if b > 1}
 
 
-def fuse(model: nn.Module) -> fx.GraphModule:
-    """Return the network for inference with every batch norm folded into the convolution before it.
-
-    Circulant layers stay circulant, their rows scaled; the convolutions get a bias, the batch norms disappear, AESPA
-    activations become squares, and all other modules keep their names. An activation that a batch norm carried (timm's
-    BatchNormAct2d) stays in its place.
-
-    Args:
-        model: A network; left as it was.
-
-    Returns:
-        A graph module in evaluation mode that shares nothing with `model`.
-
-    Raises:
-        RuleError: The network cannot be traced, a batch norm does not directly follow a convolution or has no running
-            statistics, a convolution feeds more than its batch norm, either is used twice, the batch norm of a
-            circulant convolution is not shared by its blocks, or weights are quantized already.
-
-    >>> fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU()))
-    Sequential(
-      (0): Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1))
-      (2): ReLU()
-    )
-    """
-    fused = trace(copy.deepcopy(model).eval())
-    calls = Counter(node.target for node in fused.graph.nodes if node.op == "call_module")
-    for node in list(fused.graph.nodes):
-        if node.target in (nn.functional.batch_norm, torch.batch_norm):
-            raise _cannot_fold(node, "a batch norm must be a module", "use nn.BatchNorm2d")
-        if node.op == "call_module" and isinstance(norm := fused.get_submodule(node.target), _BatchNorm):
-            _fold_(_conv_before(fused, node, calls), norm, node.target)
-            _drop_norm_(fused, node, norm)
-    for node in fused.graph.nodes:
-        if node.op == "call_module" and isinstance(aespa := fused.get_submodule(node.target), Aespa):
-            _fold_aespa_(_layer_before(fused, node, calls), aespa, node.target)
-            fused.set_submodule(node.target, Square())
-    fused.graph.lint()
-    fused.recompile()
-    return fused
-
-
-def _cannot_fold(node: fx.Node, rule: str, remedy: str) -> RuleError:
-    return RuleError(rule, got=f"{str(node.target)!r} after {str(node.all_input_nodes[0].target)!r}", remedy=remedy)
-
-
-def _conv_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv2d:
-    """Return the convolution that a batch norm's node can be folded into."""
-    layer = _layer_before(fused, node, calls)
-    if not isinstance(layer, nn.Conv2d):
-        raise _cannot_fold(node, "a batch norm must directly follow a convolution", "reorder the layers")
-    return layer
-
-
-def _layer_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv2d | nn.Linear:
-    """Return the layer that a batch norm's or AESPA's node can be folded into."""
-    before = node.all_input_nodes[0]
-    layer = fused.get_submodule(str(before.target)) if before.op == "call_module" else None
-    kind = "batch norm" if isinstance(fused.get_submodule(str(node.target)), _BatchNorm) else "AESPA"
-    if not isinstance(layer, nn.Conv2d | nn.Linear):
-        article = "a " if kind == "batch norm" else ""
-        raise _cannot_fold(node, f"{article}{kind} must directly follow a convolution", "reorder the layers")
-    if len(before.users) > 1:
-        raise _cannot_fold(node, f"a convolution must feed only its {kind}", f"use the output of its {kind}")
-    if calls[before.target] > 1 or calls[node.target] > 1:
-        rule = f"a convolution and its {kind} must be used once"
-        raise _cannot_fold(node, rule, "give each use its own module")
-    return layer
-
-
-def _fold_(conv: nn.Conv2d, norm: _BatchNorm, name: str) -> None:
-    """Scale a convolution's stored weight, dense or rows, and set its bias."""
-    shared = norm.b if isinstance(norm, BlockBatchNorm2d) else 1
-    if norm.running_mean is None or norm.running_var is None:
+def _agree(found: dict[str, int], name: str, b: int) -> None:
+    if found.setdefault(name, b) != b:
         raise RuleError(
-            "a batch norm must have running statistics to be folded", got=repr(name), remedy="set track_running_stats"
+            "a batch norm or AESPA shared by layers needs one block size",
+            got=f"{found[name]} and {b} before {name!r}",
+            remedy="give these layers the same block size",
         )
-    gamma = torch.ones_like(norm.running_var) if norm.weight is None else norm.weight
-    beta = torch.zeros_like(norm.running_mean) if norm.bias is None else norm.bias
-    _fold_values_(conv, (gamma, beta, norm.running_mean, norm.running_var), norm.eps, shared, name)
-
-
-def _fold_aespa_(layer: nn.Conv2d | nn.Linear, aespa: Aespa, name: str) -> None:
-    """Scale (x + shift) as a batch norm of mean -shift and variance 1; what is left of the activation is a square."""
-    scale, shift = aespa.coefficients(aespa.running_var, aespa.running_square_var)
-    values = scale, torch.zeros_like(scale), -shift, torch.ones_like(scale)
-    _fold_values_(layer, values, 0.0, aespa.b, name)
-
-
-def _fold_values_(
-    layer: nn.Conv2d | nn.Linear, values: tuple[Tensor, Tensor, Tensor, Tensor], eps: float, shared: int, name: str
-) -> None:
-    """Fold (gamma, beta, mean, variance), each shared by so many channels, into a layer."""
-    b, out = block_size_of(layer), layer.weight.shape[0]
-    if shared % b:
-        raise RuleError(
-            "what is folded into a circulant layer must be shared by its blocks",
-            got=f"blocks of {shared} at {name!r} for block size {b}",
-            remedy="convert the network with circulant_, or build it with blocks",
-        )
-    stored = _stored_weight(layer, name)
-    gamma, beta, mean, var = (value.detach().repeat_interleave(shared // b) for value in values)
-    bias = stored.new_zeros(out) if layer.bias is None else layer.bias
-    with torch.no_grad():
-        weight, bias = fold_batch_norm(stored, bias, gamma, beta, mean, var, eps)
-        stored.copy_(weight)
-    layer.bias = nn.Parameter(bias)
-
-
-def _stored_weight(conv: nn.Conv2d | nn.Linear, name: str) -> Tensor:
-    """Return the tensor that holds a layer's weight: the rows of a circulant one."""
-    if not parametrize.is_parametrized(conv, "weight"):
-        return conv.weight
-    structures = conv.parametrizations["weight"]  # type: ignore[index]
-    if [type(structure) for structure in structures] != [BlockCirculant]:
-        raise RuleError(
-            "batch norms must be folded before weights are quantized",
-            got=f"{', '.join(type(structure).__name__ for structure in structures)} before {name!r}",
-            remedy="fuse first",
-        )
-    return structures.original  # type: ignore[union-attr]
-
-
-def _drop_norm_(fused: fx.GraphModule, node: fx.Node, norm: nn.Module) -> None:
-    """Take a folded batch norm out of the graph, leaving the modules that it ran afterwards."""
-    after = {name: child for name, child in norm.named_children() if not isinstance(child, nn.Identity)}
-    if after:
-        rest = nn.Sequential()
-        for name, child in after.items():
-            rest.add_module(name, child)
-        fused.set_submodule(str(node.target), rest.eval())
-        return
-    node.replace_all_uses_with(node.all_input_nodes[0])
-    fused.graph.erase_node(node)
-    fused.delete_submodule(str(node.target))
 
 
 def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:

@@ -4,15 +4,19 @@ Cost: one symbolic run of the network's forward; nothing is computed on tensors.
 """
 
 import difflib
+import operator
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import torch
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
+
+_ADDITIONS = (operator.add, operator.iadd, torch.add)
 
 
 class Tracer(fx.Tracer):
@@ -49,6 +53,13 @@ def trace(model: nn.Module) -> fx.GraphModule:
             remedy="write its forward without branches on tensors",
         ) from error
     return fx.GraphModule(tracer.root, graph, type(model).__name__)
+
+
+def is_sum(node: fx.Node) -> bool:
+    """Say whether a node adds two others, as a residual does."""
+    return (
+        node.op == "call_function" and node.target in _ADDITIONS and len(node.all_input_nodes) == 2 and not node.kwargs
+    )
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Quantization-aware training of a fused network: weights as parametrizations, activations as modules in the graph.
 
-Batch norms are folded before (nn.convert.fuse), not after: in the integer network a batch norm's factor can live only
+Batch norms are folded before (nn.fuse), not after: in the integer network a batch norm's factor can live only
 in the weights, because the server's secret factor can't be applied to the client's share. So the ladder goes dense ->
 circulant -> fused -> fake-quant -> integer program.
 
@@ -33,7 +33,7 @@ def quantize(
     """A fake-quantized copy of a fused network, its steps calibrated on images.
 
     Args:
-        fused: from :func:`privcirnet.nn.convert.fuse`; left as it was.
+        fused: from :func:`privcirnet.nn.fuse.fuse`; left as it was.
         images: batches of network inputs; none to leave all steps at 0, for a checkpoint to fill in.
         input_log_step: step of the images.
         weight_bits: 2 to 8.

@@ -12,7 +12,8 @@ from torch import nn
 import privcirnet.models  # noqa: F401  (registers the project's networks with timm)
 from privcirnet.artifact import Checkpoint
 from privcirnet.errors import RuleError
-from privcirnet.nn.convert import circulant_, fuse
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 
 

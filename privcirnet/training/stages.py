@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from privcirnet.artifact import read_checkpoint, read_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, batches
-from privcirnet.nn.convert import circulant_, fuse
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.training.network import Built, build, create

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 import privcirnet.models
 from privcirnet.errors import RuleError
 from privcirnet.models import DigitsResNet
-from privcirnet.nn.convert import fuse
+from privcirnet.nn.fuse import fuse
 from tests import tolerances
 
 

@@ -13,7 +13,8 @@ from privcirnet.he.shape import LinearShape
 from privcirnet.models.activation import NAMES, activation
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_, fuse
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.fuse import fuse
 from privcirnet.nn.graph import trace
 from tests import tolerances
 

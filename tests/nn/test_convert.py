@@ -11,7 +11,8 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import expand, is_circulant, project
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import BlockCirculantConv2d, block_size_of
-from privcirnet.nn.convert import circulant_, dense_state_dict, fuse
+from privcirnet.nn.convert import circulant_, dense_state_dict
+from privcirnet.nn.fuse import fuse
 from privcirnet.nn.graph import evaluating, find_layer, trace
 from privcirnet.nn.norm import BlockBatchNorm2d
 from tests import tolerances
@@ -318,6 +319,12 @@ def quantized() -> nn.Module:
     return model
 
 
+def unshared() -> nn.Module:
+    model = nn.Sequential(BlockCirculantConv2d(2, 4, 1, b=2), nn.BatchNorm2d(4))
+    randomize_norms_(model)
+    return model
+
+
 UNFUSABLE = [
     (
         lambda: nn.Sequential(nn.BatchNorm2d(2), nn.Conv2d(2, 4, 1)),
@@ -333,8 +340,8 @@ UNFUSABLE = [
     (Untraceable, "traceable by torch.fx"),
     (quantized, "must be folded before weights are quantized: got BlockCirculant, Round before '1'"),
     (
-        lambda: nn.Sequential(BlockCirculantConv2d(2, 4, 1, b=2), nn.BatchNorm2d(4)),
-        "must be shared by its blocks: got blocks of 1 at '1' for block size 2",
+        unshared,
+        "must be shared by its blocks: got values that differ within a block at '1' for block size 2",
     ),
     (
         lambda: nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4, track_running_stats=False)),

@@ -11,7 +11,8 @@ from privcirnet.functional.quantize import quantize_activation, quantize_weight
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_, fuse
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.fuse import fuse
 from privcirnet.nn.graph import trace
 from privcirnet.nn.quantize import SUFFIX, quantize
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from privcirnet.config import RecipeConfig
 from privcirnet.data import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.nn.convert import circulant_, fuse
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.training import checkpoint
 from privcirnet.training.loop import Progress, accuracy, fit, predict

@@ -7,7 +7,8 @@ from torch import nn
 
 from privcirnet.artifact import Checkpoint, read_checkpoint, write_checkpoint
 from privcirnet.errors import RuleError
-from privcirnet.nn.convert import circulant_, fuse
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.training.network import Built, build, checkpoint_of, create, weighted_layers
 from tests.nn.test_convert import randomize_norms_

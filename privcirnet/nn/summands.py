@@ -1,0 +1,94 @@
+"""What feeds a square: the layers and the other squares whose sum it squares, read from a torch.fx graph.
+
+A scale in front of a square can be moved into what feeds it. Behind a layer it goes into the layer's weights. Behind a
+residual it goes into every summand: into layers, and through another square as its root, whose other readers then
+divide by it (:mod:`privcirnet.nn.fuse`).
+"""
+
+from dataclasses import dataclass
+
+from torch import fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from privcirnet.nn.activations import Aespa, Square
+from privcirnet.nn.graph import is_sum
+
+
+@dataclass(frozen=True)
+class Summands:
+    """What a node's input is the sum of; a single summand is a sum of one.
+
+    Attributes:
+        layers: linear layers and convolutions, also those behind a batch norm.
+        squares: squares and AESPA activations.
+        others: nodes that no scale can be moved into.
+        sums: the additions.
+    """
+
+    layers: tuple[fx.Node, ...] = ()
+    squares: tuple[fx.Node, ...] = ()
+    others: tuple[fx.Node, ...] = ()
+    sums: tuple[fx.Node, ...] = ()
+
+    def __add__(self, other: "Summands") -> "Summands":
+        """Return both together."""
+        return Summands(
+            self.layers + other.layers, self.squares + other.squares, self.others + other.others, self.sums + other.sums
+        )
+
+
+def summands(graph: fx.GraphModule, node: fx.Node) -> Summands:
+    """Return what the (first) input of a node is the sum of.
+
+    Args:
+        graph: A traced network, fused or not.
+        node: One that reads a layer, a batch norm, a square or a sum of such.
+
+    >>> from privcirnet.nn.graph import trace
+    >>> graph = trace(nn.Sequential(nn.Linear(2, 2), Square()))
+    >>> summands(graph, list(graph.graph.nodes)[2]).layers
+    (_0,)
+    """
+    return _terms(graph, node.all_input_nodes[0])
+
+
+def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:
+    if is_sum(node):
+        left, right = (_terms(graph, source) for source in node.all_input_nodes)
+        return left + right + Summands(sums=(node,))
+    match module_of(graph, node):
+        case nn.Linear() | nn.Conv2d():
+            return Summands(layers=(node,))
+        case Square() | Aespa():
+            return Summands(squares=(node,))
+        case nn.Identity() | nn.Dropout():
+            return _terms(graph, node.all_input_nodes[0])
+        case _BatchNorm():
+            before = _terms(graph, node.all_input_nodes[0])
+            return before if before.layers and not before.sums else Summands(others=(node,))
+        case _:
+            return Summands(others=(node,))
+
+
+def reached_by(graph: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
+    """Return the layers whose weights change when a scale in front of a square is moved into what feeds it.
+
+    Args:
+        graph: A traced network.
+        node: A square or an AESPA activation.
+    """
+    terms = summands(graph, node)
+    reached = set(terms.layers)
+    for square in terms.squares:
+        reached |= reached_by(graph, square) | set(readers(graph, square))
+    return reached
+
+
+def readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
+    """Return the linear layers and convolutions that read a node."""
+    return [user for user in node.users if isinstance(module_of(graph, user), nn.Linear | nn.Conv2d)]
+
+
+def module_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
+    """Return the module that a node calls, or None."""
+    return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
