@@ -55,7 +55,7 @@ class Checkpoint:
     Attributes:
         tensors: the state dict as arrays.
         model: timm model name.
-        stage: "train", "finetune" or "qat".
+        stage: "train", "finetune", "replace" or "qat".
         block_sizes: block size by module name ({}: dense).
         bits: (weight bits, activation bits) of a quantized network, None before.
         arguments: what the model was created with besides classes and channels, such as its activation.

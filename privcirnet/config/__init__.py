@@ -24,7 +24,8 @@ __all__ = [
     "run_file",
 ]
 
-STAGES = ("train", "finetune", "qat")
+PROJECTIONS = ("fisher", "frobenius", "random")
+STAGES = ("train", "finetune", "replace", "qat")
 DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder")
 
 
@@ -66,11 +67,15 @@ class RecipeConfig:
     """How to train one stage."""
 
     stage: str = "train"
-    """train (dense), finetune (circulant) or qat."""
+    """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
     init: str = ""
     """run directory to start from; empty for random weights."""
     plan: str = ""
     """plan.json with block sizes; only for finetune."""
+    uniform: int = 0
+    """block size of every layer that can have it, instead of a plan; 0 for none. Only for finetune."""
+    projection: str = "fisher"
+    """what finetune starts from: fisher (loss-aware), frobenius (nearest weights) or random."""
     teacher: str = ""
     """run directory of the network whose soft labels are learned; empty for none."""
     epochs: int = 40
@@ -116,6 +121,8 @@ class RecipeConfig:
 
     def __post_init__(self) -> None:
         _check(self.stage in STAGES, "recipe.stage must be a known one", self.stage, f"use one of {', '.join(STAGES)}")
+        known = ", ".join(PROJECTIONS)
+        _check(self.projection in PROJECTIONS, "recipe.projection must be a known one", self.projection, f"use {known}")
         _check(self.epochs >= 0, "recipe.epochs must not be negative", self.epochs, "use 40")
         _check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
         _check(self.optimizer in ("adamw", "sgd"), "recipe.optimizer must be a known one", self.optimizer, "use adamw")

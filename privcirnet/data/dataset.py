@@ -1,7 +1,7 @@
 """A data set in memory, as integers: real pixel = integer x 2^log_step."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -32,6 +32,20 @@ class ImageData:
     def real(self, images: Tensor) -> Tensor:
         """Integers to the float32 input of a network."""
         return images.float() * 2.0**self.log_step
+
+    def sample(self, count: int) -> tuple[Tensor, Tensor]:
+        """The same random selection of training images and labels at every call; files often come class by class.
+
+        Args:
+            count: images; all, in random order, if there are no more.
+        """
+        chosen = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))[:count]
+        return self.train_images[chosen], self.train_labels[chosen]
+
+    def part(self, count: int) -> "ImageData":
+        """The same data with fewer training images, those of :meth:`sample`."""
+        images, labels = self.sample(count)
+        return replace(self, train_images=images, train_labels=labels)
 
 
 def batches(

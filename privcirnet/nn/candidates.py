@@ -32,6 +32,32 @@ def candidates(model: nn.Module, b: int) -> dict[str, str]:
     return {name: _reason(model, name, b) for name in layers}
 
 
+def uniform_sizes(model: nn.Module, b: int) -> dict[str, int]:
+    """One block size everywhere: for every layer the largest power of two up to b that it can have.
+
+    Args:
+        model: A network; left as it was.
+        b: Block size, a power of two.
+
+    Returns:
+        Block size for each Linear and Conv2d by module name; 1 where it stays dense.
+
+    Raises:
+        RuleError: b is not a power of two.
+
+    >>> uniform_sizes(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 10, 1)), 4)
+    {'0': 1, '1': 4, '2': 2}
+    """
+    if b < 1 or b & (b - 1):
+        raise RuleError("a uniform block size must be a power of two", got=b, remedy="use 2, 4, 8 or 16")
+    sizes = dict.fromkeys(candidates(model, 1), 1)
+    size = 2
+    while size <= b:
+        sizes |= {name: size for name, reason in candidates(model, size).items() if not reason}
+        size *= 2
+    return sizes
+
+
 def _reason(model: nn.Module, name: str, b: int) -> str:
     """Why a layer stays dense, empty if it need not."""
     try:

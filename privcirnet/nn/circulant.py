@@ -8,6 +8,7 @@ A stored number stands for b entries of the weight, so its gradient is the sum o
 as large as on one dense entry, AdamW does not notice.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -85,6 +86,19 @@ def make_circulant_(layer: nn.Linear | nn.Conv2d, b: int, importance: Tensor | N
         layer.weight.copy_(expand(project(layer.weight, b, importance), b))
     layer.weight.grad = None
     parametrize.register_parametrization(layer, "weight", BlockCirculant(b))
+
+
+def reset_circulant_(layer: nn.Linear | nn.Conv2d) -> None:
+    """Give a circulant layer random rows, of the variance that a new dense layer has.
+
+    Args:
+        layer: A layer with a block-circulant weight; a plain one is left as it is.
+    """
+    if (b := block_size_of(layer)) > 1:
+        fresh = torch.empty_like(layer.weight)
+        nn.init.kaiming_uniform_(fresh, a=math.sqrt(5))
+        with torch.no_grad():
+            layer.weight = expand(fresh[::b], b)
 
 
 def _repeat_first_rows_(layer: nn.Linear | nn.Conv2d, b: int) -> None:

@@ -58,6 +58,26 @@ def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
     return model.eval()
 
 
+def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
+    """Load the tensors that a network has in common with another; the rest stays as it is.
+
+    Returns:
+        names of the tensors that only `model` has.
+
+    Raises:
+        RuleError: a tensor has another shape, or the layers differ.
+    """
+    wanted, given = model.state_dict(), source.state_dict()
+    common = {name: value for name, value in given.items() if name in wanted}
+    other = [name for name, value in common.items() if value.shape != wanted[name].shape]
+    lost = [name for name in weighted_layers(model) if name not in weighted_layers(source)]
+    if other or lost:
+        rule = "replacing activations and norms must leave the layers as they are"
+        raise RuleError(rule, got=", ".join((other or lost)[:3]), remedy="train such a network from the start")
+    model.load_state_dict(common, strict=False)
+    return [name for name in wanted if name not in common]
+
+
 @dataclass
 class Built:
     """A network and the facts that it can be rebuilt from.

@@ -1,21 +1,31 @@
-"""What each stage of train.py starts from: random weights, a dense network made circulant, or a fused one quantized."""
+"""What each stage of train.py starts from.
 
-from collections.abc import Callable
+train: random weights. finetune: a dense network made circulant. replace: the same weights in a network with other
+activations. qat: batch norms and AESPA folded, weights and activations quantized.
+"""
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from privcirnet.artifact import read_checkpoint, read_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, batches
+from privcirnet.nn.candidates import uniform_sizes
+from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.search.fisher import diagonal_fisher
-from privcirnet.training.network import Built, build, create
+from privcirnet.training.network import Built, build, create, load_shared, weighted_layers
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
+_STATISTICS_SAMPLES, _STATISTICS_BATCH = 4096, 128
+"""Training images by which the statistics of new activations and norms are measured before they are trained."""
 
 
 def begin(
@@ -43,15 +53,56 @@ def begin(
         return Built(model, wanted.name, {}, arguments=wanted.arguments)
     before = load_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"), data)
     model = before.model
+    if recipe.stage == "replace":
+        return _replaced(before, wanted.arguments, data)
     if recipe.stage == "finetune":
-        block_sizes = read_plan(run_file(recipe.plan, "", "search.py"))
-        importance = fisher_information(model, data, [n for n, b in block_sizes.items() if b > 1], progress=progress)
-        circulant_(model, {name: b for name, b in block_sizes.items() if b > 1}, importance)
+        uniform = uniform_sizes(model, recipe.uniform) if recipe.uniform else None
+        block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"))
+        start_circulant_(model, block_sizes, recipe.projection, data, progress)
         return Built(model, before.name, block_sizes, None, before.arguments)
-    images = data.real(data.train_images[: quant.calibration_images])
+    images = data.real(data.sample(quant.calibration_images)[0])
     bits = (quant.weight_bits, quant.activation_bits)
     quantized = quantize(fuse(model), [images], data.log_step, *bits)
     return Built(quantized, before.name, before.block_sizes, bits, before.arguments)
+
+
+def start_circulant_(
+    model: nn.Module,
+    block_sizes: Mapping[str, int],
+    projection: str,
+    data: ImageData,
+    progress: Callable[[int], object] | None = None,
+) -> None:
+    """Make a dense network circulant in place.
+
+    Args:
+        model: a trained network.
+        block_sizes: by module name; 1 leaves a layer dense.
+        projection: what the circulant weights start from. "fisher": the nearest circulant weight where each entry
+            counts by its Fisher information (PrivCirNet, Section 3.3), "frobenius": where all count the same,
+            "random": new random weights.
+        data: images for Fisher information.
+        progress: called with samples done while it is measured.
+    """
+    sizes = {name: b for name, b in block_sizes.items() if b > 1}
+    importance = fisher_information(model, data, list(sizes), progress=progress) if projection == "fisher" else {}
+    circulant_(model, sizes, importance)
+    if projection == "random":
+        for layer in weighted_layers(model).values():
+            reset_circulant_(layer)
+
+
+def _replaced(before: Built, arguments: dict[str, Any], data: ImageData) -> Built:
+    """The network with other arguments, the tensors that both have, and measured statistics."""
+    merged = before.arguments | arguments
+    model = create(before.name, len(data.classes), data.train_images.shape[1], merged)
+    circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1})
+    load_shared(model, before.model)
+    with torch.no_grad():
+        model.train()
+        for images in data.sample(_STATISTICS_SAMPLES)[0].split(_STATISTICS_BATCH):
+            model(data.real(images))
+    return Built(model.eval(), before.name, before.block_sizes, None, merged)
 
 
 def load_checkpoint(path: Path, data: ImageData) -> Built:
@@ -74,5 +125,5 @@ def fisher_information(
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, Tensor]:
     """Diagonal Fisher information of layers' weights on training images."""
-    loader = ((data.real(images), labels) for images, labels in batches(data.train_images, data.train_labels, 64))
+    loader = ((data.real(images), labels) for images, labels in batches(*data.sample(samples), 64))
     return diagonal_fisher(model, loader, names, samples, progress=progress)

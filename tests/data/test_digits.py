@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 import torch
 from sklearn import datasets
@@ -82,3 +84,15 @@ def test_batches_in_order_and_shuffled():
 def test_an_unknown_data_set():
     with pytest.raises(RuleError, match="the data set must be a known one: got 'digitz'; use data=digits"):
         load("digitz")
+
+
+def test_a_sample_has_all_classes_and_is_the_same_at_every_call():
+    data = load("digits")
+    order = data.train_labels.argsort()
+    by_class = dataclasses.replace(data, train_images=data.train_images[order], train_labels=data.train_labels[order])
+    images, labels = by_class.sample(100)
+    assert images.shape == (100, 1, 8, 8)
+    assert labels.unique().tolist() == list(range(10))
+    assert all(torch.equal(a, b) for a, b in zip((images, labels), by_class.sample(100), strict=True))
+    assert torch.equal(by_class.part(100).train_images, images)
+    assert len(by_class.sample(10**6)[1]) == len(data.train_labels)

@@ -8,6 +8,7 @@ from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import project
+from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.training import stages
@@ -68,6 +69,19 @@ def test_fine_tuning_starts_from_the_projection_weighed_by_fisher_information(ro
     assert start.model.norm1.b == 8
 
 
+@pytest.mark.parametrize("projection", ["fisher", "frobenius", "random"])
+def test_a_uniform_plan_and_what_it_starts_from(root, projection):
+    settings = RecipeConfig(stage="finetune", init=str(root / "train"), uniform=4, projection=projection)
+    start = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
+    dense = stages.load_network(str(root / "train"), DATA)
+    assert start.block_sizes == {"stem": 1, "down": 4, "conv1": 4, "conv2": 4, "classifier": 2}
+    fisher = stages.fisher_information(dense, DATA, ["conv1"])["conv1"]
+    rows, weight = rows_of(start.model.get_submodule("conv1")), dense.get_submodule("conv1").weight
+    assert torch.equal(rows, project(weight, 4, fisher)) == (projection == "fisher")
+    assert torch.equal(rows, project(weight, 4)) == (projection == "frobenius")
+    assert projection != "random" or 0.8 < rows.std() / weight.std() < 1.3
+
+
 def test_quantization_starts_from_the_fused_network_calibrated_on_training_images(root):
     quant = QuantConfig(weight_bits=5, activation_bits=12, calibration_images=16)
     start = stages.begin(recipe("qat", root, "finetune"), quant, ModelConfig(), DATA)
@@ -85,6 +99,35 @@ def test_a_saved_stage_is_loaded_whole(root, tmp_path):
     save(tmp_path, start, "qat")
     loaded = stages.load_network(str(tmp_path), DATA)
     assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(start.model, DATA, DATA.test_images))
+
+
+def test_replacing_activations_keeps_the_weights_and_measures_statistics(tmp_path):
+    def model(**arguments: str) -> ModelConfig:
+        return ModelConfig("resnet18_cifar", {"width": 8, "image_size": 8, **arguments})
+
+    torch.manual_seed(0)
+    save(tmp_path / "train", stages.begin(RecipeConfig(), QuantConfig(), model(), DATA), "train")
+    write_plan(tmp_path / "plan.json", {"layer2.0.conv1": 8, "layer2.0.conv2": 4})
+    settings = RecipeConfig(stage="finetune", init=str(tmp_path / "train"), plan=str(tmp_path / "plan.json"))
+    circulant = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
+    save(tmp_path / "finetune", circulant, "finetune")
+    # act2 of the second block scales, through its identity shortcut, what the first block's conv2 computes
+    shared = {"layer2.0.act1": 8, "layer2.0.act2": 4, "layer2.1.act2": 4}
+    settings = RecipeConfig(stage="replace", init=str(tmp_path / "finetune"))
+    replaced = stages.begin(settings, QuantConfig(), ModelConfig(arguments={"activation": "aespa"}), DATA)
+    assert replaced.arguments == {"width": 8, "image_size": 8, "activation": "aespa"}
+    assert replaced.block_sizes == circulant.block_sizes
+    activations = {name: m for name, m in replaced.model.named_modules() if isinstance(m, Aespa)}
+    assert len(activations) == 17
+    assert {name: m.b for name, m in activations.items() if m.b > 1} == shared
+    assert all((m.running_var != 1).all() for m in activations.values())
+    new, old = (rows_of(built.model.get_submodule("layer2.0.conv1")) for built in (replaced, circulant))
+    assert torch.equal(new, old)
+    save(tmp_path / "replace", replaced, "replace")
+    loaded = stages.load_network(str(tmp_path / "replace"), DATA)
+    assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(replaced.model, DATA, DATA.test_images))
+    with pytest.raises(RuleError, match=r"must leave the layers as they are: got stem.weight, .*; train such"):
+        stages.begin(settings, QuantConfig(), ModelConfig(arguments={"width": 16}), DATA)
 
 
 def test_progress_counts_samples(root):
