@@ -2,33 +2,26 @@
 
 import math
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
-from torch import fx
-
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_program
-from privcirnet.cli import console, counting, find_profile, profile_at, script, show
+from privcirnet.cli import counting, script, show
 from privcirnet.config import ExportConfig
 from privcirnet.data import load_for
-from privcirnet.data.dataset import ImageData
+from privcirnet.exporting import exceeding, lower_for
 from privcirnet.he import bounds, params
-from privcirnet.he.chooser import SETS, sets_for
-from privcirnet.he.cost import LINKS, Profile
-from privcirnet.he.fitting import Target
-from privcirnet.he.options import set_of
-from privcirnet.lower import Lowered, lower_refined
 from privcirnet.training import stages
 
 
 @script(ExportConfig)
 def main(config: ExportConfig) -> None:
-    """Lower, prove the bounds, choose the parameters, write."""
+    """Lower, prove or measure the bounds, choose the parameters, write."""
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
     network = stages.load_network(config.init, data)
-    lowered, profile = _lower(config, network, data)
+    lowered, profile = lower_for(config.he, network, data)
     program, intervals = lowered.program, lowered.fitted.intervals
     about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
     write_program(out / "program", program, about, full=config.plaintexts == "full")
@@ -43,6 +36,8 @@ def main(config: ExportConfig) -> None:
         "log_q": program.parameters.log_q,
         "security_bits": params.SECURITY_BITS,
         "max_value_bits": max(bounds.value_bits(interval) for interval in intervals.values()),
+        "bounds": program.bounds,
+        "bounds_exceeded": exceeding(program, network, data),
         "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
         "guard_bits": lowered.guard_bits,
         "choice": lowered.choice.to_dict(),
@@ -60,7 +55,7 @@ def main(config: ExportConfig) -> None:
             "parameters": f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}, "
             f"t of {program.parameters.plain_bits} bits, 128-bit security",
             "choice": lowered.choice.reason(),
-            "largest value": f"{summary['max_value_bits']} bits, proved",
+            "largest value": f"{summary['max_value_bits']} bits, {_in_words_bounds(summary)}",
             "truncation": _in_words(summary["truncation"]),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
             "saved": out / "program",
@@ -68,30 +63,14 @@ def main(config: ExportConfig) -> None:
     )
 
 
-def _lower(config: ExportConfig, network: fx.GraphModule, data: ImageData) -> tuple[Lowered, Profile]:
-    """The program, and the profile at its set of parameters that its plans were chosen by."""
-    he, shape = config.he, tuple(data.train_images.shape[1:])
-    sets, profile = sets_for(he.ring_degree, he.coefficient_bits), find_profile(he)
-    if he.coefficient_bits:
-        profile = profile_at(profile, sets[0], he.engine)
-    elif he.ring_degree in (0, profile.ring_degree):
-        sets = (set_of(profile), *sets)
-    auto = not he.coefficient_bits
-    target = Target(profile, LINKS[he.link], he.masks, he.failure_bits, he.hiding_bits, sets if auto else SETS, auto)
-    with console.status("lowering"):
-        lowered = lower_refined(network, shape, data.levels, data.log_step, target, he.guard_bits)
-    profile = profile_at(profile, lowered.choice.set, he.engine)
-    if profile is target.profile:
-        return lowered, profile
-    measured = replace(target, profile=profile, sets=(), auto=False)
-    with console.status("planning"):
-        again = lower_refined(network, shape, data.levels, data.log_step, measured, he.guard_bits)
-    return replace(again, choice=lowered.choice), profile
+def _in_words_bounds(summary: dict[str, object]) -> str:
+    seen = summary["bounds_exceeded"]
+    return "proved" if seen is None else f"measured; {seen['beyond']} of {seen['images']} held-out images go beyond"
 
 
 def _in_words(facts: dict[str, object]) -> str:
     failure = facts["failure_per_image_log2"]
-    wrong = "never wrong" if failure is None else f"an image is wrong with probability at most 2^{failure:.1f}, proved"
+    wrong = "never wrong" if failure is None else f"an image is wrong with probability at most 2^{failure:.1f}"
     return f"{facts['masks']} masks, hiding {facts['hiding']}, {wrong}"
 
 

@@ -19,13 +19,13 @@ from privcirnet.training.loop import predict
 
 @script(InferConfig)
 def main(config: InferConfig) -> None:
-    """Float, integer and encrypted predictions of the first held-out images, side by side."""
+    """Float, integer and encrypted predictions of held-out images, side by side."""
     out = Path(config.out)
     program, spectra = read_program(Path(config.program))
     profile = read_profile(Path(config.profile))
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
-    images, labels = data.test_images[: config.images], data.test_labels[: config.images]
+    images, labels = data.held_out(config.images)
     network = stages.load_network(config.reference, data)
     clear = predict(network, data, images).argmax(dim=1).numpy()
 

@@ -1,10 +1,13 @@
-"""Seconds of a training step with circulant weights beside a dense one: same network, same batch, in turns.
+"""Seconds and memory of a training step with circulant weights beside a dense one: same network, same batch, in turns.
 
 python benchmarks/training_step.py --model mobilenetv2_cifar --block-size 8 --channels-last
 """
 
 import argparse
+import multiprocessing
+import resource
 import statistics
+import sys
 import time
 
 import torch
@@ -46,8 +49,16 @@ class Contestant:
         return time.perf_counter() - started
 
 
+def peak(name: str, block_size: int, batch: int, memory_format: torch.memory_format) -> int:
+    """Most bytes that a process which trains one of them ever had; to be called in a process of its own."""
+    contestant = Contestant(name, block_size, torch.rand(batch, 3, 32, 32), memory_format)
+    for _ in range(3):
+        contestant.step()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def main() -> None:
-    """Print both medians and the median ratio."""
+    """Print both medians, the median ratio and both peaks of memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="mobilenetv2_cifar", help="a network of privcirnet.he.reference for CIFAR")
     parser.add_argument("--block-size", type=int, default=8)
@@ -65,6 +76,10 @@ def main() -> None:
     ratio = statistics.median(b / a for a, b in seconds)
     print(f"{given.model}, batch {given.batch}, seconds: dense {dense:.3f}, b = {given.block_size} {circulant:.3f}")
     print(f"median ratio {ratio:.3f}")
+    cases = [(given.model, b, given.batch, memory_format) for b in (1, given.block_size)]
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        dense, circulant = (found / 1e6 for found in pool.starmap(peak, cases, chunksize=1))
+    print(f"peak memory of the process, MB: dense {dense:.0f}, b = {given.block_size} {circulant:.0f}")
 
 
 if __name__ == "__main__":

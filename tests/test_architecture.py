@@ -35,6 +35,7 @@ LAYERS = {
     "comparison": {"cli", "comparison", "config", "errors", "he", "plots"},
     "plots": {"errors", "plots"},
     "lower": {"errors", "he", "nn", "lower"},
+    "exporting": {"cli", "config", "data", "errors", "he", "lower", "nn", "exporting"},
     "search": {"errors", "functional", "he", "lower", "nn", "search"},
     "training": {"artifact", "config", "data", "errors", "models", "nn", "search", "training"},
     "cli": {"artifact", "config", "errors", "he", "cli"},

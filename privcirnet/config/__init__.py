@@ -260,11 +260,11 @@ class InferConfig:
 
 
 def run_file(run: str, name: str, made_by: str) -> Path:
-    """A file of a run directory that an earlier stage made.
+    """A file of a run directory that an earlier stage made, or that file itself.
 
     Raises:
         RuleError: it is not there.
     """
-    path = Path(run) / name if name else Path(run)
+    path = Path(run) / name if name and not Path(run).is_file() else Path(run)
     _check(path.exists(), f"the result of {made_by} must exist", path, f"run {made_by} first or give its directory")
     return path

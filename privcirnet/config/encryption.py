@@ -12,7 +12,7 @@ class HEConfig:
     """Encryption, cost model and truncation."""
 
     ring_degree: int = 0
-    """n, slots of a ciphertext; 0: the fastest that the program's proved bounds allow."""
+    """n, slots of a ciphertext; 0: the fastest that the program's bounds allow."""
     coefficient_bits: list[int] = field(default_factory=list[int])
     """bits of the primes of q, the special prime last; empty: a known set for n. Needs ring_degree."""
     profile: str = "calibrate"
@@ -29,6 +29,12 @@ class HEConfig:
     """uniform masks: a wrong image with probability at most 2^-failure_bits."""
     hiding_bits: int = 40
     """bounded masks: statistical distance at most 2^-hiding_bits."""
+    bounds: str = "proved"
+    """of values: proved for every image, or measured on training images, for networks with many squares in a row."""
+    margin_bits: int = 2
+    """measured bounds: values may exceed those seen 2^margin_bits times; an image beyond is answered wrongly."""
+    bound_images: int = 256
+    """measured bounds: training images that they are measured on."""
 
     def __post_init__(self) -> None:
         check_name("he.engine", self.engine, ("kernel", "tenseal"))
@@ -37,4 +43,14 @@ class HEConfig:
         check(explicit, "he.coefficient_bits needs he.ring_degree", self.coefficient_bits, "give both")
         sets_for(self.ring_degree, self.coefficient_bits)
         check(0 <= self.guard_bits <= 16, "he.guard_bits must be in [0, 16]", self.guard_bits, "use 4")
+        check_name("he.bounds", self.bounds, ("proved", "measured"))
+        private = self.masks == "uniform" or self.bounds == "proved"
+        check(
+            private,
+            "he.masks=bounded needs he.bounds=proved",
+            self.bounds,
+            "use uniform masks: their privacy needs none",
+        )
+        check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")
+        check(self.bound_images >= 1, "he.bound_images must be at least 1", self.bound_images, "use 256")
         check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")

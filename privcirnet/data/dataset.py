@@ -42,6 +42,17 @@ class ImageData:
         chosen = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))[:count]
         return self.train_images[chosen], self.train_labels[chosen]
 
+    def held_out(self, count: int) -> tuple[Tensor, Tensor]:
+        """Held-out images and labels, evenly spread over their order, in which files often come class by class.
+
+        Args:
+            count: images; all of them if there are no more.
+        """
+        available = len(self.test_labels)
+        wanted = min(count, available)
+        chosen = torch.arange(wanted) * available // max(1, wanted)
+        return self.test_images[chosen], self.test_labels[chosen]
+
     def part(self, count: int) -> "ImageData":
         """The same data with fewer training images, those of :meth:`sample`."""
         images, labels = self.sample(count)

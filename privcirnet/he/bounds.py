@@ -4,12 +4,18 @@ Each value of each node gets its own interval, position by position: a linear la
 [W+ low + W- high, W+ high + W- low] + bias (W+ and W- the positive and negative parts), a square to its exact range, a
 truncation to the range of its two possible results (the protocol rounds up or down at random, he.md section 3).
 Every input image in the declared range obeys them; nothing is estimated from data.
+
+Squares in a row defeat this: each doubles the bits by which a bound exceeds what really occurs, so that beyond four or
+five of them no modulus carries it. Then :func:`measured` takes the ranges seen on images, with a margin. That is no
+proof: an image whose values go beyond is answered wrongly. Secrecy does not depend on it as long as masks are uniform.
 """
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.program import (
@@ -31,6 +37,7 @@ from privcirnet.he.program import (
 )
 
 Interval = tuple[Values, Values]
+Range = tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.floating[Any]]]
 MAX_BOUND_BITS = 59
 """Bounds over this are refused: no plain modulus of 60 bits carries them."""
 
@@ -51,6 +58,27 @@ def prove_nodes(nodes: Iterable[Node], weights: Mapping[str, Weights]) -> dict[s
         arguments = [intervals[name] for name in node.inputs]
         _check_growth(node, arguments, weights.get(node.name))
         intervals[node.name] = _propagate(node, arguments, weights.get(node.name))
+    return intervals
+
+
+def measured(nodes: Iterable[Node], ranges: Mapping[str, Range], margin_bits: int) -> dict[str, Interval]:
+    """Intervals from what was seen on images.
+
+    Args:
+        nodes: of the program.
+        ranges: least and largest real value of each node's values, (C, H, W) or flat, by node name.
+        margin_bits: values of other images may exceed these 2^margin_bits times.
+
+    Raises:
+        DoesNotFit: an interval is over 2^:data:`MAX_BOUND_BITS`.
+    """
+    intervals: dict[str, Interval] = {}
+    for node in nodes:
+        low, high = (np.asarray(end, dtype=np.float64).reshape(node.shape) for end in ranges[node.name])
+        scale = 2.0 ** (margin_bits - node.log_step)
+        low, high = np.floor(np.minimum(low, 0) * scale) - 1, np.ceil(np.maximum(high, 0) * scale) + 1
+        _check_bits(node, max(-low.min(), high.max()), "seen on images")
+        intervals[node.name] = low.astype(np.int64), high.astype(np.int64)
     return intervals
 
 
@@ -192,9 +220,13 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
             after = 2.0 * before
         case _:
             after = float(before)
-    if after >= 2.0**MAX_BOUND_BITS:
+    _check_bits(node, after, "proved")
+
+
+def _check_bits(node: Node, value: float, how: str) -> None:
+    if value >= 2.0**MAX_BOUND_BITS:
         raise DoesNotFit(
-            f"every value must be provably under 2^{MAX_BOUND_BITS}",
-            got=f"{node.name} may reach 2^{math.log2(after):.1f}",
-            remedy="use fewer bits for weights and activations, or fewer squares in a row",
+            f"every value must stay under 2^{MAX_BOUND_BITS}, {how}",
+            got=f"{node.name} may reach 2^{math.log2(value):.1f}",
+            remedy="use fewer bits or fewer squares in a row; he.bounds=measured takes the ranges seen on images",
         )

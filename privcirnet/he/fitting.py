@@ -1,4 +1,4 @@
-"""An integer network gets its encryption parameters: bounds proved, (n, q, t) chosen, layers planned for them.
+"""An integer network gets its encryption parameters: bounds proved or measured, (n, q, t) chosen, layers planned.
 
 Two ways to come by n and q. With a profile's own set, plans and predictions are exact for it. With ``auto`` the fastest
 set that fits is taken, by the profile's times scaled to it; a caller that wants exact plans there measures a profile at
@@ -29,6 +29,8 @@ class Target:
         hiding_bits: bounded masks: statistical distance of an image's masked values at most 2^-hiding_bits.
         sets: n and q to choose from with ``auto``, otherwise to compare the profile's with.
         auto: take the fastest of ``sets`` that fits.
+        ranges: of each node's real values, as seen on images, for measured bounds; None for proved ones.
+        margin_bits: measured bounds: values of other images may exceed the ranges 2^margin_bits times.
     """
 
     profile: Profile
@@ -38,6 +40,8 @@ class Target:
     hiding_bits: int = 40
     sets: tuple[ParameterSet, ...] = ()
     auto: bool = False
+    ranges: Mapping[str, bounds.Range] | None = None
+    margin_bits: int = 2
 
     @property
     def truncation_bits(self) -> int:
@@ -55,7 +59,7 @@ class Fitted:
 
     Attributes:
         program: with weights, its layers planned for its parameters.
-        intervals: the proved bounds of its nodes.
+        intervals: the bounds of its nodes, proved or measured.
         choice: of the parameters.
     """
 
@@ -65,22 +69,30 @@ class Fitted:
 
 
 def fit(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> Fitted:
-    """Prove the bounds of an integer network, choose (n, q, t), plan its layers for them.
+    """Prove the bounds of an integer network, or take the measured ones, choose (n, q, t), plan its layers for them.
 
     Raises:
         DoesNotFit: a bound or a modulus out of reach, too little noise budget; names what binds.
         RuleError: no parameters are secure, or the nodes do not form a program.
     """
-    intervals = bounds.prove_nodes(nodes, weights)
+    intervals = intervals_of(nodes, weights, target)
     wants = requirements(nodes, intervals, target.masks, target.truncation_bits)
     own = options.set_of(target.profile)
     sets = target.sets if target.auto else (own, *target.sets)
     candidates = options.options(nodes, target.profile, target.link, sets)
     choice = chooser.choose(wants, candidates, None if target.auto else own)
     planned = options.replan(nodes, options.scaled(target.profile, choice.set), target.link)
-    program = Program(planned, choice.parameters, weights, target.masks)
+    kind = "proved" if target.ranges is None else "measured"
+    program = Program(planned, choice.parameters, weights, target.masks, kind)
     try:
         manifest.check(program)
     except RuleError as error:
         raise RuleError(error.rule, got=error.got, remedy="change the network or its calibration") from None
     return Fitted(program, intervals, choice)
+
+
+def intervals_of(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> dict[str, bounds.Interval]:
+    """Bounds of every node, by the kind that the target wants."""
+    if target.ranges is None:
+        return bounds.prove_nodes(nodes, weights)
+    return bounds.measured(nodes, target.ranges, target.margin_bits)

@@ -19,6 +19,7 @@ from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import Parameters
 from privcirnet.he.pieces import Piece
 from privcirnet.he.program import (
+    BOUNDS,
     MASKS,
     Add,
     Flatten,
@@ -41,7 +42,7 @@ _ARITY: dict[type, int] = {Input: 0, Add: 2}
 def to_dict(program: Program) -> dict[str, Any]:
     """The public description."""
     nodes = [_node_to_dict(node) for node in program.nodes]
-    return {"parameters": asdict(program.parameters), "masks": program.masks, "nodes": nodes}
+    return {"parameters": asdict(program.parameters), "masks": program.masks, "bounds": program.bounds, "nodes": nodes}
 
 
 def from_dict(data: Any) -> Program:
@@ -55,10 +56,10 @@ def from_dict(data: Any) -> Program:
         bits = tuple(_integer(b) for b in _few(literal["coefficient_bits"]))
         parameters = Parameters(_integer(literal["ring_degree"]), bits, _integer(literal["plain_modulus"]))
         nodes = tuple(_node_from_dict(item) for item in _few(data["nodes"], limits.MAX_NODES))
-        masks = _string(data["masks"])
+        masks, bounds = _string(data["masks"]), _string(data["bounds"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise RuleError("a program's description must be complete", got=reprlib.repr(error), remedy=_REMEDY) from None
-    program = Program(nodes, parameters, masks=masks)
+    program = Program(nodes, parameters, masks=masks, bounds=bounds)
     check(program)
     return program
 
@@ -71,6 +72,11 @@ def check(program: Program) -> None:
     """
     if program.masks not in MASKS:
         raise RuleError("masks must be a known kind", got=repr(program.masks), remedy=f"use {' or '.join(MASKS)}")
+    if program.bounds not in BOUNDS:
+        raise RuleError("bounds must be a known kind", got=repr(program.bounds), remedy=f"use {' or '.join(BOUNDS)}")
+    if program.masks == "bounded" and program.bounds != "proved":
+        rule, remedy = "bounded masks hide only within proved bounds", "use uniform masks, or he.bounds=proved"
+        raise RuleError(rule, got=f"{program.bounds} bounds", remedy=remedy)
     _check_sizes(program)
     known: dict[str, Node] = {}
     of_client: set[str] = set()

@@ -16,6 +16,7 @@ from privcirnet.he.layers import Layer
 from privcirnet.he.params import Parameters
 
 MASKS = ("uniform", "bounded")
+BOUNDS = ("proved", "measured")
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,14 @@ class Program:
         masks: of values that are truncated. "uniform" hides perfectly and is wrong with a probability that
             :func:`bounds.wrap_probability` bounds; "bounded" is never wrong and hides to
             :func:`bounds.hiding_bits` bits.
+        bounds: of the values. "proved" for every image, or "measured" on some, see :mod:`bounds`.
     """
 
     nodes: tuple[Node, ...]
     parameters: Parameters
     weights: Mapping[str, Weights] = field(default_factory=dict[str, Weights])
     masks: str = "uniform"
+    bounds: str = "proved"
 
     @property
     def output(self) -> Node:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.functional.fusion import block_mean, check_channels
-from privcirnet.functional.polynomial import aespa_square
+from privcirnet.functional.polynomial import aespa_square, moments, scaled_square
 
 
 class Square(nn.Module):
@@ -61,8 +61,8 @@ class Aespa(nn.Module):
         scale, shift = self.coefficients(*(self._measured(x) if self.training else self._running()))
         shape = [1] * x.ndim
         shape[self.axis] = self.num_features
-        scale, shift = (v.repeat_interleave(self.b).reshape(shape).to(x.dtype) for v in (scale, shift))
-        return (scale * (x + shift)).square()
+        scale, shift = (v.repeat_interleave(self.b).reshape(shape).to(x.dtype) for v in (scale, scale * shift))
+        return scaled_square(x, scale, shift) if self.training else (scale * x + shift).square()
 
     def coefficients(self, var: Tensor, square_var: Tensor) -> tuple[Tensor, Tensor]:
         """(scale, shift) of each block, (C / b,)."""
@@ -82,8 +82,8 @@ class Aespa(nn.Module):
     def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Variances of x and x^2 over the batch, by block; the running averages move towards them."""
         wide = x if x.dtype == torch.float64 else x.float()
-        values = wide.transpose(0, self.axis).reshape(self.num_features // self.b, -1)
-        found = values.var(1, correction=0), values.square().var(1, correction=0)
+        mean, second, fourth = (m.reshape(-1, self.b).mean(1) for m in moments(wide, self.axis))
+        found = second - mean.square(), fourth - second.square()
         with torch.no_grad():
             for running, value in zip(self._running(), found, strict=True):
                 running.lerp_(value.detach().to(running.dtype), self.momentum)

@@ -18,6 +18,7 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
+from privcirnet.nn.ranges import largest, ranges
 from privcirnet.nn.steps import calibrate, called_modules, weighted_modules
 
 SUFFIX = "_quantizer"
@@ -56,7 +57,8 @@ def quantize(
     _insert_quantizers(graph)
     batches = list(images)
     if batches:
-        calibrate(graph, _largest_values(fused, torch.cat(batches)), input_log_step, activation_bits)
+        seen = {name: largest(ends) for name, ends in ranges(fused, torch.cat(batches)).items()}
+        calibrate(graph, seen, input_log_step, activation_bits)
     graph.train(fused.training)
     return graph
 
@@ -97,19 +99,3 @@ def _insert_quantizers(graph: fx.GraphModule) -> None:
                 inserted = graph.graph.call_module(name, (node,))
             node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)
     graph.recompile()
-
-
-@torch.no_grad()
-def _largest_values(fused: fx.GraphModule, images: Tensor) -> dict[str, float]:
-    """Largest absolute value of every node of a fused network, by node name."""
-    largest: dict[str, float] = {}
-
-    class Recorder(fx.Interpreter):
-        def run_node(self, n: fx.Node) -> object:
-            result = super().run_node(n)
-            if isinstance(result, Tensor):
-                largest[n.name] = result.abs().max().item()
-            return result
-
-    Recorder(fused).run(images)
-    return largest

@@ -96,3 +96,13 @@ def test_a_sample_has_all_classes_and_is_the_same_at_every_call():
     assert all(torch.equal(a, b) for a, b in zip((images, labels), by_class.sample(100), strict=True))
     assert torch.equal(by_class.part(100).train_images, images)
     assert len(by_class.sample(10**6)[1]) == len(data.train_labels)
+
+
+def test_held_out_images_are_spread_over_all():
+    data = load("digits")
+    images, labels = data.held_out(4)
+    assert torch.equal(images, data.test_images[[0, 90, 180, 270]])
+    assert torch.equal(labels, data.test_labels[[0, 90, 180, 270]])
+    assert torch.equal(data.held_out(360)[0], data.test_images)
+    assert torch.equal(data.held_out(10**6)[1], data.test_labels)
+    assert len(data.held_out(0)[1]) == 0

@@ -2,8 +2,9 @@ import math
 
 import pytest
 import torch
+from torch.testing import assert_close
 
-from privcirnet.functional.polynomial import aespa_square
+from privcirnet.functional.polynomial import aespa_square, moments, scaled_square
 
 HERMITE = (1 / math.sqrt(2 * math.pi), 1 / 2, 1 / math.sqrt(4 * math.pi))
 
@@ -32,3 +33,28 @@ def test_it_is_close_to_relu_on_unit_normal_values():
     difference = (scale * (x + shift)) ** 2 - x.relu()
     assert difference.std() < x.relu().std() / 3
     assert scale.item() == pytest.approx((8 * math.pi) ** -0.25)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 4, 2, 5), 1), ((3, 5, 4), -1), ((6, 4), -1), ((6, 4), 1)])
+def test_moments_and_their_gradients(shape, axis):
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    others = [i for i in range(x.ndim) if i != axis % x.ndim]
+    for found, power in zip(moments(x, axis), (1, 2, 4), strict=True):
+        assert_close(found, x.pow(power).mean(others))
+    assert torch.autograd.gradcheck(lambda x: moments(x, axis), (x,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "broadcast"), [((3, 4, 2, 5), (1, 4, 1, 1)), ((3, 5, 4), (1, 1, 4)), ((6, 4), (1, 4))]
+)
+def test_the_scaled_square_and_its_gradients(shape, broadcast):
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    scale, shift = (torch.randn(broadcast, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert_close(scaled_square(x, scale, shift), (scale * x + shift) ** 2)
+    assert torch.autograd.gradcheck(scaled_square, (x, scale, shift))
+
+
+def test_channels_last_stays_so():
+    x = torch.randn(2, 4, 3, 3).contiguous(memory_format=torch.channels_last).requires_grad_()
+    y = scaled_square(x, torch.ones(1, 4, 1, 1), torch.ones(1, 4, 1, 1))
+    assert y.is_contiguous(memory_format=torch.channels_last)

@@ -37,7 +37,7 @@ class Server:
         progress: Callable[[str], None] | None = None,
         room: Room | None = None,
     ) -> None:
-        intervals = bounds.prove(program)
+        intervals = bounds.prove(program) if program.bounds == "proved" else {}
         bounds.check_modulus(program, intervals)
         self.program = program
         self.engine = server_engine(engine, program.parameters, room)

@@ -1,0 +1,69 @@
+"""A quantized network to an encrypted program, under the settings of the group he/: what export.py does."""
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import fx
+
+from privcirnet.cli import console, find_profile, profile_at
+from privcirnet.config import HEConfig
+from privcirnet.data.dataset import ImageData
+from privcirnet.he.chooser import SETS, sets_for
+from privcirnet.he.cost import LINKS, Profile
+from privcirnet.he.fitting import Target
+from privcirnet.he.options import set_of
+from privcirnet.he.program import Program
+from privcirnet.lower import Lowered, lower_refined
+from privcirnet.nn.ranges import peaks, ranges
+
+CHECKED_IMAGES = 512
+"""Held-out images on which measured bounds are checked."""
+
+
+def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData) -> tuple[Lowered, Profile]:
+    """The program, and the profile at its set of parameters that its plans were chosen by."""
+    channels, height, width = data.train_images.shape[1:]
+    shape = (channels, height, width)
+    sets, profile = sets_for(he.ring_degree, he.coefficient_bits), find_profile(he)
+    if he.coefficient_bits:
+        profile = profile_at(profile, sets[0], he.engine)
+    elif he.ring_degree in (0, profile.ring_degree):
+        sets = (set_of(profile), *sets)
+    auto = not he.coefficient_bits
+    target = Target(profile, LINKS[he.link], he.masks, he.failure_bits, he.hiding_bits, sets if auto else SETS, auto)
+    if he.bounds == "measured":
+        with console.status("measuring ranges"):
+            seen = ranges(network, data.real(data.sample(he.bound_images)[0]))
+        as_arrays = {name: (low.numpy(), high.numpy()) for name, (low, high) in seen.items()}
+        target = replace(target, ranges=as_arrays, margin_bits=he.margin_bits)
+    with console.status("lowering"):
+        lowered = lower_refined(network, shape, data.levels, data.log_step, target, he.guard_bits)
+    profile = profile_at(profile, lowered.choice.set, he.engine)
+    if profile is target.profile:
+        return lowered, profile
+    measured = replace(target, profile=profile, sets=(), auto=False)
+    with console.status("planning"):
+        again = lower_refined(network, shape, data.levels, data.log_step, measured, he.guard_bits)
+    return replace(again, choice=lowered.choice), profile
+
+
+def exceeding(program: Program, network: fx.GraphModule, data: ImageData) -> dict[str, int] | None:
+    """How well measured bounds hold on held-out images; None for proved ones, which hold for every image.
+
+    Args:
+        program: lowered from the network.
+        network: fake-quantized.
+        data: with held-out images.
+
+    Returns:
+        {"images": checked, "beyond": of them with a value that the plain modulus does not carry, so that their result
+        is wrong, "spare_bits": of the modulus over the largest value of all}.
+    """
+    if program.bounds == "proved":
+        return None
+    images = data.real(data.held_out(CHECKED_IMAGES)[0])
+    found, half = peaks(network, images), program.parameters.plain_modulus / 2
+    shares = torch.stack([found[node.name] * (2.0**-node.log_step / half) for node in program.nodes]).amax(0)
+    spare = math.floor(-math.log2(shares.max().item()))
+    return {"images": len(images), "beyond": int((shares >= 1).sum()), "spare_bits": spare}

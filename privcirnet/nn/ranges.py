@@ -1,0 +1,72 @@
+"""What values a network's graph takes on images."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, fx
+
+_BATCH = 64
+
+Ends = tuple[Tensor, Tensor]
+
+
+def ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Ends]:
+    """Return the least and largest value that each node gave on images, by node name.
+
+    Args:
+        graph: A traced network, run in the mode that it is in.
+        images: (N, ...), in one tensor; run in parts.
+
+    Returns:
+        (least, largest), each of the shape that the node has for one image.
+
+    >>> from torch import nn
+    >>> from privcirnet.nn.graph import trace
+    >>> found = ranges(trace(nn.Sequential(nn.ReLU())), torch.tensor([[-1.0, 2.0], [3.0, 1.0]]))
+    >>> [end.tolist() for end in found["_0"]]
+    [[0.0, 1.0], [3.0, 2.0]]
+    """
+    found: dict[str, Ends] = {}
+    for name, values in _values(graph, images):
+        low, high = values.amin(0), values.amax(0)
+        before = found.get(name, (low, high))
+        found[name] = torch.minimum(low, before[0]), torch.maximum(high, before[1])
+    return found
+
+
+def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
+    """Return the largest absolute value that each node gave on each image, (N,), by node name.
+
+    Args:
+        graph: A traced network, run in the mode that it is in.
+        images: (N, ...), in one tensor; run in parts.
+    """
+    found: dict[str, list[Tensor]] = {}
+    for name, values in _values(graph, images):
+        found.setdefault(name, []).append(values.flatten(1).abs().amax(1))
+    return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+def largest(ends: Ends) -> float:
+    """Return the largest absolute value of a range."""
+    low, high = ends
+    return max(low.abs().max().item(), high.abs().max().item())
+
+
+@torch.no_grad()
+def _values(graph: fx.GraphModule, images: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Every node's name and values, part by part of the images."""
+    seen: list[tuple[str, Tensor]] = []
+
+    class Recorder(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> object:
+            result = super().run_node(n)
+            if isinstance(result, Tensor) and n.op != "output":
+                seen.append((n.name, result))
+            return result
+
+    recorder = Recorder(graph)
+    for part in images.split(_BATCH):
+        recorder.run(part)
+        yield from seen
+        seen.clear()
