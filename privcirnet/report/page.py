@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from privcirnet.report import pictures, quantities
 from privcirnet.report.pictures import Bar, Heat
-from privcirnet.report.records import Inference, Layer, Prediction, Search, Truncation
+from privcirnet.report.records import Export, Inference, Layer, Prediction, Search, Truncation
 from privcirnet.report.runs import RECORDS, Rung, Runs, rungs, total
 
 MOST_PICTURES = 96
@@ -83,6 +83,7 @@ def build_page(runs: Runs) -> str:
             layers=[(layer, _two_bars(layer, longest)) for layer in layers],
             total=total(layers),
             truncation=truncation_words(runs.export.truncation),
+            bounds=bounds_words(runs.export),
             stages=[(name, getattr(runs, name)) for name in RECORDS],
         )
     )
@@ -209,6 +210,19 @@ def latency_chart(search: Search) -> Markup | None:
         title="Predicted seconds per image with one block size everywhere and with the plan; the text has the budget",
         axis=[(s, quantities.seconds(s)) for s in pictures.ticks(max([bar.value for bar in bars] + [budget or 0.0]))],
         marker=None if budget is None else (budget, f"budget {quantities.seconds(budget)}"),
+    )
+
+
+def bounds_words(export: Export) -> str:
+    """What the bound on values rests on; empty where the run does not say."""
+    if export.bounds == "proved":
+        return "Proved for every image."
+    if export.bounds_exceeded is None:
+        return ""
+    seen = export.bounds_exceeded
+    return (
+        f"Measured on training images, not proved: an image whose values go beyond is answered wrongly. "
+        f"{seen.beyond} of {seen.images} held-out images do."
     )
 
 

@@ -58,8 +58,16 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Exceeded:
+    """Held-out images on which measured bounds were checked, and how many of them go beyond the modulus."""
+
+    images: int
+    beyond: int
+
+
+@dataclass(frozen=True)
 class Export:
-    """The encrypted-inference program: BFV parameters, proved value bound, plaintext sizes in bytes."""
+    """The encrypted-inference program: BFV parameters, bound on values, plaintext sizes in bytes."""
 
     ring_degree: int
     log_q: int
@@ -67,6 +75,8 @@ class Export:
     security_bits: int
     plain_modulus: int | None = None
     max_value_bits: int | None = None
+    bounds: str | None = None
+    bounds_exceeded: Exceeded | None = None
     choice: Choice | None = None
     truncation: Truncation | None = None
     bytes_plaintexts: int | None = None

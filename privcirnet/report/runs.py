@@ -27,6 +27,9 @@ RECORDS: dict[str, type] = {
 }
 """The stages in the order of the chain; each is also the name of its run directory."""
 
+OPTIONAL: dict[str, type] = {"replace": Training}
+"""Stages that a chain may have besides."""
+
 COMMANDS = {"finetune": "train.py recipe=finetune", "qat": "train.py recipe=qat"}
 """What makes a stage where it is not just ``<stage>.py``."""
 
@@ -45,6 +48,7 @@ class Runs:
     images: NDArray[np.uint8]
     version: str
     finished: datetime
+    replace: Training | None = None
 
     @property
     def page_path(self) -> Path:
@@ -70,6 +74,7 @@ def load_runs(root: Path) -> Runs:
         RuleError: a directory, its ``summary.json`` or ``infer/images.npz`` is missing or malformed.
     """
     records: dict[str, Any] = {stage: _load_summary(root, stage) for stage in RECORDS}
+    records |= {stage: _load_summary(root, stage) for stage in OPTIONAL if (root / stage / "summary.json").is_file()}
     images = _load_images(root, len(records["infer"].predictions))
     finished = datetime.fromtimestamp((root / "infer" / "summary.json").stat().st_mtime)
     return Runs(root=root, **records, images=images, version=_version(), finished=finished)
@@ -77,10 +82,12 @@ def load_runs(root: Path) -> Runs:
 
 def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
     """The accuracy ladder on the whole test set, and on the encrypted images."""
+    replaced = runs.replace
     whole = [
         Rung("dense", runs.train.top1, "whole test set", runs.train.parameters),
         Rung("block-circulant", runs.finetune.top1, "whole test set", runs.finetune.parameters),
-        Rung("block-circulant, 8-bit", runs.qat.top1, "whole test set", runs.qat.parameters),
+        *([Rung("polynomial activations", replaced.top1, "whole test set", replaced.parameters)] if replaced else []),
+        Rung("8-bit" if replaced else "block-circulant, 8-bit", runs.qat.top1, "whole test set", runs.qat.parameters),
     ]
     infer = runs.infer
     some = {
@@ -135,7 +142,7 @@ def _load_summary(root: Path, stage: str) -> Any:
     if not path.is_file():
         raise RuleError("a finished run leaves a summary.json", got=f"no {path}", remedy=remedy)
     try:
-        return read_record(RECORDS[stage], path)
+        return read_record((RECORDS | OPTIONAL)[stage], path)
     except (ValueError, OSError) as error:
         raise RuleError(
             f"the summary of {stage!r} must be well-formed", got=f"{path}: {error}", remedy=remedy

@@ -16,7 +16,7 @@ from privcirnet.report import build_page, load_runs, print_tables
 from privcirnet.report import pictures as drawing
 from privcirnet.report.page import marks
 from privcirnet.report.records import Prediction
-from privcirnet.report.runs import RECORDS, wilson_interval
+from privcirnet.report.runs import RECORDS, rungs, wilson_interval
 
 EVIL = "stem.<script>alert('&')</script>[bold]"
 
@@ -267,6 +267,25 @@ def test_only_the_required_keys_are_needed(root):
     page = page_with(root, bare)
     assert "–" in page
     assert "None" not in page
+
+
+def test_bounds_are_said_in_words(root):
+    assert "bounds on values" not in build_page(load_runs(root))
+    contents = summaries()
+    contents["export"] |= {"bounds": "proved", "bounds_exceeded": None}
+    assert "<dd>Proved for every image.</dd>" in build_page(load_runs(write(root, contents)))
+    contents["export"] |= {"bounds": "measured", "bounds_exceeded": {"images": 512, "beyond": 3, "spare_bits": -1}}
+    page = build_page(load_runs(write(root, contents)))
+    assert "answered wrongly. 3 of 512 held-out images do." in page
+
+
+def test_a_stage_that_replaced_activations_is_a_rung(root):
+    write(root, summaries() | {"replace": training("replace", 95.11, 61_234)})
+    whole, _ = rungs(load_runs(root))
+    names = [rung.name for rung in whole]
+    assert names == ["dense", "block-circulant", "polynomial activations", "8-bit"]
+    assert whole[2].top1 == 95.11
+    assert "95.11" in build_page(load_runs(root))
 
 
 def test_optional_rung_and_unknown_keys(root):
