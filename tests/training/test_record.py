@@ -106,8 +106,11 @@ def test_a_full_disk_stops_the_events(tmp_path, file_limit):
     book = record.Record(tmp_path, True, None, 0.0)
     file_limit(1000)
     steps = (Step(number, 0.1, 1.0, 1.0, 0.1, 1.0) for number in range(1000))
-    with pytest.raises(RuleError, match=r"a disk must have room .*: got .*events.out.*: File too large"), book:
+    message = r"a disk must have room .*: got .*events.out.*: File too large"
+    with pytest.raises(RuleError, match=message):
         all(map(book.step, steps))
+    with pytest.raises(RuleError, match=message), book:
+        pass
 
 
 def test_a_missing_tensorboard_is_one_line(monkeypatch):
