@@ -10,8 +10,8 @@ from privcirnet.artifact import write_checkpoint, write_json
 from privcirnet.cli import counting, progress_bar, script, show
 from privcirnet.config import TrainConfig
 from privcirnet.data import ImageData, load_for
-from privcirnet.training import checkpoint, stages
-from privcirnet.training.loop import Progress, accuracy, fit
+from privcirnet.training import checkpoint, record, stages
+from privcirnet.training.loop import Progress, Step, accuracy, fit
 from privcirnet.training.network import checkpoint_of
 
 
@@ -28,23 +28,26 @@ def main(config: TrainConfig) -> None:
     with progress_bar(f"{recipe.stage} (preparation)", 1) as done:
         start = stages.begin(recipe, config.quant, config.model, data)
         done()
-    device = device_of(config)
-    model = start.model.to(device)
+    model = start.model.to(device := device_of(config))
     teacher = stages.load_network(recipe.teacher, data).to(device) if recipe.teacher else None
     top1_before = accuracy(model, data, data.test_images, data.test_labels)
 
     settings = asdict(config) | {"block_sizes": start.block_sizes}
     resumed = checkpoint.load(out, settings) if config.resume else None
-    with progress_bar(f"{recipe.stage} (epochs)", recipe.epochs) as advance:
+    bar = progress_bar(f"{recipe.stage} (epochs)", recipe.epochs)
+    with record.Record(out, config.tensorboard, resumed, top1_before) as book, bar as advance:
+        if resumed:
+            advance("resumed", to=resumed.epoch)
+
+        def after_step(step: Step) -> None:
+            advance(book.step(step), to=step.epochs)
 
         def after_epoch(progress: Progress) -> None:
-            last = progress.history[-1]
+            line = book.epoch(progress.history)
             checkpoint.save(out, progress, settings)
-            advance(f"loss {last['loss']:.3f}  top-1 {last['top1']:.2f} %")
+            advance(line, to=progress.epoch)
 
-        if resumed:
-            advance("resumed", by=resumed.epoch)
-        history = fit(model, data, recipe, config.seed, teacher, resumed, after_epoch)
+        history = fit(model, data, recipe, config.seed, teacher, resumed, after_epoch, after_step)
 
     name = out / stages.CHECKPOINT
     write_checkpoint(name, checkpoint_of(start, recipe.stage))
@@ -65,15 +68,15 @@ def main(config: TrainConfig) -> None:
         "config": asdict(config),
     }
     write_json(out / "summary.json", summary)
+    title = f"{recipe.stage}: {start.name} on {config.data.name}"
+    record.picture(out, history, title)
     checkpoint.remove(out)
-    show(
-        f"{recipe.stage}: {start.name} on {config.data.name}",
-        {
-            "top-1": f"{summary['top1']:.2f} % of {len(data.test_labels)} held-out images (was {top1_before:.2f} %)",
-            "numbers": f"{summary['parameters']:,} trained",
-            "saved": name,
-        },
-    )
+    facts = {
+        "top-1": f"{summary['top1']:.2f} % of {len(data.test_labels)} held-out images (was {top1_before:.2f} %)",
+        "numbers": f"{summary['parameters']:,} trained",
+        "saved": name,
+    }
+    show(title, facts)
 
 
 def device_of(config: TrainConfig) -> str:
@@ -83,11 +86,10 @@ def device_of(config: TrainConfig) -> str:
 
 def evaluate(config: TrainConfig, data: ImageData) -> None:
     """Measure a checkpoint's accuracy."""
-    held, started = stages.load_checkpoint(Path(config.evaluate), data), time.perf_counter()
+    held, out, started = stages.load_checkpoint(Path(config.evaluate), data), Path(config.out), time.perf_counter()
     top1 = accuracy(held.model.to(device_of(config)), data, data.test_images, data.test_labels)
     facts = {"model": held.name, "block_sizes": held.block_sizes, "bits": held.bits}
     measured = {"top1": top1, "images": len(data.test_labels), "seconds": time.perf_counter() - started}
-    out = Path(config.out)
     about = {"stage": "evaluate", "checkpoint": config.evaluate, "data": config.data.name}
     write_json(out / "summary.json", {**about, **facts, **measured, "config": asdict(config)})
     show(f"evaluate: {held.name} on {config.data.name}", {"top-1": f"{top1:.2f} % of {measured['images']} images"})

@@ -14,8 +14,9 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from privcirnet.artifact import read_profile
 from privcirnet.config import HEConfig
@@ -31,6 +32,8 @@ console = Console(highlight=False)
 
 _HYDRA = "1.3"
 CALIBRATION_ROUNDS = 25
+_NOTE = TextColumn("{task.fields[note]}")
+_WIDE = 140
 EXIT_RULE = 2
 """Status of a script that was stopped by a :class:`RuleError`."""
 
@@ -102,12 +105,23 @@ def readable_errors() -> Iterator[None]:
         sys.exit(130)
 
 
+class _Bar(Progress):
+    """A progress bar with a note: behind the bar where the console is wide enough, else below."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """What is drawn."""
+        yield from super().get_renderables()
+        if _NOTE not in self.columns:
+            yield from (Text(f"  {note}") for task in self.tasks if (note := task.fields["note"]))
+
+
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
     """A progress bar.
 
     Yields:
-        a function to call at each step, with a note on what just happened, steps to advance ``by`` or advance ``to``.
+        a function to call at each step, with a note on what just happened, steps to advance ``by`` or advance ``to``,
+        which may be a fraction. It is quick: the bar is drawn ten times a second, however often it is called.
     """
     columns = (
         TextColumn("{task.description:<28}"),
@@ -115,12 +129,12 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        *([_NOTE] if console.width >= _WIDE else []),
     )
-    with Progress(*columns, console=console) as progress:
+    with _Bar(*columns, console=console) as progress:
         task = progress.add_task(description, total=total, note="")
 
-        def advance(note: object = "", by: int = 1, to: int | None = None) -> None:
+        def advance(note: object = "", by: int = 1, to: float | None = None) -> None:
             progress.update(task, advance=by if to is None else None, completed=to, note=str(note))
 
         yield advance

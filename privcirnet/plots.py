@@ -7,13 +7,16 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
+from privcirnet.artifact import replacing
+
 mpl.use("Agg")
 from matplotlib import pyplot as plt
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 _SHADES = ("#9aa5b1", "#7fb3d5", "#3d85c6", "#1c4587", "#0b2447")
 _MARKERS = "osD^vP"
 _RATIO_SPACE = 1.35
+_MANY_EPOCHS = 80
 
 
 def grouped_bars(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None:
@@ -79,14 +82,45 @@ def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str
     _save(figure, path)
 
 
+def curves(path: Path, history: Sequence[Mapping[str, float]], title: str) -> None:
+    """Loss, held-out top-1 and learning rate over the epochs of a training run.
+
+    Args:
+        path: PNG or SVG to write.
+        history: per epoch, with keys epoch, loss, top1, learning_rate; not empty.
+        title: of the picture.
+    """
+    panels = {"loss": "training loss, nats", "top1": "held-out top-1, %", "learning_rate": "learning rate"}
+    heights = {"height_ratios": (3, 3, 1.4)}
+    figure, all_axes = plt.subplots(3, 1, figsize=(7.2, 6.4), sharex=True, layout="constrained", gridspec_kw=heights)
+    epochs = [entry["epoch"] for entry in history]
+    for axes, (key, label), color in zip(all_axes, panels.items(), _SHADES[2:], strict=True):
+        values = [entry.get(key, np.nan) for entry in history]
+        axes.plot(epochs, values, color=color, marker="o", markersize=3 if len(epochs) < _MANY_EPOCHS else 0)
+        axes.set_ylabel(label)
+        axes.grid(alpha=0.3)
+    best = max(history, key=lambda entry: entry["top1"])
+    text = f"best {best['top1']:.2f} % in epoch {best['epoch']:.0f}, last {history[-1]['top1']:.2f} %"
+    all_axes[1].plot(best["epoch"], best["top1"], "o", color=_SHADES[3], markersize=8, fillstyle="none", label=text)
+    all_axes[1].legend(fontsize=8, loc="lower right", handletextpad=0.3)
+    all_axes[-1].set_xlabel("epoch")
+    all_axes[-1].set_xlim(epochs[0] - 0.5, epochs[-1] + 0.5)
+    all_axes[-1].xaxis.set_major_locator(MaxNLocator("auto", steps=(1, 2, 5, 10), integer=True, min_n_ticks=1))
+    all_axes[-1].yaxis.set_major_formatter("{x:g}")
+    all_axes[-1].set_ylim(bottom=0)
+    all_axes[0].set_title(title, fontsize=10)
+    figure.align_ylabels()
+    _save(figure, path)
+
+
 def _two_lines(text: str) -> str:
     words = text.split(" ", 1)
     return "\n".join(words)
 
 
 def _save(figure: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}")
-    figure.savefig(draft, dpi=150, format=path.suffix[1:])
-    plt.close(figure)
-    draft.replace(path)
+    try:
+        with replacing(path) as draft:
+            figure.savefig(draft, dpi=150, format=path.suffix[1:])
+    finally:
+        plt.close(figure)

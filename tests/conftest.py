@@ -4,8 +4,10 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,15 @@ def subprocess_python():
         return done.stdout.strip()
 
     return run
+
+
+@pytest.fixture
+def file_limit() -> Iterator:
+    """A function that lets no file grow beyond some bytes until the test is over: a full disk, from the system itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

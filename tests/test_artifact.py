@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -33,7 +34,7 @@ from privcirnet.artifact import (
     write_text,
 )
 from privcirnet.artifact import program as programs
-from privcirnet.artifact.atomic import replacing_folder
+from privcirnet.artifact.atomic import replacing, replacing_folder, room_for
 from privcirnet.errors import RuleError
 from privcirnet.he import manifest, modular, ntt
 from privcirnet.he.cost import COUNTED, LINKS
@@ -369,6 +370,45 @@ class TestAtomic:
             write_checkpoint(tmp_path / "other", CHECKPOINT)
         assert contents(tmp_path) == before
 
+    @pytest.mark.parametrize(
+        "write",
+        [
+            lambda path: write_checkpoint(path, dataclasses.replace(CHECKPOINT, tensors={"a": np.zeros(10_000)})),
+            lambda path: write_text(path, "x" * 40_000),
+            lambda path: write_arrays(path, a=np.random.default_rng(0).random(10_000)),
+        ],
+        ids=["checkpoint", "text", "arrays"],
+    )
+    def test_a_full_disk(self, tmp_path, file_limit, write):
+        path = tmp_path / "file"
+        write_text(path, "whole")
+        file_limit(20_000)
+        with pytest.raises(RuleError, match=f"a disk must have room .*: got {path}: File too large; make room and .*"):
+            write(path)
+        assert contents(tmp_path) == {"file": b"whole"}
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+    @pytest.mark.parametrize("context", [replacing, replacing_folder, room_for])
+    def test_no_room_in_the_system_s_words(self, tmp_path, context, number):
+        path = tmp_path / "name"
+        with pytest.raises(RuleError, match=f"got {path}: {os.strerror(number)}; make room"), context(path):
+            raise OSError(number, "in the way it is raised")
+        assert not list(tmp_path.iterdir())
+
+    def test_a_folder_on_a_full_disk(self, folder, file_limit):
+        before = contents(folder.parent)
+        file_limit(500)
+        with pytest.raises(RuleError, match=r"a disk must have room .*: got .*: File too large"):
+            write_program(folder, layer_program(4), {})
+        assert contents(folder.parent) == before
+        assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+    def test_other_errors_pass(self, tmp_path):
+        with pytest.raises(PermissionError, match="not yours"), room_for(tmp_path):
+            raise PermissionError(errno.EACCES, "not yours")
+        with pytest.raises(RuleError, match=r"got .*inner: No space left"), room_for(tmp_path / "outer"):
+            _inner(tmp_path / "inner")
+
     def test_json_that_cannot_be_written(self, tmp_path):
         write_json(tmp_path / "a.json", {"x": 1})
         with pytest.raises(TypeError, match="not JSON serializable"):
@@ -407,6 +447,11 @@ class TestAtomic:
         assert_same_program(read_program(folder)[0], program)
         assert [path.name for path in folder.parent.iterdir()] == [folder.name]
         assert not (folder / FULL_FOLDER).exists()
+
+
+def _inner(path: Path) -> None:
+    with room_for(path):
+        raise OSError(errno.ENOSPC, "full")
 
 
 def _half_a_file(first: Path, *_: object, **__: object) -> None:

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -10,13 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
+from privcirnet import cli
 from privcirnet.artifact import read_profile, read_program
-from privcirnet.cli import counting
+from privcirnet.cli import counting, progress_bar
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.options import scaled
 from privcirnet.he.shape import LinearShape
 from privcirnet.he.verdict import ParameterSet
+from privcirnet.training import record
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 STAGES = ("train", "search", "finetune", "qat", "export", "infer")
@@ -67,7 +71,12 @@ def test_chain_leaves_what_the_readme_promises(root):
     for stage in STAGES:
         assert summary(root, stage)["stage"] == stage
         assert not list((root / stage).glob(".*")), "drafts left behind"
-    assert not (root / "train" / "resume.pt").exists()
+    for stage in ("train", "finetune", "qat"):
+        assert not (root / stage / "resume.pt").exists()
+        history = summary(root, stage)["history"]
+        assert set(history[0]) == set(record.COLUMNS)
+        assert (root / stage / "history.csv").read_text() == record.table(history)
+        assert (root / stage / "curves.png").stat().st_size > 0
 
 
 def test_chain_is_accurate_and_exact(root):
@@ -94,6 +103,50 @@ def test_evaluating_measures_what_training_did(root, tmp_path, monkeypatch):
         assert (found["stage"], found["images"]) == ("evaluate", 360)
         assert found["top1"] == summary(root, stage)["top1"]
         assert not (tmp_path / "checkpoint.safetensors").exists()
+
+
+def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch, capsys, file_limit):
+    """In the second epoch of three; the run goes on where the first ended."""
+    settings = "recipe.epochs=3", f"root={tmp_path}"
+    out, epoch = tmp_path / "train", record.Record.epoch
+
+    def filling(self, history):
+        line = epoch(self, history)
+        if len(history) == 2:
+            file_limit((out / "resume.pt").stat().st_size // 2)
+        return line
+
+    with monkeypatch.context() as patch:
+        patch.setattr(record.Record, "epoch", filling)
+        error = refused(patch, capsys, "train", *settings)
+    assert f"got {out / 'resume.pt'}: File too large; make room and start again" in error
+    assert "training goes on from its last epoch" in error
+    assert sorted(path.name for path in out.iterdir()) == ["history.csv", "resume.pt"]
+    file_limit(resource.RLIM_INFINITY)
+    seen = []
+    monkeypatch.setattr(record.Record, "epoch", lambda self, h: (seen.append(len(h)), epoch(self, h))[1])
+    call(monkeypatch, "train", *settings, "tensorboard=true")
+    assert seen == [2, 3]
+    assert [line.split(",")[0] for line in (out / "history.csv").read_text().splitlines()[1:]] == ["1", "2", "3"]
+    assert list((out / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_other_settings_do_not_overwrite_an_interrupted_run(tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    settings = "recipe.epochs=2", f"root={tmp_path}"
+    with monkeypatch.context() as patch:
+        patch.setattr(record.Record, "epoch", lambda self, _: setattr(self, "step", interrupted))
+        with pytest.raises(SystemExit, match="130"):
+            call(patch, "train", *settings)
+    state = tmp_path / "train" / "resume.pt"
+    before = state.read_bytes()
+    error = refused(monkeypatch, capsys, "train", *settings, "seed=1", "recipe.batch_size=32")
+    assert f"go on with its settings: got recipe.batch_size=32 after 64, seed=1 after 0 for {state}; give" in error
+    assert state.read_bytes() == before
+    call(monkeypatch, "train", *settings, "seed=1", "recipe.batch_size=32", "resume=false")
+    assert [entry["epoch"] for entry in summary(tmp_path, "train")["history"]] == [1, 2]
 
 
 def documented(stage):
@@ -392,6 +445,18 @@ def test_missing_images_are_one_line(monkeypatch, capsys, tmp_path):
     assert f"got nothing in {tmp_path} (looked for cifar-10-batches-py/ or train/" in error
     error = refused(monkeypatch, capsys, "train", "data.name=digitz", f"root={tmp_path}")
     assert "use one of digits, cifar10" in error
+
+
+@pytest.mark.parametrize(("width", "lines"), [(80, 2), (160, 1)])
+def test_a_bar_moves_within_an_epoch_and_has_room_for_its_note(monkeypatch, capsys, width, lines):
+    monkeypatch.setattr(cli, "console", Console(width=width, highlight=False))
+    note = "loss 0.332  top-1 99.17 %  12,345 images/s"
+    with progress_bar("finetune (preparation)", 40) as advance:
+        advance(note, to=2.5)
+    drawn = capsys.readouterr().out
+    assert "2/40" in drawn
+    assert note in drawn
+    assert len(drawn.splitlines()) == lines
 
 
 def test_a_bar_appears_with_the_first_step_only(capsys):

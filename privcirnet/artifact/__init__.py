@@ -3,7 +3,7 @@
 Writing is atomic: a file or folder appears under its name when it is complete, or not at all.
 """
 
-from privcirnet.artifact.atomic import replacing
+from privcirnet.artifact.atomic import replacing, room_for
 from privcirnet.artifact.program import (
     FULL_FOLDER,
     MANIFEST,
@@ -42,6 +42,7 @@ __all__ = [
     "read_profile",
     "read_program",
     "replacing",
+    "room_for",
     "spectra",
     "write_arrays",
     "write_checkpoint",

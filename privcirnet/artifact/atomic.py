@@ -1,5 +1,6 @@
 """Atomic writing: a file or folder appears under its name when it is complete, or not at all."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -7,36 +8,77 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from privcirnet.errors import RuleError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def room_for(path: Path) -> Iterator[None]:
+    """Say in one line that a disk is full, or a quota reached, while a file or folder is written.
+
+    Raises:
+        RuleError: there was no room. Other errors pass.
+    """
+    try:
+        yield
+    except RuleError:
+        raise
+    except Exception as error:
+        # torch raises an error of its own while it handles the system's, safetensors has the number in its text
+        causes = (error, error.__context__)
+        for number in _NO_ROOM:
+            if any(getattr(e, "errno", None) == number or f"(os error {number})" in str(e) for e in causes):
+                raise RuleError(
+                    "a disk must have room for what is written",
+                    got=f"{path}: {os.strerror(number)}",
+                    remedy="make room and start again: earlier files are whole, training goes on from its last epoch",
+                ) from None
+        raise
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft beside a file that takes its place when the block succeeds, and disappears when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    draft = Path(name)
-    try:
-        yield draft
-        draft.chmod(0o644)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    """A draft beside a file that takes its place when the block succeeds, and disappears when it does not.
+
+    Raises:
+        RuleError: the disk is full.
+    """
+    with room_for(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        draft = Path(name)
+        try:
+            yield draft
+            _to_disk(draft)
+            draft.chmod(0o644)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file is on the disk: only then may it take the place of another."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """The same for a folder; the old one comes back if the new one cannot take its place."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    old = draft.with_name(f"{draft.name}.old")
-    try:
-        yield draft
-        draft.chmod(0o755)
-        if folder.exists():
-            folder.replace(old)
-        draft.replace(folder)
-    finally:
-        if old.exists() and not folder.exists():
-            old.replace(folder)
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+    with room_for(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        old = draft.with_name(f"{draft.name}.old")
+        try:
+            yield draft
+            draft.chmod(0o755)
+            if folder.exists():
+                folder.replace(old)
+            draft.replace(folder)
+        finally:
+            if old.exists() and not folder.exists():
+                old.replace(folder)
+            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)

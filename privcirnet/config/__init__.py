@@ -1,6 +1,7 @@
 """The schema of configs/: one dataclass per script and group. ``__post_init__`` validates; units are in the texts."""
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +173,18 @@ class TrainConfig:
     evaluate: str = ""
     """a checkpoint: nothing is trained, only its accuracy on data is measured."""
     resume: bool = True
-    """continue a run that was interrupted, if its settings are the same."""
+    """continue a run that was interrupted; false starts it over."""
+    tensorboard: bool = False
+    """write events for TensorBoard into the folder tensorboard of out, too; needs privcirnet[tensorboard]."""
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
     quant: QuantConfig = field(default_factory=QuantConfig)
+
+    def __post_init__(self) -> None:
+        found = not self.tensorboard or find_spec("tensorboard") is not None
+        remedy = "pip install privcirnet[tensorboard], or leave tensorboard=true out"
+        _check(found, "tensorboard=true needs the package tensorboard", "none installed", remedy)
 
 
 @dataclass

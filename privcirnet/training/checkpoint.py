@@ -1,33 +1,65 @@
 """An interrupted run's state: written after every epoch, read when the same run is started again, then removed."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from privcirnet.artifact import replacing
+from privcirnet.errors import RuleError
 from privcirnet.training.loop import Progress
 
 NAME = "resume.pt"
+MAY_CHANGE = frozenset(
+    {
+        *("recipe.learning_rate", "recipe.min_learning_rate", "recipe.clip_gradient"),
+        *("root", "out", "device", "evaluate", "resume", "tensorboard", "data.root", "data.cache"),
+    }
+)
+"""Settings that may be others when an interrupted run goes on: those that rescue a run whose loss is no number any
+more, and those that say where things are."""
 
 
 def save(folder: Path, progress: Progress, settings: dict[str, Any]) -> None:
-    """Write the state atomically."""
-    with replacing(folder / NAME) as draft:
-        torch.save({"settings": settings, **vars(progress)}, draft)
+    """Write the state atomically.
+
+    Raises:
+        RuleError: the disk is full; the state that was there is kept.
+    """
+    with replacing(folder / NAME) as draft, draft.open("wb") as file:
+        torch.save({"settings": settings, **vars(progress)}, file)
 
 
 def load(folder: Path, settings: dict[str, Any]) -> Progress | None:
-    """The state of an interrupted run with the same settings, or None."""
+    """The state of an interrupted run, or None if there is none.
+
+    Raises:
+        RuleError: settings changed that may not: neither is the state used nor is it lost.
+    """
     path = folder / NAME
     if not path.is_file():
         return None
     saved = torch.load(path, map_location="cpu", weights_only=True)
-    if saved.pop("settings") != settings:
-        return None
+    before, now = _flat(saved.pop("settings")), _flat(settings)
+    names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if changed := [f"{n}={now.get(n)} after {before.get(n)}" for n in names if n not in MAY_CHANGE]:
+        raise RuleError(
+            "an interrupted run must go on with its settings",
+            got=f"{', '.join(changed)} for {path}",
+            remedy="give the earlier ones, another out=, or resume=false to start over",
+        )
     return Progress(**saved)
 
 
 def remove(folder: Path) -> None:
     """Forget the state: the run is complete."""
     (folder / NAME).unlink(missing_ok=True)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"recipe": {"epochs": 4}} as {"recipe.epochs": 4}."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found

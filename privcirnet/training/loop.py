@@ -1,6 +1,7 @@
 """The one training loop: dense training, circulant fine-tuning and QAT differ only in what they are given."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,13 +27,34 @@ class Progress:
 
     Attributes:
         epoch: epochs done.
-        history: per epoch {"epoch", "loss", "top1"}.
+        history: per epoch, as :func:`fit` returns it.
         state: model, optimizer, schedule and generator states.
     """
 
     epoch: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a run is within an epoch.
+
+    Attributes:
+        number: steps of the whole run so far.
+        epochs: passes over the training images so far, 2.5 in the middle of the third.
+        loss: of this step's batch, in nats.
+        mean_loss: of this epoch so far, in nats.
+        learning_rate: of this step.
+        images_per_second: in this epoch so far.
+    """
+
+    number: int
+    epochs: float
+    loss: float
+    mean_loss: float
+    learning_rate: float
+    images_per_second: float
 
 
 def fit(  # noqa: PLR0913, PLR0917
@@ -43,6 +65,7 @@ def fit(  # noqa: PLR0913, PLR0917
     teacher: nn.Module | None = None,
     start: Progress | None = None,
     after_epoch: Callable[[Progress], None] | None = None,
+    after_step: Callable[[Step], None] | None = None,
 ) -> list[dict[str, float]]:
     """Train a model in place.
 
@@ -54,9 +77,11 @@ def fit(  # noqa: PLR0913, PLR0917
         teacher: dense network whose logits are soft labels; left as it was.
         start: continue from here.
         after_epoch: called after every epoch, with what a resumed run needs.
+        after_step: called after every step; must be quick.
 
     Returns:
-        per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images}.
+        per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images, "learning_rate" at its end,
+        "images_per_second" in training, "seconds" with evaluation}.
 
     Raises:
         RuleError: the loss is not finite.
@@ -66,10 +91,11 @@ def fit(  # noqa: PLR0913, PLR0917
     if progress.state:
         run.restore(progress.state)
     while progress.epoch < recipe.epochs:
-        loss = run.epoch(progress.epoch)
-        top1 = accuracy(run.trained, data, data.test_images, data.test_labels)
+        started = time.perf_counter()
+        measured = run.epoch(progress.epoch, after_step)
+        measured["top1"] = accuracy(run.trained, data, data.test_images, data.test_labels)
         progress.epoch += 1
-        progress.history.append({"epoch": progress.epoch, "loss": loss, "top1": top1})
+        progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
         progress.state = run.state()
         if after_epoch:
             after_epoch(progress)
@@ -98,25 +124,33 @@ class _Run:
         """The network that is measured and saved."""
         return self.average.module if self.average else self.model
 
-    def epoch(self, number: int) -> float:
-        """One pass over the training images; the mean loss in nats."""
+    def epoch(self, number: int, after_step: Callable[[Step], None] | None = None) -> dict[str, float]:
+        """One pass over the training images: the mean loss in nats, the learning rate, images a second."""
         self.model.train()
+        started, seen = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in batches(data.train_images, data.train_labels, self.recipe.batch_size, self.generator):
             loss = self._loss(images, labels, self.mixer if mix else None)
             if not math.isfinite(loss.item()):
-                remedy = "lower recipe.learning_rate, or set recipe.clip_gradient; the state before this epoch is kept"
+                remedy = "lower recipe.learning_rate or set recipe.clip_gradient, and go on from the last whole epoch"
                 raise RuleError("the training loss must stay finite", got=loss.item(), remedy=remedy)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             if self.recipe.clip_gradient:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_gradient)
             self.optimizer.step()
+            rate = self.optimizer.param_groups[0]["lr"]
             self.schedule.step()
             if self.average:
                 self.average.update(self.model, self.schedule.last_epoch)
-            total += loss.item() * len(labels)
-        return total / len(data.train_labels)
+            total, seen = total + loss.item() * len(labels), seen + len(labels)
+            if after_step:
+                speed = seen / (time.perf_counter() - started)
+                epochs = number + seen / len(data.train_labels)
+                after_step(Step(self.schedule.last_epoch, epochs, loss.item(), total / seen, rate, speed))
+        speed = seen / (time.perf_counter() - started)
+        rate = self.optimizer.param_groups[0]["lr"]
+        return {"loss": total / seen, "learning_rate": rate, "images_per_second": speed}
 
     def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:
         recipe, device = self.recipe, next(self.model.parameters()).device
@@ -138,9 +172,14 @@ class _Run:
         return parts | {"generator": self.generator.get_state(), "torch": torch.get_rng_state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue where a run stopped."""
+        """Continue where a run stopped, with this recipe's learning rate."""
+        rates = self.schedule.base_lrs
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
+        self.schedule.base_lrs = rates
+        share = self.schedule.lr_lambdas[0](self.schedule.last_epoch)
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * share
         self.generator.set_state(state["generator"])
         torch.set_rng_state(state["torch"])
 

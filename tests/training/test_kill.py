@@ -35,6 +35,9 @@ def test_killed_at_a_random_step(tmp_path):
         process.kill()
     assert not (killed / "summary.json").exists(), "the run was over before it was killed"
     run(killed)
+    recorded = [line.split(",")[:4] for line in (killed / "history.csv").read_text().splitlines()]
+    assert len(recorded) == 21
+    assert recorded == [line.split(",")[:4] for line in (tmp_path / "whole" / "history.csv").read_text().splitlines()]
     found, expected = (load_file(folder / "checkpoint.safetensors") for folder in (killed, tmp_path / "whole"))
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], value) for name, value in expected.items())

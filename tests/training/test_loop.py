@@ -12,8 +12,9 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
-from privcirnet.training import checkpoint
-from privcirnet.training.loop import Progress, accuracy, fit, predict
+from privcirnet.training import checkpoint, loop
+from privcirnet.training.loop import Progress, Step, accuracy, fit, predict
+from privcirnet.training.optimization import rate
 from tests.nn.test_convert import assert_unchanged, snapshot
 
 RECIPE = RecipeConfig(epochs=4, batch_size=16, learning_rate=0.02, label_smoothing=0.0, weight_decay=0.01)
@@ -91,6 +92,30 @@ class Interrupted(Exception):
     pass
 
 
+def without_times(history):
+    return [{name: entry[name] for name in ("epoch", "loss", "top1", "learning_rate")} for entry in history]
+
+
+def test_every_step_is_reported():
+    steps, told = [], small()
+    history = fit(told, DATA, RECIPE, 0, after_step=steps.append)
+    an_epoch = math.ceil(100 / 16)
+    assert [step.number for step in steps] == list(range(1, 4 * an_epoch + 1))
+    assert [step.epochs for step in steps[: an_epoch + 1]] == [0.16, 0.32, 0.48, 0.64, 0.8, 0.96, 1.0, 1.16]
+    rates = [RECIPE.learning_rate * rate(n, len(steps), 0, 1e-5 / RECIPE.learning_rate) for n in range(len(steps) + 1)]
+    assert [step.learning_rate for step in steps] == rates[:-1]
+    for number, entry in enumerate(history, start=1):
+        epoch = steps[(number - 1) * an_epoch : number * an_epoch]
+        sizes = [16] * 6 + [4]
+        assert entry["loss"] == epoch[-1].mean_loss
+        assert entry["loss"] == pytest.approx(sum(s.loss * n for s, n in zip(epoch, sizes, strict=True)) / 100)
+        assert entry["learning_rate"] == rates[number * an_epoch]
+        assert min(entry["seconds"], entry["images_per_second"], *(s.images_per_second for s in epoch)) > 0
+    silent = small()
+    fit(silent, DATA, RECIPE, 0)
+    assert torch.equal(silent[0].weight, told[0].weight)
+
+
 EVERYTHING = dataclasses.replace(
     RECIPE,
     optimizer="sgd",
@@ -126,7 +151,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(build, recipe, d
     start = checkpoint.load(tmp_path, SETTINGS)
     assert start.epoch == done
     history = fit(resumed, DATA, recipe, seed=3, start=start)
-    assert history == expected
+    assert without_times(history) == without_times(expected)
     assert whole.state_dict().keys() == resumed.state_dict().keys()
     for name, value in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value), name
@@ -142,9 +167,25 @@ def saved(folder) -> Progress:
 def test_other_settings_are_not_resumed(tmp_path):
     progress = saved(tmp_path / "run")
     assert checkpoint.load(tmp_path / "run", SETTINGS).history == progress.history
-    for change in ({"seed": 1}, {"block_sizes": {"0": 4}}, {"recipe": {**SETTINGS["recipe"], "epochs": 5}}):
-        assert checkpoint.load(tmp_path / "run", {**SETTINGS, **change}) is None
+    for change, text in [
+        ({"seed": 1}, "seed=1 after 0"),
+        ({"block_sizes": {"0": 4}}, "block_sizes.0=4 after 2"),
+        ({"recipe": {**SETTINGS["recipe"], "epochs": 5}}, "recipe.epochs=5 after 4"),
+        ({"new": 3}, "new=3 after None"),
+    ]:
+        with pytest.raises(
+            RuleError, match=f"an interrupted run must go on with its settings: got {text} for {tmp_path}.*; give"
+        ):
+            checkpoint.load(tmp_path / "run", {**SETTINGS, **change})
+    assert checkpoint.load(tmp_path / "run", SETTINGS).epoch == 1, "it is still there"
     assert checkpoint.load(tmp_path / "nowhere", SETTINGS) is None
+
+
+def test_settings_that_a_run_can_go_on_without(tmp_path):
+    saved(tmp_path)
+    recipe = {**SETTINGS["recipe"], "learning_rate": 1e-4, "clip_gradient": 1.0}
+    changed = {**SETTINGS, "recipe": recipe, "resume": True, "tensorboard": True, "data": {"root": "elsewhere"}}
+    assert checkpoint.load(tmp_path, changed).epoch == 1
 
 
 def test_a_complete_run_leaves_no_state(tmp_path):
@@ -158,9 +199,8 @@ def test_a_complete_run_leaves_no_state(tmp_path):
 def test_a_state_that_fails_to_be_written_leaves_the_old_one(tmp_path, monkeypatch):
     progress = saved(tmp_path)
 
-    def failing(_: object, path: object) -> None:
-        with open(path, "wb") as file:
-            file.write(b"half")
+    def failing(_: object, file: object) -> None:
+        file.write(b"half")
         raise OSError("disk full")
 
     monkeypatch.setattr(torch, "save", failing)
@@ -168,6 +208,40 @@ def test_a_state_that_fails_to_be_written_leaves_the_old_one(tmp_path, monkeypat
         checkpoint.save(tmp_path, Progress(epoch=9), SETTINGS)
     assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
     assert checkpoint.load(tmp_path, SETTINGS).epoch == progress.epoch
+
+
+@pytest.mark.parametrize("numbers", [1_000, 200_000])
+def test_a_state_on_a_full_disk_leaves_the_old_one(tmp_path, file_limit, numbers):
+    """The system's error may come when the file is closed, or be wrapped in one of torch's own."""
+    progress = saved(tmp_path)
+    path = tmp_path / checkpoint.NAME
+    file_limit(2 * numbers)
+    with pytest.raises(RuleError, match=f"a disk must have room .*: got {path}: File too large; make room and start"):
+        checkpoint.save(tmp_path, Progress(9, [], {"model": torch.zeros(numbers)}), SETTINGS)
+    assert list(tmp_path.iterdir()) == [path]
+    assert checkpoint.load(tmp_path, SETTINGS).epoch == progress.epoch
+
+
+def test_a_run_whose_loss_breaks_goes_on_with_a_lower_learning_rate(tmp_path, monkeypatch):
+    """In the second of four epochs; the state after the first is kept."""
+    calls, loss = [], loop.training_loss
+
+    def breaking(*arguments: object) -> Tensor:
+        calls.append(1)
+        return loss(*arguments) * (math.nan if len(calls) == 10 else 1)
+
+    monkeypatch.setattr(loop, "training_loss", breaking)
+    with pytest.raises(RuleError, match=r"stay finite: got nan; lower recipe.learning_rate or .* last whole epoch"):
+        fit(small(), DATA, RECIPE, 0, after_epoch=lambda p: checkpoint.save(tmp_path, p, SETTINGS))
+    lower = dataclasses.replace(RECIPE, learning_rate=RECIPE.learning_rate / 8)
+    start = checkpoint.load(tmp_path, {**SETTINGS, "recipe": dataclasses.asdict(lower)})
+    assert (start.epoch, len(calls)) == (1, 10)
+    steps: list[Step] = []
+    history = fit(small(seed=5), DATA, lower, 0, start=start, after_step=steps.append)
+    assert [entry["epoch"] for entry in history] == [1, 2, 3, 4]
+    lowest = RECIPE.min_learning_rate / lower.learning_rate
+    assert [s.learning_rate for s in steps] == [lower.learning_rate * rate(n, 28, 0, lowest) for n in range(7, 28)]
+    assert all(math.isfinite(step.loss) for step in steps)
 
 
 def test_a_loss_that_is_not_finite():
