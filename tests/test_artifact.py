@@ -170,7 +170,7 @@ class TestFormat:
 
     def test_manifest(self, folder):
         data = json.loads((folder / MANIFEST).read_text())
-        assert list(data) == ["format", "version", "classes", "counts", "parameters", "masks", "nodes", "checksums"]
+        assert list(data) == ["format", "version", "classes", "counts", "parameters", "masks", "bounds", "nodes", "checksums"]
         assert (data["format"], data["version"], data["masks"]) == ("privcirnet-program", 1, "uniform")
         assert data["classes"] == ["a", "b"]
         assert data["parameters"].keys() == {"ring_degree", "coefficient_bits", "plain_modulus"}
@@ -221,7 +221,7 @@ class TestFormat:
         without = dataclasses.replace(network(), weights={})
         data = json.loads(text)
         public = json.loads(json.dumps(manifest.to_dict(without)))
-        assert public == {key: data[key] for key in ("parameters", "masks", "nodes")}
+        assert public == {key: data[key] for key in ("parameters", "masks", "bounds", "nodes")}
 
     def test_tensors(self, folder):
         weights = safetensors.numpy.load_file(folder / WEIGHTS)
