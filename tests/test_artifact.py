@@ -170,7 +170,17 @@ class TestFormat:
 
     def test_manifest(self, folder):
         data = json.loads((folder / MANIFEST).read_text())
-        assert list(data) == ["format", "version", "classes", "counts", "parameters", "masks", "bounds", "nodes", "checksums"]
+        assert list(data) == [
+            "format",
+            "version",
+            "classes",
+            "counts",
+            "parameters",
+            "masks",
+            "bounds",
+            "nodes",
+            "checksums",
+        ]
         assert (data["format"], data["version"], data["masks"]) == ("privcirnet-program", 1, "uniform")
         assert data["classes"] == ["a", "b"]
         assert data["parameters"].keys() == {"ring_degree", "coefficient_bits", "plain_modulus"}

@@ -28,6 +28,7 @@ from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
+from privcirnet.nn.learned import fix_steps_, follow_learned_steps_, learn_steps_, learned_steps
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
@@ -157,6 +158,41 @@ def test_rung_fake_quant_to_integer_program_is_bitwise(quantized, images, guard_
     expected = network(real(images)).numpy()
     for image, wanted in zip(images.numpy(), expected, strict=True):
         assert np.array_equal(logits_of(program, image) * 2.0**program.output.log_step, wanted)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("bits", [4, 5, 6, 7, 8])
+def test_rung_fake_quant_to_integer_program_at_every_width(fused, images, bits, learned):
+    """Trained for a few steps, which at random rounding and clipping differ from evaluation; then bitwise again."""
+    network = quantize(fused, [real(images)], LOG_STEP, weight_bits=bits, activation_bits=bits)
+    calibrated = copy.deepcopy(network.state_dict())
+    if learned:
+        learn_steps_(network, bits)
+    train_a_little_(network, fused(real(images)).detach(), images)
+    network.eval()
+    steps = {name: value for name, value in network.state_dict().items() if name.endswith("log_step")}
+    assert any(not torch.equal(value, calibrated[name]) for name, value in steps.items()) == learned
+    program = lower(network, SHAPE, LEVELS, LOG_STEP, TARGET)
+    expected = network(real(images)).detach().numpy()
+    for image, wanted in zip(images.numpy(), expected, strict=True):
+        assert np.array_equal(logits_of(program, image) * 2.0**program.output.log_step, wanted)
+    for weights in program.weights.values():
+        assert np.abs(weights.rows).max() < 2 ** (bits - 1)
+
+
+def train_a_little_(network, target, images):
+    """Towards logits; steps are learned fast, so that some change."""
+    torch.manual_seed(0)
+    steps = learned_steps(network)
+    weights = [p for p in network.parameters() if not any(p is step for step in steps)]
+    optimizer = torch.optim.Adam([{"params": weights, "lr": 1e-3}, {"params": steps, "lr": 0.3}])
+    network.train()
+    for _ in range(5):
+        optimizer.zero_grad()
+        (network(real(images)) - target).square().mean().backward()
+        optimizer.step()
+        follow_learned_steps_(network)
+    fix_steps_(network)
 
 
 def test_guard_bits_are_as_many_as_there_is_room_for(quantized):

@@ -152,6 +152,8 @@ class QuantConfig:
     """2 to 16."""
     calibration_images: int = 512
     """training images that the steps are set by."""
+    learned_steps: bool = False
+    """steps are trained with the weights, values being clipped in training only; else they stay as calibrated."""
 
     def __post_init__(self) -> None:
         images = self.calibration_images

@@ -60,9 +60,47 @@ def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -
     tensor([0.5000, 1.0000, 0.0000])
     """
     step = 2.0**log_step
-    scaled = x.detach() / step
+    rounded = _integers(x.detach() / step, stochastic) * step
+    return rounded + (x - x.detach()) if x.requires_grad else rounded
+
+
+def _integers(scaled: Tensor, stochastic: bool) -> Tensor:
     floor = scaled.floor()
     rest = scaled - floor
-    up = rest > torch.rand_like(rest) if stochastic else rest >= 0.5
-    rounded = (floor + up) * step
-    return rounded + (x - x.detach()) if x.requires_grad else rounded
+    return floor + (rest > torch.rand_like(rest) if stochastic else rest >= 0.5)
+
+
+def quantize_learned(
+    x: Tensor, learned: Tensor, log_step: int, limits: tuple[int, int], *, stochastic: bool = False
+) -> Tensor:
+    """Multiple of the step within limits, with the gradient by which the step is learned.
+
+    With s = 2^log_step and integers k = clip(round(x / s), lowest, highest) the value is s k. Rounding counts as the
+    identity, both that of x / s and that of the learned number to ``log_step``, which leaves::
+
+        d value / d x       = 1 inside the limits, 0 outside
+        d value / d learned = s ln(2) (k - x / s) inside the limits, s ln(2) k outside
+
+    The first case asks for a finer step, the second, where values are clipped, for a coarser one.
+
+    Args:
+        x: any shape.
+        learned: a real number, the log step before it is rounded; only receives a gradient.
+        log_step: of the step that is used.
+        limits: lowest and highest integer.
+        stochastic: as for :func:`quantize_activation`.
+
+    Source: Trained Quantization Thresholds (Jain et al., MLSys 2020, arXiv:1903.08066). There the threshold log2(t) is
+    learned and rounded up; here ``learned`` = log2(t) less the bits, rounded to nearest.
+
+    >>> learned = torch.tensor(-1.0, requires_grad=True)
+    >>> quantize_learned(torch.tensor([0.3, 9.0]), learned, -1, (-7, 7))
+    tensor([0.5000, 3.5000], grad_fn=<AddBackward0>)
+    """
+    step, (lowest, highest) = 2.0**log_step, limits
+    scaled = x.detach() / step
+    rounded = _integers(scaled, stochastic)
+    integers = rounded.clamp(lowest, highest)
+    inside = integers == rounded
+    slope = step * math.log(2) * torch.where(inside, integers - scaled, integers)
+    return integers * step + inside * (x - x.detach()) + slope * (learned - learned.detach())

@@ -4,21 +4,44 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from privcirnet.functional.quantize import quantize_activation, quantize_weight
+from privcirnet.functional.quantize import quantize_activation, quantize_learned, quantize_weight
 
 
-class WeightQuantizer(nn.Module):
-    """Parametrization: the weight on a power-of-two grid. Commutes with the circulant expansion bit for bit."""
+class Quantizer(nn.Module):
+    """A power-of-two step.
+
+    Attributes:
+        log_step: of the step that is used.
+        learned: while steps are learned, the parameter that ``log_step`` follows (nn.learned), else None. Quantizers
+            that must have the same step share it.
+        limits: lowest and highest integer while steps are learned and the network is in training.
+    """
 
     log_step: Tensor
+    learned: nn.Parameter | None
+    limits: tuple[int, int]
+
+    def __init__(self, log_step: int = 0) -> None:
+        super().__init__()
+        self.register_buffer("log_step", torch.tensor(log_step))
+        self.register_parameter("learned", None)
+
+    def learn(self, learned: nn.Parameter, limits: tuple[int, int]) -> None:
+        """Let the step be learned."""
+        self.learned, self.limits = learned, limits
+
+
+class WeightQuantizer(Quantizer):
+    """Parametrization: the weight on a power-of-two grid. Commutes with the circulant expansion bit for bit."""
 
     def __init__(self, bits: int, log_step: int = 0) -> None:
-        super().__init__()
+        super().__init__(log_step)
         self.bits = bits
-        self.register_buffer("log_step", torch.tensor(log_step))
 
     def forward(self, weight: Tensor) -> Tensor:
         """Quantized weight."""
+        if self.training and self.learned is not None:
+            return quantize_learned(weight, self.learned, int(self.log_step), self.limits)
         return quantize_weight(weight, int(self.log_step), self.bits)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
@@ -26,14 +49,8 @@ class WeightQuantizer(nn.Module):
         return weight
 
 
-class BiasQuantizer(nn.Module):
+class BiasQuantizer(Quantizer):
     """Parametrization: the bias on the grid of its layer's sums."""
-
-    log_step: Tensor
-
-    def __init__(self, log_step: int = 0) -> None:
-        super().__init__()
-        self.register_buffer("log_step", torch.tensor(log_step))
 
     def forward(self, bias: Tensor) -> Tensor:
         """Rounded bias."""
@@ -44,17 +61,16 @@ class BiasQuantizer(nn.Module):
         return bias
 
 
-class ActivationQuantizer(nn.Module):
-    """Rescale of an activation: stochastic in training, as the protocol's truncation is, nearest in evaluation."""
+class ActivationQuantizer(Quantizer):
+    """Rescale of an activation: stochastic in training, as the protocol's truncation is, nearest in evaluation.
 
-    log_step: Tensor
-
-    def __init__(self, log_step: int = 0) -> None:
-        super().__init__()
-        self.register_buffer("log_step", torch.tensor(log_step))
+    Values are clipped only while steps are learned, and then only in training.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """Rounded activation."""
+        if self.training and self.learned is not None:
+            return quantize_learned(x, self.learned, int(self.log_step), self.limits, stochastic=True)
         return quantize_activation(x, int(self.log_step), stochastic=self.training)
 
     def extra_repr(self) -> str:

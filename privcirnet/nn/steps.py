@@ -2,7 +2,8 @@
 
 Real value = integer x 2^log_step. A linear layer adds its weights' log step, a square doubles, a pool subtracts, and a
 quantizer sets; it can only coarsen, because it becomes a truncation. Summands of a residual must have the same step, so
-the quantizers that feed one sum share the coarsest of theirs.
+the quantizers that feed one sum share the coarsest of theirs. Calibration, guard bits and learning (nn.learned) say
+which steps they want; :func:`settle_steps` makes them keep these rules.
 """
 
 import copy
@@ -42,7 +43,7 @@ def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: 
     for node, module in called_modules(graph):
         if isinstance(module, ActivationQuantizer):
             module.log_step.fill_(_wanted_step(graph, node, largest, input_log_step, bits))
-    _settle_steps(graph, input_log_step)
+    settle_steps(graph, input_log_step)
 
 
 def refine(graph: fx.GraphModule, guard_bits: int) -> fx.GraphModule:
@@ -60,15 +61,15 @@ def refine(graph: fx.GraphModule, guard_bits: int) -> fx.GraphModule:
     input_log_step = int(quantizers[0].log_step)
     for quantizer in quantizers[1:]:
         quantizer.log_step -= guard_bits
-    _settle_steps(refined, input_log_step)
+    settle_steps(refined, input_log_step)
     return refined
 
 
-def _settle_steps(graph: fx.GraphModule, input_log_step: int) -> None:
+def settle_steps(graph: fx.GraphModule, input_log_step: int) -> None:
     """Give the summands of each sum their coarsest step, raise steps finer than what they round, follow with biases."""
-    groups = _groups(graph)
+    groups = groups_of(graph)
     for group in groups:
-        _set_steps(graph, group, max(int(_activation_quantizer(graph, node).log_step) for node in group))
+        _set_steps(graph, group, max(int(activation_quantizer(graph, node).log_step) for node in group))
     while _raise_too_fine_steps(graph, groups, input_log_step):
         pass
     steps = incoming_steps(graph, input_log_step)
@@ -139,7 +140,7 @@ def _raise_too_fine_steps(graph: fx.GraphModule, groups: list[list[fx.Node]], in
     raised = False
     for group in groups:
         least = max(incoming[node] for node in group)
-        if int(_activation_quantizer(graph, group[0]).log_step) < least:
+        if int(activation_quantizer(graph, group[0]).log_step) < least:
             if least > MAX_LOG_STEP:
                 raise RuleError(
                     "a residual's branch must not be coarser than what it is added to",
@@ -163,16 +164,17 @@ def _wanted_step(
 
 def _set_steps(graph: fx.GraphModule, group: list[fx.Node], step: int) -> None:
     for node in group:
-        _activation_quantizer(graph, node).log_step.fill_(step)
+        activation_quantizer(graph, node).log_step.fill_(step)
 
 
-def _activation_quantizer(graph: fx.GraphModule, node: fx.Node) -> ActivationQuantizer:
+def activation_quantizer(graph: fx.GraphModule, node: fx.Node) -> ActivationQuantizer:
+    """The quantizer that a node calls."""
     module = graph.get_submodule(str(node.target))
     assert isinstance(module, ActivationQuantizer)
     return module
 
 
-def _groups(graph: fx.GraphModule) -> list[list[fx.Node]]:
+def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
     """Quantizer nodes, those that feed one sum together (they must share a step)."""
     quantizers = [n for n, m in called_modules(graph) if isinstance(m, ActivationQuantizer)]
     group_of: dict[fx.Node, list[fx.Node]] = {node: [node] for node in quantizers}

@@ -14,6 +14,7 @@ from privcirnet.data.augment import crop_and_flip, erase
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import evaluating
+from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
@@ -70,7 +71,8 @@ def fit(  # noqa: PLR0913, PLR0917
     """Train a model in place.
 
     Args:
-        model: on the device to train on; left in evaluation mode, with averaged weights if the recipe says so.
+        model: on the device to train on; left in evaluation mode, with averaged weights if the recipe says so; steps
+            that were learned are fixed.
         data: images and labels.
         recipe: epochs, batch size, learning rates, losses.
         seed: of the order of batches and of augmentation.
@@ -100,6 +102,7 @@ def fit(  # noqa: PLR0913, PLR0917
         if after_epoch:
             after_epoch(progress)
     model.load_state_dict(run.trained.state_dict())
+    fix_steps_(model)
     model.eval()
     return progress.history
 
@@ -139,6 +142,7 @@ class _Run:
             if self.recipe.clip_gradient:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_gradient)
             self.optimizer.step()
+            follow_learned_steps_(self.model)
             rate = self.optimizer.param_groups[0]["lr"]
             self.schedule.step()
             if self.average:

@@ -12,16 +12,32 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from privcirnet.config import RecipeConfig
+from privcirnet.errors import RuleError
+from privcirnet.nn.learned import learned_steps
+
+STEPS_LEARNING_RATE = 1e-2
+"""Of learned steps, at the start of the schedule: as logarithms they need no scale of their own (TQT)."""
 
 
 def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
-    """AdamW, or SGD with Nesterov momentum; biases and norms do not decay.
+    """AdamW, or SGD with Nesterov momentum; biases, norms and learned steps do not decay.
 
     The gradient of a circulant layer's stored row is the sum over its b copies: a recipe for SGD may want a lower rate.
+
+    Raises:
+        RuleError: learned steps with SGD: their gradients, sums over all values, have no common scale.
     """
-    return create_optimizer_v2(
+    optimizer = create_optimizer_v2(
         model, recipe.optimizer, recipe.learning_rate, recipe.weight_decay, momentum=recipe.momentum
     )
+    if steps := learned_steps(model):
+        if recipe.optimizer != "adamw":
+            raise RuleError("learned steps need AdamW", got=recipe.optimizer, remedy="use recipe.optimizer=adamw")
+        apart = {id(step) for step in steps}
+        for group in optimizer.param_groups:
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in apart]
+        optimizer.add_param_group({"params": steps, "lr": STEPS_LEARNING_RATE, "weight_decay": 0.0})
+    return optimizer
 
 
 def schedule_of(optimizer: Optimizer, recipe: RecipeConfig, steps_per_epoch: int) -> LambdaLR:

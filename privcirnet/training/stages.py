@@ -18,6 +18,7 @@ from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
+from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.quantize import quantize
 from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.training.network import Built, build, create, load_shared, weighted_layers
@@ -63,6 +64,8 @@ def begin(
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = (quant.weight_bits, quant.activation_bits)
     quantized = quantize(fuse(model), [images], data.log_step, *bits)
+    if quant.learned_steps:
+        learn_steps_(quantized, quant.activation_bits)
     return Built(quantized, before.name, before.block_sizes, bits, before.arguments)
 
 

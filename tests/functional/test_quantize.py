@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.quantize import log_step_for, quantize_activation, quantize_weight
+from privcirnet.functional.quantize import log_step_for, quantize_activation, quantize_learned, quantize_weight
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -122,3 +122,69 @@ def test_values_that_carry_a_gradient_are_on_the_grid_too(stochastic):
     x = (20 * torch.randn(100_000)).requires_grad_()
     scaled = quantize_activation(x, 2, stochastic=stochastic).detach() / 4
     assert torch.equal(scaled, scaled.round())
+
+
+def learned_number(value: float = 0.0) -> torch.Tensor:
+    return torch.tensor(value, requires_grad=True)
+
+
+@given(st.lists(st.floats(-1000, 1000, width=32), min_size=1), st.integers(-8, 8), st.integers(2, 8), st.booleans())
+def test_learned_steps_round_and_clip(values, log_step, bits, signed):
+    highest = levels(bits, signed)
+    lowest = -highest if signed else 0
+    reach = math.ldexp(lowest, log_step), math.ldexp(highest, log_step)
+    expected = [min(max(floor_of_half_more(value, log_step), reach[0]), reach[1]) for value in values]
+    for dtype in DTYPES:
+        x = torch.tensor(values, dtype=dtype, requires_grad=True)
+        assert quantize_learned(x, learned_number(), log_step, (lowest, highest)).tolist() == expected
+
+
+CLIPPED = [100.0, -100.0, 8.5, -8.5]
+INSIDE = [0.2, 0.7, -3.4, 6.9, -6.9, 3.0, 0.0]
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+@pytest.mark.parametrize("log_step", [-3, 0, 2])
+@pytest.mark.parametrize("number", [*INSIDE, *CLIPPED])
+def test_gradients_of_learned_steps(number, log_step, stochastic):
+    """The formulae of the docstring, with the integer that was really drawn."""
+    torch.manual_seed(0)
+    step = 2.0**log_step
+    x, learned = torch.tensor(number * step, requires_grad=True), learned_number(5.0)
+    value = quantize_learned(x, learned, log_step, (-7, 7), stochastic=stochastic)
+    (3 * value).backward()
+    integer = value.item() / step
+    assert abs(integer) <= 7
+    assert abs(integer - number) < 1 or number in CLIPPED
+    expected = integer if number in CLIPPED else integer - number
+    assert learned.grad.item() == pytest.approx(3 * step * math.log(2) * expected, rel=1e-4, abs=1e-4 * step)
+    assert x.grad.item() == (0 if number in CLIPPED else 3)
+
+
+def test_a_square_has_no_values_below_zero():
+    x, learned = torch.tensor([-0.3, -2.0, 15.0, 20.0], requires_grad=True), learned_number()
+    value = quantize_learned(x, learned, 0, (0, 15))
+    value.sum().backward()
+    assert value.tolist() == [0, 0, 15, 15]
+    assert x.grad.tolist() == [1, 0, 1, 0]
+    assert learned.grad.item() == pytest.approx(math.log(2) * (0.3 + 0 + 0 + 15))
+
+
+@pytest.mark.parametrize("bits", [3, 4, 6])
+@pytest.mark.parametrize("start", [-4, 3])
+def test_the_gradient_leads_to_the_step_of_least_error(bits, start):
+    """From too fine and from too coarse a step alike; exhaustive search is the oracle."""
+    torch.manual_seed(0)
+    x, limits = torch.randn(20_000), (-levels(bits, True), levels(bits, True))
+
+    def error(learned: torch.Tensor, log_step: int) -> torch.Tensor:
+        return (quantize_learned(x, learned, log_step, limits) - x).square().mean()
+
+    best = min(range(-9, 4), key=lambda log_step: error(learned_number(), log_step).item())
+    learned = learned_number(float(best + start))
+    optimizer = torch.optim.Adam([learned], lr=0.05)
+    for _ in range(300):
+        optimizer.zero_grad()
+        error(learned, round(learned.item())).backward()
+        optimizer.step()
+    assert abs(learned.item() - best) <= 0.5 + 0.05

@@ -11,7 +11,9 @@ from privcirnet.data import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
+from privcirnet.nn.learned import learn_steps_, learned_steps
 from privcirnet.nn.quantize import quantize
+from privcirnet.nn.quantizers import Quantizer
 from privcirnet.training import checkpoint, loop
 from privcirnet.training.loop import Progress, Step, accuracy, fit, predict
 from privcirnet.training.optimization import rate
@@ -48,6 +50,15 @@ def quantized(seed: int = 0) -> nn.Module:
     model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(128, 2))
     circulant_(model, {"3": 2})
     return quantize(fuse(model), [DATA.real(DATA.train_images)], DATA.log_step)
+
+
+def learning(seed: int = 0) -> nn.Module:
+    """Learns its steps too."""
+    return learn_steps_(quantized(seed), 8)
+
+
+def log_steps(model: nn.Module) -> dict[str, int]:
+    return {name: int(module.log_step) for name, module in model.named_modules() if isinstance(module, Quantizer)}
 
 
 def test_learns_what_can_be_learned():
@@ -116,6 +127,7 @@ def test_every_step_is_reported():
     assert torch.equal(silent[0].weight, told[0].weight)
 
 
+AVERAGED = dataclasses.replace(RECIPE, ema=0.9, clip_gradient=1.0)
 EVERYTHING = dataclasses.replace(
     RECIPE,
     optimizer="sgd",
@@ -133,8 +145,18 @@ EVERYTHING = dataclasses.replace(
 )
 
 
-@pytest.mark.parametrize(("build", "recipe"), [(small, RECIPE), (quantized, RECIPE), (small, EVERYTHING)])
+@pytest.fixture
+def quick_steps(monkeypatch):
+    """Learned steps that change within a few epochs."""
+    monkeypatch.setattr("privcirnet.training.optimization.STEPS_LEARNING_RATE", 0.3)
+
+
+@pytest.mark.parametrize(
+    ("build", "recipe"),
+    [(small, RECIPE), (quantized, RECIPE), (learning, RECIPE), (learning, AVERAGED), (small, EVERYTHING)],
+)
 @pytest.mark.parametrize("done", [1, 3])
+@pytest.mark.usefixtures("quick_steps")
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(build, recipe, done, tmp_path):
     whole = build()
     expected = fit(whole, DATA, recipe, seed=3)
@@ -162,6 +184,21 @@ def saved(folder) -> Progress:
     fit(small(), DATA, dataclasses.replace(RECIPE, epochs=1), 0, after_epoch=lambda p: found.append(copy.deepcopy(p)))
     checkpoint.save(folder, found[0], SETTINGS)
     return found[0]
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, AVERAGED])
+@pytest.mark.usefixtures("quick_steps")
+def test_steps_are_learned_and_then_fixed(recipe):
+    """What is left has the names of a calibrated network, so that its checkpoint is an ordinary one."""
+    calibrated, model = quantized(), learning()
+    assert learned_steps(model)
+    history = fit(model, DATA, recipe, 0)
+    assert learned_steps(model) == []
+    assert list(model.state_dict()) == list(calibrated.state_dict())
+    after, before = log_steps(model), log_steps(calibrated)
+    assert after["input_1_quantizer"] == before["input_1_quantizer"] == DATA.log_step
+    assert sum(after[name] != before[name] for name in after) >= 2
+    assert accuracy(model, DATA, DATA.test_images, DATA.test_labels) == history[-1]["top1"]
 
 
 def test_other_settings_are_not_resumed(tmp_path):

@@ -7,7 +7,10 @@ from torch import nn
 
 from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
-from privcirnet.training.optimization import average_of, optimizer_of, rate, schedule_of
+from privcirnet.nn.fuse import fuse
+from privcirnet.nn.learned import learn_steps_, learned_steps
+from privcirnet.nn.quantize import quantize
+from privcirnet.training.optimization import STEPS_LEARNING_RATE, average_of, optimizer_of, rate, schedule_of
 
 
 def model() -> nn.Module:
@@ -25,6 +28,34 @@ def test_only_weights_decay(name, kind):
     assert sum(len(group["params"]) for group in optimizer.param_groups) == 6
     if name == "sgd":
         assert {group["momentum"] for group in optimizer.param_groups} == {0.8}
+
+
+def learning() -> nn.Module:
+    layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(4, 2))
+    return learn_steps_(quantize(fuse(layers), [torch.rand(2, 1, 3, 3)]), 8)
+
+
+def test_learned_steps_have_their_own_rate_and_no_decay():
+    network, recipe = learning(), RecipeConfig(epochs=1, weight_decay=0.1, learning_rate=0.5, min_learning_rate=0.005)
+    optimizer = optimizer_of(network, recipe)
+    steps, held = learned_steps(network), [p for group in optimizer.param_groups for p in group["params"]]
+    assert len(steps) == 3
+    assert {id(p) for p in held} == {id(p) for p in network.parameters()}
+    assert len(held) == len(set(map(id, held))) == 7
+    last = optimizer.param_groups[-1]
+    assert (len(last["params"]), last["lr"], last["weight_decay"]) == (3, STEPS_LEARNING_RATE, 0.0)
+    assert {id(p) for p in last["params"]} == {id(p) for p in steps}
+    schedule = schedule_of(optimizer, recipe, steps_per_epoch=4)
+    for _ in range(4):
+        optimizer.step()
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.005)
+    assert last["lr"] == pytest.approx(STEPS_LEARNING_RATE / 100)
+
+
+def test_learned_steps_need_adamw():
+    with pytest.raises(RuleError, match=r"learned steps need AdamW: got sgd; use recipe.optimizer=adamw"):
+        optimizer_of(learning(), RecipeConfig(optimizer="sgd"))
 
 
 def test_the_rate_rises_falls_and_ends_where_it_should():

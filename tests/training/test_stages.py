@@ -10,9 +10,10 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import project
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.learned import learned_steps
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.training import stages
-from privcirnet.training.loop import predict
+from privcirnet.training.loop import fit, predict
 from privcirnet.training.network import Built, checkpoint_of
 from tests.nn.test_circulant import rows_of
 
@@ -128,6 +129,27 @@ def test_replacing_activations_keeps_the_weights_and_measures_statistics(tmp_pat
     assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(replaced.model, DATA, DATA.test_images))
     with pytest.raises(RuleError, match=r"must leave the layers as they are: got stem.weight, .*; train such"):
         stages.begin(settings, QuantConfig(), ModelConfig(arguments={"width": 16}), DATA)
+
+
+def test_a_stage_with_learned_steps_is_saved_as_any_other(root, tmp_path, monkeypatch):
+    monkeypatch.setattr("privcirnet.training.optimization.STEPS_LEARNING_RATE", 0.3)
+    config = recipe("qat", root, "finetune")
+    config.epochs = 2
+    start = stages.begin(config, QuantConfig(4, 5, learned_steps=True), ModelConfig(), DATA)
+    plain = stages.begin(config, QuantConfig(4, 5, learned_steps=False), ModelConfig(), DATA)
+    assert learned_steps(start.model)
+    assert quantizer_of(start.model.get_submodule("conv1")).limits == (-7, 7)
+    assert start.model.get_submodule("conv1_quantizer").limits == (-15, 15)
+    assert not learned_steps(plain.model)
+    calibrated = {name: value.clone() for name, value in plain.model.state_dict().items()}
+    fit(start.model, DATA, config, seed=0)
+    save(tmp_path, start, "qat")
+    loaded = stages.load_network(str(tmp_path), DATA)
+    assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(start.model, DATA, DATA.test_images))
+    assert loaded.state_dict().keys() == calibrated.keys()
+    changed = [name for name, value in loaded.state_dict().items() if not torch.equal(value, calibrated[name])]
+    assert any(name.endswith("_quantizer.log_step") for name in changed)
+    assert "x_quantizer.log_step" not in changed
 
 
 def test_progress_counts_samples(root):

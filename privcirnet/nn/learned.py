@@ -1,0 +1,91 @@
+"""Learned steps: while a network is trained, its steps are rounded from parameters.
+
+Encrypted inference clips nothing, so a finer step is at least as exact; what it costs are bits of the plain modulus. In
+training values are therefore clipped to the range of the bits: the gradient of a step weighs what is cut off against
+what is rounded off (:func:`privcirnet.functional.quantize.quantize_learned`). In evaluation and in the integer network
+larger activations are carried.
+
+The parameters serve only training. The steps that are used are the quantizers' ``log_step``, settled by the rules of
+:mod:`privcirnet.nn.steps` after every optimizer step; :func:`fix_steps_` leaves a network as one that was calibrated.
+
+Source: Trained Quantization Thresholds (Jain et al., MLSys 2020). Departures: activations are rounded at random, as the
+protocol truncates; quantizers that feed one sum share a parameter.
+"""
+
+import torch
+from torch import fx, nn
+
+from privcirnet.nn.activations import Square
+from privcirnet.nn.quantizers import ActivationQuantizer, Quantizer, WeightQuantizer, quantizer_of
+from privcirnet.nn.steps import activation_quantizer, groups_of, settle_steps, weighted_modules
+
+
+def learn_steps_(graph: fx.GraphModule, activation_bits: int) -> fx.GraphModule:
+    """Let a calibrated network's steps be learned, all but that of its input. Build the optimizer afterwards.
+
+    Args:
+        graph: from :func:`privcirnet.nn.quantize.quantize`, calibrated.
+        activation_bits: of the range that activations are clipped to in training; a square has no sign.
+
+    Returns:
+        `graph` itself.
+    """
+    for module in weighted_modules(graph):
+        quantizer = quantizer_of(module)
+        assert isinstance(quantizer, WeightQuantizer)
+        highest = 2 ** (quantizer.bits - 1) - 1
+        quantizer.learn(_parameter(quantizer), (-highest, highest))
+    for group in groups_of(graph):
+        sources = [node.all_input_nodes[0] for node in group]
+        if any(source.op == "placeholder" for source in sources):
+            continue
+        shared = _parameter(activation_quantizer(graph, group[0]))
+        for node, source in zip(group, sources, strict=True):
+            squared = isinstance(graph.get_submodule(str(source.target)), Square)
+            highest = 2 ** (activation_bits - 1) - 1
+            limits = (0, 2**activation_bits - 1) if squared else (-highest, highest)
+            activation_quantizer(graph, node).learn(shared, limits)
+    return graph
+
+
+def _parameter(quantizer: Quantizer) -> nn.Parameter:
+    return nn.Parameter(torch.tensor(float(quantizer.log_step), device=quantizer.log_step.device))
+
+
+def learned_steps(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that steps are rounded from, each once; none for a network whose steps are fixed."""
+    unique = {id(quantizer.learned): quantizer.learned for quantizer in _learners(model)}
+    return [parameter for parameter in unique.values() if parameter is not None]
+
+
+@torch.no_grad()
+def follow_learned_steps_(model: nn.Module) -> None:
+    """Set the steps to what was learned, as far as the rules of nn.steps allow; to be called after an optimizer step.
+
+    Raises:
+        RuleError: a residual's branch became coarser than what it is added to.
+    """
+    learners = _learners(model)
+    if not learners:
+        return
+    wanted = torch.stack([q.learned for q in learners if q.learned is not None]).round().long()
+    if torch.equal(wanted, torch.stack([q.log_step for q in learners])):
+        return
+    for quantizer, log_step in zip(learners, wanted.tolist(), strict=True):
+        quantizer.log_step.fill_(log_step)
+    assert isinstance(model, fx.GraphModule)
+    first = next(module for module in model.modules() if isinstance(module, ActivationQuantizer))
+    settle_steps(model, int(first.log_step))
+    for quantizer in learners:  # a step that was raised must not wander on below
+        if quantizer.learned is not None:
+            quantizer.learned.clamp_(min=int(quantizer.log_step) - 0.5)
+
+
+def fix_steps_(model: nn.Module) -> None:
+    """End learning: the steps stay as they are, their parameters are gone."""
+    for quantizer in _learners(model):
+        quantizer.learned = None
+
+
+def _learners(model: nn.Module) -> list[Quantizer]:
+    return [module for module in model.modules() if isinstance(module, Quantizer) and module.learned is not None]
