@@ -25,6 +25,7 @@ ONLY_USER = {
 LAYERS = {
     "functional": {"errors", "functional"},
     "nn": {"errors", "functional", "nn"},
+    "distributed": {"errors", "nn", "distributed"},
     "he": {"errors", "he"},
     "report": {"errors", "report"},
     "artifact": {"errors", "artifact", "he"},
@@ -36,7 +37,7 @@ LAYERS = {
     "plots": {"errors", "plots"},
     "lower": {"errors", "he", "nn", "lower"},
     "search": {"errors", "functional", "he", "lower", "nn", "search"},
-    "training": {"artifact", "config", "data", "errors", "models", "nn", "search", "training"},
+    "training": {"artifact", "config", "data", "distributed", "errors", "models", "nn", "search", "training"},
     "cli": {"artifact", "config", "errors", "he", "cli"},
     "errors": set(),
     "__init__": {"artifact", "errors", "evaluation", "functional", "he", "lower", "nn", "search"},

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.functional.fusion import block_mean, check_channels
+from privcirnet.functional.moments import Total, pooled
 from privcirnet.functional.polynomial import aespa_square
 
 
@@ -45,6 +46,8 @@ class Aespa(nn.Module):
 
     axis: int
     """of the channels."""
+    total: Total | None = None
+    """adds up over the processes that hold images of the batch; None: this one holds them all."""
 
     def __init__(self, num_features: int, b: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
@@ -83,11 +86,21 @@ class Aespa(nn.Module):
         """Variances of x and x^2 over the batch, by block; the running averages move towards them."""
         wide = x if x.dtype == torch.float64 else x.float()
         values = wide.transpose(0, self.axis).reshape(self.num_features // self.b, -1)
-        found = values.var(1, correction=0), values.square().var(1, correction=0)
+        found = self._variances(values)
         with torch.no_grad():
             for running, value in zip(self._running(), found, strict=True):
                 running.lerp_(value.detach().to(running.dtype), self.momentum)
         return found
+
+    def _variances(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Biased variances of each row and of its squares, over all processes."""
+        if not self.total:
+            return values.var(1, correction=0), values.square().var(1, correction=0)
+        both, count = torch.cat([values, values.square()]), values.shape[1]
+        mean = both.sum(1) / max(count, 1)  # of no numbers a sum is 0 and still has a gradient
+        var = (both - mean[:, None]).square().sum(1) / max(count, 1)
+        of_values, of_squares = pooled(mean, var, count, self.total)[1].chunk(2)
+        return of_values, of_squares
 
     def extra_repr(self) -> str:
         """Return the options as text."""

@@ -1,4 +1,7 @@
-"""The one training loop: dense training, circulant fine-tuning and QAT differ only in what they are given."""
+"""The one training loop: dense training, circulant fine-tuning and QAT differ only in what they are given.
+
+Under torchrun every process runs it, with the same arguments (:mod:`privcirnet.distributed`).
+"""
 
 import math
 from collections.abc import Callable
@@ -8,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from privcirnet import distributed
 from privcirnet.config import RecipeConfig
 from privcirnet.data.augment import crop_and_flip, erase
 from privcirnet.data.dataset import ImageData, batches
@@ -53,7 +57,7 @@ def fit(  # noqa: PLR0913, PLR0917
         seed: of the order of batches and of augmentation.
         teacher: dense network whose logits are soft labels; left as it was.
         start: continue from here.
-        after_epoch: called after every epoch, with what a resumed run needs.
+        after_epoch: called after every epoch, by the first process only, with what a resumed run needs.
 
     Returns:
         per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images}.
@@ -71,7 +75,7 @@ def fit(  # noqa: PLR0913, PLR0917
         progress.epoch += 1
         progress.history.append({"epoch": progress.epoch, "loss": loss, "top1": top1})
         progress.state = run.state()
-        if after_epoch:
+        if after_epoch and distributed.rank() == 0:
             after_epoch(progress)
     model.load_state_dict(run.trained.state_dict())
     model.eval()
@@ -84,6 +88,7 @@ class _Run:
     def __init__(
         self, model: nn.Module, data: ImageData, recipe: RecipeConfig, teacher: nn.Module | None, seed: int
     ) -> None:
+        distributed.prepare_(model)
         self.model, self.data, self.recipe, self.teacher = model, data, recipe, teacher
         self.optimizer = optimizer_of(model, recipe)
         self.schedule = schedule_of(self.optimizer, recipe, -(-len(data.train_labels) // recipe.batch_size))
@@ -91,7 +96,7 @@ class _Run:
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
         self.generator = torch.Generator().manual_seed(seed)
-        torch.manual_seed(seed)
+        torch.manual_seed(seed + distributed.rank())
 
     @property
     def trained(self) -> nn.Module:
@@ -104,21 +109,24 @@ class _Run:
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in batches(data.train_images, data.train_labels, self.recipe.batch_size, self.generator):
             loss = self._loss(images, labels, self.mixer if mix else None)
-            if not math.isfinite(loss.item()):
+            mean_loss = distributed.total(loss.detach()).item()
+            if not math.isfinite(mean_loss):
                 remedy = "lower recipe.learning_rate, or set recipe.clip_gradient; the state before this epoch is kept"
-                raise RuleError("the training loss must stay finite", got=loss.item(), remedy=remedy)
+                raise RuleError("the training loss must stay finite", got=mean_loss, remedy=remedy)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            distributed.sum_gradients_(self.model)
             if self.recipe.clip_gradient:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_gradient)
             self.optimizer.step()
             self.schedule.step()
             if self.average:
                 self.average.update(self.model, self.schedule.last_epoch)
-            total += loss.item() * len(labels)
+            total += mean_loss * len(labels)
         return total / len(data.train_labels)
 
     def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:
+        """This process's part of a batch's mean loss."""
         recipe, device = self.recipe, next(self.model.parameters()).device
         if recipe.crop_padding or recipe.flip:
             images = crop_and_flip(images, recipe.crop_padding, self.generator, flip=recipe.flip)
@@ -129,20 +137,22 @@ class _Run:
             real = real.contiguous(memory_format=torch.channels_last)
         if mixer:
             real, targets = mixer(real, targets, self.generator)
+        real, targets = distributed.share(real), distributed.share(targets)
         with torch.autocast(device.type, torch.bfloat16, enabled=recipe.amp):
-            return _step(self.model, real, targets, self.teacher, recipe)
+            loss = _step(self.model, real, targets, self.teacher, recipe)
+        return distributed.weighted(loss, len(targets), len(labels))
 
     def state(self) -> dict[str, Any]:
         """What :meth:`restore` needs."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        return parts | {"generator": self.generator.get_state(), "torch": torch.get_rng_state()}
+        return parts | {"generator": self.generator.get_state(), "torch": distributed.rows(torch.get_rng_state())}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where a run stopped."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.generator.set_state(state["generator"])
-        torch.set_rng_state(state["torch"])
+        torch.set_rng_state(distributed.own_row(state["torch"]))
 
     def _parts(self) -> dict[str, Any]:
         parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
@@ -158,8 +168,9 @@ def predict(model: nn.Module, data: ImageData, images: Tensor) -> Tensor:
 
 
 def accuracy(model: nn.Module, data: ImageData, images: Tensor, labels: Tensor) -> float:
-    """Top-1 in percent."""
-    return 100.0 * (predict(model, data, images).argmax(dim=1) == labels).float().mean().item()
+    """Top-1 in percent; under torchrun each process predicts its share, and all must call it."""
+    hits = predict(model, data, distributed.share(images)).argmax(dim=1) == distributed.share(labels)
+    return 100.0 * distributed.total(hits.sum()).item() / len(labels)
 
 
 def _step(model: nn.Module, images: Tensor, labels: Tensor, teacher: nn.Module | None, recipe: RecipeConfig) -> Tensor:
