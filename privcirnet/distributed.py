@@ -52,6 +52,11 @@ def rank() -> int:
     return dist.get_rank() if _together() else 0
 
 
+def processes() -> int:
+    """How many there are."""
+    return dist.get_world_size() if _together() else 1
+
+
 def own_device(wanted: str) -> str:
     """The device of this process.
 
@@ -75,7 +80,7 @@ def own_device(wanted: str) -> str:
 
 def share(values: Tensor) -> Tensor:
     """This process's part of the first dimension: even parts, the first ones longer by one where needed."""
-    return values.tensor_split(dist.get_world_size())[dist.get_rank()] if _together() else values
+    return values.tensor_split(processes())[dist.get_rank()] if _together() else values
 
 
 def total(x: Tensor) -> Tensor:
@@ -107,7 +112,7 @@ def rows(x: Tensor) -> Tensor:
     """Every process's tensor, (processes, ...)."""
     if not _together():
         return x[None]
-    found = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    found = [torch.empty_like(x) for _ in range(processes())]
     dist.all_gather(found, x)
     return torch.stack(found)
 

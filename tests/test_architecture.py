@@ -36,7 +36,7 @@ LAYERS = {
     "comparison": {"cli", "comparison", "config", "errors", "he", "plots"},
     "plots": {"errors", "plots"},
     "lower": {"errors", "he", "nn", "lower"},
-    "search": {"errors", "functional", "he", "lower", "nn", "search"},
+    "search": {"distributed", "errors", "functional", "he", "lower", "nn", "search"},
     "training": {"artifact", "config", "data", "distributed", "errors", "models", "nn", "search", "training"},
     "cli": {"artifact", "config", "errors", "he", "cli"},
     "errors": set(),

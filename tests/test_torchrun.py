@@ -53,6 +53,19 @@ def test_training(root):
         assert (weights[name] - value).abs().max() <= TOLERANCE * value.abs().max(), name
 
 
+def test_searching(root):
+    settings = [f"init={root}/two", "samples=33", "he.profile=counted"]
+    runs = start("search.py", f"out={root}/alone", *settings), together("search", f"out={root}/both", *settings)
+    for run in runs:
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.count("search: block sizes") == 1
+    alone, both = summary(root / "alone"), summary(root / "both")
+    assert both["block_sizes"] == alone["block_sizes"]
+    assert both["latency"] == alone["latency"]
+    for name, sizes in alone["sensitivity"].items():
+        assert both["sensitivity"][name] == pytest.approx(sizes, rel=TOLERANCE), name
+
+
 def test_an_error_of_one_process_ends_all(root, tmp_path):
     """Only the first process writes: it fails, while the other waits for the next step's gradients."""
     (tmp_path / "file").touch()

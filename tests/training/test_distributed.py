@@ -15,8 +15,10 @@ from privcirnet.data import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.convert import circulant_
+from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.training import checkpoint
 from privcirnet.training.loop import Progress, accuracy, fit
+from tests.search.test_fisher import NAMES, loader, small
 from tests.training.test_loop import bars
 
 TOLERANCE = 1e-11
@@ -100,6 +102,13 @@ def refused() -> str:
     return ""
 
 
+def fisher_of_some() -> list[dict]:
+    """Of 7 samples, in chunks of 2 a process from batches of 5: the second process has no share of the second chunk."""
+    done: list[int] = []
+    found = diagonal_fisher(small(), loader(batch=5), NAMES, max_samples=7, chunk=2, progress=done.append)
+    return [found, {"progress": done}]
+
+
 def work(rank: int, folder: Path) -> None:
     """What each process does."""
     torch.set_num_threads(1)
@@ -107,6 +116,7 @@ def work(rank: int, folder: Path) -> None:
     found = {name: trained(*case) for name, case in CASES.items()}
     found["resumed"] = resumed(folder)
     found["chance"] = distributed.rows(torch.get_rng_state())
+    found["fisher"] = fisher_of_some()
     found["from first"] = distributed.from_first(lambda: rank + 5)
     found["shares"] = [distributed.share(torch.arange(count)).tolist() for count in (0, 1, 5)]
     found["refused"] = refused()
@@ -143,6 +153,15 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(found):
         assert continued["history"] == whole["history"]
         assert all(torch.equal(continued["state"][name], value) for name, value in whole["state"].items())
         assert not torch.equal(*process["chance"])
+
+
+def test_fisher_information_is_that_of_one_process(found):
+    expected, _ = fisher_of_some()
+    for process in found:
+        fisher, done = process["fisher"]
+        assert done == {"progress": [4, 5, 7]}
+        for name in NAMES:
+            torch.testing.assert_close(fisher[name], expected[name], rtol=1e-12, atol=0)
 
 
 def test_shares_and_what_the_first_makes(found):
