@@ -99,6 +99,10 @@ class RecipeConfig:
     """half of the images mirrored."""
     erase: float = 0.0
     """share of images with a random rectangle erased."""
+    rand_augment: int = 0
+    """random operations (RandAugment) on each image, one after another; 0 for none."""
+    rand_magnitude: int = 9
+    """their strength, 0 to 30."""
     mixup: float = 0.0
     """alpha of mixup; 0 for none."""
     cutmix: float = 0.0
@@ -127,9 +131,11 @@ class RecipeConfig:
         _check(
             all(0 <= f < 1 for f in fractions), "recipe.momentum, ema, erase must be in [0, 1)", fractions, "use 0.9"
         )
-        sizes = self.warmup_epochs, self.clip_gradient, self.crop_padding, self.mixup, self.cutmix
-        rule = "recipe.warmup_epochs, clip_gradient, crop_padding, mixup and cutmix must not be negative"
+        sizes = self.warmup_epochs, self.clip_gradient, self.crop_padding, self.rand_augment, self.mixup, self.cutmix
+        rule = "recipe.warmup_epochs, clip_gradient, crop_padding, rand_augment, mixup and cutmix must not be negative"
         _check(min(sizes) >= 0, rule, sizes, "use 0 for none")
+        strength = self.rand_magnitude
+        _check(0 <= strength <= 30, "recipe.rand_magnitude must be between 0 and 30", strength, "use 9")
         started = self.stage == "train" or bool(self.init)
         _check(started, "a later stage needs recipe.init", "none", "give a run directory")
 

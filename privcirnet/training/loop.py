@@ -15,6 +15,7 @@ from privcirnet import distributed
 from privcirnet.config import RecipeConfig
 from privcirnet.data.augment import crop_and_flip, erase
 from privcirnet.data.dataset import ImageData, batches
+from privcirnet.data.rand_augment import rand_augment
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import evaluating
 from privcirnet.training.losses import training_loss
@@ -130,6 +131,9 @@ class _Run:
         recipe, device = self.recipe, next(self.model.parameters()).device
         if recipe.crop_padding or recipe.flip:
             images = crop_and_flip(images, recipe.crop_padding, self.generator, flip=recipe.flip)
+        if recipe.rand_augment:
+            operations, magnitude = recipe.rand_augment, recipe.rand_magnitude
+            images = rand_augment(images, operations, magnitude, self.data.levels, self.generator)
         if recipe.erase:
             images = erase(images, recipe.erase, self.generator)
         real, targets = self.data.real(images.to(device)), labels.to(device)

@@ -39,7 +39,16 @@ UNEVEN = RecipeConfig(epochs=3, batch_size=15, optimizer="sgd", learning_rate=0.
 EMPTY = dataclasses.replace(UNEVEN, batch_size=16)
 """The last batch is one image: the second process has none."""
 CHANGED = dataclasses.replace(
-    UNEVEN, crop_padding=1, flip=True, erase=0.3, mixup=0.4, cutmix=1.0, clip_gradient=1.0, ema=0.9, channels_last=True
+    UNEVEN,
+    crop_padding=1,
+    flip=True,
+    erase=0.3,
+    rand_augment=2,
+    mixup=0.4,
+    cutmix=1.0,
+    clip_gradient=1.0,
+    ema=0.9,
+    channels_last=True,
 )
 SETTINGS = {"settings": "of a run"}
 
