@@ -140,9 +140,11 @@ def prepare_(model: nn.Module) -> None:
             if isinstance(child, nn.BatchNorm2d) and not isinstance(child, BlockBatchNorm2d):
                 replaced[child] = replaced.get(child) or BlockBatchNorm2d.from_batch_norm(child, 1)
                 setattr(parent, name, replaced[child])
+    # Compiled, processes with and without images would wait for each other.
+    everywhere: Any = torch.compiler.disable(total)
     for module in model.modules():
         if isinstance(module, BlockBatchNorm2d | Aespa):
-            module.total = total
+            module.total = everywhere
         elif isinstance(module, _BatchNorm):
             got, remedy = type(module).__name__, "train this network with one process"
             raise RuleError("batch norms over several processes must be BatchNorm2d", got=got, remedy=remedy)

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 STAGES = ("train", "finetune", "qat")
+COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
 DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder")
 
 
@@ -113,6 +114,10 @@ class RecipeConfig:
     """bfloat16 where torch holds it safe (automatic mixed precision)."""
     channels_last: bool = False
     """images with channels innermost: faster convolutions on many machines."""
+    compile: bool = False
+    """training steps are compiled (torch.compile): the first takes long, the others less; needs a C++ compiler."""
+    compile_backend: str = "inductor"
+    """of torch.compile; aot_eager and eager only trace, and need no compiler."""
     label_smoothing: float = 0.05
     """in [0, 1)."""
     distillation: float = 0.0
@@ -124,6 +129,7 @@ class RecipeConfig:
         _check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
         _check(self.optimizer in ("adamw", "sgd"), "recipe.optimizer must be a known one", self.optimizer, "use adamw")
         _check(self.learning_rate > 0, "recipe.learning_rate must be positive", self.learning_rate, "use 3e-3")
+        _check_name("recipe.compile_backend", self.compile_backend, COMPILE_BACKENDS)
         in_range = 0 <= self.label_smoothing < 1 and 0 <= self.distillation <= 1
         got = f"{self.label_smoothing}, {self.distillation}"
         _check(in_range, "recipe.label_smoothing and distillation must be fractions", got, "use 0.05 and 0.5")

@@ -94,6 +94,7 @@ class _Run:
         self.optimizer = optimizer_of(model, recipe)
         self.schedule = schedule_of(self.optimizer, recipe, -(-len(data.train_labels) // recipe.batch_size))
         self.average = average_of(model, recipe)
+        self.step = torch.compile(_step, backend=recipe.compile_backend) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
         self.generator = torch.Generator().manual_seed(seed)
@@ -143,7 +144,7 @@ class _Run:
             real, targets = mixer(real, targets, self.generator)
         real, targets = distributed.share(real), distributed.share(targets)
         with torch.autocast(device.type, torch.bfloat16, enabled=recipe.amp):
-            loss = _step(self.model, real, targets, self.teacher, recipe)
+            loss = self.step(self.model, real, targets, self.teacher, recipe)
         return distributed.weighted(loss, len(targets), len(labels))
 
     def state(self) -> dict[str, Any]:

@@ -50,6 +50,7 @@ CHANGED = dataclasses.replace(
     ema=0.9,
     channels_last=True,
 )
+COMPILED = {"compile": True, "compile_backend": "aot_eager"}
 SETTINGS = {"settings": "of a run"}
 
 
@@ -79,6 +80,8 @@ CASES = {
     "batch norm, distilled": (with_batch_norm, dataclasses.replace(EMPTY, distillation=0.5)),
     "aespa, uneven": (with_aespa, UNEVEN),
     "aespa, changed images": (with_aespa, CHANGED),
+    "batch norm, an empty share, compiled": (with_batch_norm, dataclasses.replace(EMPTY, **COMPILED)),
+    "aespa, uneven, compiled": (with_aespa, dataclasses.replace(UNEVEN, **COMPILED)),
 }
 
 

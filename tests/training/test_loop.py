@@ -108,7 +108,12 @@ EVERYTHING = dataclasses.replace(
 )
 
 
-@pytest.mark.parametrize(("build", "recipe"), [(small, RECIPE), (quantized, RECIPE), (small, EVERYTHING)])
+COMPILED = dataclasses.replace(RECIPE, compile=True, compile_backend="aot_eager")
+
+
+@pytest.mark.parametrize(
+    ("build", "recipe"), [(small, RECIPE), (quantized, RECIPE), (small, EVERYTHING), (small, COMPILED)]
+)
 @pytest.mark.parametrize("done", [1, 3])
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(build, recipe, done, tmp_path):
     whole = build()
