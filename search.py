@@ -4,6 +4,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from privcirnet import distributed
 from privcirnet.artifact import write_json, write_plan
 from privcirnet.cli import counting, find_profile, progress_bar, script, show
 from privcirnet.config import SearchConfig
@@ -17,18 +18,21 @@ from privcirnet.training.network import weighted_layers
 
 
 @script(SearchConfig)
+@distributed.joined()
 def main(config: SearchConfig) -> None:
     """Sensitivity and latency of every layer and block size, then the integer program."""
     started, out = time.perf_counter(), Path(config.out)
-    with counting("Decoding images") as progress:
+    with counting("Decoding images") as progress, distributed.first_goes_first():
         data = load_for(config.data, progress)
     model = stages.load_network(config.init, data)
-    profile, link = find_profile(config.he), LINKS[config.he.link]
+    profile, link = distributed.from_first(lambda: find_profile(config.he)), LINKS[config.he.link]
     latency = latency_table(layer_shapes(model, data.real(data.train_images[:1])), config.block_sizes, profile, link)
     budget = config.budget or uniform_latency(latency, config.uniform)
 
     with progress_bar("Fisher information", config.samples) as advance:
         fisher = stages.fisher_information(model, data, list(latency), config.samples, lambda n: advance(to=n))
+    if distributed.rank() > 0:
+        return
     layers = weighted_layers(model)
     omega = {
         name: {b: sensitivity(layers[name].weight.detach(), fisher[name], b).item() for b in latency[name]}

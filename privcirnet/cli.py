@@ -2,6 +2,8 @@
 
 import difflib
 import functools
+import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,8 +29,10 @@ from privcirnet.he.cost import COUNTED, Profile
 from privcirnet.he.options import set_of
 from privcirnet.he.verdict import ParameterSet
 
-console = Console(highlight=False)
-"""Where scripts write for people."""
+_RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
+"""This process's number, if torchrun started several."""
+console = Console(highlight=False, quiet=_RANK != "0")
+"""Where scripts write for people; of several processes the first one does."""
 
 _HYDRA = "1.3"
 CALIBRATION_ROUNDS = 25
@@ -46,7 +50,7 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
     """
 
     def decorate(main: Callable[[Any], None]) -> Callable[[], None]:
-        path = Path(main.__code__.co_filename).resolve()
+        path = Path(inspect.getfile(inspect.unwrap(main))).resolve()
         ConfigStore.instance().store(name=f"{path.stem}_schema", node=schema)
 
         @functools.wraps(main)
@@ -98,7 +102,7 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except RuleError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error{'' if _RANK == '0' else f' (process {_RANK})'}: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_RULE)
     except KeyboardInterrupt:
         print("error: interrupted; a training run continues where it was when started again", file=sys.stderr)  # noqa: T201

@@ -26,6 +26,7 @@ ONLY_USER = {
 LAYERS = {
     "functional": {"errors", "functional"},
     "nn": {"errors", "functional", "nn"},
+    "distributed": {"errors", "nn", "distributed"},
     "he": {"errors", "he"},
     "report": {"errors", "report"},
     "artifact": {"errors", "artifact", "he"},
@@ -37,8 +38,8 @@ LAYERS = {
     "plots": {"artifact", "errors", "plots"},
     "lower": {"errors", "he", "nn", "lower"},
     "exporting": {"cli", "config", "data", "errors", "he", "lower", "nn", "exporting"},
-    "search": {"errors", "functional", "he", "lower", "nn", "search"},
-    "training": {"artifact", "config", "data", "errors", "models", "nn", "plots", "search", "training"},
+    "search": {"distributed", "errors", "functional", "he", "lower", "nn", "search"},
+    "training": {"artifact", "config", "data", "distributed", "errors", "models", "nn", "plots", "search", "training"},
     "cli": {"artifact", "config", "errors", "he", "cli"},
     "errors": set(),
     "__init__": {"artifact", "errors", "evaluation", "functional", "he", "lower", "nn", "search"},

@@ -7,7 +7,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from privcirnet.config import BenchConfig, HEConfig, SearchConfig
+from privcirnet.config import BenchConfig, HEConfig, RecipeConfig, SearchConfig
 from privcirnet.errors import RuleError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -82,6 +82,8 @@ def test_stages_chain_by_default():
             lambda: BenchConfig(he=HEConfig()),
             "bench.py needs one set of primes: got none; give he.coefficient_bits",
         ),
+        (lambda: RecipeConfig(rand_magnitude=31), "recipe.rand_magnitude must be between 0 and 30: got 31; use 9"),
+        (lambda: RecipeConfig(rand_augment=-1), r"cutmix must not be negative: got \(0, 0.0, 0, -1, 0.0, 0.0\)"),
         (lambda: HEConfig(masks="none"), "he.masks must be a known kind: got none"),
         (lambda: HEConfig(guard_bits=99), r"he.guard_bits must be in \[0, 16\]: got 99"),
     ],

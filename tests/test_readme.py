@@ -10,7 +10,9 @@ from omegaconf import OmegaConf
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"^python (\w+)\.py(.*?)(?:\s+#.*)?$", README, flags=re.MULTILINE)
+COMMANDS = re.findall(
+    r"^(?:python|torchrun --nproc-per-node=\d+) (\w+)\.py(.*?)(?:\s+#.*)?$", README, flags=re.MULTILINE
+)
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 

@@ -27,6 +27,7 @@ __all__ = [
 
 PROJECTIONS = ("fisher", "frobenius", "random")
 STAGES = ("train", "finetune", "replace", "qat")
+COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
 DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder")
 
 
@@ -105,6 +106,10 @@ class RecipeConfig:
     """half of the images mirrored."""
     erase: float = 0.0
     """share of images with a random rectangle erased."""
+    rand_augment: int = 0
+    """random operations (RandAugment) on each image, one after another; 0 for none."""
+    rand_magnitude: int = 9
+    """their strength, 0 to 30."""
     mixup: float = 0.0
     """alpha of mixup; 0 for none."""
     cutmix: float = 0.0
@@ -115,6 +120,10 @@ class RecipeConfig:
     """bfloat16 where torch holds it safe (automatic mixed precision)."""
     channels_last: bool = False
     """images with channels innermost: faster convolutions on many machines."""
+    compile: bool = False
+    """training steps are compiled (torch.compile): the first takes long, the others less; needs a C++ compiler."""
+    compile_backend: str = "inductor"
+    """of torch.compile; aot_eager and eager only trace, and need no compiler."""
     label_smoothing: float = 0.05
     """in [0, 1)."""
     distillation: float = 0.0
@@ -128,6 +137,7 @@ class RecipeConfig:
         _check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
         _check(self.optimizer in ("adamw", "sgd"), "recipe.optimizer must be a known one", self.optimizer, "use adamw")
         _check(self.learning_rate > 0, "recipe.learning_rate must be positive", self.learning_rate, "use 3e-3")
+        _check_name("recipe.compile_backend", self.compile_backend, COMPILE_BACKENDS)
         in_range = 0 <= self.label_smoothing < 1 and 0 <= self.distillation <= 1
         got = f"{self.label_smoothing}, {self.distillation}"
         _check(in_range, "recipe.label_smoothing and distillation must be fractions", got, "use 0.05 and 0.5")
@@ -135,9 +145,11 @@ class RecipeConfig:
         _check(
             all(0 <= f < 1 for f in fractions), "recipe.momentum, ema, erase must be in [0, 1)", fractions, "use 0.9"
         )
-        sizes = self.warmup_epochs, self.clip_gradient, self.crop_padding, self.mixup, self.cutmix
-        rule = "recipe.warmup_epochs, clip_gradient, crop_padding, mixup and cutmix must not be negative"
+        sizes = self.warmup_epochs, self.clip_gradient, self.crop_padding, self.rand_augment, self.mixup, self.cutmix
+        rule = "recipe.warmup_epochs, clip_gradient, crop_padding, rand_augment, mixup and cutmix must not be negative"
         _check(min(sizes) >= 0, rule, sizes, "use 0 for none")
+        strength = self.rand_magnitude
+        _check(0 <= strength <= 30, "recipe.rand_magnitude must be between 0 and 30", strength, "use 9")
         started = self.stage == "train" or bool(self.init)
         _check(started, "a later stage needs recipe.init", "none", "give a run directory")
 

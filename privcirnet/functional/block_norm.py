@@ -9,6 +9,8 @@ channels' own statistics at hand both directions are ordinary batch norm passes 
 x^ = (x - m) / sqrt(v + eps), sums over the block. Reshaping x to (N, C / b, b H, W) gives the same, but copies x and
 its gradient when channels are innermost.
 
+Where other processes hold images of the batch, statistics and both sums of the backward pass go over all of them.
+
 Cost: forward two passes over x, backward three.
 """
 
@@ -19,51 +21,83 @@ from torch import Tensor
 from torch.nn.functional import batch_norm
 
 from privcirnet.functional.fusion import block_mean, block_variance
+from privcirnet.functional.moments import Total, pooled
 
 
 class _BlockNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gamma: Tensor, beta: Tensor, b: int, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        means, variances = torch.ops.aten.batch_norm_update_stats(x, None, None, 0.0)
-        mean, var = block_mean(means, b), block_variance(means, variances, b)
+    def forward(  # noqa: PLR0913, PLR0917
+        ctx: Any, x: Tensor, gamma: Tensor, beta: Tensor, b: int, eps: float, total: Total | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mean, var, count = _statistics(x, b)
+        if total:
+            mean, var, count = pooled(mean, var, count, total)
         full = [value.repeat_interleave(b) for value in (mean, var, gamma, beta)]
         ctx.save_for_backward(x, *full[:3])
-        ctx.b, ctx.eps = b, eps
-        ctx.mark_non_differentiable(mean, var)
-        return batch_norm(x, *full, training=False, eps=eps), mean, var
+        ctx.b, ctx.eps, ctx.total, ctx.count = b, eps, total, count
+        unbiased = var * (count / (count - 1))
+        ctx.mark_non_differentiable(mean, unbiased)
+        return batch_norm(x, *full, training=False, eps=eps), mean, unbiased
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         x, mean, var, gamma = ctx.saved_tensors
-        inputs = gradients[0].contiguous(memory_format=_format(x)), x, gamma, mean, var, None, None, False, ctx.eps
-        dx, dgamma, dbeta = torch.ops.aten.native_batch_norm_backward(*inputs, [True, True, True])
-        dgamma, dbeta = (value.reshape(-1, ctx.b).sum(1) for value in (dgamma, dbeta))
-        share = 1 / (ctx.b * x.shape[0] * x.shape[2] * x.shape[3])
+        dx, *sums = _with_constants(gradients[0], x, gamma, mean, var, ctx.eps)
+        dgamma, dbeta = (value.reshape(-1, ctx.b).sum(1) for value in sums)
+        both = torch.stack([dgamma, dbeta])
+        of_gamma, of_beta = (ctx.total(both) if ctx.total else both) / ctx.count
         factor = (var + ctx.eps).rsqrt()
-        slope = gamma * factor.square() * share * dgamma.repeat_interleave(ctx.b)
-        offset = gamma * factor * share * dbeta.repeat_interleave(ctx.b) - slope * mean
+        slope = gamma * factor.square() * of_gamma.repeat_interleave(ctx.b)
+        offset = gamma * factor * of_beta.repeat_interleave(ctx.b) - slope * mean
         shape = (1, -1, 1, 1)
-        return dx.addcmul_(x, slope.reshape(shape), value=-1).sub_(offset.reshape(shape)), dgamma, dbeta, None, None
+        dx = dx.addcmul_(x, slope.reshape(shape), value=-1).sub_(offset.reshape(shape))
+        return dx, dgamma, dbeta, None, None, None
 
 
-def block_norm(x: Tensor, gamma: Tensor, beta: Tensor, b: int, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def block_norm(
+    x: Tensor, gamma: Tensor, beta: Tensor, b: int, eps: float, total: Total | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Normalize a batch by its own statistics over blocks of b channels.
 
     Args:
-        x: (N, C, H, W), float32 or float64, in any memory format.
+        x: (N, C, H, W), float32 or float64, in any memory format; N may be 0 if other processes hold images.
         gamma: scale of each block, (C / b,).
         beta: shift, likewise.
         b: block size.
         eps: what is added to the variance.
+        total: adds up over the processes that hold images of the batch; None: x is the whole batch.
 
     Returns:
-        y like x, and the mean and (biased) variance of each block, (C / b,), which carry no gradient.
+        y like x, and the mean and the unbiased variance of each block, (C / b,), which carry no gradient.
 
     >>> y, mean, var = block_norm(torch.randn(4, 8, 2, 2), torch.ones(2), torch.zeros(2), b=4, eps=0.0)
     >>> y.shape, mean.shape, var.shape
     (torch.Size([4, 8, 2, 2]), torch.Size([2]), torch.Size([2]))
     """
-    return _BlockNorm.apply(x, gamma, beta, b, eps)  # type: ignore[return-value]
+    return _BlockNorm.apply(x, gamma, beta, b, eps, total)  # type: ignore[return-value]
+
+
+def _with_constants(
+    dy: Tensor, x: Tensor, gamma: Tensor, mean: Tensor, var: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, gamma and beta, each (C,), if mean and variance did not depend on x."""
+    if not x.numel():  # torch's kernel divides by the number of images
+        return torch.zeros_like(x), torch.zeros_like(gamma), torch.zeros_like(gamma)
+    dy = dy.contiguous(memory_format=_format(x))
+    mask = [True, True, True]
+    return torch.ops.aten.native_batch_norm_backward(dy, x, gamma, mean, var, None, None, False, eps, mask)
+
+
+def _statistics(x: Tensor, b: int) -> tuple[Tensor, Tensor, int]:
+    """Mean and biased variance of each block, and how many numbers they are of; zeros if there are none."""
+    blocks, count = x.shape[1] // b, b * x.shape[0] * x.shape[2] * x.shape[3]
+    if not count:
+        return x.new_zeros(blocks), x.new_zeros(blocks), 0
+    if torch.compiler.is_compiling():  # it knows no update_stats, and fuses this one
+        variances, means = torch.var_mean(x, (0, 2, 3), correction=0)
+    else:
+        means, variances = torch.ops.aten.batch_norm_update_stats(x, None, None, 0.0)
+    return block_mean(means, b), block_variance(means, variances, b), count
 
 
 def _format(x: Tensor) -> torch.memory_format:

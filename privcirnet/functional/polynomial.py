@@ -46,24 +46,6 @@ def aespa_square(gamma: Tensor, var: Tensor, square_var: Tensor, eps: float) -> 
     return scale, shift
 
 
-def moments(x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the means of x, x^2 and x^4 over all axes but one, differentiable.
-
-    Cost: three passes forward and one backward that keep nothing but x; variances by torch.var copy and keep more.
-
-    Args:
-        x: Values of which `axis` are the channels.
-        axis: Of the channels, C.
-
-    Returns:
-        Three tensors (C,).
-
-    >>> [m.tolist() for m in moments(torch.tensor([[1.0, 2.0], [3.0, 2.0]]), 1)]
-    [[2.0, 2.0], [5.0, 4.0], [41.0, 16.0]]
-    """
-    return _Moments.apply(x, axis)  # type: ignore[no-any-return]
-
-
 def scaled_square(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """Return (scale x + shift)^2, differentiable; what is kept for the gradient is x alone.
 
@@ -76,26 +58,6 @@ def scaled_square(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     tensor([ 9., 25.])
     """
     return _ScaledSquare.apply(x, scale, shift)  # type: ignore[no-any-return]
-
-
-class _Moments(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
-        ctx.save_for_backward(x)
-        ctx.axis = axis % x.ndim
-        others = [i for i in range(x.ndim) if i != ctx.axis]
-        square = x * x
-        first, second = x.mean(others), square.mean(others)
-        return first, second, square.square_().mean(others)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        (x,) = ctx.saved_tensors
-        shape = [1] * x.ndim
-        shape[ctx.axis] = -1
-        count = x.numel() // x.shape[ctx.axis]
-        first, second, fourth = (g.reshape(shape) / count for g in gradients)
-        return (x * x).mul_(4 * fourth).add_(2 * second).mul_(x).add_(first), None
 
 
 class _ScaledSquare(torch.autograd.Function):

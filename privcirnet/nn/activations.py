@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.functional.fusion import block_mean, check_channels
-from privcirnet.functional.polynomial import aespa_square, moments, scaled_square
+from privcirnet.functional.moments import Total, pooled_means, power_means
+from privcirnet.functional.polynomial import aespa_square, scaled_square
 
 
 class Square(nn.Module):
@@ -45,6 +46,8 @@ class Aespa(nn.Module):
 
     axis: int
     """of the channels."""
+    total: Total | None = None
+    """adds up over the processes that hold images of the batch; None: this one holds them all."""
 
     def __init__(self, num_features: int, b: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
@@ -82,7 +85,10 @@ class Aespa(nn.Module):
     def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Variances of x and x^2 over the batch, by block; the running averages move towards them."""
         wide = x if x.dtype == torch.float64 else x.float()
-        mean, second, fourth = (m.reshape(-1, self.b).mean(1) for m in moments(wide, self.axis))
+        powers = torch.stack(power_means(wide, self.axis)).reshape(3, -1, self.b).mean(2)
+        if self.total:
+            powers = pooled_means(powers, x.numel() // self.num_features, self.total)
+        mean, second, fourth = powers.unbind()
         found = second - mean.square(), fourth - second.square()
         with torch.no_grad():
             for running, value in zip(self._running(), found, strict=True):

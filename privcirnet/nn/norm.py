@@ -6,6 +6,8 @@ have one value for each block of b channels, in training as in evaluation.
 Cost: that of a batch norm (:mod:`..functional.block_norm`); values of less than 32 bits are reshaped instead, which
 copies them when channels are innermost.
 
+Where the images of a batch lie with several processes, `total` makes its statistics those of all of them.
+
 Source: PrivCirNet (NeurIPS 2024), Section 3.4. Departure: when a trained batch norm is converted the paper averages the
 variances of a block; here it is the variance of the block's channels taken together, mean of variances + variance of
 means, which is what the shared batch norm itself goes on to measure in training.
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 from privcirnet.errors import RuleError
 from privcirnet.functional.block_norm import block_norm
 from privcirnet.functional.fusion import block_mean, block_variance, check_channels
+from privcirnet.functional.moments import Total
 
 
 class BlockBatchNorm2d(nn.BatchNorm2d):
@@ -40,6 +43,9 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
     (torch.Size([2, 8, 5, 5]), torch.Size([2]))
     """
 
+    total: Total | None = None
+    """adds up over the processes that hold images of the batch; None: this one holds them all."""
+
     def __init__(self, num_features: int, b: int, **options: Any) -> None:
         check_channels(num_features, b)
         super().__init__(num_features // b, **options)
@@ -55,18 +61,19 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
     def _batch_normalized(self, x: Tensor) -> Tensor:
         n, c, h, w = x.shape
         if x.dtype not in (torch.float32, torch.float64):
+            if self.total:
+                return self._batch_normalized(x.float()).to(x.dtype)
             return super().forward(x.reshape(n, c // self.b, self.b * h, w)).reshape(n, c, h, w)
         self._check_input_dim(x)
         ones, zeros = x.new_ones(self.num_features), x.new_zeros(self.num_features)
         gamma, beta = ones if self.weight is None else self.weight, zeros if self.bias is None else self.bias
-        y, mean, var = block_norm(x, gamma, beta, self.b, self.eps)
+        y, mean, var = block_norm(x, gamma, beta, self.b, self.eps, self.total)
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             factor = 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
-            count = x.numel() / self.num_features
             with torch.no_grad():
                 self.running_mean.lerp_(mean, factor)  # type: ignore[union-attr]
-                self.running_var.lerp_(var * (count / (count - 1)), factor)  # type: ignore[union-attr]
+                self.running_var.lerp_(var, factor)  # type: ignore[union-attr]
         return y
 
     def _normalized(self, x: Tensor) -> Tensor:

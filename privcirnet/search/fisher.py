@@ -7,6 +7,9 @@ For a network trained to convergence it stands in for the diagonal of the Hessia
 This is the empirical Fisher: labels are the data's. It must be the mean of the squared gradients. The code published
 with the paper squares the gradient summed over the data instead, which tends to zero at a minimum: not the Fisher.
 
+Under torchrun every process calls it with the same loader and measures its share of each chunk
+(:mod:`privcirnet.distributed`); all get the same result.
+
 Cost: one backward pass for each sample, vectorised over chunks; memory for `chunk` gradients of the measured weights.
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.3, Equation 2.
@@ -20,6 +23,7 @@ from torch.func import functional_call, grad, vmap  # type: ignore[attr-defined]
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
+from privcirnet import distributed
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import evaluating, find_layer
 
@@ -39,8 +43,8 @@ def diagonal_fisher(
         loader: Yields images, (batch, ...), and class indices, (batch,), or probabilities, (batch, classes).
         names: Module names of the linear and convolutional layers to measure.
         max_samples: Number of samples after which to stop.
-        chunk: Number of per-sample gradients held at a time.
-        progress: Called with the number of samples done, after each chunk.
+        chunk: Number of per-sample gradients held at a time, by each process.
+        progress: Called with the number of samples done by all processes, after each chunk.
 
     Returns:
         For each name F of the weight's shape, float64, on the weight's device, in units of the squared loss over the
@@ -67,15 +71,17 @@ def diagonal_fisher(
     total = {key: torch.zeros_like(value, dtype=torch.float64) for key, value in weights.items()}
     done = 0
     with evaluating(model), sdpa_kernel(SDPBackend.MATH):  # the attention that vmap can batch
-        for images, labels in _chunks(loader, max_samples, chunk):
-            for key, gradient in gradients(weights, images.to(device), labels.to(device)).items():
-                total[key] += gradient.square().sum(0, dtype=torch.float64)
+        for images, labels in _chunks(loader, max_samples, chunk * distributed.processes()):
+            own = distributed.share(images).to(device), distributed.share(labels).to(device)
+            if len(own[0]):
+                for key, gradient in gradients(weights, *own).items():
+                    total[key] += gradient.square().sum(0, dtype=torch.float64)
             done += len(images)
             if progress is not None:
                 progress(done)
     if not done:
         raise RuleError("the Fisher information needs at least one sample", got="an empty loader", remedy="add data")
-    return {name: total[key] / done for name, key in keys.items()}
+    return {name: distributed.total(total[key]) / done for name, key in keys.items()}
 
 
 def _chunks(loader: Iterable[tuple[Tensor, Tensor]], max_samples: int, chunk: int) -> Generator[tuple[Tensor, Tensor]]:

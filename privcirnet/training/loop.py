@@ -1,4 +1,7 @@
-"""The one training loop: dense training, circulant fine-tuning and QAT differ only in what they are given."""
+"""The one training loop: dense training, circulant fine-tuning and QAT differ only in what they are given.
+
+Under torchrun every process runs it, with the same arguments (:mod:`privcirnet.distributed`).
+"""
 
 import math
 import time
@@ -9,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from privcirnet import distributed
 from privcirnet.config import RecipeConfig
 from privcirnet.data.augment import crop_and_flip, erase
 from privcirnet.data.dataset import ImageData, batches
+from privcirnet.data.rand_augment import rand_augment
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import evaluating
 from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
@@ -78,8 +83,8 @@ def fit(  # noqa: PLR0913, PLR0917
         seed: of the order of batches and of augmentation.
         teacher: dense network whose logits are soft labels; left as it was.
         start: continue from here.
-        after_epoch: called after every epoch, with what a resumed run needs.
-        after_step: called after every step; must be quick.
+        after_epoch: called after every epoch, by the first process only, with what a resumed run needs.
+        after_step: called after every step, likewise; must be quick.
 
     Returns:
         per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images, "learning_rate" at its end,
@@ -99,7 +104,7 @@ def fit(  # noqa: PLR0913, PLR0917
         progress.epoch += 1
         progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
         progress.state = run.state()
-        if after_epoch:
+        if after_epoch and distributed.rank() == 0:
             after_epoch(progress)
     model.load_state_dict(run.trained.state_dict())
     fix_steps_(model)
@@ -113,14 +118,16 @@ class _Run:
     def __init__(
         self, model: nn.Module, data: ImageData, recipe: RecipeConfig, teacher: nn.Module | None, seed: int
     ) -> None:
+        distributed.prepare_(model)
         self.model, self.data, self.recipe, self.teacher = model, data, recipe, teacher
         self.optimizer = optimizer_of(model, recipe)
         self.schedule = schedule_of(self.optimizer, recipe, -(-len(data.train_labels) // recipe.batch_size))
         self.average = average_of(model, recipe)
+        self.step = torch.compile(_step, backend=recipe.compile_backend) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
         self.generator = torch.Generator().manual_seed(seed)
-        torch.manual_seed(seed)
+        torch.manual_seed(seed + distributed.rank())
 
     @property
     def trained(self) -> nn.Module:
@@ -134,11 +141,13 @@ class _Run:
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in batches(data.train_images, data.train_labels, self.recipe.batch_size, self.generator):
             loss = self._loss(images, labels, self.mixer if mix else None)
-            if not math.isfinite(loss.item()):
+            here = distributed.total(loss.detach()).item()
+            if not math.isfinite(here):
                 remedy = "lower recipe.learning_rate or set recipe.clip_gradient, and go on from the last whole epoch"
-                raise RuleError("the training loss must stay finite", got=loss.item(), remedy=remedy)
+                raise RuleError("the training loss must stay finite", got=here, remedy=remedy)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            distributed.sum_gradients_(self.model)
             if self.recipe.clip_gradient:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_gradient)
             self.optimizer.step()
@@ -147,19 +156,23 @@ class _Run:
             self.schedule.step()
             if self.average:
                 self.average.update(self.model, self.schedule.last_epoch)
-            total, seen = total + loss.item() * len(labels), seen + len(labels)
-            if after_step:
+            total, seen = total + here * len(labels), seen + len(labels)
+            if after_step and distributed.rank() == 0:
                 speed = seen / (time.perf_counter() - started)
                 epochs = number + seen / len(data.train_labels)
-                after_step(Step(self.schedule.last_epoch, epochs, loss.item(), total / seen, rate, speed))
+                after_step(Step(self.schedule.last_epoch, epochs, here, total / seen, rate, speed))
         speed = seen / (time.perf_counter() - started)
         rate = self.optimizer.param_groups[0]["lr"]
         return {"loss": total / seen, "learning_rate": rate, "images_per_second": speed}
 
     def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:
+        """This process's part of a batch's mean loss."""
         recipe, device = self.recipe, next(self.model.parameters()).device
         if recipe.crop_padding or recipe.flip:
             images = crop_and_flip(images, recipe.crop_padding, self.generator, flip=recipe.flip)
+        if recipe.rand_augment:
+            operations, magnitude = recipe.rand_augment, recipe.rand_magnitude
+            images = rand_augment(images, operations, magnitude, self.data.levels, self.generator)
         if recipe.erase:
             images = erase(images, recipe.erase, self.generator)
         real, targets = self.data.real(images.to(device)), labels.to(device)
@@ -167,13 +180,15 @@ class _Run:
             real = real.contiguous(memory_format=torch.channels_last)
         if mixer:
             real, targets = mixer(real, targets, self.generator)
+        real, targets = distributed.share(real), distributed.share(targets)
         with torch.autocast(device.type, torch.bfloat16, enabled=recipe.amp):
-            return _step(self.model, real, targets, self.teacher, recipe)
+            loss = self.step(self.model, real, targets, self.teacher, recipe)
+        return distributed.weighted(loss, len(targets), len(labels))
 
     def state(self) -> dict[str, Any]:
         """What :meth:`restore` needs."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        return parts | {"generator": self.generator.get_state(), "torch": torch.get_rng_state()}
+        return parts | {"generator": self.generator.get_state(), "torch": distributed.rows(torch.get_rng_state())}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where a run stopped, with this recipe's learning rate."""
@@ -185,7 +200,7 @@ class _Run:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * share
         self.generator.set_state(state["generator"])
-        torch.set_rng_state(state["torch"])
+        torch.set_rng_state(distributed.own_row(state["torch"]))
 
     def _parts(self) -> dict[str, Any]:
         parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
@@ -201,8 +216,9 @@ def predict(model: nn.Module, data: ImageData, images: Tensor) -> Tensor:
 
 
 def accuracy(model: nn.Module, data: ImageData, images: Tensor, labels: Tensor) -> float:
-    """Top-1 in percent."""
-    return 100.0 * (predict(model, data, images).argmax(dim=1) == labels).float().mean().item()
+    """Top-1 in percent; under torchrun each process predicts its share, and all must call it."""
+    hits = predict(model, data, distributed.share(images)).argmax(dim=1) == distributed.share(labels)
+    return 100.0 * distributed.total(hits.sum()).item() / len(labels)
 
 
 def _step(model: nn.Module, images: Tensor, labels: Tensor, teacher: nn.Module | None, recipe: RecipeConfig) -> Tensor:

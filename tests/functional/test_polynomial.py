@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from privcirnet.functional.polynomial import aespa_square, moments, scaled_square
+from privcirnet.functional.polynomial import aespa_square, scaled_square
 
 HERMITE = (1 / math.sqrt(2 * math.pi), 1 / 2, 1 / math.sqrt(4 * math.pi))
 
@@ -33,15 +33,6 @@ def test_it_is_close_to_relu_on_unit_normal_values():
     difference = (scale * (x + shift)) ** 2 - x.relu()
     assert difference.std() < x.relu().std() / 3
     assert scale.item() == pytest.approx((8 * math.pi) ** -0.25)
-
-
-@pytest.mark.parametrize(("shape", "axis"), [((3, 4, 2, 5), 1), ((3, 5, 4), -1), ((6, 4), -1), ((6, 4), 1)])
-def test_moments_and_their_gradients(shape, axis):
-    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
-    others = [i for i in range(x.ndim) if i != axis % x.ndim]
-    for found, power in zip(moments(x, axis), (1, 2, 4), strict=True):
-        assert_close(found, x.pow(power).mean(others))
-    assert torch.autograd.gradcheck(lambda x: moments(x, axis), (x,))
 
 
 @pytest.mark.parametrize(

@@ -137,12 +137,16 @@ EVERYTHING = dataclasses.replace(
     crop_padding=1,
     flip=True,
     erase=0.25,
+    rand_augment=2,
     mixup=0.8,
     cutmix=1.0,
     mix_epochs=3,
     amp=True,
     channels_last=True,
 )
+
+
+COMPILED = dataclasses.replace(RECIPE, compile=True, compile_backend="aot_eager")
 
 
 @pytest.fixture
@@ -153,7 +157,14 @@ def quick_steps(monkeypatch):
 
 @pytest.mark.parametrize(
     ("build", "recipe"),
-    [(small, RECIPE), (quantized, RECIPE), (learning, RECIPE), (learning, AVERAGED), (small, EVERYTHING)],
+    [
+        (small, RECIPE),
+        (quantized, RECIPE),
+        (learning, RECIPE),
+        (learning, AVERAGED),
+        (small, EVERYTHING),
+        (small, COMPILED),
+    ],
 )
 @pytest.mark.parametrize("done", [1, 3])
 @pytest.mark.usefixtures("quick_steps")
@@ -301,6 +312,7 @@ def test_a_loss_that_is_not_finite():
         {"ema": 0.9},
         {"crop_padding": 1},
         {"erase": 0.5},
+        {"rand_augment": 1, "rand_magnitude": 5},
         {"mixup": 0.2, "mix_epochs": 6},
         {"amp": True},
         {"channels_last": True},

@@ -1,0 +1,80 @@
+"""RandAugment: a few operations on each image, drawn at random, all of one strength.
+
+Operations and their ranges are those of torchvision's class of that name. Here images that drew the same operation are
+changed together, and everything is drawn from a generator: the same state gives the same batch. Operations are made for
+256 levels; images with fewer are stretched to them and back, which leaves an image that nothing else changed as it was.
+
+Source: Cubuk et al., "RandAugment: Practical Automated Data Augmentation with a Reduced Search Space" (2020).
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torchvision.transforms.v2.functional as F
+from torch import Tensor
+
+STRONGEST = 30
+"""The largest magnitude."""
+_TRANSLATION = 150 / 331
+"""Of the width or height, at most: the paper's 150 pixels of images of 331."""
+
+
+def _sheared(images: Tensor, across: float, down: float) -> Tensor:
+    shear = [math.degrees(math.atan(across)), math.degrees(math.atan(down))]
+    return F.affine(images, 0.0, [0, 0], 1.0, shear, center=[0, 0])
+
+
+def _moved(images: Tensor, across: float, down: float) -> Tensor:
+    height, width = images.shape[2:]
+    return F.affine(images, 0.0, [int(across * width), int(down * height)], 1.0, [0.0, 0.0])
+
+
+OPERATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "Identity": lambda x, m: x,
+    "ShearX": lambda x, m: _sheared(x, 0.3 * m, 0.0),
+    "ShearY": lambda x, m: _sheared(x, 0.0, 0.3 * m),
+    "TranslateX": lambda x, m: _moved(x, _TRANSLATION * m, 0.0),
+    "TranslateY": lambda x, m: _moved(x, 0.0, _TRANSLATION * m),
+    "Rotate": lambda x, m: F.rotate(x, 30 * m),
+    "Brightness": lambda x, m: F.adjust_brightness(x, 1 + 0.9 * m),
+    "Color": lambda x, m: F.adjust_saturation(x, 1 + 0.9 * m),
+    "Contrast": lambda x, m: F.adjust_contrast(x, 1 + 0.9 * m),
+    "Sharpness": lambda x, m: F.adjust_sharpness(x, 1 + 0.9 * m),
+    "Posterize": lambda x, m: F.posterize(x, round(8 - 4 * abs(m))),
+    "Solarize": lambda x, m: F.solarize(x, 255 * (1 - abs(m))),
+    "AutoContrast": lambda x, m: F.autocontrast(x),
+    "Equalize": lambda x, m: F.equalize(x),
+}
+"""By torchvision's names: images of 256 levels and a strength in [-1, 1] to changed images."""
+
+
+def rand_augment(images: Tensor, operations: int, magnitude: int, levels: int, generator: torch.Generator) -> Tensor:
+    """Change each image by operations of its own.
+
+    Args:
+        images: uint8 (N, C, H, W), C = 1 or 3.
+        operations: on each image, one after another.
+        magnitude: of all of them, 0 to 30; those with a direction take it or its opposite.
+        levels: pixels are in [0, levels].
+        generator: drawn from: an operation and a direction for each of ``operations`` x N.
+
+    Returns:
+        uint8 (N, C, H, W), in [0, levels].
+    """
+    drawn = operations, len(images)
+    which = torch.randint(len(OPERATIONS), drawn, generator=generator, device=generator.device).to(images.device)
+    opposite = torch.randint(2, drawn, generator=generator, device=generator.device).to(images.device).bool()
+    changed = _scaled(images, 255 / levels)
+    for i in range(operations):
+        for place, operation in enumerate(OPERATIONS.values()):
+            for sign in (1, -1):
+                chosen = (which[i] == place) & (opposite[i] == (sign < 0))
+                if chosen.any():
+                    changed[chosen] = operation(changed[chosen], sign * magnitude / STRONGEST)
+    return _scaled(changed, levels / 255)
+
+
+def _scaled(images: Tensor, factor: float) -> Tensor:
+    """A copy with pixels times a factor, rounded."""
+    return images.clone() if factor == 1 else (images.float() * factor).round().to(torch.uint8)

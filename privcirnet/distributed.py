@@ -1,0 +1,188 @@
+"""Processes that work on one network together, started by torchrun: each takes its share of every batch.
+
+Training gives the weights that one process would give on the whole batches, up to the rounding of sums in another
+order: every process draws the same batches, changes the images of the whole batch in the same way and then takes its
+share; the statistics of batch norms and AESPA are those of all shares; gradients are added up, each weighted by its
+share. A share may be empty. What is drawn inside the network (dropout, stochastic rounding) each process draws for its
+own images, so there the result is another sample.
+
+Cost of a step: one sum of all gradients over the processes, and for each batch norm or AESPA two small ones forward and
+one or two backward. Images are changed (crops, mixing) by every process, for the whole batch.
+
+Without torchrun there is one process, and every function gives back what it is given.
+"""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from privcirnet.errors import RuleError
+from privcirnet.nn.activations import Aespa
+from privcirnet.nn.norm import BlockBatchNorm2d
+
+T = TypeVar("T")
+_PATIENCE = timedelta(days=1)
+"""How long processes wait for the first to decode images or measure; torchrun ends them all when one fails."""
+_CPU = torch.device("cpu")
+
+
+@contextmanager
+def joined() -> Generator[None]:
+    """Work together with the other processes that torchrun started, if it did.
+
+    After an error the processes are not parted: that would wait for the others. torchrun ends them.
+    """
+    if not dist.is_torchelastic_launched():
+        yield
+        return
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
+    yield
+    dist.destroy_process_group()
+
+
+def rank() -> int:
+    """This process's number; 0 is the one that writes and shows."""
+    return dist.get_rank() if _together() else 0
+
+
+def processes() -> int:
+    """How many there are."""
+    return dist.get_world_size() if _together() else 1
+
+
+def own_device(wanted: str) -> str:
+    """The device of this process.
+
+    Args:
+        wanted: "cpu", "cuda", or "auto" for a GPU if there is one.
+
+    Raises:
+        RuleError: more processes than GPUs on this machine.
+    """
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted != "cuda" or not _together():
+        return wanted
+    place, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if place >= there:
+        remedy = f"use --nproc-per-node={there}, or device=cpu"
+        raise RuleError("every process must have its own GPU", got=f"process {place + 1} for {there}", remedy=remedy)
+    torch.cuda.set_device(place)
+    return f"cuda:{place}"
+
+
+def share(values: Tensor) -> Tensor:
+    """This process's part of the first dimension: even parts, the first ones longer by one where needed."""
+    return values.tensor_split(processes())[dist.get_rank()] if _together() else values
+
+
+def total(x: Tensor) -> Tensor:
+    """The sum over all processes of a tensor that each has; with a gradient, which is the sum of theirs."""
+    return _Total.apply(x) if _together() else x  # type: ignore[return-value]
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """What the first process makes, given to all."""
+    if not _together():
+        return make()
+    made: list[Any] = [make() if rank() == 0 else None]
+    dist.broadcast_object_list(made, src=0, device=_CPU)
+    return made[0]
+
+
+@contextmanager
+def first_goes_first() -> Generator[None]:
+    """The first process of each machine works alone; the others follow when it is done and find what it left."""
+    follows = int(os.environ.get("LOCAL_RANK", "0")) > 0
+    if follows:
+        total(torch.zeros(()))
+    yield
+    if not follows:
+        total(torch.zeros(()))
+
+
+def rows(x: Tensor) -> Tensor:
+    """Every process's tensor, (processes, ...)."""
+    if not _together():
+        return x[None]
+    found = [torch.empty_like(x) for _ in range(processes())]
+    dist.all_gather(found, x)
+    return torch.stack(found)
+
+
+def own_row(x: Tensor) -> Tensor:
+    """This process's part of what :func:`rows` gave, perhaps to another number of processes."""
+    return x[rank() % len(x)].clone()  # torch.set_rng_state reads past a view
+
+
+def prepare_(model: nn.Module) -> None:
+    """Give a model the first process's weights, and norms that measure the images of all processes.
+
+    Batch norms become :class:`BlockBatchNorm2d` with blocks of one channel: the names in the state dict stay.
+
+    Raises:
+        RuleError: a batch norm of another kind than BatchNorm2d.
+    """
+    if not _together():
+        return
+    for value in model.state_dict().values():
+        dist.broadcast(value, src=0)
+    replaced: dict[nn.Module, nn.Module] = {}
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.BatchNorm2d) and not isinstance(child, BlockBatchNorm2d):
+                replaced[child] = replaced.get(child) or BlockBatchNorm2d.from_batch_norm(child, 1)
+                setattr(parent, name, replaced[child])
+    # Compiled, processes with and without images would wait for each other.
+    everywhere: Any = torch.compiler.disable(total)
+    for module in model.modules():
+        if isinstance(module, BlockBatchNorm2d | Aespa):
+            module.total = everywhere
+        elif isinstance(module, _BatchNorm):
+            got, remedy = type(module).__name__, "train this network with one process"
+            raise RuleError("batch norms over several processes must be BatchNorm2d", got=got, remedy=remedy)
+
+
+def weighted(loss: Tensor, share_size: int, batch_size: int) -> Tensor:
+    """This process's part of a batch's mean loss.
+
+    Args:
+        loss: mean over this process's share, (); not a number if the share is empty.
+        share_size: images in the share.
+        batch_size: images in the batch.
+    """
+    return loss * (share_size / batch_size) if share_size else loss.nan_to_num(nan=0.0)
+
+
+def sum_gradients_(model: nn.Module) -> None:
+    """Replace every gradient by its sum over the processes."""
+    if not _together():
+        return
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    dist.all_reduce(flat)
+    for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(summed.view_as(gradient))
+
+
+def _together() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+class _Total(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        summed = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(summed)
+        return summed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return total(gradients[0])

@@ -1,0 +1,91 @@
+"""Mean and variance of a batch whose images lie with several processes, from each process's own.
+
+With n_r numbers, mean m_r and variance v_r in process r and n = sum n_r (Chan et al., 1979)::
+
+    m = sum n_r m_r / n        v = sum n_r (v_r + (m_r - m)^2) / n
+
+No difference of large numbers is taken, as it would be with sums of squares. A process without images adds nothing.
+
+Cost: two sums over the processes, of as many numbers as there are means.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Total = Callable[[Tensor], Tensor]
+"""Adds up a tensor over the processes that hold the images of one batch."""
+
+
+def pooled(mean: Tensor, var: Tensor, count: int, total: Total) -> tuple[Tensor, Tensor, Tensor]:
+    """Moments over all processes; differentiable if ``total`` is.
+
+    Args:
+        mean: of this process's numbers, (F,); anything finite if there are none.
+        var: their biased variance, (F,), likewise.
+        count: of numbers in each of the F sets here.
+        total: the sum over the processes.
+
+    Returns:
+        mean (F,), biased variance (F,), and the count () over all processes.
+
+    >>> one = torch.ones(1)
+    >>> mean, var, count = pooled(one, one, 4, lambda here: 2 * here)  # two processes with the same numbers
+    >>> mean.item(), var.item(), count.item()
+    (1.0, 1.0, 8.0)
+    """
+    sums = total(torch.cat([mean * count, mean.new_tensor([count])]))
+    everywhere, counted = sums[:-1] / sums[-1], sums[-1]
+    return everywhere, total((var + (mean - everywhere).square()) * count) / counted, counted
+
+
+def pooled_means(means: Tensor, count: int, total: Total) -> Tensor:
+    """Means over all processes, from each process's own; differentiable if ``total`` is.
+
+    Args:
+        means: of this process's numbers, of any shape; whatever it is if there are none.
+        count: of numbers behind each mean here.
+        total: the sum over the processes.
+    """
+    sums = total(torch.cat([(means.nan_to_num() * count).flatten(), means.new_tensor([count])]))
+    return (sums[:-1] / sums[-1]).view_as(means)
+
+
+def power_means(x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the means of x, x^2 and x^4 over all axes but one, differentiable.
+
+    Cost: three passes forward and one backward that keep nothing but x; variances by torch.var copy and keep more.
+
+    Args:
+        x: Values of which `axis` are the channels.
+        axis: Of the channels, C.
+
+    Returns:
+        Three tensors (C,).
+
+    >>> [m.tolist() for m in power_means(torch.tensor([[1.0, 2.0], [3.0, 2.0]]), 1)]
+    [[2.0, 2.0], [5.0, 4.0], [41.0, 16.0]]
+    """
+    return _PowerMeans.apply(x, axis)  # type: ignore[no-any-return]
+
+
+class _PowerMeans(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+        ctx.save_for_backward(x)
+        ctx.axis = axis % x.ndim
+        others = [i for i in range(x.ndim) if i != ctx.axis]
+        square = x * x
+        first, second = x.mean(others), square.mean(others)
+        return first, second, square.square_().mean(others)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        shape = [1] * x.ndim
+        shape[ctx.axis] = -1
+        count = x.numel() // x.shape[ctx.axis]
+        first, second, fourth = (g.reshape(shape) / count for g in gradients)
+        return (x * x).mul_(4 * fourth).add_(2 * second).mul_(x).add_(first), None

@@ -1,0 +1,59 @@
+"""Compiled training steps give the same weights under the same names; traced only, without a C++ compiler."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+
+from privcirnet.config import RecipeConfig
+from privcirnet.errors import RuleError
+from privcirnet.training.loop import fit
+from tests.training.test_distributed import DATA, TOLERANCE, UNEVEN, with_aespa, with_batch_norm
+from tests.training.test_loop import DATA as SINGLE
+from tests.training.test_loop import quantized, without_times
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch.compiler.reset()
+    counters.clear()
+
+
+def trained(build, data, **changes) -> tuple[nn.Module, list[dict[str, float]]]:
+    model = build()
+    return model, fit(model, data, dataclasses.replace(UNEVEN, **changes), 3)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("build", [with_batch_norm, with_aespa])
+def test_circulant_weights_norms_and_aespa_compile_in_one_piece(build, backend):
+    """Also the last batch, which is smaller."""
+    expected, history = trained(build, DATA, ema=0.9)
+    assert not counters["stats"]
+    found, compiled_history = trained(build, DATA, ema=0.9, compile=True, compile_backend=backend)
+    assert counters["stats"]["unique_graphs"] >= 1
+    assert not counters["graph_break"]
+    assert list(found.state_dict()) == list(expected.state_dict())
+    size = max(value.abs().max().item() for value in expected.state_dict().values())
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(found.state_dict()[name], value, rtol=0, atol=TOLERANCE * size, msg=name)
+    for entry, wanted in zip(*map(without_times, (compiled_history, history)), strict=True):
+        assert entry == pytest.approx(wanted, rel=TOLERANCE)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_quantizers_are_left_out():
+    """Their steps are read as numbers, so the graph is cut there; chance is drawn alike."""
+    expected, _ = trained(quantized, SINGLE)
+    found, _ = trained(quantized, SINGLE, compile=True, compile_backend="eager")
+    assert counters["stats"]["unique_graphs"] > 1
+    assert list(found.state_dict()) == list(expected.state_dict())
+    for name, value in expected.state_dict().items():
+        assert torch.equal(found.state_dict()[name], value), name
+
+
+def test_backends_are_known():
+    with pytest.raises(RuleError, match=r"recipe.compile_backend must be a known one: got 'gcc'; use"):
+        RecipeConfig(compile_backend="gcc")
