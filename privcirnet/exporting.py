@@ -15,7 +15,7 @@ from privcirnet.he.fitting import Target
 from privcirnet.he.options import set_of
 from privcirnet.he.program import Program
 from privcirnet.lower import Lowered, lower_refined
-from privcirnet.nn.ranges import peaks, ranges
+from privcirnet.nn.ranges import peaks, ranges, usual
 
 CHECKED_IMAGES = 512
 """Held-out images on which measured bounds are checked."""
@@ -34,7 +34,7 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData) -> tuple[L
     target = Target(profile, LINKS[he.link], he.masks, he.failure_bits, he.hiding_bits, sets if auto else SETS, auto)
     if he.bounds == "measured":
         with console.status("measuring ranges"):
-            seen = ranges(network, data.real(data.sample(he.bound_images)[0]))
+            seen = ranges(network, usual(network, data.real(data.sample(he.bound_images)[0])))
         as_arrays = {name: (low.numpy(), high.numpy()) for name, (low, high) in seen.items()}
         target = replace(target, ranges=as_arrays, margin_bits=he.margin_bits)
     with console.status("lowering"):
@@ -58,12 +58,13 @@ def exceeding(program: Program, network: fx.GraphModule, data: ImageData) -> dic
 
     Returns:
         {"images": checked, "beyond": of them with a value that the plain modulus does not carry, so that their result
-        is wrong, "spare_bits": of the modulus over the largest value of all}.
+        is wrong, "spare_bits": of the modulus over the largest value of the others}.
     """
     if program.bounds == "proved":
         return None
     images = data.real(data.held_out(CHECKED_IMAGES)[0])
     found, half = peaks(network, images), program.parameters.plain_modulus / 2
     shares = torch.stack([found[node.name] * (2.0**-node.log_step / half) for node in program.nodes]).amax(0)
-    spare = math.floor(-math.log2(shares.max().item()))
-    return {"images": len(images), "beyond": int((shares >= 1).sum()), "spare_bits": spare}
+    carried = shares[shares < 1]  # neither too large nor no number at all
+    spare = math.floor(-math.log2(carried.max().item())) if len(carried) else 0
+    return {"images": len(images), "beyond": len(images) - len(carried), "spare_bits": spare}

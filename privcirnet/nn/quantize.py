@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
-from privcirnet.nn.ranges import largest, ranges
+from privcirnet.nn.ranges import largest, ranges, usual
 from privcirnet.nn.steps import calibrate, called_modules, weighted_modules
 
 SUFFIX = "_quantizer"
@@ -35,7 +35,8 @@ def quantize(
 
     Args:
         fused: from :func:`privcirnet.nn.fuse.fuse`; left as it was.
-        images: batches of network inputs; none to leave all steps at 0, for a checkpoint to fill in.
+        images: batches of network inputs; none to leave all steps at 0, for a checkpoint to fill in. Those whose values
+            explode in a row of squares are left out.
         input_log_step: step of the images.
         weight_bits: 2 to 8.
         activation_bits: of the values seen on ``images``; larger values later on are carried, not clipped.
@@ -57,7 +58,8 @@ def quantize(
     _insert_quantizers(graph)
     batches = list(images)
     if batches:
-        seen = {name: largest(ends) for name, ends in ranges(fused, torch.cat(batches)).items()}
+        found = ranges(fused, usual(fused, torch.cat(batches)))
+        seen = {name: largest(ends) for name, ends in found.items()}
         calibrate(graph, seen, input_log_step, activation_bits)
     graph.train(fused.training)
     return graph

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, fx
 
+EXPLODED = 8.0
 _BATCH = 64
 
 Ends = tuple[Tensor, Tensor]
@@ -47,6 +48,20 @@ def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
+def usual(graph: fx.GraphModule, images: Tensor) -> Tensor:
+    """Return the images without those that give a node :data:`EXPLODED` times the median peak, or no number.
+
+    In a row of squares an image whose values are somewhat large in the first may reach any size in the last. It must
+    not set the scale for all.
+
+    Args:
+        graph: A traced network, run in the mode that it is in.
+        images: (N, ...).
+    """
+    found = torch.stack(list(peaks(graph, images).values())).nan_to_num(nan=torch.inf)
+    return images[(found <= EXPLODED * found.median(1, keepdim=True).values).all(0)]
+
+
 def largest(ends: Ends) -> float:
     """Return the largest absolute value of a range."""
     low, high = ends
@@ -61,7 +76,7 @@ def _values(graph: fx.GraphModule, images: Tensor) -> Iterator[tuple[str, Tensor
     class Recorder(fx.Interpreter):
         def run_node(self, n: fx.Node) -> object:
             result = super().run_node(n)
-            if isinstance(result, Tensor) and n.op != "output":
+            if isinstance(result, Tensor) and n.op not in ("output", "get_attr"):
                 seen.append((n.name, result))
             return result
 

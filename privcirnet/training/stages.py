@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.artifact import read_checkpoint, read_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, batches
+from privcirnet.nn.activations import Aespa
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.convert import circulant_
@@ -26,7 +28,7 @@ from privcirnet.training.network import Built, build, create, load_shared, weigh
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
 _STATISTICS_SAMPLES, _STATISTICS_BATCH = 4096, 128
-"""Training images by which the statistics of new activations and norms are measured before they are trained."""
+"""Training images on which statistics of norms and activations are measured before a stage trains."""
 
 
 def begin(
@@ -76,7 +78,7 @@ def start_circulant_(
     data: ImageData,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Make a dense network circulant in place.
+    """Make a dense network circulant in place, in evaluation mode, its statistics measured anew.
 
     Args:
         model: a trained network.
@@ -93,6 +95,23 @@ def start_circulant_(
     if projection == "random":
         for layer in weighted_layers(model).values():
             reset_circulant_(layer)
+    measure_statistics_(model, data)
+
+
+def measure_statistics_(model: nn.Module, data: ImageData) -> None:
+    """Measure the running statistics of batch norms and AESPA anew, on training images; weights stay as they are.
+
+    A projection shrinks what a layer computes: with the dense network's statistics the circulant one is as good as
+    random, however near its weights are.
+    """
+    if not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
+        return
+    with torch.no_grad():
+        model.train()
+        for images in data.sample(_STATISTICS_SAMPLES)[0].split(_STATISTICS_BATCH):
+            if len(images) > 1:  # of one number there is no variance
+                model(data.real(images))
+    model.eval()
 
 
 def _replaced(before: Built, arguments: dict[str, Any], data: ImageData) -> Built:
@@ -101,11 +120,8 @@ def _replaced(before: Built, arguments: dict[str, Any], data: ImageData) -> Buil
     model = create(before.name, len(data.classes), data.train_images.shape[1], merged)
     circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1})
     load_shared(model, before.model)
-    with torch.no_grad():
-        model.train()
-        for images in data.sample(_STATISTICS_SAMPLES)[0].split(_STATISTICS_BATCH):
-            model(data.real(images))
-    return Built(model.eval(), before.name, before.block_sizes, None, merged)
+    measure_statistics_(model, data)
+    return Built(model, before.name, before.block_sizes, None, merged)
 
 
 def load_checkpoint(path: Path, data: ImageData) -> Built:

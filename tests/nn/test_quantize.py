@@ -396,3 +396,18 @@ def test_a_quantized_network_is_not_quantized_again():
 def test_values_that_are_not_finite():
     with pytest.raises(RuleError, match=r"values must be finite to be quantized: got (inf|nan)"):
         quantize(fuse(network()), [torch.full((1, 1, 8, 8), math.inf)], INPUT_STEP)
+
+
+def test_an_image_whose_values_explode_does_not_set_the_steps():
+    """Of 64 images one has 30 times the values of the others, squared twice."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), Square(), nn.Conv2d(4, 4, 1), Square(), nn.Flatten(), nn.Linear(4 * 36, 2)
+    )
+    usual = pixels(64)
+    exploding = torch.cat([usual, 30 * usual[:1]])
+    steps = [
+        [int(m.log_step) for m in quantize(fuse(model), [images], INPUT_STEP).modules() if hasattr(m, "log_step")]
+        for images in (usual, exploding)
+    ]
+    assert steps[0] == steps[1]
