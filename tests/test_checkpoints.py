@@ -1,0 +1,53 @@
+"""The trained networks that come with the project."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from privcirnet.artifact import read_checkpoint
+from privcirnet.config import HEConfig
+from privcirnet.data import Files, load
+from privcirnet.data.dataset import ImageData
+from privcirnet.evaluation import evaluate
+from privcirnet.exporting import lower_for
+from privcirnet.he.program import Square
+from privcirnet.training import stages
+from privcirnet.training.loop import accuracy
+from tests.data.test_real import ARCHIVES
+
+FOLDER = Path(__file__).parents[1] / "checkpoints"
+FILES = sorted(FOLDER.glob("*.safetensors"))
+
+
+def test_they_are_few_and_small_and_described():
+    assert FILES
+    described = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert all(file.stat().st_size < 5e6 and f"`{file.name}`" in described for file in FILES)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
+    """On smooth random images, by the clear-text twin of the engine."""
+    coarse = torch.rand(64, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    images = (255 * torch.nn.functional.interpolate(coarse, size=32, mode="bilinear")).to(torch.uint8)
+    labels = torch.zeros(64, dtype=torch.int64)
+    data = ImageData(images, labels, images, labels, -8, 255, tuple("abcdefghij"))
+    network = stages.load_checkpoint(file, data).model
+    lowered, _ = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=10), network, data)
+    squares = sum(isinstance(node.operation, Square) for node in lowered.program.nodes)
+    assert squares == 17
+    found = evaluate(lowered.program, {}, images[:1].numpy().astype(np.int64), engine="cleartext")
+    assert found.wrong == [[]]
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.skipif(not ARCHIVES.is_dir(), reason="there is no folder of image archives beside the project")
+def test_the_accuracy_that_the_table_states(tmp_path):
+    data = load("cifar10", files=Files(str(ARCHIVES), cache=str(tmp_path)))
+    held = read_checkpoint(FOLDER / "resnet18_cifar10.safetensors")
+    assert (held.model, held.bits) == ("resnet18_cifar", (8, 8))
+    network = stages.load_checkpoint(FOLDER / "resnet18_cifar10.safetensors", data).model
+    assert accuracy(network, data, data.test_images, data.test_labels) == pytest.approx(83.41, abs=0.1)
