@@ -17,13 +17,11 @@ from torch import nn
 
 from privcirnet.artifact import write_json
 from privcirnet.cli import progress_bar, show_rows
-from privcirnet.config import DataConfig, RecipeConfig
+from privcirnet.config import PROJECTIONS, DataConfig, RecipeConfig
 from privcirnet.data import ImageData, load_for
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.training import stages
 from privcirnet.training.loop import fit, predict
-
-STARTS = ("fisher", "frobenius", "random")
 
 
 def measure(model: nn.Module, data: ImageData) -> tuple[float, float]:
@@ -71,7 +69,7 @@ def main() -> None:
     dense = stages.load_checkpoint(given.checkpoint, data).model
     loss, top1 = measure(dense, data)
     rows = [{"b": 1, "start": "dense", "loss": loss, "top1": top1, "loss_tuned": loss, "top1_tuned": top1}]
-    cases = [(b, start) for b in given.blocks for start in STARTS]
+    cases = [(b, start) for b in given.blocks for start in PROJECTIONS]
     with progress_bar("initialisation", len(cases)) as advance:
         for b, start in cases:
             rows.append(run(dense, data, b, start, given))

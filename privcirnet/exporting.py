@@ -34,7 +34,8 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData) -> tuple[L
     target = Target(profile, LINKS[he.link], he.masks, he.failure_bits, he.hiding_bits, sets if auto else SETS, auto)
     if he.bounds == "measured":
         with console.status("measuring ranges"):
-            seen = ranges(network, usual(network, data.real(data.sample(he.bound_images)[0])))
+            images = data.real(data.sample(he.bound_images)[0])
+            seen = ranges(network, images[usual(peaks(network, images))])
         as_arrays = {name: (low.numpy(), high.numpy()) for name, (low, high) in seen.items()}
         target = replace(target, ranges=as_arrays, margin_bits=he.margin_bits)
     with console.status("lowering"):

@@ -34,7 +34,7 @@ from privcirnet.he.program import Square as SquareOperation
 from privcirnet.he.shape import LinearShape
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.graph import is_sum
+from privcirnet.nn.graph import is_sum, module_of
 from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
 from privcirnet.nn.steps import pool_window, refine
 
@@ -155,7 +155,7 @@ class _Builder:
             self._visit_operation(node, [self._lowered[source] for source in node.all_input_nodes])
 
     def _visit_operation(self, node: fx.Node, inputs: list[Node]) -> None:
-        module = self.graph.get_submodule(str(node.target)) if node.op == "call_module" else None
+        module = module_of(self.graph, node)
         match module:
             case nn.Conv2d() | nn.Linear():
                 self._keep(node, self._linear(node, module, inputs[0]))

@@ -7,6 +7,8 @@ With n_r numbers, mean m_r and variance v_r in process r and n = sum n_r (Chan e
 No difference of large numbers is taken, as it would be with sums of squares. A process without images adds nothing.
 
 Cost: two sums over the processes, of as many numbers as there are means.
+
+:func:`power_means` are what AESPA needs instead of variances; plain means are pooled in one sum.
 """
 
 from collections.abc import Callable

@@ -22,7 +22,7 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import check_block_size, check_importance
 from privcirnet.nn.activations import AESPA_SHARED, Aespa
 from privcirnet.nn.circulant import check_groups, make_circulant_
-from privcirnet.nn.graph import evaluating, find_layer, trace
+from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, check_can_share
 from privcirnet.nn.summands import reached_by
 
@@ -117,7 +117,7 @@ def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str
         graph = trace(model)
     found: dict[str, int] = {}
     for node in graph.graph.nodes:
-        module = model.get_submodule(node.target) if node.op == "call_module" else None
+        module = module_of(graph, node)
         if isinstance(module, Aespa):
             sizes = [block_sizes.get(str(layer.target), 1) for layer in reached_by(graph, node)]
             _agree(found, node.target, math.lcm(*sizes))

@@ -27,9 +27,9 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.fusion import fold_batch_norm, scale_inputs
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.circulant import BlockCirculant, block_size_of
-from privcirnet.nn.graph import trace
+from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d
-from privcirnet.nn.summands import Summands, module_of, readers, summands
+from privcirnet.nn.summands import Summands, readers, summands
 
 
 def fuse(model: nn.Module) -> fx.GraphModule:

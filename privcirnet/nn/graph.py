@@ -55,6 +55,11 @@ def trace(model: nn.Module) -> fx.GraphModule:
     return fx.GraphModule(tracer.root, graph, type(model).__name__)
 
 
+def module_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
+    """Return the module that a node calls, or None."""
+    return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+
 def is_sum(node: fx.Node) -> bool:
     """Say whether a node adds two others, as a residual does."""
     return (

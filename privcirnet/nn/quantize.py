@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
-from privcirnet.nn.ranges import largest, ranges, usual
+from privcirnet.nn.ranges import peaks, usual
 from privcirnet.nn.steps import calibrate, called_modules, weighted_modules
 
 SUFFIX = "_quantizer"
@@ -58,8 +58,9 @@ def quantize(
     _insert_quantizers(graph)
     batches = list(images)
     if batches:
-        found = ranges(fused, usual(fused, torch.cat(batches)))
-        seen = {name: largest(ends) for name, ends in found.items()}
+        found = peaks(fused, torch.cat(batches))
+        kept = usual(found)
+        seen = {name: values[kept].max().item() for name, values in found.items()}
         calibrate(graph, seen, input_log_step, activation_bits)
     graph.train(fused.training)
     return graph

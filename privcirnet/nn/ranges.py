@@ -1,6 +1,6 @@
 """What values a network's graph takes on images."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, fx
@@ -48,24 +48,20 @@ def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
-def usual(graph: fx.GraphModule, images: Tensor) -> Tensor:
-    """Return the images without those that give a node :data:`EXPLODED` times the median peak, or no number.
+def usual(found: Mapping[str, Tensor]) -> Tensor:
+    """Say which images give no node :data:`EXPLODED` times its median peak, or no number, (N,).
 
     In a row of squares an image whose values are somewhat large in the first may reach any size in the last. It must
     not set the scale for all.
 
     Args:
-        graph: A traced network, run in the mode that it is in.
-        images: (N, ...).
+        found: :func:`peaks` of the images.
+
+    >>> usual({"x": torch.tensor([1.0, 2.0, 3.0, 1e9, torch.nan])}).tolist()
+    [True, True, True, False, False]
     """
-    found = torch.stack(list(peaks(graph, images).values())).nan_to_num(nan=torch.inf)
-    return images[(found <= EXPLODED * found.median(1, keepdim=True).values).all(0)]
-
-
-def largest(ends: Ends) -> float:
-    """Return the largest absolute value of a range."""
-    low, high = ends
-    return max(low.abs().max().item(), high.abs().max().item())
+    sizes = torch.stack(list(found.values())).nan_to_num(nan=torch.inf)
+    return (sizes <= EXPLODED * sizes.median(1, keepdim=True).values).all(0)
 
 
 @torch.no_grad()

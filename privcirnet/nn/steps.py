@@ -14,6 +14,7 @@ from torch import fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
+from privcirnet.nn.graph import module_of
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
 
 MAX_LOG_STEP = 32
@@ -101,7 +102,7 @@ def incoming_steps(graph: fx.GraphModule, input_log_step: int) -> dict[fx.Node, 
 
 
 def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:
-    module = graph.get_submodule(str(node.target)) if node.op == "call_module" else None
+    module = module_of(graph, node)
     match module:
         case ActivationQuantizer():
             return int(module.log_step)
@@ -192,7 +193,7 @@ def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
 def _origin(graph: fx.GraphModule, node: fx.Node) -> fx.Node:
     """A quantizer whose step a node has."""
     while True:
-        module = graph.get_submodule(str(node.target)) if node.op == "call_module" else None
+        module = module_of(graph, node)
         if isinstance(module, ActivationQuantizer):
             return node
         if not node.all_input_nodes or (module is not None and not isinstance(module, _PASSES_STEP)):

@@ -11,7 +11,7 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.activations import Aespa, Square
-from privcirnet.nn.graph import is_sum
+from privcirnet.nn.graph import is_sum, module_of
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,3 @@ def reached_by(graph: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
 def readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
     """Return the linear layers and convolutions that read a node."""
     return [user for user in node.users if isinstance(module_of(graph, user), nn.Linear | nn.Conv2d)]
-
-
-def module_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
-    """Return the module that a node calls, or None."""
-    return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
