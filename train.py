@@ -37,7 +37,8 @@ def main(config: TrainConfig) -> None:
     settings = asdict(config) | {"block_sizes": start.block_sizes}
     resumed = distributed.from_first(lambda: checkpoint.load(out, settings)) if config.resume else None
     bar = progress_bar(f"{recipe.stage} (epochs)", recipe.epochs)
-    with record.Record(out, config.tensorboard, resumed, top1_before) as book, bar as advance:
+    events = config.tensorboard and distributed.rank() == 0
+    with record.Record(out, events, resumed, top1_before) as book, bar as advance:
         if resumed:
             advance("resumed", to=resumed.epoch)
 
