@@ -1,8 +1,9 @@
 """Loss and accuracy of a circulant network right after its start and after equal fine-tuning, for each kind of start.
 
 A trained dense network is made circulant with one block size everywhere. The circulant weights start as those nearest
-to the dense ones, where each entry counts by its Fisher information (loss-aware) or all count the same (Frobenius), or
-at random. Then each is fine-tuned alike: same images, order and rates, distilled from the dense network.
+to the dense ones, where each entry counts by its Fisher information (fisher), by that and its layer's mean (damped) or
+all count the same (frobenius), or at random. Then each is fine-tuned alike: same images,
+order and rates, distilled from the dense network.
 
 python benchmarks/initialisation.py outputs/train/checkpoint.safetensors --data cifar10 --root /images
 """
@@ -17,11 +18,19 @@ from torch import nn
 
 from privcirnet.artifact import write_json
 from privcirnet.cli import progress_bar, show_rows
-from privcirnet.config import PROJECTIONS, DataConfig, RecipeConfig
+from privcirnet.config import DataConfig, RecipeConfig
 from privcirnet.data import ImageData, load_for
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.training import stages
 from privcirnet.training.loop import fit, predict
+
+STARTS = {
+    "fisher": {"projection": "fisher", "damping": 0.0},
+    "damped": {"projection": "fisher", "damping": 1.0},
+    "frobenius": {"projection": "frobenius"},
+    "random": {"projection": "random"},
+}
+"""Name -> arguments of `start_circulant_`."""
 
 
 def measure(model: nn.Module, data: ImageData) -> tuple[float, float]:
@@ -35,7 +44,7 @@ def run(dense: nn.Module, data: ImageData, b: int, start: str, given: argparse.N
     """One row of the table."""
     torch.manual_seed(0)
     model = copy.deepcopy(dense)
-    stages.start_circulant_(model, uniform_sizes(model, b), start, data)
+    stages.start_circulant_(model, uniform_sizes(model, b), data, **STARTS[start])
     loss, top1 = measure(model, data)
     recipe = RecipeConfig(
         epochs=given.epochs,
@@ -69,7 +78,7 @@ def main() -> None:
     dense = stages.load_checkpoint(given.checkpoint, data).model
     loss, top1 = measure(dense, data)
     rows = [{"b": 1, "start": "dense", "loss": loss, "top1": top1, "loss_tuned": loss, "top1_tuned": top1}]
-    cases = [(b, start) for b in given.blocks for start in PROJECTIONS]
+    cases = [(b, start) for b in given.blocks for start in STARTS]
     with progress_bar("initialisation", len(cases)) as advance:
         for b, start in cases:
             rows.append(run(dense, data, b, start, given))

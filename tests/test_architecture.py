@@ -39,7 +39,10 @@ LAYERS = {
     "lower": {"errors", "he", "nn", "lower"},
     "exporting": {"cli", "config", "data", "errors", "he", "lower", "nn", "exporting"},
     "search": {"distributed", "errors", "functional", "he", "lower", "nn", "search"},
-    "training": {"artifact", "config", "data", "distributed", "errors", "models", "nn", "plots", "search", "training"},
+    "training": {
+        *("artifact", "config", "data", "distributed", "errors", "functional", "models", "nn", "plots", "search"),
+        "training",
+    },
     "cli": {"artifact", "config", "errors", "he", "cli"},
     "errors": set(),
     "__init__": {"artifact", "errors", "evaluation", "functional", "he", "lower", "nn", "search"},

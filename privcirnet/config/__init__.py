@@ -78,6 +78,8 @@ class RecipeConfig:
     """block size of every layer that can have it, instead of a plan; 0 for none. Only for finetune."""
     projection: str = "fisher"
     """what finetune starts from: fisher (loss-aware), frobenius (nearest weights) or random."""
+    damping: float = 1.0
+    """of fisher: every weight counts by its own Fisher information plus so many times its layer's mean."""
     teacher: str = ""
     """run directory of the network whose soft labels are learned; empty for none."""
     epochs: int = 40
@@ -124,6 +126,10 @@ class RecipeConfig:
     """training steps are compiled (torch.compile): the first takes long, the others less; needs a C++ compiler."""
     compile_backend: str = "inductor"
     """of torch.compile; aot_eager and eager only trace, and need no compiler."""
+    tails: float = 0.0
+    """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
+    tail_limit: float = 6.0
+    """what is usual, in root mean squares of the batch."""
     label_smoothing: float = 0.05
     """in [0, 1)."""
     distillation: float = 0.0
@@ -133,6 +139,9 @@ class RecipeConfig:
         _check(self.stage in STAGES, "recipe.stage must be a known one", self.stage, f"use one of {', '.join(STAGES)}")
         known = ", ".join(PROJECTIONS)
         _check(self.projection in PROJECTIONS, "recipe.projection must be a known one", self.projection, f"use {known}")
+        _check(self.damping >= 0, "recipe.damping must not be negative", self.damping, "use 1")
+        _check(self.tails >= 0, "recipe.tails must not be negative", self.tails, "use 0.1")
+        _check(self.tail_limit > 0, "recipe.tail_limit must be positive", self.tail_limit, "use 6")
         _check(self.epochs >= 0, "recipe.epochs must not be negative", self.epochs, "use 40")
         _check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
         _check(self.optimizer in ("adamw", "sgd"), "recipe.optimizer must be a known one", self.optimizer, "use adamw")

@@ -8,6 +8,8 @@ Hessian replaced by the diagonal Fisher information F, one half of::
 Cost: one projection and one expansion for each block size.
 
 Source: PrivCirNet (NeurIPS 2024), Equations 1 and 2. The paper leaves out the constant one half; so does this.
+
+:func:`damped` is what a projection that training goes on from should weigh its entries by.
 """
 
 from torch import Tensor
@@ -35,3 +37,23 @@ def sensitivity(weight: Tensor, fisher: Tensor, b: int) -> Tensor:
     """
     weight, fisher = weight.double(), fisher.double()
     return (fisher * (weight - expand(project(weight, b, fisher), b)).square()).sum()
+
+
+def damped(fisher: Tensor, damping: float) -> Tensor:
+    """Return F + damping mean(F): the weight of each entry in a projection that is far from the trained network.
+
+    The Fisher information tells how the loss bends at the trained weights. A projection to large blocks changes a
+    weight by as much as it is: most entries then matter, also those the loss did not feel. Damped as in the methods of
+    Levenberg and Marquardt, the projection lies between the loss-aware (0) and the nearest one (infinite damping).
+
+    Args:
+        fisher: Diagonal Fisher information of one layer's weight.
+        damping: At least 0, without unit.
+
+    Source: a departure from PrivCirNet (Section 3.3), which projects with F itself; docs/training.md has the figures.
+
+    >>> import torch
+    >>> damped(torch.tensor([0.0, 2.0]), damping=1.0)
+    tensor([1., 3.])
+    """
+    return fisher + damping * fisher.mean()

@@ -23,6 +23,7 @@ from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
+from privcirnet.training.tails import Tails
 
 _EVALUATION_BATCH = 512
 
@@ -97,15 +98,18 @@ def fit(  # noqa: PLR0913, PLR0917
     progress = start or Progress()
     if progress.state:
         run.restore(progress.state)
-    while progress.epoch < recipe.epochs:
-        started = time.perf_counter()
-        measured = run.epoch(progress.epoch, after_step)
-        measured["top1"] = accuracy(run.trained, data, data.test_images, data.test_labels)
-        progress.epoch += 1
-        progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
-        progress.state = run.state()
-        if after_epoch and distributed.rank() == 0:
-            after_epoch(progress)
+    try:
+        while progress.epoch < recipe.epochs:
+            started = time.perf_counter()
+            measured = run.epoch(progress.epoch, after_step)
+            measured["top1"] = accuracy(run.trained, data, data.test_images, data.test_labels)
+            progress.epoch += 1
+            progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
+            progress.state = run.state()
+            if after_epoch and distributed.rank() == 0:
+                after_epoch(progress)
+    finally:
+        run.close()
     model.load_state_dict(run.trained.state_dict())
     fix_steps_(model)
     model.eval()
@@ -123,6 +127,7 @@ class _Run:
         self.optimizer = optimizer_of(model, recipe)
         self.schedule = schedule_of(self.optimizer, recipe, -(-len(data.train_labels) // recipe.batch_size))
         self.average = average_of(model, recipe)
+        self.tails = Tails(model, recipe.tail_limit) if recipe.tails else None
         self.step = torch.compile(_step, backend=recipe.compile_backend) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
@@ -183,6 +188,8 @@ class _Run:
         real, targets = distributed.share(real), distributed.share(targets)
         with torch.autocast(device.type, torch.bfloat16, enabled=recipe.amp):
             loss = self.step(self.model, real, targets, self.teacher, recipe)
+            if self.tails:
+                loss = loss + recipe.tails * self.tails.penalty()
         return distributed.weighted(loss, len(targets), len(labels))
 
     def state(self) -> dict[str, Any]:
@@ -201,6 +208,11 @@ class _Run:
             group["lr"] = rate * share
         self.generator.set_state(state["generator"])
         torch.set_rng_state(distributed.own_row(state["torch"]))
+
+    def close(self) -> None:
+        """Leave nothing of the run in the model but weights."""
+        if self.tails:
+            self.tails.detach()
 
     def _parts(self) -> dict[str, Any]:
         parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}

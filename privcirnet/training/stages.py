@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.artifact import read_checkpoint, read_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, batches
+from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import reset_circulant_
@@ -61,7 +62,7 @@ def begin(
     if recipe.stage == "finetune":
         uniform = uniform_sizes(model, recipe.uniform) if recipe.uniform else None
         block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"))
-        start_circulant_(model, block_sizes, recipe.projection, data, progress)
+        start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress)
         return Built(model, before.name, block_sizes, None, before.arguments)
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = (quant.weight_bits, quant.activation_bits)
@@ -74,8 +75,9 @@ def begin(
 def start_circulant_(
     model: nn.Module,
     block_sizes: Mapping[str, int],
-    projection: str,
     data: ImageData,
+    projection: str = "fisher",
+    damping: float = 1.0,
     progress: Callable[[int], object] | None = None,
 ) -> None:
     """Make a dense network circulant in place, in evaluation mode, its statistics measured anew.
@@ -83,15 +85,16 @@ def start_circulant_(
     Args:
         model: a trained network.
         block_sizes: by module name; 1 leaves a layer dense.
+        data: images for Fisher information and statistics.
         projection: what the circulant weights start from. "fisher": the nearest circulant weight where each entry
             counts by its Fisher information (PrivCirNet, Section 3.3), "frobenius": where all count the same,
             "random": new random weights.
-        data: images for Fisher information.
+        damping: of the Fisher information, see :func:`~privcirnet.functional.sensitivity.damped`.
         progress: called with samples done while it is measured.
     """
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
-    importance = fisher_information(model, data, list(sizes), progress=progress) if projection == "fisher" else {}
-    circulant_(model, sizes, importance)
+    fisher = fisher_information(model, data, list(sizes), progress=progress) if projection == "fisher" else {}
+    circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()})
     if projection == "random":
         for layer in weighted_layers(model).values():
             reset_circulant_(layer)

@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.training.loop import fit
-from tests.training.test_distributed import DATA, TOLERANCE, UNEVEN, with_aespa, with_batch_norm
+from tests.training.test_distributed import DATA, TAILS, TOLERANCE, UNEVEN, with_aespa, with_batch_norm
 from tests.training.test_loop import DATA as SINGLE
 from tests.training.test_loop import quantized, without_times
 
@@ -30,9 +30,9 @@ def trained(build, data, **changes) -> tuple[nn.Module, list[dict[str, float]]]:
 @pytest.mark.parametrize("build", [with_batch_norm, with_aespa])
 def test_circulant_weights_norms_and_aespa_compile_in_one_piece(build, backend):
     """Also the last batch, which is smaller."""
-    expected, history = trained(build, DATA, ema=0.9)
+    expected, history = trained(build, DATA, ema=0.9, **TAILS)
     assert not counters["stats"]
-    found, compiled_history = trained(build, DATA, ema=0.9, compile=True, compile_backend=backend)
+    found, compiled_history = trained(build, DATA, ema=0.9, compile=True, compile_backend=backend, **TAILS)
     assert counters["stats"]["unique_graphs"] >= 1
     assert not counters["graph_break"]
     assert list(found.state_dict()) == list(expected.state_dict())

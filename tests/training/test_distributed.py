@@ -50,6 +50,7 @@ CHANGED = dataclasses.replace(
     ema=0.9,
     channels_last=True,
 )
+TAILS = {"tails": 0.5, "tail_limit": 2.0}
 COMPILED = {"compile": True, "compile_backend": "aot_eager"}
 SETTINGS = {"settings": "of a run"}
 
@@ -80,8 +81,10 @@ CASES = {
     "batch norm, distilled": (with_batch_norm, dataclasses.replace(EMPTY, distillation=0.5)),
     "aespa, uneven": (with_aespa, UNEVEN),
     "aespa, changed images": (with_aespa, CHANGED),
+    "aespa, tails": (with_aespa, dataclasses.replace(CHANGED, **TAILS)),
+    "aespa, tails, an empty share": (with_aespa, dataclasses.replace(EMPTY, clip_gradient=1.0, **TAILS)),
     "batch norm, an empty share, compiled": (with_batch_norm, dataclasses.replace(EMPTY, **COMPILED)),
-    "aespa, uneven, compiled": (with_aespa, dataclasses.replace(UNEVEN, **COMPILED)),
+    "aespa, uneven, compiled": (with_aespa, dataclasses.replace(UNEVEN, **COMPILED, **TAILS)),
 }
 
 

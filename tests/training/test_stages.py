@@ -8,6 +8,7 @@ from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import project
+from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.learned import learned_steps
@@ -64,21 +65,24 @@ def test_fine_tuning_starts_from_the_projection_weighed_by_fisher_information(ro
     for name in ("conv1", "conv2"):
         layer, weight = start.model.get_submodule(name), dense.get_submodule(name).weight
         assert block_size_of(layer) == PLAN[name]
-        assert torch.equal(rows_of(layer), project(weight, PLAN[name], fisher[name]))
+        assert torch.equal(rows_of(layer), project(weight, PLAN[name], damped(fisher[name], 1.0)))
         assert not torch.equal(rows_of(layer), project(weight, PLAN[name]))
     assert torch.equal(start.model.stem.weight, dense.stem.weight)
     assert start.model.norm1.b == 8
 
 
-@pytest.mark.parametrize("projection", ["fisher", "frobenius", "random"])
-def test_a_uniform_plan_and_what_it_starts_from(root, projection):
-    settings = RecipeConfig(stage="finetune", init=str(root / "train"), uniform=4, projection=projection)
+@pytest.mark.parametrize(
+    ("projection", "damping"), [("fisher", 0.0), ("fisher", 3.0), ("frobenius", 1.0), ("random", 1.0)]
+)
+def test_a_uniform_plan_and_what_it_starts_from(root, projection, damping):
+    init = str(root / "train")
+    settings = RecipeConfig(stage="finetune", init=init, uniform=4, projection=projection, damping=damping)
     start = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
     dense = stages.load_network(str(root / "train"), DATA)
     assert start.block_sizes == {"stem": 1, "down": 4, "conv1": 4, "conv2": 4, "classifier": 2}
     fisher = stages.fisher_information(dense, DATA, ["conv1"])["conv1"]
     rows, weight = rows_of(start.model.get_submodule("conv1")), dense.get_submodule("conv1").weight
-    assert torch.equal(rows, project(weight, 4, fisher)) == (projection == "fisher")
+    assert torch.equal(rows, project(weight, 4, damped(fisher, damping))) == (projection == "fisher")
     assert torch.equal(rows, project(weight, 4)) == (projection == "frobenius")
     assert projection != "random" or 0.8 < rows.std() / weight.std() < 1.3
 

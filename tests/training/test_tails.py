@@ -1,0 +1,86 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.config import RecipeConfig
+from privcirnet.errors import RuleError
+from privcirnet.nn.activations import Aespa2d, Square
+from privcirnet.training.loop import fit
+from privcirnet.training.tails import Tails
+from tests.training.test_distributed import DATA, TAILS, UNEVEN, with_aespa
+
+X = torch.randn(5, 3, 4, 4, generator=torch.Generator().manual_seed(0)).double()
+
+
+def by_hand(inputs: list[torch.Tensor], limit: float) -> float:
+    total = 0.0
+    for x in inputs:
+        rms = math.sqrt(sum(v * v for v in x.flatten().tolist()) / x.numel())
+        for image in x:
+            peak = max(abs(v) for v in image.flatten().tolist())
+            total += max(0.0, math.log(peak / (limit * rms))) ** 2
+    return total / len(inputs[0])
+
+
+@pytest.mark.parametrize("limit", [0.5, 2.0, 2.5])
+def test_is_the_formula(limit):
+    tails = Tails(model := nn.Sequential(Square(), Square()), limit)
+    model(X)
+    assert tails.penalty().item() == pytest.approx(by_hand([X, X**2], limit), rel=1e-12)
+    assert tails.penalty() == 0
+
+
+def test_negative_peaks_count_and_rms_is_a_constant():
+    x = torch.tensor([[1.0], [-5.0]], requires_grad=True)
+    tails = Tails(model := nn.Sequential(Square()), 1.0)
+    model(x)
+    penalty = tails.penalty()
+    penalty.backward()
+    ratio = 5 / math.sqrt(13)
+    assert penalty.item() == pytest.approx(math.log(ratio) ** 2 / 2)
+    torch.testing.assert_close(x.grad, torch.tensor([[0.0], [-math.log(ratio) / 5]]))
+
+
+def test_evaluation_and_networks_without_squares_cost_nothing():
+    tails = Tails(model := nn.Sequential(Aespa2d(3)), 0.1)
+    model.eval()(X)
+    assert tails.penalty() == 0
+    assert Tails(nn.Sequential(nn.ReLU()), 1.0).penalty() == 0
+
+
+def test_nothing_is_left_in_the_network():
+    tails = Tails(model := nn.Sequential(Square()), 1.0)
+    tails.detach()
+    model(X)
+    assert tails.penalty() == 0
+
+
+def largest(**changes) -> float:
+    """Mean over images and squares of the peak in root mean squares, after training."""
+    model = with_aespa()
+    fit(model, DATA, dataclasses.replace(UNEVEN, **changes), 3)
+    found = []
+
+    def see(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        (x,) = inputs
+        found.append((x.flatten(1).abs().amax(1) / x.square().mean().sqrt()).mean().item())
+
+    for module in model.modules():
+        assert not module._forward_pre_hooks
+        if isinstance(module, Aespa2d):
+            module.register_forward_pre_hook(see)
+    model(DATA.real(DATA.test_images))
+    return sum(found) / len(found)
+
+
+def test_training_with_it_shortens_them():
+    assert largest(**TAILS | {"tail_limit": 1.0}) < 0.9 * largest()
+
+
+@pytest.mark.parametrize(("name", "value"), [("tails", -1.0), ("tail_limit", 0.0)])
+def test_settings_are_checked(name, value):
+    with pytest.raises(RuleError, match=rf"recipe.{name} must .*: got {value}; use"):
+        RecipeConfig(**{name: value})
