@@ -41,7 +41,7 @@ def main(config: ExportConfig) -> None:
         "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
         "guard_bits": lowered.guard_bits,
         "choice": lowered.choice.to_dict(),
-        "truncation": bounds.truncation_facts(program, intervals),
+        "truncation": bounds.truncation_facts(program, intervals, lowered.fitted.sizes),
         "bytes_plaintexts": sum(size for size, _ in compact),
         "bytes_plaintexts_dense": sum(size * b for size, b in compact),
         "files": folder_bytes(out / "program"),

@@ -9,6 +9,7 @@ from torch import fx
 from privcirnet.cli import console, find_profile, profile_at
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
+from privcirnet.he.bounds import Seen
 from privcirnet.he.chooser import SETS, sets_for
 from privcirnet.he.cost import LINKS, Profile
 from privcirnet.he.fitting import Target
@@ -36,16 +37,17 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData) -> tuple[L
         with console.status("measuring ranges"):
             images = data.real(data.sample(he.bound_images)[0])
             seen = ranges(network, images[usual(peaks(network, images))])
-        as_arrays = {name: (low.numpy(), high.numpy()) for name, (low, high) in seen.items()}
-        target = replace(target, ranges=as_arrays, margin_bits=he.margin_bits)
+        as_arrays = {name: Seen(*(part.numpy() for part in found)) for name, found in seen.items()}
+        target = replace(target, seen=as_arrays, margin_bits=he.margin_bits)
+    guard = he.guard_bits, he.least_guard_bits
     with console.status("lowering"):
-        lowered = lower_refined(network, shape, data.levels, data.log_step, target, he.guard_bits)
+        lowered = lower_refined(network, shape, data.levels, data.log_step, target, *guard)
     profile = profile_at(profile, lowered.choice.set, he.engine)
     if profile is target.profile:
         return lowered, profile
     measured = replace(target, profile=profile, sets=(), auto=False)
     with console.status("planning"):
-        again = lower_refined(network, shape, data.levels, data.log_step, measured, he.guard_bits)
+        again = lower_refined(network, shape, data.levels, data.log_step, measured, *guard)
     return replace(again, choice=lowered.choice), profile
 
 

@@ -49,7 +49,7 @@ class Lowered:
     Attributes:
         fitted: the program, its bounds, the choice of its encryption parameters.
         guard_bits: see :func:`privcirnet.nn.steps.refine`.
-        choice: of n and q, made without guard bits: those only use the room that is left.
+        choice: of n and q, made with the least guard bits: more only use the room that is left.
     """
 
     fitted: Fitted
@@ -84,13 +84,14 @@ def lower(
     return _fitted(graph, Input(0, levels), input_shape, input_log_step, target).program
 
 
-def lower_refined(
+def lower_refined(  # noqa: PLR0913, PLR0917
     graph: fx.GraphModule,
     input_shape: tuple[int, int, int],
     levels: int,
     input_log_step: int,
     target: Target,
     guard_bits: int,
+    least_guard_bits: int = 0,
 ) -> Lowered:
     """The program with the most guard bits (:func:`privcirnet.nn.steps.refine`) that its modulus has room for.
 
@@ -101,23 +102,24 @@ def lower_refined(
         input_log_step: likewise.
         target: likewise.
         guard_bits: at most this many.
+        least_guard_bits: at least this many, which the parameters are chosen for.
 
     Returns:
         the program and how it came about.
 
     Raises:
-        RuleError: see :func:`lower`; there is no room even without guard bits, or something else is wrong.
+        RuleError: see :func:`lower`; there is no room even with the least guard bits, or something else is wrong.
     """
     source = Input(0, levels)
-    plain = _fitted(graph, source, input_shape, input_log_step, target)
+    plain = _fitted(refine(graph, least_guard_bits), source, input_shape, input_log_step, target)
     fixed = target.at(plain.choice.set)
-    for bits in range(guard_bits, 0, -1):
+    for bits in range(guard_bits, least_guard_bits, -1):
         try:
             refined = _fitted(refine(graph, bits), source, input_shape, input_log_step, fixed)
         except DoesNotFit:
             continue
         return Lowered(refined, bits, plain.choice)
-    return Lowered(plain, 0, plain.choice)
+    return Lowered(plain, least_guard_bits, plain.choice)
 
 
 def _fitted(

@@ -1,4 +1,5 @@
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.evaluation import evaluate
 from privcirnet.exporting import exceeding, lower_for
 from privcirnet.he import bounds, manifest
-from privcirnet.he.program import interpret
+from privcirnet.he.program import Truncate, interpret
 from privcirnet.nn.activations import Aespa2d
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
@@ -60,19 +61,40 @@ def test_bounds_of_many_squares_cannot_be_proved(network):
 
 def test_measured_bounds_are_what_was_seen_and_a_margin(network, program):
     seen = ranges(network, DATA.real(DATA.sample(256)[0]))
-    as_arrays = {name: (low.numpy(), high.numpy()) for name, (low, high) in seen.items()}
+    as_arrays = {name: bounds.Seen(*(part.numpy() for part in found)) for name, found in seen.items()}
     for margin in (0, 3):
         found = bounds.measured(program.nodes, as_arrays, margin)
         for node in program.nodes:
-            low, high = (end.reshape(node.shape) * 2.0 ** (margin - node.log_step) for end in as_arrays[node.name])
+            ends = as_arrays[node.name].low, as_arrays[node.name].high
+            low, high = (end.reshape(node.shape) * 2.0 ** (margin - node.log_step) for end in ends)
             assert ((found[node.name][0] <= low) & (low <= 0) | (found[node.name][0] == -1)).all()
             assert (found[node.name][1] >= high).all()
             assert bounds.largest(found[node.name]) <= max(-low.min(), high.max(), 0) + 2
-    images = DATA.sample(256)[0][:8].numpy().astype(np.int64)
+    images = DATA.sample(256)[0].numpy().astype(np.int64)
     carried = bounds.measured(program.nodes, as_arrays, 2)
+    several = [interpret(program, image) for image in images]
+    mean = bounds.mean_sizes(program.nodes, as_arrays)
+    for node in program.nodes:
+        sizes = np.abs([values[node.name] for values in several])
+        assert sizes.max() <= bounds.largest(carried[node.name])
+        assert abs(sizes.mean(0) - mean[node.name]).max() <= 0.02 * mean[node.name].max() + 2
+
+
+def test_the_failure_probability_is_the_mean_over_the_images(network):
+    """Wrapping masks, by hand from the integer network's values."""
+    fitted = lower_for(HEConfig(bounds="measured", **SETTINGS), network, DATA)[0].fitted
+    program, counted = fitted.program, 0.0
+    images = DATA.sample(256)[0].numpy().astype(np.int64)
+    truncated = [node.inputs[0] for node in program.nodes if isinstance(node.operation, Truncate)]
     for image in images:
         values = interpret(program, image)
-        assert all(abs(values[node.name]).max() <= bounds.largest(carried[node.name]) for node in program.nodes)
+        counted += sum(float((abs(values[name]) + 1).sum()) for name in truncated) / len(images)
+    expected = counted / program.parameters.plain_modulus
+    assert bounds.wrap_probability(program, fitted.sizes) == pytest.approx(expected, rel=0.02)
+    assert fitted.choice.wants.reached(program.parameters.plain_modulus) == pytest.approx(
+        -math.log2(expected), abs=0.03
+    )
+    assert bounds.wrap_probability(program, bounds.largest_sizes(fitted.intervals)) > 4 * expected
 
 
 def test_the_program_says_that_its_bounds_were_measured_and_runs(program):

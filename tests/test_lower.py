@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
+from privcirnet.config import HEConfig
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
 from privcirnet.he import bounds, modular
@@ -204,7 +205,7 @@ def test_guard_bits_are_the_most_that_there_is_room_for():
     graph, reached = mixed()[0], []
     for bits in (0, 2):
         program = program_of(refine(graph, bits))
-        reached.append(-math.log2(bounds.wrap_probability(program, bounds.prove(program))))
+        reached.append(-math.log2(bounds.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
     wanted = math.floor(reached[1])
     assert wanted < math.floor(reached[0])
     for asked in (2, 9):
@@ -217,9 +218,26 @@ def test_guard_bits_are_the_most_that_there_is_room_for():
         lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=60), 2)
 
 
+def test_least_guard_bits_are_what_parameters_are_chosen_for():
+    graph, room = mixed()[0], []
+    for bits in (0, 1, 2):
+        program = program_of(refine(graph, bits))
+        room.append(-math.log2(bounds.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
+    wanted = math.floor(room[1])
+    assert wanted > room[2]
+    choose = target(failure_bits=wanted, sets=SETS, auto=True)
+    without = lower_refined(graph, (1, 8, 8), LEVELS, STEP, choose, 4)
+    assert without.guard_bits == 1
+    with_two = lower_refined(graph, (1, 8, 8), LEVELS, STEP, choose, 4, 2)
+    assert with_two.guard_bits >= 2
+    assert with_two.program.parameters.plain_bits > without.program.parameters.plain_bits
+    with pytest.raises(RuleError, match=r"he.least_guard_bits must be in \[0, he.guard_bits\]: got 5; use 2 or"):
+        HEConfig(least_guard_bits=5)
+
+
 def test_guard_bits_do_not_change_the_choice_of_parameters():
     graph, program = mixed()
-    reached = math.floor(-math.log2(bounds.wrap_probability(program, bounds.prove(program))))
+    reached = math.floor(-math.log2(bounds.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
     lowered = lower_refined(
         graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=reached, sets=SETS, auto=True), guard_bits=4
     )
@@ -341,7 +359,7 @@ def test_failure_bits_out_of_reach():
 
 def test_failure_bits_bound_the_probability_of_a_wrong_image():
     graph, program = mixed()
-    reached = -math.log2(bounds.wrap_probability(program, bounds.prove(program)))
+    reached = -math.log2(bounds.wrap_probability(program, bounds.largest_sizes(bounds.prove(program))))
     assert program_of(graph, failure_bits=math.floor(reached)).masks == "uniform"
     message = (
         r"every layer must leave 6 bits of noise budget: got 5 bits with n = 8192, q of 55\+55\+54\+54 bits and the "

@@ -23,6 +23,8 @@ class HEConfig:
     """local, lan or wan: the network that latencies are predicted for."""
     guard_bits: int = 4
     """fractional bits, at most, that activations keep beyond their quantized step, as far as the modulus has room."""
+    least_guard_bits: int = 0
+    """fractional bits, at least: the parameters are chosen to have room for them, at the price of time."""
     masks: str = "uniform"
     """of truncated values: uniform (hides perfectly) or bounded (never wrong)."""
     failure_bits: int = 18
@@ -43,6 +45,9 @@ class HEConfig:
         check(explicit, "he.coefficient_bits needs he.ring_degree", self.coefficient_bits, "give both")
         sets_for(self.ring_degree, self.coefficient_bits)
         check(0 <= self.guard_bits <= 16, "he.guard_bits must be in [0, 16]", self.guard_bits, "use 4")
+        in_order = 0 <= self.least_guard_bits <= self.guard_bits
+        rule = "he.least_guard_bits must be in [0, he.guard_bits]"
+        check(in_order, rule, self.least_guard_bits, f"use {min(2, self.guard_bits)} or raise he.guard_bits")
         check_name("he.bounds", self.bounds, ("proved", "measured"))
         private = self.masks == "uniform" or self.bounds == "proved"
         check(

@@ -12,6 +12,7 @@ proof: an image whose values go beyond is answered wrongly. Secrecy does not dep
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,9 @@ from privcirnet.he.program import (
 )
 
 Interval = tuple[Values, Values]
-Range = tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.floating[Any]]]
+Reals = npt.NDArray[np.floating[Any]]
+Sizes = Mapping[str, Values | Reals]
+"""Of each node's values: how large |y| is, at most or in the mean."""
 MAX_BOUND_BITS = 59
 """Bounds over this are refused: no plain modulus of 60 bits carries them."""
 
@@ -61,12 +64,27 @@ def prove_nodes(nodes: Iterable[Node], weights: Mapping[str, Weights]) -> dict[s
     return intervals
 
 
-def measured(nodes: Iterable[Node], ranges: Mapping[str, Range], margin_bits: int) -> dict[str, Interval]:
+@dataclass(frozen=True)
+class Seen:
+    """The real values of one node on images, each (C, H, W) or flat.
+
+    Attributes:
+        low: the least.
+        high: the largest.
+        size: the mean of their absolute values.
+    """
+
+    low: Reals
+    high: Reals
+    size: Reals
+
+
+def measured(nodes: Iterable[Node], seen: Mapping[str, Seen], margin_bits: int) -> dict[str, Interval]:
     """Intervals from what was seen on images.
 
     Args:
         nodes: of the program.
-        ranges: least and largest real value of each node's values, (C, H, W) or flat, by node name.
+        seen: by node name.
         margin_bits: values of other images may exceed these 2^margin_bits times.
 
     Raises:
@@ -74,12 +92,23 @@ def measured(nodes: Iterable[Node], ranges: Mapping[str, Range], margin_bits: in
     """
     intervals: dict[str, Interval] = {}
     for node in nodes:
-        low, high = (np.asarray(end, dtype=np.float64).reshape(node.shape) for end in ranges[node.name])
+        ends = seen[node.name].low, seen[node.name].high
+        low, high = (np.asarray(end, dtype=np.float64).reshape(node.shape) for end in ends)
         scale = 2.0 ** (margin_bits - node.log_step)
         low, high = np.floor(np.minimum(low, 0) * scale) - 1, np.ceil(np.maximum(high, 0) * scale) + 1
         _check_bits(node, max(-low.min(), high.max()), "seen on images")
         intervals[node.name] = low.astype(np.int64), high.astype(np.int64)
     return intervals
+
+
+def largest_sizes(intervals: Mapping[str, Interval]) -> dict[str, Values]:
+    """The largest |y| of every value of every node."""
+    return {name: np.maximum(np.abs(low), np.abs(high)) for name, (low, high) in intervals.items()}
+
+
+def mean_sizes(nodes: Iterable[Node], seen: Mapping[str, Seen]) -> dict[str, Reals]:
+    """The mean |y| of every value of every node, on the images that were seen."""
+    return {node.name: seen[node.name].size.reshape(node.shape) * 2.0**-node.log_step for node in nodes}
 
 
 def largest(interval: Interval) -> int:
@@ -109,32 +138,29 @@ def check_modulus(program: Program, intervals: dict[str, Interval]) -> None:
             )
 
 
-def wrap_probability(program: Program, intervals: dict[str, Interval]) -> float:
+def wrap_probability(program: Program, sizes: Sizes) -> float:
     """Bound on the probability that an image's inference has a wrong truncation, masks uniform.
 
     A truncation on shares is wrong only if the shares wrap, with probability at most (|y| + 1) / t for a uniform mask
-    (he.md section 3); the sum over all truncated values of all nodes, with their bounds, is this number.
+    (he.md section 3); the sum over all truncated values of all nodes is this number. With the largest sizes it holds
+    for every image, with mean ones for the mean over images like those that were seen.
     """
-    return wrapping_masks(program.nodes, intervals) / program.parameters.plain_modulus
+    return wrapping_masks(program.nodes, sizes) / program.parameters.plain_modulus
 
 
-def truncation_facts(program: Program, intervals: dict[str, Interval]) -> dict[str, object]:
+def truncation_facts(program: Program, intervals: dict[str, Interval], sizes: Sizes) -> dict[str, object]:
     """How wrong or how revealing truncation on shares can be, for an image, as plain data."""
     if program.masks == "bounded":
         hidden = f"statistical, 2^-{hiding_bits(program, intervals):.1f} an image"
         return {"masks": "bounded", "hiding": hidden, "failure_per_image_log2": None}
-    failure = math.log2(max(wrap_probability(program, intervals), 2.0**-200))
+    failure = math.log2(max(wrap_probability(program, sizes), 2.0**-200))
     return {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": failure}
 
 
-def wrapping_masks(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> float:
+def wrapping_masks(nodes: Iterable[Node], sizes: Sizes) -> float:
     """Sum of |y| + 1 over all truncated values: uniform masks that wrap, of t for each value."""
-    return sum(
-        float((np.maximum(np.abs(low), np.abs(high)) + 1).sum(dtype=np.float64))
-        for node in nodes
-        if isinstance(node.operation, Truncate)
-        for low, high in [intervals[node.inputs[0]]]
-    )
+    truncated = (node.inputs[0] for node in nodes if isinstance(node.operation, Truncate))
+    return sum(float((sizes[name] + 1).sum(dtype=np.float64)) for name in truncated)
 
 
 def hiding_bits(program: Program, intervals: dict[str, Interval]) -> float:

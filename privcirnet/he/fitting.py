@@ -25,12 +25,13 @@ class Target:
         profile: operation times that plans are chosen by; its n and q are the program's, unless ``auto``.
         link: the network between the parties.
         masks: "uniform" or "bounded", see :class:`privcirnet.he.program.Program`.
-        failure_bits: uniform masks: an image has a wrong truncation with probability at most 2^-failure_bits.
+        failure_bits: uniform masks: an image has a wrong truncation with probability at most 2^-failure_bits; with
+            measured bounds that is the mean over images like those.
         hiding_bits: bounded masks: statistical distance of an image's masked values at most 2^-hiding_bits.
         sets: n and q to choose from with ``auto``, otherwise to compare the profile's with.
         auto: take the fastest of ``sets`` that fits.
-        ranges: of each node's real values, as seen on images, for measured bounds; None for proved ones.
-        margin_bits: measured bounds: values of other images may exceed the ranges 2^margin_bits times.
+        seen: each node's real values on images, for measured bounds; None for proved ones.
+        margin_bits: measured bounds: values of other images may exceed these 2^margin_bits times.
     """
 
     profile: Profile
@@ -40,7 +41,7 @@ class Target:
     hiding_bits: int = 40
     sets: tuple[ParameterSet, ...] = ()
     auto: bool = False
-    ranges: Mapping[str, bounds.Range] | None = None
+    seen: Mapping[str, bounds.Seen] | None = None
     margin_bits: int = 2
 
     @property
@@ -60,11 +61,13 @@ class Fitted:
     Attributes:
         program: with weights, its layers planned for its parameters.
         intervals: the bounds of its nodes, proved or measured.
+        sizes: of their values: the largest if proved, the mean if measured.
         choice: of the parameters.
     """
 
     program: Program
     intervals: dict[str, bounds.Interval]
+    sizes: bounds.Sizes
     choice: Choice
 
 
@@ -75,24 +78,22 @@ def fit(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -
         DoesNotFit: a bound or a modulus out of reach, too little noise budget; names what binds.
         RuleError: no parameters are secure, or the nodes do not form a program.
     """
-    intervals = intervals_of(nodes, weights, target)
-    wants = requirements(nodes, intervals, target.masks, target.truncation_bits)
+    if target.seen is None:
+        intervals = bounds.prove_nodes(nodes, weights)
+        sizes: bounds.Sizes = bounds.largest_sizes(intervals)
+    else:
+        intervals = bounds.measured(nodes, target.seen, target.margin_bits)
+        sizes = bounds.mean_sizes(nodes, target.seen)
+    wants = requirements(nodes, intervals, sizes, target.masks, target.truncation_bits)
     own = options.set_of(target.profile)
     sets = target.sets if target.auto else (own, *target.sets)
     candidates = options.options(nodes, target.profile, target.link, sets)
     choice = chooser.choose(wants, candidates, None if target.auto else own)
     planned = options.replan(nodes, options.scaled(target.profile, choice.set), target.link)
-    kind = "proved" if target.ranges is None else "measured"
+    kind = "proved" if target.seen is None else "measured"
     program = Program(planned, choice.parameters, weights, target.masks, kind)
     try:
         manifest.check(program)
     except RuleError as error:
         raise RuleError(error.rule, got=error.got, remedy="change the network or its calibration") from None
-    return Fitted(program, intervals, choice)
-
-
-def intervals_of(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> dict[str, bounds.Interval]:
-    """Bounds of every node, by the kind that the target wants."""
-    if target.ranges is None:
-        return bounds.prove_nodes(nodes, weights)
-    return bounds.measured(nodes, target.ranges, target.margin_bits)
+    return Fitted(program, intervals, sizes, choice)

@@ -67,10 +67,14 @@ class Requirements:
 
 
 def requirements(
-    nodes: Iterable[Node], intervals: Mapping[str, bounds.Interval], masks: str, wanted_bits: float
+    nodes: Iterable[Node],
+    intervals: Mapping[str, bounds.Interval],
+    sizes: bounds.Sizes,
+    masks: str,
+    wanted_bits: float,
 ) -> Requirements:
-    """What a program wants of t, from the intervals of :func:`bounds.prove`."""
+    """What a program wants of t, from the bounds and sizes of its values."""
     nodes = tuple(nodes)
     node, largest = max(((n, bounds.largest(i)) for n, i in intervals.items()), key=lambda found: found[1])
-    wrapping, truncated = bounds.wrapping_masks(nodes, intervals), bounds.truncated_bounds(nodes, intervals)
+    wrapping, truncated = bounds.wrapping_masks(nodes, sizes), bounds.truncated_bounds(nodes, intervals)
     return Requirements(node, largest, masks, wrapping, truncated, wanted_bits)

@@ -1,6 +1,7 @@
 """What values a network's graph takes on images."""
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -8,30 +9,37 @@ from torch import Tensor, fx
 EXPLODED = 8.0
 _BATCH = 64
 
-Ends = tuple[Tensor, Tensor]
+
+class Range(NamedTuple):
+    """What values one node takes, each of the shape that the node has for one image."""
+
+    low: Tensor
+    high: Tensor
+    size: Tensor
+    """mean of the absolute values"""
 
 
-def ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Ends]:
-    """Return the least and largest value that each node gave on images, by node name.
+def ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
+    """Return the least and largest value that each node gave on images and its mean size, by node name.
 
     Args:
         graph: A traced network, run in the mode that it is in.
         images: (N, ...), in one tensor; run in parts.
 
     Returns:
-        (least, largest), each of the shape that the node has for one image.
+        (least, largest, mean of the absolute values), each of the shape that the node has for one image.
 
     >>> from torch import nn
     >>> from privcirnet.nn.graph import trace
     >>> found = ranges(trace(nn.Sequential(nn.ReLU())), torch.tensor([[-1.0, 2.0], [3.0, 1.0]]))
     >>> [end.tolist() for end in found["_0"]]
-    [[0.0, 1.0], [3.0, 2.0]]
+    [[0.0, 1.0], [3.0, 2.0], [1.5, 1.5]]
     """
-    found: dict[str, Ends] = {}
+    found: dict[str, Range] = {}
     for name, values in _values(graph, images):
-        low, high = values.amin(0), values.amax(0)
-        before = found.get(name, (low, high))
-        found[name] = torch.minimum(low, before[0]), torch.maximum(high, before[1])
+        low, high, size = values.amin(0), values.amax(0), values.abs().sum(0) / len(images)
+        before = found.get(name, Range(low, high, torch.zeros_like(size)))
+        found[name] = Range(torch.minimum(low, before.low), torch.maximum(high, before.high), size + before.size)
     return found
 
 

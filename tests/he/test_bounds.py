@@ -164,8 +164,8 @@ def test_wrap_probability_is_the_sum_over_values() -> None:
     intervals = bounds.prove(made)
     largest = [np.maximum(np.abs(low), np.abs(high)) + 1 for low, high in (intervals["a"], intervals["b"])]
     expected = sum(int(v.sum()) for v in largest) / PARAMETERS.plain_modulus
-    assert bounds.wrap_probability(made, intervals) == pytest.approx(expected, rel=1e-12)
-    assert bounds.wrap_probability(chain(conv("a", "x")), intervals) == 0
+    assert bounds.wrap_probability(made, bounds.largest_sizes(intervals)) == pytest.approx(expected, rel=1e-12)
+    assert bounds.wrap_probability(chain(conv("a", "x")), bounds.largest_sizes(intervals)) == 0
 
 
 def test_hiding_bits_formula() -> None:

@@ -29,11 +29,12 @@ from tests.he.networks import network, random_image
 LOCAL, DEFAULT = LINKS["local"], SETS[0]
 NETWORK = network()
 INTERVALS = bounds.prove(NETWORK)
+SIZES = bounds.largest_sizes(INTERVALS)
 LENGTHS = set().union(*(layer.transform_lengths for _, layer in NETWORK.linear_nodes))
 
 
 def wants(bits: float = 8, masks: str = "uniform", **changes: object) -> Requirements:
-    return dataclasses.replace(requirements(NETWORK.nodes, INTERVALS, masks, bits), **changes)
+    return dataclasses.replace(requirements(NETWORK.nodes, INTERVALS, SIZES, masks, bits), **changes)
 
 
 def candidates(*sets: ParameterSet) -> tuple[Option, ...]:
@@ -59,7 +60,7 @@ def fits(option: Option, t: int, masks: str, bits: float) -> bool:
     except RuleError:
         return False
     if masks == "uniform":
-        return bounds.wrap_probability(program, INTERVALS) <= 2.0**-bits
+        return bounds.wrap_probability(program, SIZES) <= 2.0**-bits
     try:
         return bounds.hiding_bits(program, INTERVALS) >= bits
     except ValueError:
@@ -155,7 +156,7 @@ def test_the_largest_bound_is_named() -> None:
 def test_without_truncation_only_values_count() -> None:
     nodes = tuple(node for node in NETWORK.nodes[:2])
     for masks in ("uniform", "bounded"):
-        asked = requirements(nodes, {n.name: INTERVALS[n.name] for n in nodes}, masks, 1000)
+        asked = requirements(nodes, {n.name: INTERVALS[n.name] for n in nodes}, SIZES, masks, 1000)
         assert asked.reached(2**40) == math.inf
         assert asked.truncation_bits == 1
         assert asked.satisfied(2 * asked.largest + 1)
@@ -394,7 +395,7 @@ def test_encrypted_inference_at_the_chosen_parameters(failure_bits: int, expecte
     assert program.parameters.ring_degree == expected
     assert {layer.ring_degree for _, layer in program.linear_nodes} == {expected}
     assert verdict.budget.left >= MIN_NOISE_BUDGET
-    assert -math.log2(bounds.wrap_probability(program, fitted.intervals)) >= failure_bits
+    assert -math.log2(bounds.wrap_probability(program, fitted.sizes)) >= failure_bits
     server = Server(program, "tenseal")
     client = Client(server.greeting(), "tenseal")
     session = server.session(client.keys())
