@@ -113,6 +113,89 @@ def curves(path: Path, history: Sequence[Mapping[str, float]], title: str) -> No
     _save(figure, path)
 
 
+def pareto(
+    path: Path,
+    front: Sequence[tuple[float, float]],
+    uniform: Mapping[int, tuple[float, float]],
+    chosen: tuple[float, float],
+    title: str,
+) -> None:
+    """Sensitivity over predicted latency: searched assignments, one block size everywhere, and the chosen one.
+
+    Args:
+        path: PNG or SVG to write.
+        front: (seconds, sensitivity) of the sweep; may be empty.
+        uniform: the same by block size.
+        chosen: the same of the plan.
+        title: of the picture.
+    """
+    figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
+    if front:
+        x, y = zip(*sorted(front), strict=True)
+        axes.plot([1e3 * s for s in x], y, color=_SHADES[2], marker="o", markersize=4, label="searched")
+    points = [(1e3 * seconds, omega) for seconds, omega in uniform.values()]
+    axes.plot(*zip(*points, strict=True), "s", color=_SHADES[0], markeredgecolor="black", label="uniform")
+    for b, point in zip(uniform, points, strict=True):
+        axes.annotate(f"b = {b}", point, xytext=(6, 4), textcoords="offset points", fontsize=8)
+    axes.plot(1e3 * chosen[0], chosen[1], "*", color=_SHADES[4], markersize=13, label="the plan")
+    largest = max([chosen[1], *(omega for _, omega in points), *(omega for _, omega in front)])
+    axes.set_yscale("symlog", linthresh=1e-4 * largest or 1.0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("predicted latency of the linear layers, ms an image")
+    axes.set_ylabel("sensitivity, total")
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    _save(figure, path)
+
+
+def sensitivities(path: Path, omega: Mapping[str, Mapping[int, float]], chosen: Mapping[str, int], title: str) -> None:
+    """Heat map of the sensitivity of every layer at every block size, the chosen ones framed.
+
+    Args:
+        path: PNG or SVG to write.
+        omega: by layer name and block size.
+        chosen: block size by layer name.
+        title: of the picture.
+    """
+    sizes = sorted({b for row in omega.values() for b in row if b > 1}) or [1]
+    values = np.array([[row.get(b, np.nan) for b in sizes] for row in omega.values()], dtype=float)
+    values[values <= 0] = np.nan
+    figure, axes = plt.subplots(figsize=(3.2 + 0.7 * len(sizes), 1.4 + 0.22 * len(omega)), layout="constrained")
+    image = axes.imshow(np.log10(values), aspect="auto", cmap="viridis")
+    axes.set_xticks(range(len(sizes)), [f"b = {b}" for b in sizes], fontsize=8)
+    axes.set_yticks(range(len(omega)), list(omega), fontsize=7)
+    for row, name in enumerate(omega):
+        if chosen.get(name) in sizes:
+            corner = sizes.index(chosen[name]) - 0.5, row - 0.5
+            axes.add_patch(plt.Rectangle(corner, 1, 1, fill=False, edgecolor="white", linewidth=1.8))
+    figure.colorbar(image, label="log10 of the sensitivity; framed: chosen (none: dense)")
+    axes.set_title(title, fontsize=10)
+    _save(figure, path)
+
+
+def blocks(path: Path, chosen: Mapping[str, int], title: str) -> None:
+    """Chosen block sizes along the depth of a network (as PrivCirNet, Figure 5).
+
+    Args:
+        path: PNG or SVG to write.
+        chosen: block size by layer name, in order.
+        title: of the picture.
+    """
+    figure, axes = plt.subplots(figsize=(max(5.0, 1.6 + 0.24 * len(chosen)), 3.8), layout="constrained")
+    axes.bar(range(len(chosen)), list(chosen.values()), color=_SHADES[2])
+    axes.set_yscale("log", base=2)
+    sizes = [2**i for i in range(max(chosen.values(), default=1).bit_length())]
+    axes.set_yticks(sizes, [str(b) for b in sizes])
+    axes.set_ylim(0.8, 1.3 * sizes[-1])
+    axes.set_xticks(range(len(chosen)), list(chosen), rotation=90, fontsize=7)
+    axes.set_ylabel("block size")
+    axes.set_title(title, fontsize=10)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    _save(figure, path)
+
+
 def _two_lines(text: str) -> str:
     words = text.split(" ", 1)
     return "\n".join(words)

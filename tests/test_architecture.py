@@ -38,6 +38,9 @@ LAYERS = {
     "plots": {"artifact", "errors", "plots"},
     "lower": {"errors", "he", "nn", "lower"},
     "exporting": {"cli", "config", "data", "errors", "he", "lower", "nn", "exporting"},
+    "searching": {
+        *("artifact", "cli", "config", "data", "distributed", "he", "plots", "search", "searching", "training"),
+    },
     "search": {"distributed", "errors", "functional", "he", "lower", "nn", "search"},
     "training": {
         *("artifact", "config", "data", "distributed", "errors", "functional", "models", "nn", "plots", "search"),

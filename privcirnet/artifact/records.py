@@ -3,6 +3,7 @@
 Reading checks format, version, names and types before anything is used. numpy only; no torch.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,6 +69,14 @@ class Checkpoint:
     bits: tuple[int, int] | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
+    def digest(self) -> str:
+        """SHA-256 of the tensors with their names, types and shapes, in hexadecimal."""
+        found = hashlib.sha256()
+        for name, tensor in sorted(self.tensors.items()):
+            found.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
+            found.update(np.ascontiguousarray(tensor).tobytes())
+        return found.hexdigest()
+
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write one safetensors file whose metadata says what the tensors are."""
@@ -116,17 +125,26 @@ def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None
     write_json(path, {**head, **about})
 
 
-def read_plan(path: Path) -> dict[str, int]:
+def read_plan(path: Path, **expected: str) -> dict[str, int]:
     """Block sizes by module name.
 
+    Args:
+        path: of plan.json.
+        expected: what it must be for, such as ``model`` and ``checkpoint``; keys that the plan lacks are not checked.
+
     Raises:
-        RuleError: missing, damaged or foreign, or a block size that is not a positive integer.
+        RuleError: missing, damaged or foreign, a block size that is not a positive integer, or made for something else.
     """
     data = read_json(path, "a plan", "make one with search.py")
     check_format(data, "privcirnet-plan", path)
     block_sizes = data.get("block_sizes")
     if not isinstance(block_sizes, dict) or any(type(b) is not int or b < 1 for b in block_sizes.values()):
         raise RuleError("a plan must map module names to block sizes", got=f"{path}", remedy="make one with search.py")
+    for key, value in expected.items():
+        if data.get(key, value) != value:
+            got = f"{path} for {key} {data[key]}, used with {value}"
+            remedy = f"search again, or remove {key} from the plan if it fits nevertheless"
+            raise RuleError(f"a plan must be for this {key}", got=got, remedy=remedy)
     return block_sizes
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.config.bench import BenchConfig
+from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.rules import check as _check
 from privcirnet.config.rules import check_name as _check_name
+from privcirnet.config.search import SearchConfig
 from privcirnet.he.engine import ENGINES
 
 __all__ = [
@@ -28,7 +30,6 @@ __all__ = [
 PROJECTIONS = ("fisher", "frobenius", "random")
 STAGES = ("train", "finetune", "replace", "qat")
 COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
-DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder")
 
 
 @dataclass
@@ -39,29 +40,6 @@ class ModelConfig:
     """timm model name."""
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     """what else it is created with, for example +model.arguments.activation=square."""
-
-
-@dataclass
-class DataConfig:
-    """Which images."""
-
-    name: str = "digits"
-    """digits, cifar10, cifar100, mnist, tiny_imagenet, or imagefolder (train/ and test/ or val/, a folder a class)."""
-    root: str = "data"
-    """where the files are: a folder, or a .tar or .tar.gz archive of image folders; digits need none."""
-    size: int = 0
-    """pixels: the shorter side is resized to it and the centre is cropped; 0: images stay as they are."""
-    cache: str = "auto"
-    """folder of decoded images; auto: privcirnet in $XDG_CACHE_HOME or ~/.cache; empty: none, decode in memory."""
-    seed: int = 0
-    """of the split into training and held-out images, where the data set has none of its own."""
-    test_fraction: float = 0.2
-    """held out, likewise."""
-
-    def __post_init__(self) -> None:
-        _check_name("data.name", self.name, DATA_SETS)
-        _check(self.size >= 0, "data.size must not be negative", self.size, "use 0 to keep images as they are")
-        _check(0 < self.test_fraction < 1, "data.test_fraction must be between 0 and 1", self.test_fraction, "use 0.2")
 
 
 @dataclass
@@ -208,34 +186,6 @@ class TrainConfig:
         found = not self.tensorboard or find_spec("tensorboard") is not None
         remedy = "pip install privcirnet[tensorboard], or leave tensorboard=true out"
         _check(found, "tensorboard=true needs the package tensorboard", "none installed", remedy)
-
-
-@dataclass
-class SearchConfig:
-    """search.py: choose a block size for every layer under a latency budget."""
-
-    root: str = "outputs"
-    """folder that holds the run directories."""
-    out: str = "${root}/search"
-    """this run's directory."""
-    init: str = "${root}/train"
-    """run directory of the dense network."""
-    block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16])
-    """sizes to choose from."""
-    uniform: int = 4
-    """budget: the latency of this block size everywhere."""
-    budget: float = 0.0
-    """budget in seconds instead, if positive."""
-    samples: int = 512
-    """training images that the Fisher information is measured on."""
-    data: DataConfig = field(default_factory=DataConfig)
-    he: HEConfig = field(default_factory=HEConfig)
-
-    def __post_init__(self) -> None:
-        good = bool(self.block_sizes) and all(b >= 1 and b & (b - 1) == 0 for b in self.block_sizes)
-        _check(good, "block_sizes must be powers of two", self.block_sizes, "use [1,2,4,8,16]")
-        _check(self.uniform in self.block_sizes, "uniform must be one of block_sizes", self.uniform, "use 4")
-        _check(self.budget >= 0, "budget must not be negative", self.budget, "give seconds, or 0 for uniform=")
 
 
 @dataclass

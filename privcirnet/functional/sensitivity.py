@@ -17,26 +17,45 @@ from torch import Tensor
 from privcirnet.functional.circulant import expand, project
 
 
-def sensitivity(weight: Tensor, fisher: Tensor, b: int) -> Tensor:
-    """Return Omega of one layer at block size b (PrivCirNet, Equation 2).
+def squared_error(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) -> Tensor:
+    """Return (W - W')^2 of one layer at block size b, entry by entry.
 
     Args:
         weight: Dense weight W, (out, in, *kernel).
         fisher: Diagonal Fisher information F of the loss in W, of the same shape.
         b: Block size.
+        damping: W' is the projection by :func:`damped` information.
+
+    Returns:
+        Of the weight's shape, float64.
+
+    Raises:
+        RuleError: b does not divide the weight's dimensions, or `fisher` does not fit the weight.
+    """
+    weight, importance = weight.double(), damped(fisher.double(), damping)
+    return (weight - expand(project(weight, b, importance), b)).square()
+
+
+def sensitivity(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) -> Tensor:
+    """Return Omega of one layer at block size b (PrivCirNet, Equation 2).
+
+    Args:
+        weight: As for :func:`squared_error`.
+        fisher: Likewise.
+        b: Likewise.
+        damping: Likewise; 0 is the paper's.
 
     Returns:
         Omega, a non-negative float64 scalar, in units of the loss; 0 for b = 1.
 
     Raises:
-        RuleError: b does not divide the weight's dimensions, or `fisher` does not fit the weight.
+        RuleError: As for :func:`squared_error`.
 
     >>> import torch
     >>> sensitivity(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.ones(2, 2), b=2)
     tensor(2., dtype=torch.float64)
     """
-    weight, fisher = weight.double(), fisher.double()
-    return (fisher * (weight - expand(project(weight, b, fisher), b)).square()).sum()
+    return (fisher.double() * squared_error(weight, fisher, b, damping)).sum()
 
 
 def damped(fisher: Tensor, damping: float) -> Tensor:

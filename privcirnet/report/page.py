@@ -199,12 +199,15 @@ def choices(search: Search) -> list[Choice]:
 
 def latency_chart(search: Search) -> Markup | None:
     """The plan's predicted seconds beside one block size everywhere, and the budget; None where nothing is known."""
-    times = {f"b = {size} everywhere": (s, "uniform") for size, s in sorted(search.uniform_seconds.items())}
-    times["the plan found"] = (search.predicted_seconds, "predicted")
+    times = {
+        f"b = {size} everywhere": (uniform.latency_predicted_s, "uniform")
+        for size, uniform in sorted(search.uniform.items())
+    }
+    times["the plan found"] = (search.latency_predicted_s, "predicted")
     bars = [Bar(label, s, quantities.seconds(s), style) for label, (s, style) in times.items() if s is not None]
     if not bars:
         return None
-    budget = search.budget_seconds
+    budget = search.budget_s
     return pictures.bar_chart(
         bars,
         title="Predicted seconds per image with one block size everywhere and with the plan; the text has the budget",

@@ -28,13 +28,21 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Uniform:
+    """One block size everywhere."""
+
+    latency_predicted_s: float | None = None
+    objective: float | None = None
+
+
+@dataclass(frozen=True)
 class Search:
     """The block-size search; the maps go from module name to block size to loss increase or seconds."""
 
     block_sizes: dict[str, int]
-    budget_seconds: float | None = None
-    predicted_seconds: float | None = None
-    uniform_seconds: dict[int, float | None] = field(default_factory=dict)
+    budget_s: float | None = None
+    latency_predicted_s: float | None = None
+    uniform: dict[int, Uniform] = field(default_factory=dict)
     sensitivity: dict[str, dict[int, float | None]] = field(default_factory=dict)
     latency: dict[str, dict[int, float | None]] = field(default_factory=dict)
     status: str | None = None

@@ -5,7 +5,8 @@ For a network trained to convergence it stands in for the diagonal of the Hessia
     F = mean over the samples of (gradient of that sample's cross-entropy)^2
 
 This is the empirical Fisher: labels are the data's. It must be the mean of the squared gradients. The code published
-with the paper squares the gradient summed over the data instead, which tends to zero at a minimum: not the Fisher.
+with the paper squares the gradient of whole batches instead, which tends to zero at a minimum: not the Fisher.
+:func:`squared_batch_gradient` is that, to compare.
 
 Under torchrun every process calls it with the same loader and measures its share of each chunk
 (:mod:`privcirnet.distributed`); all get the same result.
@@ -27,13 +28,16 @@ from privcirnet import distributed
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import evaluating, find_layer
 
+MEMORY = 2**30
+"""Bytes that per-sample gradients of the measured weights may take at a time."""
+
 
 def diagonal_fisher(
     model: nn.Module,
     loader: Iterable[tuple[Tensor, Tensor]],
     names: Sequence[str],
     max_samples: int = 512,
-    chunk: int = 32,
+    chunk: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, Tensor]:
     """Measure the diagonal Fisher information of layers' weights, in evaluation mode, without changing the network.
@@ -43,7 +47,7 @@ def diagonal_fisher(
         loader: Yields images, (batch, ...), and class indices, (batch,), or probabilities, (batch, classes).
         names: Module names of the linear and convolutional layers to measure.
         max_samples: Number of samples after which to stop.
-        chunk: Number of per-sample gradients held at a time, by each process.
+        chunk: Number of per-sample gradients held at a time, by each process; 0 for as many as :data:`MEMORY` holds.
         progress: Called with the number of samples done by all processes, after each chunk.
 
     Returns:
@@ -54,9 +58,11 @@ def diagonal_fisher(
         RuleError: A name is not that of a plain linear or convolutional layer, `max_samples` or `chunk` is not
             positive, or the loader is empty.
     """
-    if max_samples < 1 or chunk < 1:
+    if max_samples < 1 or chunk < 0:
         raise RuleError(
-            "max_samples and chunk must be positive", got=f"{max_samples} and {chunk}", remedy="use 512 and 32"
+            "max_samples must be positive and chunk not negative",
+            got=f"{max_samples} and {chunk}",
+            remedy="use 512 and 0",
         )
     keys = {name: f"{name}.weight".removeprefix(".") for name in names}
     weights = {key: find_layer(model, name).weight.detach() for name, key in keys.items()}
@@ -67,6 +73,7 @@ def diagonal_fisher(
         return cross_entropy(logits, label.unsqueeze(0))
 
     gradients = vmap(grad(loss), in_dims=(None, 0, 0))
+    chunk = chunk or _chunk_for(sum(weight.nbytes for weight in weights.values()))
     device = next(model.parameters()).device
     total = {key: torch.zeros_like(value, dtype=torch.float64) for key, value in weights.items()}
     done = 0
@@ -82,6 +89,41 @@ def diagonal_fisher(
     if not done:
         raise RuleError("the Fisher information needs at least one sample", got="an empty loader", remedy="add data")
     return {name: distributed.total(total[key]) / done for name, key in keys.items()}
+
+
+def squared_batch_gradient(
+    model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], names: Sequence[str]
+) -> dict[str, Tensor]:
+    """Measure the mean over batches of the squared gradient of a batch's mean loss, in evaluation mode.
+
+    What the code published with PrivCirNet uses in the place of the Fisher information.
+
+    Args:
+        model: As for :func:`diagonal_fisher`; left as it was.
+        loader: Likewise; its batches are the ones that gradients are summed over.
+        names: Likewise.
+
+    Returns:
+        As for :func:`diagonal_fisher`.
+    """
+    weights = [find_layer(model, name).weight for name in names]
+    total, batches = [torch.zeros_like(weight, dtype=torch.float64) for weight in weights], 0
+    device = next(model.parameters()).device
+    with evaluating(model), torch.enable_grad():
+        for images, labels in loader:
+            loss = cross_entropy(model(images.to(device)), labels.to(device))
+            found = torch.autograd.grad(loss, weights)
+            total = [sums + gradient.double().square() for sums, gradient in zip(total, found, strict=True)]
+            batches += 1
+    return {name: sums / max(batches, 1) for name, sums in zip(names, total, strict=True)}
+
+
+def _chunk_for(weight_bytes: int) -> int:
+    """The largest power of two up to 64 whose gradients fit in :data:`MEMORY`, at least 1."""
+    chunk = 64
+    while chunk > 1 and chunk * weight_bytes > MEMORY:
+        chunk //= 2
+    return chunk
 
 
 def _chunks(loader: Iterable[tuple[Tensor, Tensor]], max_samples: int, chunk: int) -> Generator[tuple[Tensor, Tensor]]:

@@ -1,6 +1,11 @@
-"""Predicted latency of every layer at every block size: the LAT of the integer program (PrivCirNet, equation 3)."""
+"""What every layer is predicted to take at every block size: the LAT of the integer program (PrivCirNet, Equation 3).
+
+Equal shapes are planned once, for a profile and a link: the planner keeps what it found.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 import torch
 from torch import nn
@@ -13,9 +18,47 @@ from privcirnet.he.shape import LinearShape
 from privcirnet.lower import linear_shape
 from privcirnet.nn.graph import evaluating
 
+_BYTES = Link(bandwidth=1.0, round_trip=0.0)
+"""A link on which a byte takes a second."""
+_WORD = 8
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Predictions for one encrypted linear layer, or for several together.
+
+    Attributes:
+        server: seconds.
+        client: seconds, to encrypt and to decrypt.
+        network: seconds, for the bytes and the round trips.
+        sent: bytes, both ways.
+        rounds: round trips.
+        memory: bytes of weights that the server keeps encoded.
+    """
+
+    server: float = 0.0
+    client: float = 0.0
+    network: float = 0.0
+    sent: float = 0.0
+    rounds: int = 0
+    memory: int = 0
+
+    def __add__(self, other: "Figures") -> "Figures":
+        return Figures(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def seconds(self) -> float:
+        """All three together: what a budget is spent on."""
+        return self.server + self.client + self.network
+
+
+FigureTable = Mapping[str, Mapping[int, Figures]]
+
 
 def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape]:
     """Dimensions of every linear layer and convolution, by module name, seen by running one image (1, C, H, W).
+
+    A linear layer on T tokens is the GEMM (T, in, out).
 
     Raises:
         RuleError: a layer that runs twice (its weights would be exported once), or that has no encrypted form.
@@ -26,10 +69,13 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
         if name in shapes:
             raise RuleError("a layer must run once an image", got=name, remedy="give each use its own layer")
         size = tuple(inputs[0].shape[1:])
-        if len(size) not in (1, 3):
-            got = f"{name} on {size}"
-            raise RuleError("a layer's input must be an image or a vector", got=got, remedy="leave the layer out")
-        shapes[name] = linear_shape(module, size if len(size) == 3 else (size[0], 1, 1), name)
+        if isinstance(module, nn.Linear) and len(size) == 2:
+            shapes[name] = LinearShape.gemm(size[0], module.in_features, module.out_features)
+        elif len(size) in (1, 3):
+            shapes[name] = linear_shape(module, size if len(size) == 3 else (size[0], 1, 1), name)
+        else:
+            got, remedy = f"{name} on {size}", "leave the layer out"
+            raise RuleError("a layer's input must be an image, tokens or a vector", got=got, remedy=remedy)
 
     layers = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
     handles = [
@@ -45,13 +91,37 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
     return shapes
 
 
-def latency_table(
+def figure_table(
     shapes: Mapping[str, LinearShape], block_sizes: Sequence[int], profile: Profile, link: Link
-) -> dict[str, dict[int, float]]:
-    """Seconds by layer and admissible block size, each with its cheapest plan."""
-    table: dict[str, dict[int, float]] = {}
+) -> dict[str, dict[int, Figures]]:
+    """Predictions by layer and admissible block size, each with its cheapest plan; grouped convolutions stay dense."""
+    table: dict[str, dict[int, Figures]] = {}
+    figures = lru_cache(maxsize=None)(lambda shape, b: _figures(shape, b, profile, link))
     for name, shape in shapes.items():
-        sizes = admissible_block_sizes((shape.out_channels, shape.in_channels), tuple(block_sizes))
-        layers = {b: cheapest_layer(shape, b, profile, link) for b in sizes}
-        table[name] = {b: linear_cost(layer, profile, link).total for b, layer in layers.items()}
+        dimensions = (shape.out_channels, shape.in_channels)
+        sizes = admissible_block_sizes(dimensions, tuple(block_sizes)) if shape.groups == 1 else (1,)
+        table[name] = {b: figures(shape, b) for b in sizes}
     return table
+
+
+def seconds_of(table: FigureTable) -> dict[str, dict[int, float]]:
+    """The latency of every entry."""
+    return amounts_of(table, "seconds")
+
+
+def amounts_of(table: FigureTable, what: str) -> dict[str, dict[int, float]]:
+    """One attribute of :class:`Figures` of every entry."""
+    return {name: {b: getattr(figures, what) for b, figures in row.items()} for name, row in table.items()}
+
+
+def figures_of(table: FigureTable, block_sizes: Mapping[str, int]) -> Figures:
+    """The sum over a network."""
+    return sum((table[name][b] for name, b in block_sizes.items()), Figures())
+
+
+def _figures(shape: LinearShape, b: int, profile: Profile, link: Link) -> Figures:
+    layer = cheapest_layer(shape, b, profile, link)
+    cost = linear_cost(layer, profile, link)
+    sent = linear_cost(layer, profile, _BYTES).network
+    memory = layer.pmults * profile.ring_degree * len(profile.coefficient_bits) * _WORD
+    return Figures(cost.server, cost.client_encrypt + cost.client_decrypt, cost.network, sent, 1, memory)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.artifact import read_checkpoint, read_plan
+from privcirnet.artifact import Checkpoint, read_checkpoint, read_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.functional.sensitivity import damped
@@ -55,13 +55,15 @@ def begin(
     if recipe.stage == "train":
         model = create(wanted.name, classes, channels, wanted.arguments)
         return Built(model, wanted.name, {}, arguments=wanted.arguments)
-    before = load_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"), data)
+    held = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
+    before = _built(held, data)
     model = before.model
     if recipe.stage == "replace":
         return _replaced(before, wanted.arguments, data)
     if recipe.stage == "finetune":
         uniform = uniform_sizes(model, recipe.uniform) if recipe.uniform else None
-        block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"))
+        made_for = {"model": held.model, "checkpoint": held.digest()}
+        block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"), **made_for)
         start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress)
         return Built(model, before.name, block_sizes, None, before.arguments)
     images = data.real(data.sample(quant.calibration_images)[0])
@@ -129,7 +131,10 @@ def _replaced(before: Built, arguments: dict[str, Any], data: ImageData) -> Buil
 
 def load_checkpoint(path: Path, data: ImageData) -> Built:
     """The network of a checkpoint file, in evaluation mode."""
-    held = read_checkpoint(path)
+    return _built(read_checkpoint(path), data)
+
+
+def _built(held: Checkpoint, data: ImageData) -> Built:
     model = build(held, len(data.classes), data.train_images.shape[1])
     return Built(model, held.model, held.block_sizes, held.bits, held.arguments)
 

@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 from torchvision.datasets import CIFAR10, CIFAR100, MNIST, ImageFolder
 
-from privcirnet.config import DATA_SETS, DataConfig
+from privcirnet.config import DataConfig
+from privcirnet.config.data import DATA_SETS
 from privcirnet.data import Files, files, images, load, load_for
 from privcirnet.data.loading import NAMES
 from privcirnet.errors import RuleError

@@ -58,9 +58,9 @@ def summaries():
     return {
         "train": training("train", 97.83, 262_656),
         "search": {
-            "budget_seconds": 0.9,
-            "predicted_seconds": 0.853,
-            "uniform_seconds": {"1": 3.1, "2": 1.7, "4": 1.0, "8": 0.7},
+            "budget_s": 0.9,
+            "latency_predicted_s": 0.853,
+            "uniform": {str(b): {"latency_predicted_s": s} for b, s in ((1, 3.1), (2, 1.7), (4, 1.0), (8, 0.7))},
             "status": "Optimal",
             "block_sizes": blocks,
             "sensitivity": {m: {str(b): 0 if b == 1 else 3e-5 * b**2.6 for b in sizes[m]} for m in blocks},

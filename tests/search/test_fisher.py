@@ -8,7 +8,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.convert import circulant_
-from privcirnet.search.fisher import diagonal_fisher
+from privcirnet.search import fisher as fisher_module
+from privcirnet.search.fisher import diagonal_fisher, squared_batch_gradient
 from tests import tolerances
 
 NAMES = ("conv", "fc")
@@ -133,8 +134,8 @@ def test_soft_labels():
     [
         (["conv", "fcc"], {}, "must exist in the model: got 'fcc'; did you mean 'fc'"),
         (["norm"], {}, "must be Linear or Conv2d: got BatchNorm2d at 'norm'"),
-        (["fc"], {"max_samples": 0}, "must be positive: got 0 and 32"),
-        (["fc"], {"chunk": 0}, "must be positive: got 512 and 0"),
+        (["fc"], {"max_samples": 0}, "max_samples must be positive.*: got 0 and 0"),
+        (["fc"], {"chunk": -1}, "chunk not negative: got 512 and -1"),
     ],
 )
 def test_what_cannot_be_measured(names, options, message):
@@ -151,3 +152,31 @@ def test_trap_5_it_is_measured_before_conversion():
     model = circulant_(small(), {"conv": 2})
     with pytest.raises(RuleError, match="plain dense weight: got 'conv'"):
         diagonal_fisher(model, loader(), NAMES)
+
+
+def test_chunks_fit_in_memory(monkeypatch):
+    weight = small().fc.weight.nbytes
+    for memory, expected in ((2**40, 64), (9 * weight, 8), (1, 1)):
+        monkeypatch.setattr(fisher_module, "MEMORY", memory)
+        assert fisher_module._chunk_for(weight) == expected
+    found, wanted = (diagonal_fisher(small(), loader(), NAMES, chunk=chunk) for chunk in (0, 32))
+    for name in NAMES:
+        assert_close(found[name], wanted[name], rtol=1e-12, atol=0)
+
+
+def test_the_published_shortcut_squares_gradients_of_batches():
+    model, batches = small(), loader(samples=11, batch=4)
+    state = copy.deepcopy(model.state_dict())
+    found = squared_batch_gradient(model, batches, NAMES)
+    expected = {name: torch.zeros_like(model.get_submodule(name).weight) for name in NAMES}
+    twin = copy.deepcopy(model).eval()
+    for images, labels in batches:
+        twin.zero_grad()
+        nn.functional.cross_entropy(twin(images), labels).backward()
+        for name in NAMES:
+            expected[name] += twin.get_submodule(name).weight.grad.detach() ** 2 / 3
+    for name in NAMES:
+        assert_close(found[name], expected[name], rtol=1e-9, atol=1e-15)
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())

@@ -12,7 +12,7 @@ from privcirnet.he.planner import Goal, candidate_layers, plan_layer
 from privcirnet.he.shape import LinearShape
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.convert import circulant_
-from privcirnet.search.latency import latency_table, layer_shapes
+from privcirnet.search.latency import Figures, figure_table, figures_of, layer_shapes, seconds_of
 from tests.nn.test_convert import assert_unchanged, snapshot
 
 BLOCK_SIZES = (1, 2, 4, 8, 16)
@@ -65,8 +65,8 @@ REFUSED = [
     (Twice, (1, 4), "a layer must run once an image: got fc; give each use its own layer"),
     (
         lambda: nn.Sequential(nn.Linear(4, 4)),
-        (1, 3, 4),
-        r"input must be an image or a vector: got 0 on \(3, 4\); leave",
+        (1, 2, 2, 3, 4),
+        r"input must be an image, tokens or a vector: got 0 on \(2, 2, 3, 4\); leave",
     ),
     (
         lambda: nn.Sequential(nn.Linear(4, 4)),
@@ -88,7 +88,7 @@ def test_networks_without_shapes_keep_no_hook(build, shape, message):
 
 def table(profile: Profile = COUNTED, link: str = "local") -> dict[str, dict[int, float]]:
     shapes = layer_shapes(DigitsResNet(width=16), torch.zeros(1, 1, 8, 8))
-    return latency_table(shapes, BLOCK_SIZES, profile, LINKS[link])
+    return seconds_of(figure_table(shapes, BLOCK_SIZES, profile, LINKS[link]))
 
 
 def test_latency_falls_as_blocks_grow():
@@ -127,3 +127,32 @@ def test_a_machine_half_as_fast_and_a_slower_network_take_longer():
         for b, seconds in row.items():
             assert slower[name][b] == pytest.approx(2 * seconds)
             assert far[name][b] > seconds
+
+
+def test_tokens_are_rows_of_a_gemm():
+    shapes = layer_shapes(nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 16)), torch.zeros(1, 5, 8))
+    assert shapes == {"0": LinearShape.gemm(5, 8, 4), "1": LinearShape.gemm(5, 4, 16)}
+
+
+@pytest.mark.parametrize("name", ["vit_cifar", "resnet18_tiny"])
+def test_reference_networks_have_figures(name):
+    model, side = timm.create_model(name), 64 if name.endswith("tiny") else 32
+    weighted = {n for n, m in model.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)}
+    assert set(layer_shapes(model, torch.zeros(1, 3, side, side))) == weighted
+
+
+def test_figures_are_those_of_the_cheapest_plan():
+    shape, link = LinearShape(8, 8, 16, 16, 3, 1, 1), LINKS["wan"]
+    (row,) = figure_table({"a": shape}, (1, 4), COUNTED, link).values()
+    for b, figures in row.items():
+        layer = plan_layer(shape, b, Goal(COUNTED, link)).layer
+        cost = linear_cost(layer, COUNTED, link)
+        assert figures.seconds == pytest.approx(cost.total, rel=1e-12)
+        assert (figures.server, figures.network) == (cost.server, cost.network)
+        assert figures.sent == pytest.approx((cost.network - link.round_trip) * link.bandwidth, rel=1e-9)
+        assert figures.memory == layer.pmults * 8192 * 4 * 8
+        assert figures.rounds == 1
+    total = figures_of({"a": row, "b": row}, {"a": 1, "b": 4})
+    assert total == row[1] + row[4]
+    assert isinstance(total, Figures)
+    assert total.rounds == 2

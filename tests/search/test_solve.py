@@ -9,7 +9,7 @@ import pulp
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.search.solve import BUDGET_SLACK, Solution, Table, solve, uniform_latency
+from privcirnet.search.solve import BUDGET_SLACK, SOLVERS, Cap, Rules, Solution, Table, solve, uniform_latency
 
 SIZES = (1, 2, 4, 8)
 
@@ -194,7 +194,7 @@ def test_a_solver_that_exceeds_the_budget_is_an_error(monkeypatch):
         return status
 
     monkeypatch.setattr(pulp.LpProblem, "solve", overspend)
-    with pytest.raises(RuntimeError, match=r"exceeded the latency budget: 2\.0 s of 1\.0 s"):
+    with pytest.raises(RuntimeError, match=r"exceeded the latency budget: 2\.0 of 1\.0"):
         solve({"a": {1: 0.0, 2: 1.0}}, {"a": {1: 2.0, 2: 1.0}}, 1.0)
 
 
@@ -216,3 +216,85 @@ def test_uniform_latency_of_a_layer_that_admits_none():
 def test_solving_needs_no_torch():
     code = "import sys, privcirnet.search.solve; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+ALL_SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def ruled(seed: int) -> tuple[Table, Table, float, Rules]:
+    """Up to six layers with all block sizes, and pins, equal layers and a cap at random; something obeys them."""
+    chance = random.Random(seed)
+    names = [f"l{i}" for i in range(chance.randint(2, 6))]
+    sizes = {n: ALL_SIZES[: chance.randint(3, 6)] for n in names}
+    omegas = {n: {b: (b - 1) * 10 ** chance.uniform(-3, 1) for b in sizes[n]} for n in names}
+    seconds = {n: {b: chance.uniform(0.5, 1.5) / b for b in sizes[n]} for n in names}
+    amounts = {n: {b: chance.uniform(1, 9) for b in sizes[n]} for n in names}
+    shuffled = chance.sample(names, len(names))
+    equal = [tuple(shuffled[:2])] if chance.random() < 0.6 else []
+    pinned = {shuffled[-1]: chance.choice((2, 4))} if chance.random() < 0.5 else {}
+    free = [s for s in assignments(omegas, Rules(pinned, equal))]
+    some = chance.choice(free)
+    cap = math.fsum(amounts[n][b] for n, b in some.items())
+    caps = [Cap("bytes", amounts, cap)] if chance.random() < 0.6 else []
+    return omegas, seconds, math.fsum(seconds[n][b] for n, b in some.items()), Rules(pinned, equal, caps)
+
+
+def assignments(table: Table, rules: Rules):
+    for sizes in itertools.product(*table.values()):
+        found = dict(zip(table, sizes, strict=True))
+        if all(found[n] == b for n, b in rules.pinned.items()) and all(
+            len({found[n] for n in group}) == 1 for group in rules.equal
+        ):
+            yield found
+
+
+def obeys(sizes: dict[str, int], seconds: Table, budget: float, rules: Rules) -> bool:
+    limits = [(seconds, budget), *((cap.table, cap.limit) for cap in rules.caps)]
+    return all(math.fsum(t[n][b] for n, b in sizes.items()) <= limit * (1 + BUDGET_SLACK) for t, limit in limits)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("seed", range(25))
+def test_rules_match_exhaustive_search(seed, solver):
+    if solver == "highs":
+        pytest.importorskip("highspy")
+    omegas, seconds, budget, rules = ruled(seed)
+    found = [a for a in assignments(omegas, rules) if obeys(a, seconds, budget, rules)]
+    best = min(math.fsum(omegas[n][b] for n, b in a.items()) for a in found)
+    solution = solve(omegas, seconds, budget, rules, solver)
+    assert solution.block_sizes in found
+    assert solution.sensitivity == pytest.approx(best, rel=1e-12, abs=0)
+    assert (solution.status, solution.gap) == ("Optimal", 0.0)
+    assert solution.seconds > 0
+
+
+TWO = {"a": {1: 0.0, 2: 1.0}, "b": {1: 0.0, 2: 1.0, 4: 2.0}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        (Rules(pinned={"c": 2}), "equal and pinned layers must be searched ones.*: got c; use some of a, b"),
+        (Rules(equal=[("a", "b"), ("b",)]), "each in at most one group: got a layer in two groups"),
+        (Rules(pinned={"a": 4}), r"must have a block size in common: got a: 4; pin to"),
+        (Rules(pinned={"a": 1, "b": 2}, equal=[("a", "b")]), r"in common: got a: 1; b: 2; pin to"),
+        (Rules(caps=[Cap("bytes", TWO, -1.0)]), "the cap on bytes must be at least .*: got -1; allow at least 0.0"),
+        (Rules(caps=[Cap("bytes", {"a": {1: 1.0}}, 1.0)]), r"latency and bytes must list the same layers"),
+    ],
+)
+def test_rules_that_cannot_be_obeyed(rules, message):
+    with pytest.raises(RuleError, match=message):
+        solve(TWO, TWO, 10.0, rules)
+
+
+def test_a_budget_and_a_cap_that_exclude_each_other():
+    rising = {"a": {1: 1.0, 2: 2.0}}
+    falling = {"a": {1: 2.0, 2: 1.0}}
+    message = "obey the budget and all caps together: got latency 1.5, bytes 1.5; raise one"
+    with pytest.raises(RuleError, match=message):
+        solve(rising, falling, 1.5, Rules(caps=[Cap("bytes", rising, 1.5)]))
+
+
+def test_unknown_solvers():
+    with pytest.raises(RuleError, match="the solver must be known and installed: got gurobi; use cbc"):
+        solve(TWO, TWO, 10.0, solver="gurobi")

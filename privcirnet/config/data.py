@@ -1,0 +1,30 @@
+"""The group data/: which images."""
+
+from dataclasses import dataclass
+
+from privcirnet.config.rules import check, check_name
+
+DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder")
+
+
+@dataclass
+class DataConfig:
+    """Which images."""
+
+    name: str = "digits"
+    """digits, cifar10, cifar100, mnist, tiny_imagenet, or imagefolder (train/ and test/ or val/, a folder a class)."""
+    root: str = "data"
+    """where the files are: a folder, or a .tar or .tar.gz archive of image folders; digits need none."""
+    size: int = 0
+    """pixels: the shorter side is resized to it and the centre is cropped; 0: images stay as they are."""
+    cache: str = "auto"
+    """folder of decoded images; auto: privcirnet in $XDG_CACHE_HOME or ~/.cache; empty: none, decode in memory."""
+    seed: int = 0
+    """of the split into training and held-out images, where the data set has none of its own."""
+    test_fraction: float = 0.2
+    """held out, likewise."""
+
+    def __post_init__(self) -> None:
+        check_name("data.name", self.name, DATA_SETS)
+        check(self.size >= 0, "data.size must not be negative", self.size, "use 0 to keep images as they are")
+        check(0 < self.test_fraction < 1, "data.test_fraction must be between 0 and 1", self.test_fraction, "use 0.2")

@@ -1,0 +1,67 @@
+"""search.py: how block sizes are chosen."""
+
+from dataclasses import dataclass, field
+
+from privcirnet.config.data import DataConfig
+from privcirnet.config.encryption import HEConfig
+from privcirnet.config.rules import check, check_name
+
+SENSITIVITIES = ("fisher", "batch_gradient", "weights")
+
+
+@dataclass
+class SearchConfig:
+    """search.py: choose a block size for every layer under a latency budget."""
+
+    root: str = "outputs"
+    """folder that holds the run directories."""
+    out: str = "${root}/search"
+    """this run's directory."""
+    init: str = "${root}/train"
+    """run directory of the dense network, or its checkpoint."""
+    block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16])
+    """sizes to choose from."""
+    uniform: int = 4
+    """budget: the latency of this block size everywhere."""
+    budget: float = 0.0
+    """budget in seconds instead, if positive."""
+    fraction: float = 0.0
+    """budget as a share of the dense network's latency instead, if positive."""
+    sweep: int = 12
+    """budgets between the latencies of the smallest and the largest block size, a plan each in plans/; 0 for none."""
+    sensitivity: str = "fisher"
+    """fisher (per-sample gradients), batch_gradient (the published shortcut) or weights (their plain error)."""
+    damping: float = 1.0
+    """of the projection that sensitivities are of; see recipe.damping."""
+    samples: int = 2048
+    """training images, at most, that the Fisher information is measured on."""
+    until_stable: bool = True
+    """measuring stops when twice the images gave the same plan twice; false: all samples are used."""
+    pinned: list[str] = field(default_factory=list[str])
+    """layers that have no choice, with their block size: [stem:1,layer4.*:8]."""
+    equal: list[list[str]] = field(default_factory=list[list[str]])
+    """groups of layers that must have equal block sizes: [[layer1.*],[layer2.0.conv1,layer2.0.conv2]]."""
+    traffic_mb: float = 0.0
+    """cap on what an image sends, both ways, in 10^6 bytes; 0 for none."""
+    memory_mb: float = 0.0
+    """cap on the server's encoded weights, in 10^6 bytes; 0 for none."""
+    solver: str = "cbc"
+    """cbc, which PuLP brings, or highs, which needs the package highspy."""
+    data: DataConfig = field(default_factory=DataConfig)
+    he: HEConfig = field(default_factory=HEConfig)
+
+    def __post_init__(self) -> None:
+        good = bool(self.block_sizes) and all(b >= 1 and b & (b - 1) == 0 for b in self.block_sizes)
+        check(good, "block_sizes must be powers of two", self.block_sizes, "use [1,2,4,8,16]")
+        check(self.uniform in self.block_sizes, "uniform must be one of block_sizes", self.uniform, "use 4")
+        check(self.budget >= 0, "budget must not be negative", self.budget, "give seconds, or 0 for uniform=")
+        check(0 <= self.fraction <= 1, "fraction must be in [0, 1]", self.fraction, "use 0.5, or 0 for uniform=")
+        both = self.budget > 0 and self.fraction > 0
+        check(not both, "a budget is given once", f"budget={self.budget} fraction={self.fraction}", "leave one out")
+        check(self.sweep >= 0, "sweep must not be negative", self.sweep, "use 12")
+        check_name("sensitivity", self.sensitivity, SENSITIVITIES)
+        check(self.damping >= 0, "damping must not be negative", self.damping, "use 1")
+        check(self.samples >= 1, "samples must be positive", self.samples, "use 2048")
+        caps = self.traffic_mb, self.memory_mb
+        check(min(caps) >= 0, "traffic_mb and memory_mb must not be negative", caps, "use 0 for no cap")
+        check_name("solver", self.solver, ("cbc", "highs"))

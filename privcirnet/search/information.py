@@ -1,0 +1,108 @@
+"""Fisher information that says how sure it is: measured group by group, with Omega's spread over the groups.
+
+Omega of a layer is linear in the information that weighs the squared error, so the groups' own values of Omega average
+to the whole's, and their spread is its standard error::
+
+    Omega_k = sum F_k (W - W')^2        Omega = mean of Omega_k        error = deviation of Omega_k / sqrt(groups)
+
+W' is one for all groups, the projection by the information of all. Information of many groups is kept in at most
+:data:`MOST` sums; beyond that neighbours are added up, so memory does not grow with the samples.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from privcirnet.functional.sensitivity import squared_error
+
+MOST = 16
+"""Sums of groups that are kept."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured number.
+
+    Attributes:
+        value: of all samples.
+        error: standard error; infinite from a single group.
+    """
+
+    value: float
+    error: float
+
+
+class Information:
+    """Diagonal Fisher information of layers' weights in equal groups of samples, float64."""
+
+    def __init__(self) -> None:
+        self._sums: list[dict[str, Tensor]] = []
+        self._per_sum = 1
+        self._open: list[dict[str, Tensor]] = []
+
+    @property
+    def groups(self) -> int:
+        """Groups so far."""
+        return len(self._sums) * self._per_sum + len(self._open)
+
+    def add(self, group: Mapping[str, Tensor]) -> None:
+        """Take in the mean over one more group of samples."""
+        self._open.append(dict(group))
+        if len(self._open) < self._per_sum:
+            return
+        self._sums.append(_added(self._open))
+        self._open = []
+        if len(self._sums) == MOST:
+            self._sums = [_added(self._sums[i : i + 2]) for i in range(0, MOST, 2)]
+            self._per_sum *= 2
+
+    def mean(self) -> dict[str, Tensor]:
+        """The information of all samples."""
+        return {name: total / self.groups for name, total in _added([*self._sums, *self._open]).items()}
+
+    def omegas(self, name: str, weight: Tensor, block_sizes: Sequence[int], damping: float) -> dict[int, Estimate]:
+        """Omega of one layer by block size.
+
+        Args:
+            name: of the layer.
+            weight: dense, (out, in, *kernel).
+            block_sizes: that its dimensions admit.
+            damping: of the projection, see :func:`privcirnet.functional.sensitivity.damped`.
+        """
+        whole = [part[name].double() / self._per_sum for part in self._sums]
+        mean = (
+            sum((part[name] for part in (*self._sums, *self._open)), torch.zeros((), dtype=torch.float64)) / self.groups
+        )
+        found: dict[int, Estimate] = {}
+        for b in block_sizes:
+            if b == 1:
+                found[b] = Estimate(0.0, 0.0)
+                continue
+            error = squared_error(weight.detach(), mean, b, damping)
+            found[b] = Estimate((mean * error).sum().item(), _standard_error([(f * error).sum().item() for f in whole]))
+        return found
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+
+
+def plain_errors(
+    weights: Mapping[str, Tensor], block_sizes: Mapping[str, Sequence[int]]
+) -> dict[str, dict[int, float]]:
+    """The squared distance of each weight to its nearest circulant one (Frobenius), by name and block size."""
+    return {
+        name: {
+            b: squared_error(weights[name], torch.ones_like(weights[name]), b).sum().item() if b > 1 else 0.0
+            for b in sizes
+        }
+        for name, sizes in block_sizes.items()
+    }
+
+
+def _added(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.stack([part[name].double() for part in parts]).sum(0) for name in parts[0]}

@@ -1,0 +1,48 @@
+"""Rules of a search as a user writes them: patterns of layer names, caps in bytes."""
+
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
+
+from privcirnet.errors import RuleError
+from privcirnet.search.latency import FigureTable, amounts_of
+from privcirnet.search.solve import Cap, Rules
+
+
+def rules_for(
+    table: FigureTable,
+    pinned: Sequence[str] = (),
+    equal: Sequence[Sequence[str]] = (),
+    traffic: float = 0.0,
+    memory: float = 0.0,
+) -> Rules:
+    """Rules for the layers of a table.
+
+    Args:
+        table: predictions by layer name and block size.
+        pinned: "pattern:b" each; the last that matches a layer counts.
+        equal: groups of patterns.
+        traffic: cap on the bytes that an image sends, both ways; 0 for none.
+        memory: cap on the bytes of the server's encoded weights; 0 for none.
+
+    Raises:
+        RuleError: a pattern that matches no layer, or a pin without a block size.
+    """
+    pins: dict[str, int] = {}
+    for text in pinned:
+        pattern, _, size = text.rpartition(":")
+        if not pattern or not size.isdecimal():
+            raise RuleError("a pinned layer must be given as name:b", got=text, remedy="write for example stem:1")
+        pins |= dict.fromkeys(_matching(pattern, table), int(size))
+    groups = [list(dict.fromkeys(n for pattern in group for n in _matching(pattern, table))) for group in equal]
+    limits = {"sent": ("traffic", traffic), "memory": ("memory", memory)}
+    caps = [Cap(name, amounts_of(table, what), limit) for what, (name, limit) in limits.items() if limit]
+    return Rules(pins, groups, caps)
+
+
+def _matching(pattern: str, names: Collection[str]) -> list[str]:
+    """Names that a pattern with * and ? matches, at least one."""
+    found = [name for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        known = ", ".join(names)
+        raise RuleError("a pattern must match a searched layer", got=pattern, remedy=f"use some of {known}")
+    return found

@@ -1,0 +1,98 @@
+"""Sensitivities of a trained network's layers on its training images, measured until they decide.
+
+Information is measured group by group. Whenever the number of images has doubled, the caller says what it would decide
+by the sensitivities so far; two equal decisions in a row end it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from privcirnet.data.dataset import ImageData, batches
+from privcirnet.search.fisher import diagonal_fisher, squared_batch_gradient
+from privcirnet.search.information import Estimate, Information, plain_errors
+from privcirnet.training.network import weighted_layers
+
+GROUP = 64
+"""Images of one group, and of one batch of the published shortcut."""
+_FIRST = 4
+
+Omegas = dict[str, dict[int, Estimate]]
+"""By layer name and block size."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Sensitivities and what they rest on.
+
+    Attributes:
+        omegas: in units of the loss (of squared weights for plain errors).
+        samples: images that were used.
+        stable: whether the last two doublings decided alike; None where nothing was sampled.
+    """
+
+    omegas: Omegas
+    samples: int
+    stable: bool | None
+
+    @property
+    def values(self) -> dict[str, dict[int, float]]:
+        """Without the errors."""
+        return {name: {b: found.value for b, found in row.items()} for name, row in self.omegas.items()}
+
+
+def measure(  # noqa: PLR0913, PLR0917
+    model: nn.Module,
+    data: ImageData,
+    block_sizes: Mapping[str, Sequence[int]],
+    kind: str,
+    samples: int,
+    damping: float,
+    decide: Callable[[dict[str, dict[int, float]]], object] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Measured:
+    """Sensitivities of layers at their block sizes.
+
+    Args:
+        model: trained and dense; left as it was.
+        data: images.
+        block_sizes: to measure, by layer name.
+        kind: "fisher", "batch_gradient" (the published shortcut) or "weights" (plain squared error, no images).
+        samples: images at most.
+        damping: of the projections, see :func:`privcirnet.functional.sensitivity.damped`.
+        decide: what follows from sensitivities; None: all samples are used.
+        progress: called with images done.
+    """
+    layers = weighted_layers(model)
+    if kind == "weights":
+        found = plain_errors({name: layers[name].weight.detach() for name in block_sizes}, block_sizes)
+        return Measured({n: {b: Estimate(v, 0.0) for b, v in row.items()} for n, row in found.items()}, 0, None)
+    information, names, done, check, before = Information(), list(block_sizes), 0, _FIRST, None
+    stable = False
+    for images, labels in batches(*data.sample(samples), GROUP):
+        batch = [(data.real(images), labels)]
+        shortcut = kind == "batch_gradient"
+        information.add(
+            squared_batch_gradient(model, batch, names) if shortcut else diagonal_fisher(model, batch, names)
+        )
+        done += len(labels)
+        if progress:
+            progress(done)
+        if decide is None or information.groups < check:
+            continue
+        measured = Measured(_omegas(information, layers, block_sizes, damping), done, stable)
+        decision, check = decide(measured.values), 2 * check
+        if decision == before:
+            return Measured(measured.omegas, done, stable=True)
+        before = decision
+    return Measured(_omegas(information, layers, block_sizes, damping), done, stable)
+
+
+def _omegas(
+    information: Information,
+    layers: Mapping[str, nn.Module],
+    block_sizes: Mapping[str, Sequence[int]],
+    damping: float,
+) -> Omegas:
+    return {name: information.omegas(name, layers[name].weight, sizes, damping) for name, sizes in block_sizes.items()}

@@ -1,0 +1,70 @@
+import math
+import statistics
+
+import pytest
+import torch
+
+from privcirnet.functional.sensitivity import sensitivity
+from privcirnet.search.information import MOST, Information, plain_errors
+
+WEIGHT = torch.randn(8, 8, 3, 3, generator=torch.Generator().manual_seed(0))
+
+
+def groups(count: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.rand(WEIGHT.shape, generator=generator, dtype=torch.float64) for _ in range(count)]
+
+
+def informed(parts: list[torch.Tensor]) -> Information:
+    information = Information()
+    for part in parts:
+        information.add({"a": part})
+    return information
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, MOST, MOST + 1, 3 * MOST + 5])
+def test_omega_is_that_of_all_samples(count):
+    parts = groups(count)
+    information, mean = informed(parts), torch.stack(parts).mean(0)
+    assert information.groups == count
+    torch.testing.assert_close(information.mean()["a"], mean)
+    found = information.omegas("a", WEIGHT, (1, 2, 8), 0.5)
+    assert list(found) == [1, 2, 8]
+    assert found[1] == type(found[1])(0.0, 0.0)
+    for b in (2, 8):
+        assert found[b].value == pytest.approx(sensitivity(WEIGHT, mean, b, 0.5).item(), rel=1e-12)
+    assert (found[2].error == math.inf) == (count == 1)
+
+
+def test_the_error_is_the_spread_over_groups():
+    parts = groups(10)
+    found = informed(parts).omegas("a", WEIGHT, (4,), 0.0)[4]
+    from privcirnet.functional.sensitivity import squared_error
+
+    error = squared_error(WEIGHT, torch.stack(parts).mean(0), 4)
+    each = [(part * error).sum().item() for part in parts]
+    assert found.error == pytest.approx(statistics.stdev(each) / math.sqrt(10), rel=1e-9)
+
+
+def test_the_error_covers_what_more_samples_find():
+    """Omega of many groups lies within four of the errors that a few of them gave, for most of many tries."""
+    far = informed(groups(400)).omegas("a", WEIGHT, (4,), 0.0)[4].value
+    inside = 0
+    for start in range(0, 400, 20):
+        few = informed(groups(400)[start : start + 10]).omegas("a", WEIGHT, (4,), 0.0)[4]
+        inside += abs(few.value - far) < 4 * few.error + 1e-3 * far
+    assert inside >= 18
+
+
+def test_no_more_sums_are_kept_than_allowed():
+    information = Information()
+    for part in groups(100):
+        information.add({"a": part})
+        assert len(information._sums) < MOST
+        assert len(information._open) < information._per_sum
+
+
+def test_plain_errors():
+    found = plain_errors({"a": WEIGHT}, {"a": (1, 4)})
+    assert found["a"][1] == 0
+    assert found["a"][4] == pytest.approx(sensitivity(WEIGHT, torch.ones_like(WEIGHT), 4).item())

@@ -1,0 +1,31 @@
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.search.latency import Figures
+from privcirnet.search.rules import rules_for
+
+TABLE = {name: {b: Figures(1.0 / b, sent=8.0 / b, memory=4) for b in (1, 2)} for name in ("stem", "a.conv1", "a.conv2")}
+
+
+def test_patterns_become_names():
+    rules = rules_for(TABLE, ["a.*:2", "a.conv2:1"], [["a.*"]], traffic=9.0)
+    assert rules.pinned == {"a.conv1": 2, "a.conv2": 1}
+    assert rules.equal == [["a.conv1", "a.conv2"]]
+    (cap,) = rules.caps
+    assert (cap.name, cap.limit) == ("traffic", 9.0)
+    assert cap.table["stem"] == {1: 8.0, 2: 4.0}
+    assert [cap.name for cap in rules_for(TABLE, memory=1.0, traffic=2.0).caps] == ["traffic", "memory"]
+
+
+@pytest.mark.parametrize(
+    ("pinned", "equal", "message"),
+    [
+        (["stem"], [], "must be given as name:b: got stem; write for example stem:1"),
+        (["stem:x"], [], "must be given as name:b: got stem:x"),
+        (["head:1"], [], r"must match a searched layer: got head; use some of stem, a.conv1, a.conv2"),
+        ([], [["b.*"]], r"must match a searched layer: got b\.\*"),
+    ],
+)
+def test_patterns_that_say_nothing(pinned, equal, message):
+    with pytest.raises(RuleError, match=message):
+        rules_for(TABLE, pinned, equal)
