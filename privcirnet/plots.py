@@ -196,6 +196,31 @@ def blocks(path: Path, chosen: Mapping[str, int], title: str) -> None:
     _save(figure, path)
 
 
+def predicted_against_real(path: Path, rows: Sequence[Mapping[str, Any]], kinds: Sequence[str], real: str) -> None:
+    """What kinds of sensitivity predict against how much the loss really rises, a point a layer and block size.
+
+    Args:
+        path: PNG or SVG to write.
+        rows: with keys b, each of the kinds, and the real one.
+        kinds: keys, a panel each.
+        real: key of the real increase, nats.
+    """
+    figure, panels = plt.subplots(1, len(kinds), figsize=(4.6 * len(kinds), 4.0), sharey=True, layout="constrained")
+    for axes, kind in zip(np.atleast_1d(panels), kinds, strict=True):
+        for index, b in enumerate(sorted({row["b"] for row in rows})):
+            some = [row for row in rows if row["b"] == b]
+            shade = _SHADES[index % len(_SHADES)]
+            x, y = [row[kind] for row in some], [row[real] for row in some]
+            axes.plot(x, y, _MARKERS[index % len(_MARKERS)], color=shade, markersize=5, label=f"b = {b}")
+        axes.set_xscale("log")
+        axes.set_yscale("symlog", linthresh=1e-3)
+        axes.set_xlabel(f"predicted: {kind}")
+        axes.grid(alpha=0.3)
+    np.atleast_1d(panels)[0].set_ylabel("the loss really rises by, nats")
+    np.atleast_1d(panels)[0].legend(fontsize=8)
+    _save(figure, path)
+
+
 def _two_lines(text: str) -> str:
     words = text.split(" ", 1)
     return "\n".join(words)

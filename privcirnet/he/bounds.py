@@ -251,8 +251,10 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
 
 def _check_bits(node: Node, value: float, how: str) -> None:
     if value >= 2.0**MAX_BOUND_BITS:
+        proved = "use fewer bits or fewer squares in a row; he.bounds=measured takes the ranges seen on images"
+        measured = "use fewer bits, or train with recipe.tails; he.margin_bits=0 leaves no room beyond what was seen"
         raise DoesNotFit(
             f"every value must stay under 2^{MAX_BOUND_BITS}, {how}",
             got=f"{node.name} may reach 2^{math.log2(value):.1f}",
-            remedy="use fewer bits or fewer squares in a row; he.bounds=measured takes the ranges seen on images",
+            remedy=proved if how == "proved" else measured,
         )

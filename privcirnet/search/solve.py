@@ -244,19 +244,10 @@ def _check_reachable(cap: Cap) -> None:
     least = math.fsum(min(amounts.values()) for amounts in cap.table.values())
     if cap.limit * (1 + BUDGET_SLACK) >= least:
         return
+    rule, unit = f"the cap on {cap.name} must be at least the least assignment's", ""
     if cap.name == "latency":
-        rule, got, remedy = (
-            "latency budget must be at least the fastest assignment's",
-            f"{cap.limit:g} s",
-            f"{least!r} s",
-        )
-    else:
-        rule, got, remedy = (
-            f"the cap on {cap.name} must be at least the least assignment's",
-            f"{cap.limit:g}",
-            f"{least!r}",
-        )
-    raise RuleError(rule, got=got, remedy=f"allow at least {remedy}")
+        rule, unit = "latency budget must be at least the fastest assignment's", " s"
+    raise RuleError(rule, got=f"{cap.limit:g}{unit}", remedy=f"allow at least {least!r}{unit}")
 
 
 def _useful(omegas: Mapping[int, float], amounts: Sequence[Mapping[int, float]]) -> dict[int, float]:

@@ -175,3 +175,11 @@ def test_hiding_bits_formula() -> None:
     ends = [2 * bounds.largest(intervals[name]) for name in ("a", "b")]
     assert bounds.hiding_bits(made, intervals) == pytest.approx(-math.log2(sum(32 * e / (t - e) for e in ends)))
     assert bounds.hiding_bits(chain(conv("a", "x")), intervals) == math.inf
+
+
+def test_measured_values_out_of_reach_say_what_helps() -> None:
+    huge = np.full((2, 4, 4), 2.0**60)
+    made = chain(conv("a", "x"))
+    seen = {node.name: bounds.Seen(-huge, huge, huge) for node in made.nodes}
+    with pytest.raises(RuleError, match=r"under 2\^59, seen on images: got .*; .*train with recipe.tails"):
+        bounds.measured(made.nodes, seen, 0)
