@@ -8,25 +8,18 @@ python benchmarks/prediction.py outputs/train --data cifar10 --root /images
 """
 
 import argparse
-import copy
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor, nn
 
 from privcirnet import plots
 from privcirnet.artifact import write_json
 from privcirnet.cli import progress_bar, show_rows
 from privcirnet.config import DataConfig
-from privcirnet.data import ImageData, load_for
-from privcirnet.functional.circulant import admissible_block_sizes, expand, project
+from privcirnet.data import load_for
+from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.functional.sensitivity import damped
-from privcirnet.nn.convert import circulant_
 from privcirnet.training import sensitivities, stages
-from privcirnet.training.loop import predict
 from privcirnet.training.network import weighted_layers
+from privcirnet.training.prediction import loss_rises, rank_correlation
 
 KINDS = {
     "Fisher": ("fisher", 1.0),
@@ -36,34 +29,6 @@ KINDS = {
 }
 """Name -> kind and damping of `sensitivities.measure`."""
 REAL = {"weight": "weight alone", "start": "start of fine-tuning"}
-
-
-def loss(model: nn.Module, data: ImageData, images: int) -> float:
-    """Mean cross-entropy on held-out images, nats."""
-    real, labels = data.held_out(images)
-    return nn.functional.cross_entropy(predict(model, data, real), labels).item()
-
-
-def ranks(values: list[float]) -> np.ndarray:
-    """Places in order."""
-    return np.argsort(np.argsort(values)).astype(float)
-
-
-def correlation(rows: list[dict[str, Any]], kind: str, real: str) -> float:
-    """Spearman's rank correlation."""
-    return float(np.corrcoef(ranks([r[kind] for r in rows]), ranks([r[real] for r in rows]))[0, 1])
-
-
-def changed(dense: nn.Module, data: ImageData, name: str, b: int, fisher: Tensor, images: int) -> dict[str, float]:
-    """The loss when one layer is projected."""
-    importance = damped(fisher, 1.0)
-    alone, start = copy.deepcopy(dense), copy.deepcopy(dense)
-    with torch.no_grad():
-        weight = weighted_layers(alone)[name].weight
-        weight.copy_(expand(project(weight.double(), b, importance), b))
-    circulant_(start, {name: b}, {name: importance})
-    stages.measure_statistics_(start, data)
-    return {"weight": loss(alone, data, images), "start": loss(start, data, images)}
 
 
 def main() -> None:
@@ -80,32 +45,32 @@ def main() -> None:
     given = parser.parse_args()
     data = load_for(DataConfig(name=given.data, root=given.root, cache=given.cache), lambda done, total: None)
     dense = stages.load_network(given.run, data)
-    sizes = {n: admissible_block_sizes(m.weight.shape, tuple(given.blocks)) for n, m in weighted_layers(dense).items()}
-    tables = {
-        k: sensitivities.measure(dense, data, sizes, *v[:1], given.samples, v[1]).values for k, v in KINDS.items()
+    admitted = {
+        n: admissible_block_sizes(m.weight.shape, tuple(given.blocks)) for n, m in weighted_layers(dense).items()
     }
-    fisher = stages.fisher_information(dense, data, [n for n, found in sizes.items() if found], given.samples)
-    before = loss(dense, data, given.images)
-    rows: list[dict[str, Any]] = []
-    cases = [(name, b) for name, found in sizes.items() for b in found]
-    with progress_bar("projections", len(cases)) as advance:
-        for name, b in cases:
-            real = changed(dense, data, name, b, fisher[name], given.images)
-            more = {key: value - before for key, value in real.items()}
-            rows.append({"layer": name, "b": b, **more, **{kind: tables[kind][name][b] for kind in KINDS}})
-            advance(f"{name}, b = {b}")
-    groups = {"all": rows} | {f"b = {b}": [r for r in rows if r["b"] == b] for b in given.blocks}
+    sizes = {name: found for name, found in admitted.items() if found}
+    tables = {
+        name: sensitivities.measure(dense, data, sizes, kind, given.samples, damping).values
+        for name, (kind, damping) in KINDS.items()
+    }
+    fisher = stages.fisher_information(dense, data, list(sizes), given.samples)
+    importance = {name: damped(values, 1.0) for name, values in fisher.items()}
+    with progress_bar("projections", sum(map(len, sizes.values()))) as advance:
+        rows = loss_rises(dense, data, sizes, importance, given.images, progress=advance)
+    for row in rows:
+        row |= {name: table[row["layer"]][row["b"]] for name, table in tables.items()}
+    groups = {"all": rows} | {f"b = {b}": [row for row in rows if row["b"] == b] for b in given.blocks}
     found = [
-        {"sensitivity": kind, "loss": REAL[real]}
-        | {g: round(correlation(part, kind, real), 3) for g, part in groups.items()}
+        {"sensitivity": kind, "loss": meaning}
+        | {g: rank_correlation([r[kind] for r in part], [r[real] for r in part]) for g, part in groups.items() if part}
+        for real, meaning in REAL.items()
         for kind in KINDS
-        for real in REAL
     ]
-    write_json(given.out / "summary.json", {"loss": before, "correlations": found, "rows": rows})
+    write_json(given.out / "summary.json", {"correlations": found, "rows": rows})
     plots.predicted_against_real(given.out / "prediction.png", rows, ("Fisher", "weight error"), "weight")
-    show_rows(f"{given.run}: rank correlation with the loss", [{k: str(v) for k, v in row.items()} for row in found])
+    table = [{key: value if isinstance(value, str) else f"{value:.2f}" for key, value in row.items()} for row in found]
+    show_rows(f"{given.run}: rank correlation with the rise of the loss", table)
 
 
 if __name__ == "__main__":
-    torch.manual_seed(0)
     main()
