@@ -51,7 +51,8 @@ def latency_table(
     """Seconds by layer and admissible block size, each with its cheapest plan."""
     table: dict[str, dict[int, float]] = {}
     for name, shape in shapes.items():
-        sizes = admissible_block_sizes((shape.out_channels, shape.in_channels), tuple(block_sizes))
+        channels = shape.out_channels, shape.in_channels
+        sizes = admissible_block_sizes(channels, tuple(block_sizes)) if shape.groups == 1 else (1,)
         layers = {b: cheapest_layer(shape, b, profile, link) for b in sizes}
         table[name] = {b: linear_cost(layer, profile, link).total for b, layer in layers.items()}
     return table
