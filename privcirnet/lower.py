@@ -1,8 +1,9 @@
 """The bridge: a fake-quantized network becomes an integer program with proved bounds.
 
-Every node of the network's graph becomes an integer operation: convolution and linear with integer weights, activation
-quantizers become truncations, average pooling a sum whose division goes into the step. The weights keep their circulant
-structure: only the first row of each block row is stored.
+Every node of the network's graph becomes an integer operation: convolutions, depthwise and grouped ones too, and linear
+layers with integer weights, activation quantizers as truncations, average pooling as a sum whose division goes into the
+step. The weights keep their circulant structure: only the first row of each block row is stored. What has no such
+operation is named before anything is lowered.
 
 The integer network does not depend on the encryption parameters, so they are chosen last, from the proved bounds
 (:mod:`privcirnet.he.fitting`), and the layers are planned for them.
@@ -38,8 +39,8 @@ from privcirnet.nn.graph import is_sum, module_of
 from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
 from privcirnet.nn.steps import pool_window, refine
 
-_SUPPORTED = "Conv2d, Linear, BatchNorm2d (fused), Square, +, AvgPool2d, Flatten"
-_NOTHING = (nn.Identity, nn.Dropout)
+_SUPPORTED = "Conv2d, Linear, BatchNorm2d (fused), Square, AESPA (fused), +, AvgPool2d, Flatten"
+_NAMED_AT_MOST = 5
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,40 @@ def lower_refined(  # noqa: PLR0913, PLR0917
 def _fitted(
     graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, target: Target
 ) -> Fitted:
+    _check_operations(graph)
     builder = _Builder(graph, target, source, input_shape, input_log_step)
     for node in graph.graph.nodes:
         builder.visit(node)
     return fit(tuple(builder.nodes), builder.weights, target)
+
+
+def _check_operations(graph: fx.GraphModule) -> None:
+    """Name everything that does not run encrypted, modules by their paths."""
+    wrong: list[str] = []
+    for node in graph.graph.nodes:
+        module = module_of(graph, node)
+        if node.op in ("placeholder", "output") or is_sum(node) or _runs_encrypted(module):
+            continue
+        wrong.append(
+            f"{node.target} ({type(module).__name__})" if module is not None else f"{node.name} ({node.target})"
+        )
+    if wrong:
+        more = f" and {len(wrong) - _NAMED_AT_MOST} more" if len(wrong) > _NAMED_AT_MOST else ""
+        raise RuleError(
+            "every operation must be one that runs encrypted",
+            got=", ".join(wrong[:_NAMED_AT_MOST]) + more,
+            remedy=f"use {_SUPPORTED}",
+        )
+
+
+def _runs_encrypted(module: nn.Module | None) -> bool:
+    match module:
+        case nn.Conv2d() | nn.Linear() | ActivationQuantizer() | Square() | nn.AvgPool2d():
+            return True
+        case nn.Flatten(start_dim=1, end_dim=-1) | nn.Identity() | nn.Dropout():
+            return True
+        case _:
+            return False
 
 
 class _Builder:
@@ -167,19 +198,12 @@ class _Builder:
                 self._keep(node, self._node(node, SquareOperation(), inputs, 2 * inputs[0].log_step))
             case nn.AvgPool2d():
                 self._keep(node, self._pool(node, module, inputs[0]))
-            case nn.Flatten(start_dim=1, end_dim=-1):
+            case nn.Flatten():
                 self._keep(node, self._node(node, Flatten(), inputs))
-            case None if is_sum(node):
+            case None:
                 self._keep(node, self._node(node, Add(), inputs))
-            case _ if isinstance(module, _NOTHING):
+            case nn.Identity() | nn.Dropout():
                 self._lowered[node] = inputs[0]
-            case _:
-                what = type(module).__name__ if module is not None else str(node.target)
-                raise RuleError(
-                    "every operation must be one that runs encrypted",
-                    got=f"{node.name} ({what})",
-                    remedy=f"use {_SUPPORTED}",
-                )
 
     def _keep(self, node: fx.Node, made: Node) -> None:
         self._lowered[node] = made
@@ -205,20 +229,20 @@ class _Builder:
             self._keep(node, self._node(node, Truncate(bits), [source], int(module.log_step)))
 
     def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:
-        kernel, (channels, height, width) = pool_window(module, node.name), source.shape
+        kernel, (channels, height, width) = pool_window(module, str(node.target)), source.shape
         shape = (channels, height // kernel, width // kernel)
         log_step = source.log_step - 2 * (kernel.bit_length() - 1)
         return Node(node.name, SumPool(kernel), (source.name,), shape, log_step, str(node.target))
 
     def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:
-        shape, b = linear_shape(module, source.shape, node.name), block_size_of(module)
+        shape, b = linear_shape(module, source.shape, str(node.target)), block_size_of(module)
         layer = options.planned_layer(shape, b, self.target.profile, self.target.link)
         made = Node(
             node.name,
             Linear(layer),
             (source.name,),
             shape.output_shape,
-            source.log_step + _weight_log_step(module, node.name),
+            source.log_step + _weight_log_step(module, str(node.target)),
             str(node.target),
         )
         self.weights[node.name] = _integer_weights(module, b, made.log_step - source.log_step, made.log_step)
@@ -229,7 +253,7 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: tuple[int, int, int
     """Dimensions of a layer on an input (C, H, W).
 
     Raises:
-        RuleError: a convolution that is grouped, dilated, not square, or not padded with zeros.
+        RuleError: a convolution that is dilated, not square, or not padded with zeros.
     """
     channels, height, width = input_shape
     if isinstance(module, nn.Linear):
@@ -239,14 +263,15 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: tuple[int, int, int
         return LinearShape.gemm(1, channels, module.out_features)
     kernel, stride, padding = module.kernel_size, module.stride, module.padding
     square = kernel[0] == kernel[1] and stride[0] == stride[1] and not isinstance(padding, str)
-    plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
+    plain = module.dilation == (1, 1) and module.padding_mode == "zeros"
     if not (square and plain and padding[0] == padding[1]):
         raise RuleError(
-            "a convolution must be square, with one group, no dilation and zero padding",
+            "a convolution must be square, with no dilation and zero padding",
             got=f"{name}: Conv2d({module.extra_repr()})",
             remedy="replace it by such a convolution",
         )
-    return LinearShape(height, width, channels, module.out_channels, kernel[0], stride[0], int(padding[0]))
+    sizes = module.out_channels, kernel[0], stride[0], int(padding[0]), module.groups
+    return LinearShape(height, width, channels, *sizes)
 
 
 def _weight_log_step(module: nn.Module, name: str) -> int:

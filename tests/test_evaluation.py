@@ -11,7 +11,7 @@ from privcirnet.evaluation import UNIT, Evaluation, evaluate
 from privcirnet.he import modular
 from privcirnet.he.cost import COUNTED, LINKS, linear_cost, square_cost
 from privcirnet.he.program import Program, interpret
-from tests.he.networks import network, random_image
+from tests.he.networks import bottleneck, network, random_image
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
 LABELS = np.array([1, 2, 3])
@@ -117,6 +117,20 @@ def test_layers_are_described_by_their_plans():
     assert square["ciphertexts_up"] == square["ciphertexts_down"] == square["pmults"] == 1
     assert square["seconds_predicted"] == square_cost(8 * 4 * 4, COUNTED, LINKS["local"]).total
     assert all(layer["seconds"] > 0 for layer in layers)
+
+
+def test_kinds_of_layers():
+    program = bottleneck()
+    found = evaluate(program, {}, random_image(program)[None], "cleartext")
+    one = np.zeros(1, dtype=np.int64)
+    layers = {layer["name"]: layer for layer in found.summary(one, one, COUNTED, LINKS["local"])["layers"]}
+    assert {name: layer["kind"] for name, layer in layers.items()} == {
+        **{"side": "conv", "expand": "gemm", "square": "square", "depth": "depthwise", "project": "gemm"},
+        "again": "gemm",
+    }
+    assert layers["depth"]["rotations"] == 0
+    assert layers["depth"]["pmults"] == layers["depth"]["pmults_planned"] == layers["depth"]["ciphertexts_up"]
+    assert found.wrong == [[]]
 
 
 def test_bytes_are_those_of_the_messages():

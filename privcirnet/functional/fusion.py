@@ -64,18 +64,23 @@ def fold_batch_norm(  # noqa: PLR0913, PLR0917 - the arguments are batch norm's 
     return folded.to(weight.dtype), new.to(old.dtype)
 
 
-def scale_inputs(weight: Tensor, scale: Tensor) -> Tensor:
+def scale_inputs(weight: Tensor, scale: Tensor, groups: int = 1) -> Tensor:
     """Return the linear map x -> W (scale x), computed in float64 and rounded once.
 
     Args:
         weight: Dense weight, or the stored rows of a block-circulant one when the scale is shared by each block,
-            (rows, C, *kernel).
+            (rows, C / groups, *kernel).
         scale: (C,).
+        groups: channel groups: every rows / groups rows read the next C / groups channels.
 
     >>> scale_inputs(torch.ones(1, 2), torch.tensor([2.0, 3.0]))
     tensor([[2., 3.]])
+    >>> scale_inputs(torch.ones(2, 1), torch.tensor([2.0, 3.0]), groups=2)
+    tensor([[2.],
+            [3.]])
     """
-    wide = weight.double() * scale.double().reshape(1, -1, *[1] * (weight.ndim - 2))
+    factors = scale.double().reshape(groups, -1).repeat_interleave(weight.shape[0] // groups, dim=0)
+    wide = weight.double() * factors.reshape(*factors.shape, *[1] * (weight.ndim - 2))
     return wide.to(weight.dtype)
 
 

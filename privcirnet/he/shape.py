@@ -56,8 +56,10 @@ class LinearShape:
 
     @property
     def kind(self) -> str:
-        """'gemm' for ungrouped 1 x 1 kernels with stride 1, else 'conv'."""
-        return "gemm" if self.kernel == self.stride == self.groups == 1 else "conv"
+        """'gemm' for ungrouped 1 x 1 kernels with stride 1, 'depthwise' for a group for each channel, else 'conv'."""
+        if self.kernel == self.stride == self.groups == 1:
+            return "gemm"
+        return "depthwise" if self.groups == self.in_channels == self.out_channels > 1 else "conv"
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

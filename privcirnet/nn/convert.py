@@ -49,9 +49,9 @@ def circulant_(
         `model` itself.
 
     Raises:
-        RuleError: A name is not in the model, a layer is neither Linear nor Conv2d, is grouped, shares its weight or is
-            parametrized already, a block size or an importance does not fit, or the model's batch norms cannot be found
-            or shared.
+        RuleError: A name is not in the model, a layer is neither Linear nor Conv2d, is grouped (unless b = 1), shares
+            its weight or is parametrized already, a block size or an importance does not fit, or the model's batch
+            norms cannot be found or shared.
 
     >>> model = circulant_(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)), {"0": 4, "2": 2})
     >>> [tuple(p.shape) for p in model.parameters() if p.ndim == 2]
@@ -83,8 +83,8 @@ def checked_layer(model: nn.Module, name: str, b: int) -> nn.Linear | nn.Conv2d:
         The layer, unchanged.
 
     Raises:
-        RuleError: There is no such layer, it is of another type, grouped, parametrized already or shares its weight, or
-            the block size does not fit.
+        RuleError: There is no such layer, it is of another type, grouped (unless b = 1), parametrized already or shares
+            its weight, or the block size does not fit.
     """
     layer = find_layer(model, name)
     owners = [key for key, value in model.named_parameters(remove_duplicate=False) if value is layer.weight]
@@ -95,7 +95,8 @@ def checked_layer(model: nn.Module, name: str, b: int) -> nn.Linear | nn.Conv2d:
             remedy="untie the weights or leave them dense",
         )
     try:
-        check_groups(layer)
+        if b > 1:
+            check_groups(layer)
         check_block_size(layer.weight.shape, b)
     except RuleError as error:
         raise RuleError(error.rule, got=f"{error.got} at {name!r}", remedy=error.remedy) from None

@@ -176,12 +176,9 @@ def _divide_inputs_(fused: fx.GraphModule, node: fx.Node, scale: Tensor) -> None
     layer = module_of(fused, node)
     assert isinstance(layer, nn.Conv2d | nn.Linear)
     name, stored = str(node.target), _stored_weight(layer, str(node.target))
-    if isinstance(layer, nn.Conv2d) and layer.groups > 1:
-        rule = "a square that is added before an AESPA must not feed a grouped convolution"
-        raise RuleError(rule, got=repr(name), remedy="reorder the layers")
     _by_block(scale, block_size_of(layer), name)
     with torch.no_grad():
-        stored.copy_(scale_inputs(stored, 1 / scale))
+        stored.copy_(scale_inputs(stored, 1 / scale, layer.groups if isinstance(layer, nn.Conv2d) else 1))
 
 
 def _by_block(values: Tensor, b: int, name: str) -> Tensor:

@@ -113,7 +113,7 @@ def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:
         case Square():
             return 2 * step
         case nn.AvgPool2d():
-            return step - 2 * (pool_window(module, node.name).bit_length() - 1)
+            return step - 2 * (pool_window(module, str(node.target)).bit_length() - 1)
         case _:
             return step
 

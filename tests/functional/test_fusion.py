@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import expand, is_circulant
-from privcirnet.functional.fusion import block_mean, block_variance, fold_batch_norm
+from privcirnet.functional.fusion import block_mean, block_variance, fold_batch_norm, scale_inputs
 from tests import tolerances
 from tests.functional.test_circulant import random_weight
 
@@ -46,6 +46,17 @@ def test_folding_rows_equals_folding_the_weight(with_bias):
     assert torch.equal(expand(folded_rows, b), dense)
     assert torch.equal(shift, dense_shift)
     assert is_circulant(dense, b)
+
+
+@pytest.mark.parametrize(("channels", "groups", "out"), [(6, 1, 4), (6, 6, 6), (6, 6, 12), (6, 2, 4), (1, 1, 1)])
+def test_scaled_inputs_are_scaled_before_the_convolution(channels, groups, out):
+    weight, x = random_weight((out, channels // groups, 3, 3), 0), random_weight((2, channels, 5, 5), 1)
+    scale = 2.0 ** torch.arange(-2, channels - 2)  # powers of two: products stay exact
+    expected = conv2d(x * scale.reshape(1, -1, 1, 1), weight, groups=groups)
+    scaled = scale_inputs(weight, scale, groups)
+    magnitude = conv2d(x.abs(), scaled.abs(), groups=groups).max().item()
+    bound = tolerances.dot_product(torch.float32, 9 * channels // groups, magnitude)
+    assert_close(conv2d(x, scaled, groups=groups), expected, rtol=0, atol=bound)
 
 
 def test_folding_per_channel_breaks_the_blocks():

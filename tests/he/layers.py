@@ -37,6 +37,15 @@ def shapes(draw: st.DrawFn) -> tuple[LinearShape, int]:
 
 
 @st.composite
+def depthwise_shapes(draw: st.DrawFn) -> LinearShape:
+    """Any kernel and stride, maps of any two sizes, channels that are no powers of two."""
+    kernel, stride, channels = draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(2, 40))
+    padding = draw(st.integers(0, kernel - 1))
+    height, width = (max(draw(st.integers(1, 11)), kernel - 2 * padding) for _ in range(2))
+    return LinearShape(height, width, channels, channels, kernel, stride, padding, channels)
+
+
+@st.composite
 def layers(draw: st.DrawFn) -> LinearLayer:
     """Any shape in any tiles, covered by a few pieces, each with any plan."""
     shape, b = draw(shapes())

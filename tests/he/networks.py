@@ -27,6 +27,8 @@ from tests.he.exchange import random_rows
 N = 8192
 SECOND = (Piece(1, 3, 8, 2, folds_on_shares=False), Piece(1, 1, 16, 1, copies=2, giants_on_shares=True))
 """Four tiles in two unlike pieces: baby and giant steps under encryption, copies, sums on shares."""
+DEPTH = (*(Piece(4, 2, 1, 1),) * 2, Piece(4, 1, 4, 1), Piece(4, 1, 8, 1))
+"""Twelve channels one by one, two tiles of each: both tiles of twice four together, those of four others apart."""
 
 
 def network(masks: str = "uniform", plain_bits: int = 46, seed: int = 0) -> Program:
@@ -49,6 +51,29 @@ def network(masks: str = "uniform", plain_bits: int = 46, seed: int = 0) -> Prog
         Node("head", Linear(head), ("flat",), (10, 1, 1), -8),
     )
     return _with_weights(nodes, masks, plain_bits, seed)
+
+
+def bottleneck(masks: str = "uniform", seed: int = 0) -> Program:
+    """MobileNetV2's: expand, square, depthwise with a stride on a map of odd size, project, residual, expand again."""
+    expand, again = (paper_layer(LinearShape(size, size, 6, 12), 3, N) for size in (7, 4))
+    depth = LinearLayer(LinearShape(7, 7, 12, 12, 3, 2, 1, groups=12), 1, N, (3, 4), DEPTH)
+    project, side = (paper_layer(LinearShape(*size), 3, N) for size in ((4, 4, 12, 6), (7, 7, 6, 6, 1, 2)))
+    nodes = (
+        Node("x", Input(-8, 15), (), (6, 7, 7), -4),
+        Node("side", Linear(side), ("x",), (6, 4, 4), -8),
+        Node("side_t", Truncate(6), ("side",), (6, 4, 4), -2),
+        Node("expand", Linear(expand), ("x",), (12, 7, 7), -8),
+        Node("expand_t", Truncate(4), ("expand",), (12, 7, 7), -4),
+        Node("square", Square(), ("expand_t",), (12, 7, 7), -8),
+        Node("square_t", Truncate(6), ("square",), (12, 7, 7), -2),
+        Node("depth", Linear(depth), ("square_t",), (12, 4, 4), -6),
+        Node("depth_t", Truncate(6), ("depth",), (12, 4, 4), 0),
+        Node("project", Linear(project), ("depth_t",), (6, 4, 4), -4),
+        Node("project_t", Truncate(2), ("project",), (6, 4, 4), -2),
+        Node("sum", Add(), ("project_t", "side_t"), (6, 4, 4), -2),
+        Node("again", Linear(again), ("sum",), (12, 4, 4), -6),
+    )
+    return _with_weights(nodes, masks, 46, seed)
 
 
 def residual_of_the_image() -> Program:

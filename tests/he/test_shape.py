@@ -24,6 +24,14 @@ def test_stored_weights_are_the_first_rows_of_blocks() -> None:
     assert LinearShape(14, 14, 576, 576, 3, 1, 1, groups=576).weight_shape(1) == (576, 1, 3, 3)
 
 
+def test_a_group_for_each_channel_is_depthwise() -> None:
+    assert LinearShape(4, 4, 6, 6, 3, 2, 1, groups=6).kind == "depthwise"
+    assert LinearShape(4, 4, 6, 6, 1, groups=6).kind == "depthwise"
+    assert LinearShape(4, 4, 6, 12, 3, groups=6).kind == "conv", "two outputs a channel"
+    assert LinearShape(4, 4, 6, 6, 3, groups=3).kind == "conv"
+    assert LinearShape(4, 4, 1, 1, 3).kind == "conv"
+
+
 def test_a_gemm_is_a_convolution_with_one_column() -> None:
     gemm = LinearShape.gemm(9, 3, 5)
     assert gemm == LinearShape(9, 1, 3, 5)

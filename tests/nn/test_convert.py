@@ -102,7 +102,7 @@ def test_importance_weighs_the_layers_it_names():
 def test_block_size_one_changes_nothing():
     model = residual()
     before = snapshot(model)
-    circulant_(model, dict.fromkeys(SIZES, 1))
+    circulant_(model, dict.fromkeys([*SIZES, "depthwise"], 1))
     assert_unchanged(model, before)
 
 

@@ -73,7 +73,7 @@ REFUSED = [
         (1, 2, 3, 4),
         r"a linear layer must follow a flatten: got 0 on \(2, 3, 4\)",
     ),
-    (lambda: nn.Sequential(nn.Conv2d(4, 4, 3, groups=4)), (1, 4, 5, 5), "with one group.*: got 0: Conv2d"),
+    (lambda: nn.Sequential(nn.Conv2d(4, 4, 3, dilation=2)), (1, 4, 5, 5), "with no dilation.*: got 0: Conv2d"),
 ]
 
 
@@ -109,6 +109,15 @@ def test_latency_falls_as_blocks_grow():
     assert rows["conv1"][16] < rows["conv1"][1] / 2
 
 
+def test_channel_groups_stay_dense():
+    model = nn.Sequential(nn.Conv2d(1, 8, 1), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 3, groups=2))
+    shapes = layer_shapes(model, torch.zeros(1, 1, 8, 8))
+    assert shapes["1"] == LinearShape(8, 8, 8, 8, 3, groups=8)
+    assert shapes["2"] == LinearShape(6, 6, 8, 8, 3, groups=2)
+    rows = latency_table(shapes, BLOCK_SIZES, COUNTED, LINKS["local"])
+    assert {name: tuple(row) for name, row in rows.items()} == {"0": (1,), "1": (1,), "2": (1,)}
+
+
 def test_every_entry_is_the_cheapest_plans():
     shapes = layer_shapes(DigitsResNet(width=16), torch.zeros(1, 1, 8, 8))
     for name, row in table(link="wan").items():
@@ -134,7 +143,7 @@ def test_tokens_are_rows_of_a_gemm():
     assert shapes == {"0": LinearShape.gemm(5, 8, 4), "1": LinearShape.gemm(5, 4, 16)}
 
 
-@pytest.mark.parametrize("name", ["vit_cifar", "resnet18_tiny"])
+@pytest.mark.parametrize("name", ["mobilenetv2_cifar", "vit_cifar", "resnet18_tiny"])
 def test_reference_networks_have_figures(name):
     model, side = timm.create_model(name), 64 if name.endswith("tiny") else 32
     weighted = {n for n, m in model.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)}

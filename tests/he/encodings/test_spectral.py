@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ from privcirnet.he.program import expand_rows
 from privcirnet.he.shape import LinearShape
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
-from tests.he.layers import layers
+from tests.he.layers import depthwise_shapes, layers
 from tests.he.test_planner import PROFILES
 
 N = 256
@@ -189,6 +191,15 @@ def test_depthwise_is_a_hadamard_product() -> None:
     found = modular.centered(layer.decode_output(reply[None], t), t)
     assert (found == slow_layer(shape, 1, party.rows, np.zeros(8, dtype=np.int64), x)).all()
     assert cheapest_layer(shape, 1, COUNTED, LINKS["lan"]).rotations == 0
+
+
+@given(depthwise_shapes())
+def test_a_planned_depthwise_layer_is_one_product_for_each_ciphertext(shape: LinearShape) -> None:
+    """Whatever its stride: the phase images of a channel are added on shares, or in as many products."""
+    layer = plan_layer(shape, 1, Goal(replace(COUNTED, ring_degree=N), LINKS["lan"])).layer
+    assert isinstance(layer, LinearLayer)
+    assert (layer.rotations, layer.pmults) == (0, layer.ciphertexts_in)
+    assert_exact(layer)
 
 
 @given(layers(), st.integers(0, 2**32 - 1))

@@ -14,7 +14,7 @@ from privcirnet.he.protocol import audit, shares, square, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import Traffic, run
-from tests.he.networks import network, random_image, residual_of_the_image
+from tests.he.networks import bottleneck, network, random_image, residual_of_the_image
 
 
 def parties(program: Program, engine: str) -> tuple[Client, Session]:
@@ -47,6 +47,20 @@ def test_every_node_is_right(engine: str, masks: str) -> None:
     client, session = parties(program, engine)
     for seed in range(2):
         check(program, client, session, random_image(program, seed))
+
+
+@pytest.mark.parametrize("masks", ["uniform", "bounded"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_depthwise_layer_is_one_product_for_each_ciphertext_and_no_rotation(engine: str, masks: str) -> None:
+    program = bottleneck(masks)
+    client, session = parties(program, engine)
+    check(program, client, session, random_image(program))
+    layer = dict((node.name, layer) for node, layer in program.linear_nodes)["depth"]
+    done = session.meter.counts["depth"]
+    assert (done["rotate"], done["pmult"]) == (layer.rotations, layer.pmults) == (0, layer.ciphertexts_in)
+    assert (layer.ciphertexts_in, layer.ciphertexts_out) == (4 + 4 + 1 + 1, 4), (
+        "four phase images, apart and in four lanes"
+    )
 
 
 @pytest.mark.parametrize("end", [-8, 15])
