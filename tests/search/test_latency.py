@@ -114,7 +114,7 @@ def test_channel_groups_stay_dense():
     shapes = layer_shapes(model, torch.zeros(1, 1, 8, 8))
     assert shapes["1"] == LinearShape(8, 8, 8, 8, 3, groups=8)
     assert shapes["2"] == LinearShape(6, 6, 8, 8, 3, groups=2)
-    rows = latency_table(shapes, BLOCK_SIZES, COUNTED, LINKS["local"])
+    rows = figure_table(shapes, BLOCK_SIZES, COUNTED, LINKS["local"])
     assert {name: tuple(row) for name, row in rows.items()} == {"0": (1,), "1": (1,), "2": (1,)}
 
 
