@@ -48,6 +48,6 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
 def test_the_accuracy_that_the_table_states(tmp_path):
     data = load("cifar10", files=Files(str(ARCHIVES), cache=str(tmp_path)))
     held = read_checkpoint(FOLDER / "resnet18_cifar10.safetensors")
-    assert (held.model, held.bits) == ("resnet18_cifar", (8, 8))
+    assert (held.model, held.bits) == ("resnet18_tiny", (8, 8))
     network = stages.load_checkpoint(FOLDER / "resnet18_cifar10.safetensors", data).model
-    assert accuracy(network, data, data.test_images, data.test_labels) == pytest.approx(83.41, abs=0.1)
+    assert accuracy(network, data, data.test_images, data.test_labels) == pytest.approx(84.91, abs=0.1)
