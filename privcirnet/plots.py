@@ -141,6 +141,7 @@ def pareto(
     largest = max([chosen[1], *(omega for _, omega in points), *(omega for _, omega in front)])
     axes.set_yscale("symlog", linthresh=1e-4 * largest or 1.0)
     axes.set_ylim(bottom=0)
+    axes.margins(x=0.08)
     axes.set_xlabel("predicted latency of the linear layers, ms an image")
     axes.set_ylabel("sensitivity, total")
     axes.set_title(title, fontsize=10)

@@ -19,7 +19,7 @@ class SearchConfig:
     """this run's directory."""
     init: str = "${root}/train"
     """run directory of the dense network, or its checkpoint."""
-    block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16])
+    block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32])
     """sizes to choose from."""
     uniform: int = 4
     """budget: the latency of this block size everywhere."""
@@ -52,7 +52,7 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         good = bool(self.block_sizes) and all(b >= 1 and b & (b - 1) == 0 for b in self.block_sizes)
-        check(good, "block_sizes must be powers of two", self.block_sizes, "use [1,2,4,8,16]")
+        check(good, "block_sizes must be powers of two", self.block_sizes, "use [1,2,4,8,16,32]")
         check(self.uniform in self.block_sizes, "uniform must be one of block_sizes", self.uniform, "use 4")
         check(self.budget >= 0, "budget must not be negative", self.budget, "give seconds, or 0 for uniform=")
         check(0 <= self.fraction <= 1, "fraction must be in [0, 1]", self.fraction, "use 0.5, or 0 for uniform=")
