@@ -158,12 +158,12 @@ def read_profile(path: Path) -> Profile:
     try:
         bits = tuple(int(b) for b in data["coefficient_bits"])
         seconds = {str(name): float(value) for name, value in data["seconds"].items()}
-        name, ring_degree = str(data["name"]), int(data["ring_degree"])
+        name, ring_degree, threads = str(data["name"]), int(data["ring_degree"]), int(data.get("threads", 1))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RuleError(
             "a cost profile must be complete", got=f"{path}: {error!r}", remedy="measure it again with search.py"
         ) from None
-    return Profile(name, ring_degree, bits, seconds)
+    return Profile(name, ring_degree, bits, seconds, threads)
 
 
 def write_arrays(path: Path, **arrays: np.ndarray) -> None:

@@ -8,21 +8,27 @@ alone would measure it with a warm cache and on one thread.
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he import engine, ntt, params
+from privcirnet.he import engine, ntt, params, threads
 from privcirnet.he.circuit import Circuit, Pair
-from privcirnet.he.cost import OPERATIONS, Profile
-from privcirnet.he.engine import Keys, ServerEngine
-from privcirnet.he.protocol import shares
+from privcirnet.he.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
+from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
+from privcirnet.he.layers import Layer
+from privcirnet.he.planner import cheapest_layer
+from privcirnet.he.protocol import linear, shares
+from privcirnet.he.shape import LinearShape
 
 _INPUTS = 8
 """Ciphertexts of each circuit."""
 _TURNS, _PRODUCTS = 5, 9
 """Of the circuits that have many."""
+_LAYER, _BLOCK_SIZE = LinearShape(8, 8, 32, 32, 3, 1, 1), 4
+"""The layer whose time says what layers take beyond their operations."""
 _TRANSFORM_LENGTH = 8
 _COEFFICIENT_NOISE = 16
 """Bits of noise of a small layer in coefficient encoding."""
@@ -44,9 +50,12 @@ def calibrate(
         progress: called with a note after each round.
         engine_name: of the engine to measure.
     """
+    used = threads.count() if engine_name == "kernel" else 1
     plain_bits, noise = _plain_bits(ring_degree, tuple(coefficient_bits))
-    parameters = params.choose({_TRANSFORM_LENGTH}, plain_bits, ring_degree, coefficient_bits)
-    calls = _calls(parameters, noise, engine_name)
+    layer = cheapest_layer(_LAYER, _BLOCK_SIZE, replace(COUNTED, ring_degree=ring_degree), LINKS["local"])
+    lengths = {_TRANSFORM_LENGTH} | layer.transform_lengths
+    parameters = params.choose(lengths, plain_bits, ring_degree, coefficient_bits)
+    calls = _calls(parameters, noise, engine_name, layer)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for repetition in range(repetitions + 1):
         for name, call in calls.items():
@@ -54,7 +63,10 @@ def calibrate(
         if progress:
             progress(f"{repetition} of {repetitions}")
     seconds = _seconds({name: statistics.median(found[1:]) for name, found in times.items()}, ring_degree)
-    return Profile(f"this machine, {engine_name}", ring_degree, tuple(coefficient_bits), seconds)
+    about = f"this machine, {engine_name}", ring_degree, tuple(coefficient_bits)
+    predicted = linear_cost(layer, Profile(*about, seconds, used), LINKS["local"]).server
+    seconds["call"] = max(statistics.median(times["layer"][1:]) - predicted, 0.0)
+    return Profile(*about, seconds, used)
 
 
 def circuits(step: int) -> dict[str, Circuit]:
@@ -104,7 +116,7 @@ def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
     seconds["hoist"] = each["turned"] - each["one"] + seconds["to_ntt"] - seconds["rotate"]
     seconds["giant"] = each["giant"] - each["outputs"] + seconds["from_ntt"]
     seconds["fold"] = each["fold"] - each["one"]
-    return {name: max(seconds[name], 0.0) for name in OPERATIONS}
+    return {name: max(seconds.get(name, 0.0), 0.0) for name in OPERATIONS}
 
 
 def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple[int, int]:
@@ -116,11 +128,11 @@ def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple[in
     return plain_bits, params.noise_bits(ring_degree, plain_bits, 1)
 
 
-def _calls(parameters: params.Parameters, noise: int, name: str) -> dict[str, Callable[[], object]]:
+def _calls(parameters: params.Parameters, noise: int, name: str, layer: Layer) -> dict[str, Callable[[], object]]:
     """Each timed call, on operands like those of inference."""
     n, t, step = parameters.ring_degree, parameters.plain_modulus, parameters.ring_degree // 16
     client, server = engine.client_engine(name, parameters), engine.server_engine(name, parameters)
-    steps = [number * step for number in range(1, _TURNS + 1)]
+    steps = {number * step for number in range(1, _TURNS + 1)} | layer.column_steps
     keys = server.load_keys(client.public_keys(steps), steps)
     slots = shares.uniform((_INPUTS, n), t)
     messages = [client.encrypt(row) for row in slots]
@@ -136,7 +148,18 @@ def _calls(parameters: params.Parameters, noise: int, name: str) -> dict[str, Ca
         "decrypt": lambda: client.decrypt(reply),
         "polynomial": lambda: ntt.coefficients_to_slots(slots[:1], t),
         "transform": lambda: ntt.cyclic(maps, 1, t),
+        "layer": _layer_call(layer, client, server, keys, t),
     }
+
+
+def _layer_call(layer: Layer, client: ClientEngine, server: ServerEngine, keys: Keys, t: int) -> Callable[[], object]:
+    """The server's part of one layer."""
+    rows = shares.uniform(layer.shape.weight_shape(layer.block_size), 255).astype(np.int64) - 127
+    encoded = layer.encode_spectrum(layer.spectrum(rows, t), server, "calibration")
+    held = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
+    ours, theirs = (shares.uniform(layer.shape.input_shape, t) for _ in range(2))
+    messages = linear.request(layer, ours, client)
+    return lambda: linear.reply(held, theirs, messages, server, keys)
 
 
 def _circuit_calls(

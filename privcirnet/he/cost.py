@@ -6,6 +6,8 @@ a wrong profile, never a hidden factor.
 """
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field
 
 from privcirnet.errors import RuleError
@@ -16,6 +18,7 @@ from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ciphe
 from privcirnet.he.plan import LinearPlan
 
 OPERATIONS = {
+    "call": "server: what a layer takes beyond its operations",
     "encrypt": "client: encode n slots, encrypt, serialise",
     "receive": "server: check and load one ciphertext",
     "add_plain": "server: encode n slots and add them",
@@ -53,12 +56,17 @@ LINKS = {"local": Link(math.inf, 0.0), "lan": Link(384e6, 0.3e-3), "wan": Link(9
 
 @dataclass(frozen=True)
 class Profile:
-    """Measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q)."""
+    """Measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
+
+    The server's seconds are a share of many operations at once, on ``threads`` threads: a number of operations that the
+    threads cannot share evenly takes as long as the next number that they can.
+    """
 
     name: str
     ring_degree: int
     coefficient_bits: tuple[int, ...]
     seconds: dict[str, float] = field(hash=False)
+    threads: int = 1
 
     def __post_init__(self) -> None:
         wrong = set(self.seconds) ^ set(OPERATIONS)
@@ -110,24 +118,51 @@ def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
     """Predicted seconds of an encrypted linear layer."""
     if isinstance(layer, CoefficientLayer):
         return _coefficient_cost(layer, profile, link)
-    parts = [plan_cost(placed.plan, profile, link) for placed in layer.placed]
-    return sum(parts, transform_cost(layer.layout, profile)) + Cost(network=link.round_trip)
+    plans = [placed.plan for placed in layer.placed]
+    parts = [plan_cost(plan, profile, link) for plan in plans]
+    return sum(parts, fixed_cost(layer.layout, profile, link)) + Cost(server=_uneven(plans, profile))
 
 
 def plan_cost(plan: LinearPlan, profile: Profile, link: Link) -> Cost:
     """Predicted seconds of one piece's plan, without transforms and round trip."""
     s, inputs, outputs = profile.seconds, plan.ciphertexts_in, plan.ciphertexts_out
-    server = (
-        inputs * (s["receive"] + s["add_plain"])
-        + (len(plan.turned) - len(plan.baby_rotations)) * s["to_ntt"]
-        + len({source for source, _ in plan.baby_rotations}) * s["hoist"]
-        + len(plan.baby_rotations) * s["rotate"]
-        + plan.pmults * s["pmult"]
-        + len(plan.giant_rotations) * s["giant"]
-        + outputs * (s["from_ntt"] + len(plan.fold_rotations) * s["fold"] + s["reply"])
-    )
+    shared = sum(number * s[name] for name, number in _shared(plan).items())
+    server = shared + plan.pmults * s["pmult"] + outputs * len(plan.fold_rotations) * s["fold"]
     network = _transfer(plan.ciphertexts_in, plan.ciphertexts_out, profile, link)
     return Cost(inputs * s["encrypt"], server, outputs * s["decrypt"], network)
+
+
+def _shared(plan: LinearPlan) -> dict[str, int]:
+    """How often a plan does what threads share by whole operations."""
+    inputs, outputs, babies = plan.ciphertexts_in, plan.ciphertexts_out, plan.baby_rotations
+    return {
+        "receive": inputs,
+        "add_plain": inputs,
+        "to_ntt": len(plan.turned) - len(babies),
+        "hoist": len({source for source, _ in babies}),
+        "rotate": len(babies),
+        "giant": len(plan.giant_rotations),
+        "from_ntt": outputs,
+        "reply": outputs,
+    }
+
+
+def _uneven(plans: Sequence[LinearPlan], profile: Profile) -> float:
+    """Seconds that threads of the server wait for each other, beyond :func:`plan_cost`.
+
+    It depends on all pieces of a layer together, so plans are chosen without it.
+    """
+    counts = Counter[str]()
+    for plan in plans:
+        counts.update(_shared(plan))
+    outputs, folds = counts["reply"], max(len(plan.fold_rotations) for plan in plans)
+    idle = sum(-number % profile.threads * profile.seconds[name] for name, number in counts.items())
+    return idle + -outputs % profile.threads * folds * profile.seconds["fold"]
+
+
+def fixed_cost(layout: SpectralLayout, profile: Profile, link: Link) -> Cost:
+    """Predicted seconds that do not depend on the plan: transforms, the round trip, what any layer takes."""
+    return transform_cost(layout, profile) + Cost(server=profile.seconds["call"], network=link.round_trip)
 
 
 def transform_cost(layout: SpectralLayout, profile: Profile) -> Cost:
@@ -149,13 +184,13 @@ def _coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> 
     kept = sum(map(len, layer.kept)) / layer.ring_degree
     network = (inputs * per_up + (outputs + kept) * per_down / 2) / link.bandwidth + link.round_trip
     client = inputs * (s["encrypt"] + s["polynomial"]), outputs * (s["decrypt"] + s["polynomial"])
-    return Cost(client[0], server, client[1], network)
+    return Cost(client[0], server + s["call"], client[1], network)
 
 
 def square_cost(values: int, profile: Profile, link: Link) -> Cost:
     """Predicted seconds of an encrypted square of that many values."""
     s, count = profile.seconds, -(-values // profile.ring_degree)
-    server = count * (s["receive"] + s["pmult_plain"] + s["reply"])
+    server = (count + -count % profile.threads) * (s["receive"] + s["pmult_plain"] + s["reply"])
     network = _transfer(count, count, profile, link) + link.round_trip
     return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
 

@@ -27,7 +27,7 @@ from privcirnet.he.params import Parameters
 from privcirnet.he.room import Held, Room
 from privcirnet.he.schedule import Block, Limits, Segment, schedule
 from privcirnet.he.sealfile import Modulus
-from privcirnet.he.threads import each, ranges
+from privcirnet.he.threads import count, each, ranges
 
 LIMITS = Limits(turned=64, sums=128, products=1024)
 """Of a layer's work in pieces: 25 MB of turned inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
@@ -219,26 +219,36 @@ class Server:
         return sums
 
     def _outputs(self, circuit: Circuit, block: Block, sums: Residues, keys: GaloisKeys) -> list[Ciphertext]:
-        """Outputs of a block: giant steps and folds."""
-        start = block.sums.start
+        """Outputs of a block: giant steps and folds.
+
+        Where there are fewer outputs than threads, the terms of each are shared out.
+        """
+        start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
+        most = -(-count() // len(numbers))
+        shared = {index: _cut(circuit.outputs[index], most) for index in numbers}
+
+        def added(terms: Sequence[Pair]) -> Residues:
+            return self._added([(sums[number - start], step) for number, step in terms], keys)
+
+        parts = iter(each(added, [terms for cut in shared.values() for terms in cut]))
+        totals = {index: self._together([next(parts) for _ in cut]) for index, cut in shared.items()}
 
         def output(index: int) -> Ciphertext:
-            terms, folds = circuit.outputs[index], circuit.folds[index]
-            found = self._added([(sums[number - start], step) for number, step in terms], keys)
-            for step in folds:
-                values = galois.divided(found.residues, self._extended)
+            found = totals[index]
+            for step in circuit.folds[index]:
+                values = galois.divided(found, self._extended)
                 found = self._added([(values, 0), (values, step)], keys)
-            return found
+            return Ciphertext(found, ntt=True)
 
-        done = each(output, range(block.outputs.start, block.outputs.stop))
+        done = each(output, numbers)
         steps = [step for terms in circuit.outputs[block.outputs] for _, step in terms]
         self.counts["rotate"] += sum(map(bool, steps)) + sum(map(len, circuit.folds[block.outputs]))
         return done
 
-    def _added(self, terms: Sequence[tuple[Residues, int]], keys: GaloisKeys) -> Ciphertext:
+    def _added(self, terms: Sequence[tuple[Residues, int]], keys: GaloisKeys) -> Residues:
         """Sum of values (2, L, n), each turned by its step; extended if any is turned."""
         if len(terms) == 1 and not terms[0][1]:
-            return Ciphertext(terms[0][0], ntt=True)
+            return terms[0][0]
         limbs, n = len(self._key_modulus.primes), self._modulus.ring_degree
         total = np.zeros((2, limbs, n), dtype=np.uint64)
         for values, step in terms:
@@ -246,4 +256,20 @@ class Server:
                 keys.add_rotated(total, values, step)
             else:
                 add_scaled(total, values, self._extended.division)
-        return Ciphertext(total, ntt=True)
+        return total
+
+    def _together(self, parts: Sequence[Residues]) -> Residues:
+        """The sum of parts, all extended; a single one as it is."""
+        total = parts[0]
+        primes = np.array(self._key_modulus.primes, dtype=np.uint64)[:, None]
+        for part in parts[1:]:
+            total = total + part
+            total -= np.where(total >= primes, primes, np.uint64(0))
+        return total
+
+
+def _cut(terms: Sequence[Pair], most: int) -> list[Sequence[Pair]]:
+    """Terms in at most so many runs of like size, each with a turn if there are several."""
+    runs = max(1, min(most, sum(bool(step) for _, step in terms)))
+    ordered = sorted(terms, key=lambda term: not term[1])
+    return [ordered[first::runs] for first in range(runs)]

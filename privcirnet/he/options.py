@@ -35,7 +35,7 @@ def scaled(profile: Profile, wanted: ParameterSet) -> Profile:
     digits = len(wanted.coefficient_bits) / len(own.coefficient_bits)
     factors = {"transform": 1.0, "rotate": transforms * digits}
     seconds = {name: s * factors.get(name, transforms) for name, s in profile.seconds.items()}
-    return Profile(f"{profile.name}, scaled", wanted.ring_degree, wanted.coefficient_bits, seconds)
+    return Profile(f"{profile.name}, scaled", wanted.ring_degree, wanted.coefficient_bits, seconds, profile.threads)
 
 
 def replan(nodes: Sequence[Node], profile: Profile, link: Link) -> tuple[Node, ...]:

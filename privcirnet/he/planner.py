@@ -18,7 +18,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import plan as plans
 from privcirnet.he.coefficient import ENCODINGS as COEFFICIENT_ENCODINGS
 from privcirnet.he.coefficient import CoefficientLayer
-from privcirnet.he.cost import COUNTED, LINKS, Cost, Link, Profile, linear_cost, plan_cost, transform_cost
+from privcirnet.he.cost import COUNTED, LINKS, Cost, Link, Profile, fixed_cost, linear_cost, plan_cost
 from privcirnet.he.layers import Layer
 from privcirnet.he.layout import SpectralLayout
 from privcirnet.he.limits import MAX_PIECES, grid_excess
@@ -182,7 +182,7 @@ def _lane_contents(layout: SpectralLayout, ring_degree: int) -> Iterator[tuple[i
 
 def _covers_of(layout: SpectralLayout, goal: Goal) -> list[tuple[Cost, LinearLayer]]:
     """For every number of lanes the grid covered by as many pieces of that kind as fit, and the best for the rest."""
-    fixed = transform_cost(layout, goal.profile) + Cost(network=goal.link.round_trip)
+    fixed = fixed_cost(layout, goal.profile, goal.link)
     found: list[tuple[Cost, LinearLayer]] = []
     for cost, pieces in _Cover(layout, goal).options():
         if len(pieces) > MAX_PIECES:

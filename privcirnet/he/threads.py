@@ -58,6 +58,11 @@ def ranges(count: int, most: int) -> list[range]:
     ]
 
 
+def count() -> int:
+    """How many threads :func:`each` works on."""
+    return _setting.count
+
+
 def use(count: int) -> None:
     """Work on that many threads from now on; 0: as many as there are cores for this process."""
     _setting.count = count or cores()

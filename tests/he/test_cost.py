@@ -1,6 +1,6 @@
 import math
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -101,6 +101,26 @@ def test_a_cost_is_the_sum_of_its_plans_the_transforms_and_a_round_trip() -> Non
     assert astuple(found) == pytest.approx(astuple(expected))
     assert found.total == pytest.approx(found.client_encrypt + found.server + found.client_decrypt + found.network)
     assert astuple(found * 3) == pytest.approx(astuple(found + found + found))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_wait_for_the_last_of_a_round(threads: int) -> None:
+    """Operations that are not a multiple of the threads count as the next one; of all pieces together."""
+    layer = LinearLayer(LinearShape.gemm(5, 6, 12), 2, 64, (1, 1), (Piece(1, 4, 8, 2), Piece(1, 1, 16, 1, 2)))
+    plans = [placed.plan for placed in layer.placed]
+    numbers = {
+        "receive": sum(plan.ciphertexts_in for plan in plans),
+        "rotate": sum(len(plan.baby_rotations) for plan in plans),
+        "giant": sum(len(plan.giant_rotations) for plan in plans),
+        "reply": sum(plan.ciphertexts_out for plan in plans),
+        "call": threads,
+    }
+    for name, number in numbers.items():
+        found = linear_cost(layer, replace(pricing(name, 64), threads=threads), FREE).total
+        wanted = 1 if name == "call" else -(-number // threads) * threads
+        assert found == pytest.approx(wanted, abs=1e-5)
+    square = cost.square_cost(64 * 4, replace(pricing("reply", 64), threads=threads), FREE).total
+    assert square == pytest.approx(-(-4 // threads) * threads, abs=1e-5)
 
 
 def test_transforms_are_priced_by_value_and_axis() -> None:

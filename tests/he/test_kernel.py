@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he import cleartext, kernel, modular, ntt, params, sealfile, tenseal
+from privcirnet.he import cleartext, kernel, modular, ntt, params, sealfile, tenseal, threads
 from privcirnet.he.circuit import Circuit, Pair
 from privcirnet.he.kernels import galois, hiding
 from privcirnet.he.linear import LinearLayer
@@ -288,6 +288,21 @@ def test_results_do_not_depend_on_the_limits(monkeypatch: pytest.MonkeyPatch, tu
     assert (len(segments), len(segments[0].blocks)) == {1: (4, 2), 3: (2, 4), 1000: (1, 1)}[turned]
     for own, other in zip(results(), wanted, strict=True):
         assert np.array_equal(own.residues, other.residues)
+
+
+@settings(max_examples=10)
+@given(circuits(STEPS), st.integers(0, 2**32))
+def test_results_do_not_depend_on_the_threads(circuit: Circuit, seed: int) -> None:
+    """With more of them than outputs, the giant steps of one output are shared out."""
+    both = engines()
+    weights = random_weights(circuit, DEFAULT.ring_degree, DEFAULT.plain_modulus, seed)
+    received = both.ours.receive_all(both.requests(both.slots(inputs_of(circuit))), None)
+    found: list[list[Residues]] = []
+    for count in (1, 2, 5):
+        with threads.using(count):
+            found.append([both.coefficients(out) for out in run(both.ours, circuit, weights, received, both.keys)])
+    for other in found[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 def several_pieces(pieces: int) -> Circuit:
