@@ -86,6 +86,8 @@ def search(config: SearchConfig, data: ImageData) -> Found:
 def write(found: Found, out: Path) -> None:
     """Plans, profile and pictures."""
     about = {"model": found.model, "checkpoint": found.checkpoint, "profile": found.profile.to_dict()}
+    for earlier in (out / "plans").glob("*ms.json"):
+        earlier.unlink()
     plans = [(out / "plan.json", found.budget, found.solution)]
     plans += [(out / "plans" / f"{1e3 * budget:.0f}ms.json", budget, solution) for budget, solution in found.front]
     for path, budget, solution in plans:
