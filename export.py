@@ -56,7 +56,7 @@ def main(config: ExportConfig) -> None:
             f"t of {program.parameters.plain_bits} bits, 128-bit security",
             "choice": lowered.choice.reason(),
             "largest value": f"{summary['max_value_bits']} bits, {_in_words_bounds(summary)}",
-            "truncation": _in_words(summary["truncation"]),
+            "truncation": _in_words(summary["truncation"], program.bounds),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
             "saved": out / "program",
         },
@@ -68,9 +68,10 @@ def _in_words_bounds(summary: dict[str, object]) -> str:
     return "proved" if seen is None else f"measured; {seen['beyond']} of {seen['images']} held-out images go beyond"
 
 
-def _in_words(facts: dict[str, object]) -> str:
+def _in_words(facts: dict[str, object], bound: str) -> str:
     failure = facts["failure_per_image_log2"]
-    wrong = "never wrong" if failure is None else f"an image is wrong with probability at most 2^{failure:.1f}"
+    most = "at most" if bound == "proved" else "about"
+    wrong = "never wrong" if failure is None else f"an image is wrong with probability {most} 2^{failure:.1f}"
     return f"{facts['masks']} masks, hiding {facts['hiding']}, {wrong}"
 
 
