@@ -70,7 +70,7 @@ def test_stages_chain_by_default():
     ("make", "match"),
     [
         (lambda: SearchConfig(block_sizes=[1, 3]), r"block_sizes must be powers of two: got \[1, 3\]; use"),
-        (lambda: SearchConfig(uniform=32), "uniform must be one of block_sizes: got 32"),
+        (lambda: SearchConfig(uniform=64), "uniform must be one of block_sizes: got 64"),
         (lambda: SearchConfig(budget=-1.0), "budget must not be negative: got -1.0"),
         (lambda: HEConfig(link="moon"), "he.link must be a known one: got moon; use one of local, lan, wan"),
         (

@@ -46,7 +46,7 @@ class SearchConfig:
     memory_mb: float = 0.0
     """cap on the server's encoded weights, in 10^6 bytes; 0 for none."""
     solver: str = "cbc"
-    """cbc, which PuLP brings, or highs, which needs the package highspy."""
+    """cbc, which PuLP brings, or highs, which needs privcirnet[highs]."""
     data: DataConfig = field(default_factory=DataConfig)
     he: HEConfig = field(default_factory=HEConfig)
 

@@ -303,7 +303,7 @@ def _solver(name: str) -> pulp.LpSolver:
         return _cbc(_CBC_OPTIONS)
     solver = pulp.HiGHS(msg=False, gapRel=0, **_HIGHS_OPTIONS)
     if name not in SOLVERS or not solver.available():
-        raise RuleError("the solver must be known and installed", got=name, remedy="use cbc, or pip install highspy")
+        raise RuleError("the solver must be known and installed", got=name, remedy="use cbc, or pip install privcirnet[highs]")
     return solver
 
 
