@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from common import add_data, load, tuning
 from torch import nn
 
 from privcirnet.artifact import write_json
 from privcirnet.cli import progress_bar, show_rows
-from privcirnet.config import DataConfig, RecipeConfig
-from privcirnet.data import ImageData, load_for
+from privcirnet.data import ImageData
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.training import stages
 from privcirnet.training.loop import fit, predict
@@ -46,17 +46,7 @@ def run(dense: nn.Module, data: ImageData, b: int, start: str, given: argparse.N
     model = copy.deepcopy(dense)
     stages.start_circulant_(model, uniform_sizes(model, b), data, **STARTS[start])
     loss, top1 = measure(model, data)
-    recipe = RecipeConfig(
-        epochs=given.epochs,
-        batch_size=128,
-        learning_rate=given.learning_rate,
-        clip_gradient=1.0,
-        crop_padding=4,
-        flip=True,
-        channels_last=True,
-        distillation=0.5,
-    )
-    fit(model, data.part(given.images), recipe, 0, dense)
+    fit(model, data.part(given.images), tuning(given.epochs, given.learning_rate), 0, dense)
     loss_after, top1_after = measure(model, data)
     return {"b": b, "start": start, "loss": loss, "top1": top1, "loss_tuned": loss_after, "top1_tuned": top1_after}
 
@@ -65,16 +55,14 @@ def main() -> None:
     """Print the table and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, help="of a dense network")
-    parser.add_argument("--data", default="cifar10", help="as data.name of train.py")
-    parser.add_argument("--root", default="data", help="as data.root of train.py")
-    parser.add_argument("--cache", default="auto", help="as data.cache of train.py")
+    add_data(parser)
     parser.add_argument("--blocks", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--images", type=int, default=10000, help="training images to fine-tune on")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--out", type=Path, default=Path("outputs/initialisation"))
     given = parser.parse_args()
-    data = load_for(DataConfig(name=given.data, root=given.root, cache=given.cache), lambda done, total: None)
+    data = load(given)
     dense = stages.load_checkpoint(given.checkpoint, data).model
     loss, top1 = measure(dense, data)
     rows = [{"b": 1, "start": "dense", "loss": loss, "top1": top1, "loss_tuned": loss, "top1_tuned": top1}]

@@ -10,10 +10,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from common import add_data, load
+
 from privcirnet.artifact import read_plan, read_profile, write_json
 from privcirnet.cli import progress_bar, show_rows
-from privcirnet.config import DataConfig
-from privcirnet.data import load_for
 from privcirnet.he.benchmark import LayerBenchmark, bench_layer
 from privcirnet.he.cost import LINKS, linear_cost
 from privcirnet.he.layers import Layer
@@ -34,16 +34,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="run directory or checkpoint of the dense network")
     parser.add_argument("search", type=Path, help="run directory of search.py on it")
-    parser.add_argument("--data", default="cifar10", help="as data.name of train.py")
-    parser.add_argument("--root", default="data", help="as data.root of train.py")
-    parser.add_argument("--cache", default="auto", help="as data.cache of train.py")
+    add_data(parser)
     parser.add_argument("--plans", type=int, default=5, help="how many")
     parser.add_argument("--engine", default="kernel")
     parser.add_argument("--plain-bits", type=int, default=41, help="of the plain modulus")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("outputs/latency"))
     given = parser.parse_args()
-    data = load_for(DataConfig(name=given.data, root=given.root, cache=given.cache), lambda done, total: None)
+    data = load(given)
     dense = stages.load_network(given.run, data)
     shapes = layer_shapes(dense, data.real(data.train_images[:1]))
     profile, link = read_profile(given.search / "profile.json"), LINKS["local"]

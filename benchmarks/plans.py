@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from common import add_data, load, tuning
 from torch import nn
 
 from privcirnet.artifact import read_profile, write_json
 from privcirnet.cli import progress_bar, show_rows
-from privcirnet.config import DataConfig, RecipeConfig
-from privcirnet.data import ImageData, load_for
+from privcirnet.data import ImageData
 from privcirnet.he.cost import LINKS
 from privcirnet.search.latency import figure_table, layer_shapes, seconds_of
-from privcirnet.search.solve import solve, uniform_latency, uniform_sizes
+from privcirnet.search.solve import solve, total, uniform_latency, uniform_sizes
 from privcirnet.training import sensitivities, stages
 from privcirnet.training.loop import accuracy, fit
 from privcirnet.training.network import weighted_layers
@@ -33,17 +33,7 @@ def tuned(dense: nn.Module, data: ImageData, sizes: dict[str, int], given: argpa
     model = copy.deepcopy(dense)
     stages.start_circulant_(model, sizes, data)
     start = accuracy(model, data, data.test_images, data.test_labels)
-    recipe = RecipeConfig(
-        epochs=given.epochs,
-        batch_size=128,
-        learning_rate=given.learning_rate,
-        clip_gradient=1.0,
-        crop_padding=4,
-        flip=True,
-        channels_last=True,
-        distillation=0.5,
-    )
-    history = fit(model, data.part(given.images), recipe, given.seed, dense)
+    history = fit(model, data.part(given.images), tuning(given.epochs, given.learning_rate), given.seed, dense)
     numbers = sum(parameter.numel() for parameter in model.parameters())
     return {"top1_start": start, "top1": history[-1]["top1"], "numbers": numbers}
 
@@ -53,9 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="run directory or checkpoint of a dense network")
     parser.add_argument("--profile", type=Path, required=True, help="of operation times, as search.py writes it")
-    parser.add_argument("--data", default="cifar10", help="as data.name of train.py")
-    parser.add_argument("--root", default="data", help="as data.root of train.py")
-    parser.add_argument("--cache", default="auto", help="as data.cache of train.py")
+    add_data(parser)
     parser.add_argument("--budgets", type=int, nargs="+", default=[2, 4, 8], help="block sizes of uniform plans")
     parser.add_argument("--blocks", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32], help="to choose from")
     parser.add_argument("--samples", type=int, default=1024, help="training images for the sensitivities")
@@ -65,7 +53,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("outputs/plans"))
     given = parser.parse_args()
-    data = load_for(DataConfig(name=given.data, root=given.root, cache=given.cache), lambda done, total: None)
+    data = load(given)
     dense = stages.load_network(given.run, data)
     shapes = layer_shapes(dense, data.real(data.train_images[:1]))
     latency = seconds_of(figure_table(shapes, given.blocks, read_profile(given.profile), LINKS["local"]))
@@ -82,8 +70,7 @@ def main() -> None:
             plans = {"uniform": uniform_sizes(latency, b)}
             plans |= {name: solve(omega, latency, budget).block_sizes for name, omega in omegas.items()}
             for name, sizes in plans.items():
-                seconds = sum(latency[layer][size] for layer, size in sizes.items())
-                row = {"budget": f"b = {b}", "plan": name, "ms": 1e3 * seconds, "block_sizes": sizes}
+                row = {"budget": f"b = {b}", "plan": name, "ms": 1e3 * total(latency, sizes), "block_sizes": sizes}
                 rows.append(row | tuned(dense, data, sizes, given))
                 write_json(given.out / "summary.json", {"rows": rows, "images": given.images, "epochs": given.epochs})
                 advance(f"b = {b}, {name}")

@@ -10,11 +10,11 @@ python benchmarks/prediction.py outputs/train --data cifar10 --root /images
 import argparse
 from pathlib import Path
 
+from common import add_data, load
+
 from privcirnet import plots
 from privcirnet.artifact import write_json
 from privcirnet.cli import progress_bar, show_rows
-from privcirnet.config import DataConfig
-from privcirnet.data import load_for
 from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.functional.sensitivity import damped
 from privcirnet.training import sensitivities, stages
@@ -35,15 +35,13 @@ def main() -> None:
     """Print the correlations and write everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="run directory or checkpoint of a dense network")
-    parser.add_argument("--data", default="cifar10", help="as data.name of train.py")
-    parser.add_argument("--root", default="data", help="as data.root of train.py")
-    parser.add_argument("--cache", default="auto", help="as data.cache of train.py")
+    add_data(parser)
     parser.add_argument("--blocks", type=int, nargs="+", default=[2, 4, 8, 16])
     parser.add_argument("--samples", type=int, default=512, help="training images for the sensitivities")
     parser.add_argument("--images", type=int, default=2000, help="held-out images for the loss")
     parser.add_argument("--out", type=Path, default=Path("outputs/prediction"))
     given = parser.parse_args()
-    data = load_for(DataConfig(name=given.data, root=given.root, cache=given.cache), lambda done, total: None)
+    data = load(given)
     dense = stages.load_network(given.run, data)
     admitted = {
         n: admissible_block_sizes(m.weight.shape, tuple(given.blocks)) for n, m in weighted_layers(dense).items()

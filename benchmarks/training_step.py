@@ -5,15 +5,13 @@ python benchmarks/training_step.py --model mobilenetv2_cifar --block-size 8 --ch
 
 import argparse
 import multiprocessing
-import resource
 import statistics
-import sys
 import time
-from pathlib import Path
 
 import torch
 from torch import nn
 
+from privcirnet.comparison.memory import peak_bytes
 from privcirnet.he.reference import network_shapes
 from privcirnet.nn.candidates import candidates
 from privcirnet.nn.convert import circulant_
@@ -55,10 +53,7 @@ def peak(name: str, block_size: int, batch: int, memory_format: torch.memory_for
     contestant = Contestant(name, block_size, torch.rand(batch, 3, 32, 32), memory_format)
     for _ in range(3):
         contestant.step()
-    status = Path("/proc/self/status")  # ru_maxrss would also know of the process that this one was started from
-    if not status.is_file():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return peak_bytes()
 
 
 def main() -> None:

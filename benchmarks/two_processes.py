@@ -5,8 +5,6 @@ python benchmarks/two_processes.py outputs/export/program outputs/infer/images.n
 
 import argparse
 import multiprocessing
-import resource
-import sys
 import time
 from collections import Counter
 from multiprocessing.connection import Connection
@@ -16,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.artifact import read_program
+from privcirnet.comparison.memory import peak_bytes
 from privcirnet.he.engine import ENGINES
 from privcirnet.he.modular import Residues
 from privcirnet.he.program import Input, Program, Square, Values, interpret
@@ -34,11 +33,6 @@ class Finished(NamedTuple):
     shares: dict[str, Residues]
 
 
-def peak() -> int:
-    """Most bytes that this process ever had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 def client(server: Connection, engine: str, images: Values) -> None:
     """The client's process."""
     party = Client(server.recv_bytes(), engine)
@@ -53,7 +47,7 @@ def client(server: Connection, engine: str, images: Values) -> None:
                 request = exchange.send(server.recv_bytes())
         except StopIteration as result:
             own = sum(party.meter.seconds.values()) - before
-            server.send(Finished(result.value, time.perf_counter() - started, own, peak(), party.shares))
+            server.send(Finished(result.value, time.perf_counter() - started, own, peak_bytes(), party.shares))
 
 
 def serve(session: Session, connection: Connection, rounds: int) -> tuple[int, int]:
@@ -109,7 +103,7 @@ def main() -> None:
     for number, image in enumerate(images):
         session.meter.seconds.clear()
         up, down = serve(session, here, len(kinds) + 1)
-        most, spent = peak(), Counter[str]()
+        most, spent = peak_bytes(), Counter[str]()
         for name, seconds in session.meter.seconds.items():
             spent[kinds[name]] += seconds
         found: Finished = here.recv()

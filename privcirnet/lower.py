@@ -204,6 +204,8 @@ class _Builder:
                 self._keep(node, self._node(node, Add(), inputs))
             case nn.Identity() | nn.Dropout():
                 self._lowered[node] = inputs[0]
+            case _:
+                raise AssertionError(module)
 
     def _keep(self, node: fx.Node, made: Node) -> None:
         self._lowered[node] = made

@@ -11,6 +11,7 @@ from privcirnet.artifact import replacing
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 _SHADES = ("#9aa5b1", "#7fb3d5", "#3d85c6", "#1c4587", "#0b2447")
@@ -169,7 +170,7 @@ def sensitivities(path: Path, omega: Mapping[str, Mapping[int, float]], chosen: 
     for row, name in enumerate(omega):
         if chosen.get(name) in sizes:
             corner = sizes.index(chosen[name]) - 0.5, row - 0.5
-            axes.add_patch(plt.Rectangle(corner, 1, 1, fill=False, edgecolor="white", linewidth=1.8))
+            axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="white", linewidth=1.8))
     figure.colorbar(image, label="log10 of the sensitivity; framed: chosen (none: dense)")
     axes.set_title(title, fontsize=10)
     _save(figure, path)

@@ -14,7 +14,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.he.cost import LINKS, Profile
 from privcirnet.search.latency import FigureTable, figure_table, figures_of, layer_shapes, seconds_of
 from privcirnet.search.rules import rules_for
-from privcirnet.search.solve import Rules, Solution, solve, uniform_latency
+from privcirnet.search.solve import Rules, Solution, Table, solve, uniform_latency
 from privcirnet.search.sweep import Point, sweep, uniform_points
 from privcirnet.training import sensitivities, stages
 
@@ -53,11 +53,12 @@ def search(config: SearchConfig, data: ImageData) -> Found:
 
     Under torchrun every process calls it, and all find the same.
     """
-    path = run_file(config.init, stages.CHECKPOINT, "train.py")
-    held, model = read_checkpoint(path), stages.load_checkpoint(path, data).model
+    held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
+    model = stages.built(held, data).model
     profile, link = distributed.from_first(lambda: find_profile(config.he)), LINKS[config.he.link]
     figures = figure_table(layer_shapes(model, data.real(data.train_images[:1])), config.block_sizes, profile, link)
-    latency, rules, budget = seconds_of(figures), _rules(config, figures), _budget(config, figures)
+    latency, rules = seconds_of(figures), _rules(config, figures)
+    budget = _budget(config, latency)
 
     def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
         return solve(omega, latency, budget, rules, config.solver)
@@ -136,8 +137,7 @@ def _rules(config: SearchConfig, figures: FigureTable) -> Rules:
     return rules_for(figures, config.pinned, config.equal, 1e6 * config.traffic_mb, 1e6 * config.memory_mb)
 
 
-def _budget(config: SearchConfig, figures: FigureTable) -> float:
-    latency = seconds_of(figures)
+def _budget(config: SearchConfig, latency: Table) -> float:
     if config.fraction:
         return config.fraction * uniform_latency(latency, min(config.block_sizes))
     return config.budget or uniform_latency(latency, config.uniform)

@@ -3,6 +3,7 @@
 import resource
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -51,6 +52,16 @@ def network_memory(
         linear.finish(layer.layer, replies, client)
         progress()
     each = 8 * degree * (len(contest.coefficient_bits) - 1)
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"peak": peak, "weights_kept": room.taken, "weights": each * sum(x.circuit.weights for x in layers.values())}
+    return {
+        "peak": peak_bytes(),
+        "weights_kept": room.taken,
+        "weights": each * sum(x.circuit.weights for x in layers.values()),
+    }
+
+
+def peak_bytes() -> int:
+    """Most memory that this process ever had."""
+    status = Path("/proc/self/status")
+    if status.is_file():  # ru_maxrss would also know of the process that this one was started from
+        return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -13,6 +13,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -60,9 +61,9 @@ class Information:
             self._sums = [_added(self._sums[i : i + 2]) for i in range(0, MOST, 2)]
             self._per_sum *= 2
 
-    def mean(self) -> dict[str, Tensor]:
-        """The information of all samples."""
-        return {name: total / self.groups for name, total in _added([*self._sums, *self._open]).items()}
+    def mean(self, name: str) -> Tensor:
+        """The information of all samples in one layer's weight."""
+        return reduce(torch.add, (part[name] for part in (*self._sums, *self._open))) / self.groups
 
     def omegas(self, name: str, weight: Tensor, block_sizes: Sequence[int], damping: float) -> dict[int, Estimate]:
         """Omega of one layer by block size.
@@ -73,16 +74,13 @@ class Information:
             block_sizes: that its dimensions admit.
             damping: of the projection, see :func:`privcirnet.functional.sensitivity.damped`.
         """
-        whole = [part[name].double() / self._per_sum for part in self._sums]
-        mean = (
-            sum((part[name] for part in (*self._sums, *self._open)), torch.zeros((), dtype=torch.float64)) / self.groups
-        )
+        whole, mean = [part[name] / self._per_sum for part in self._sums], self.mean(name)
         found: dict[int, Estimate] = {}
         for b in block_sizes:
             if b == 1:
                 found[b] = Estimate(0.0, 0.0)
                 continue
-            error = squared_error(weight.detach(), mean, b, damping)
+            error = squared_error(weight, mean, b, damping)
             found[b] = Estimate((mean * error).sum().item(), _standard_error([(f * error).sum().item() for f in whole]))
         return found
 
@@ -105,4 +103,4 @@ def plain_errors(
 
 
 def _added(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.stack([part[name].double() for part in parts]).sum(0) for name in parts[0]}
+    return {name: reduce(torch.add, (part[name] for part in parts)) for name in parts[0]}

@@ -23,6 +23,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pulp
 
@@ -37,7 +38,11 @@ SOLVERS = ("cbc", "highs")
 _OBJECTIVE_UNIT = 1e4
 _BUDGET_UNIT = 1e4
 _CBC_OPTIONS = ["integerTolerance 1e-9", "primalTolerance 1e-9", "preprocess off"]
-_HIGHS_OPTIONS = {"mip_feasibility_tolerance": 1e-10, "primal_feasibility_tolerance": 1e-10, "mip_abs_gap": 0.0}
+_HIGHS_OPTIONS: dict[str, Any] = {
+    "mip_feasibility_tolerance": 1e-10,
+    "primal_feasibility_tolerance": 1e-10,
+    "mip_abs_gap": 0.0,
+}
 """Binaries exact beyond the budget's slack. CBC's integer preprocessing works with looser tolerances of its own: with
 it, budgets that an assignment misses by 1e-7 were answered with "infeasible" or with a worse assignment."""
 
@@ -143,7 +148,7 @@ def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE
     of_layer = {name: chosen[group] for group, (names, _) in groups.items() for name in names}
     sizes = {name: of_layer[name] for name in latency}
     taken = time.perf_counter() - started
-    return Solution(sizes, _total(sensitivity, sizes), _total(latency, sizes), status, 0.0, taken)
+    return Solution(sizes, total(sensitivity, sizes), total(latency, sizes), status, seconds=taken)
 
 
 def uniform_sizes(latency: Table, b: int) -> dict[str, int]:
@@ -178,7 +183,7 @@ def uniform_latency(latency: Table, b: int) -> float:
     >>> uniform_latency({"a": {1: 8.0, 2: 4.0, 4: 2.0}, "b": {1: 1.0, 2: 0.5}}, b=4)
     2.5
     """
-    return _total(latency, uniform_sizes(latency, b))
+    return total(latency, uniform_sizes(latency, b))
 
 
 def reach(latency: Table, rules: Rules = FREE) -> tuple[float, float]:
@@ -187,7 +192,8 @@ def reach(latency: Table, rules: Rules = FREE) -> tuple[float, float]:
     return math.fsum(min(row.values()) for row in rows), math.fsum(max(row.values()) for row in rows)
 
 
-def _total(table: Table, sizes: Mapping[str, int]) -> float:
+def total(table: Table, sizes: Mapping[str, int]) -> float:
+    """Return the amount of an assignment: the sum of its entries in a table."""
     return math.fsum(table[name][b] for name, b in sizes.items())
 
 
@@ -293,7 +299,7 @@ def _minimise(
         outcome = pulp.LpSolution[problem.sol_status]
         raise RuntimeError(f"the integer programme was not solved: {outcome}, {len(sizes)} of {len(excess)} layers")
     for cap in caps:
-        if (taken := _total(cap.table, sizes)) > cap.limit * (1 + BUDGET_SLACK):
+        if (taken := total(cap.table, sizes)) > cap.limit * (1 + BUDGET_SLACK):
             raise RuntimeError(f"the solver exceeded the {cap.name} budget: {taken!r} of {cap.limit!r}")
     return sizes, status
 
@@ -303,7 +309,9 @@ def _solver(name: str) -> pulp.LpSolver:
         return _cbc(_CBC_OPTIONS)
     solver = pulp.HiGHS(msg=False, gapRel=0, **_HIGHS_OPTIONS)
     if name not in SOLVERS or not solver.available():
-        raise RuleError("the solver must be known and installed", got=name, remedy="use cbc, or pip install privcirnet[highs]")
+        raise RuleError(
+            "the solver must be known and installed", got=name, remedy="use cbc, or pip install privcirnet[highs]"
+        )
     return solver
 
 

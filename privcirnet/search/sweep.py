@@ -1,13 +1,12 @@
 """Many budgets at once: the least loss for each, and the uniform assignments beside them."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.search.solve import FREE, Rules, Solution, Table, reach, solve, uniform_sizes
+from privcirnet.search.solve import FREE, Rules, Solution, Table, reach, solve, total, uniform_sizes
 
 
 @dataclass(frozen=True)
@@ -59,5 +58,4 @@ def sweep(
 
 
 def _point(sizes: Mapping[str, int], sensitivity: Table, latency: Table) -> Point:
-    seconds, omega = (math.fsum(table[name][b] for name, b in sizes.items()) for table in (latency, sensitivity))
-    return Point(dict(sizes), seconds, omega)
+    return Point(dict(sizes), total(latency, sizes), total(sensitivity, sizes))

@@ -7,7 +7,7 @@ by the sensitivities so far; two equal decisions in a row end it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.search.fisher import diagonal_fisher, squared_batch_gradient
@@ -65,8 +65,9 @@ def measure(  # noqa: PLR0913, PLR0917
         progress: called with images done.
     """
     layers = weighted_layers(model)
+    weights = {name: layers[name].weight.detach() for name in block_sizes}
     if kind == "weights":
-        found = plain_errors({name: layers[name].weight.detach() for name in block_sizes}, block_sizes)
+        found = plain_errors(weights, block_sizes)
         return Measured({n: {b: Estimate(v, 0.0) for b, v in row.items()} for n, row in found.items()}, 0, None)
     information, names, done, check, before = Information(), list(block_sizes), 0, _FIRST, None
     stable = False
@@ -81,18 +82,18 @@ def measure(  # noqa: PLR0913, PLR0917
             progress(done)
         if decide is None or information.groups < check:
             continue
-        measured = Measured(_omegas(information, layers, block_sizes, damping), done, stable)
+        measured = Measured(_omegas(information, weights, block_sizes, damping), done, stable)
         decision, check = decide(measured.values), 2 * check
         if decision == before:
             return Measured(measured.omegas, done, stable=True)
         before = decision
-    return Measured(_omegas(information, layers, block_sizes, damping), done, stable)
+    return Measured(_omegas(information, weights, block_sizes, damping), done, stable)
 
 
 def _omegas(
     information: Information,
-    layers: Mapping[str, nn.Module],
+    weights: Mapping[str, Tensor],
     block_sizes: Mapping[str, Sequence[int]],
     damping: float,
 ) -> Omegas:
-    return {name: information.omegas(name, layers[name].weight, sizes, damping) for name, sizes in block_sizes.items()}
+    return {name: information.omegas(name, weights[name], sizes, damping) for name, sizes in block_sizes.items()}

@@ -56,7 +56,7 @@ def begin(
         model = create(wanted.name, classes, channels, wanted.arguments)
         return Built(model, wanted.name, {}, arguments=wanted.arguments)
     held = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
-    before = _built(held, data)
+    before = built(held, data)
     model = before.model
     if recipe.stage == "replace":
         return _replaced(before, wanted.arguments, data)
@@ -131,10 +131,11 @@ def _replaced(before: Built, arguments: dict[str, Any], data: ImageData) -> Buil
 
 def load_checkpoint(path: Path, data: ImageData) -> Built:
     """The network of a checkpoint file, in evaluation mode."""
-    return _built(read_checkpoint(path), data)
+    return built(read_checkpoint(path), data)
 
 
-def _built(held: Checkpoint, data: ImageData) -> Built:
+def built(held: Checkpoint, data: ImageData) -> Built:
+    """The network that a checkpoint holds, in evaluation mode."""
     model = build(held, len(data.classes), data.train_images.shape[1])
     return Built(model, held.model, held.block_sizes, held.bits, held.arguments)
 

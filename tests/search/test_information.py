@@ -27,7 +27,7 @@ def test_omega_is_that_of_all_samples(count):
     parts = groups(count)
     information, mean = informed(parts), torch.stack(parts).mean(0)
     assert information.groups == count
-    torch.testing.assert_close(information.mean()["a"], mean)
+    torch.testing.assert_close(information.mean("a"), mean)
     found = information.omegas("a", WEIGHT, (1, 2, 8), 0.5)
     assert list(found) == [1, 2, 8]
     assert found[1] == type(found[1])(0.0, 0.0)
