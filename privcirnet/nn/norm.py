@@ -3,8 +3,8 @@
 It is BatchNorm2d(C / b) applied to x of shape (N, C, H, W) seen as (N, C / b, b H, W): gamma, beta, mean and variance
 have one value for each block of b channels, in training as in evaluation.
 
-Cost: that of a batch norm (:mod:`..functional.block_norm`); values of less than 32 bits are reshaped instead, which
-copies them when channels are innermost.
+Cost: that of a batch norm. Contiguous values are reshaped and handed to it; with channels innermost that would copy
+them, so :mod:`..functional.block_norm` works on them as they are (values of less than 32 bits are copied).
 
 Where the images of a batch lie with several processes, `total` makes its statistics those of all of them.
 
@@ -60,9 +60,10 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 
     def _batch_normalized(self, x: Tensor) -> Tensor:
         n, c, h, w = x.shape
-        if x.dtype not in (torch.float32, torch.float64):
-            if self.total:
-                return self._batch_normalized(x.float()).to(x.dtype)
+        narrow = x.dtype not in (torch.float32, torch.float64)
+        if self.total and narrow:
+            return self._batch_normalized(x.float()).to(x.dtype)
+        if not self.total and (narrow or x.is_contiguous()):
             return super().forward(x.reshape(n, c // self.b, self.b * h, w)).reshape(n, c, h, w)
         self._check_input_dim(x)
         ones, zeros = x.new_ones(self.num_features), x.new_zeros(self.num_features)
