@@ -6,8 +6,8 @@ channels' own statistics at hand both directions are ordinary batch norm passes 
 
     dbeta = sum dy        dgamma = sum dy x^        dx = gamma / sqrt(v + eps) (dy - dbeta / M - x^ dgamma / M)
 
-x^ = (x - m) / sqrt(v + eps), sums over the block. dx is one batch norm pass over dy and one sum. Reshaping x to (N, C / b, b H, W)
-gives the same, but copies x and its gradient when channels are innermost.
+x^ = (x - m) / sqrt(v + eps), sums over the block. dx is a batch norm pass over dy and a sum. Reshaping x to
+(N, C / b, b H, W) gives the same, but copies x and its gradient when channels are innermost.
 
 Where other processes hold images of the batch, statistics and both sums of the backward pass go over all of them.
 
