@@ -33,7 +33,12 @@ def main(config: InferConfig) -> None:
     images, labels = data.held_out(config.images)
     threads.use(config.threads)
     found = (_ask if config.server else _audit)(config, data, images, labels.numpy())
-    summary = {"stage": "infer", "engine": config.engine, **found, "config": asdict(config)}
+    summary = {
+        "stage": "client" if config.server else "infer",
+        "engine": config.engine,
+        **found,
+        "config": asdict(config),
+    }
     out, pictures = Path(config.out), images.permute(0, 2, 3, 1).numpy() * (255 // data.levels)
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
@@ -83,7 +88,7 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
         f"{summary['bytes_per_image'] / 1e6:.2f} MB and {summary['rounds']} rounds an image, "
         f"keys {summary['bytes_keys'] / 1e6:.2f} MB once"
     )
-    facts["links"] = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in summary["links"].items()) + ", predicted"
+    facts["links"] = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in summary["links"].items()) + ", predicted"
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
     hidden = ", NOTHING WAS ENCRYPTED" if config.engine == "cleartext" else ""
     show(f"infer: {summary['images']} images, {place}{hidden}", {**facts, "saved": Path(config.out) / "summary.json"})

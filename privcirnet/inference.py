@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.cost import LINKS
+from privcirnet.he.cost import LINKS, Link
 from privcirnet.he.program import Node, Program, Values
 from privcirnet.he.protocol import sizes
 from privcirnet.he.protocol.client import Client
@@ -106,15 +106,12 @@ class Inference:
         """The keys of infer's summary.json about time and traffic."""
         count, traffic = len(self.answers), self.answers[-1].traffic
         up, down = sum(t.up for t in traffic), sum(t.down for t in traffic)
-        warm = median(answer.seconds for answer in self.answers)
         return {
             "seconds_per_image": self.seconds / count,
             "seconds_images": [answer.seconds for answer in self.answers],
             "seconds_client": sum(self.client.meter.seconds.values()) / count,
             "links": {
-                name: warm + (up + down) / link.bandwidth + len(traffic) * link.round_trip
-                for name, link in LINKS.items()
-                if name != "local"
+                name: self._over(link, up + down, len(traffic)) for name, link in LINKS.items() if name != "local"
             },
             "rounds": len(traffic),
             "bytes_up": up,
@@ -124,6 +121,12 @@ class Inference:
             "seconds": self.seconds,
             "seconds_setup": self.seconds_setup,
         }
+
+    def _over(self, link: Link, size: int, rounds: int) -> dict[str, float]:
+        """Seconds of an image over a link: what was measured here, and what its bytes and round trips add."""
+        compute = median(answer.seconds for answer in self.answers)
+        parts = {"compute": compute, "transfer": size / link.bandwidth, "round_trips": rounds * link.round_trip}
+        return {**parts, "seconds": sum(parts.values())}
 
     def summary(self, clear: Values | None, labels: Values) -> dict[str, Any]:
         """The keys of infer's summary.json that a client alone can fill in.

@@ -197,9 +197,11 @@ def test_links_are_predicted_from_what_was_measured():
     assert found["links"].keys() == LINKS.keys() - {"local"}
     assert found["bytes_up"] + found["bytes_down"] == found["bytes_per_image"]
     assert found["rounds"] == 5
-    for name, seconds in found["links"].items():
-        network = found["bytes_per_image"] / LINKS[name].bandwidth + 5 * LINKS[name].round_trip
-        assert seconds == pytest.approx(sorted(found["seconds_images"])[1] + network)
+    for name, parts in found["links"].items():
+        assert parts["compute"] == sorted(found["seconds_images"])[1]
+        assert parts["transfer"] == found["bytes_per_image"] / LINKS[name].bandwidth
+        assert parts["round_trips"] == 5 * LINKS[name].round_trip
+        assert parts["seconds"] == sum(parts[part] for part in ("compute", "transfer", "round_trips"))
 
 
 @pytest.mark.parametrize("name", ["first", "second", "head"])

@@ -15,7 +15,7 @@ class InferConfig:
     root: str = "outputs"
     """folder that holds the run directories."""
     out: str = "${root}/infer"
-    """this run's directory."""
+    """this run's directory; with server= it is ${root}/client if it is not named."""
     program: str = "${root}/export/program"
     """program folder; with server= it is not opened."""
     reference: str = "${root}/finetune"
@@ -48,6 +48,7 @@ class InferConfig:
         check(self.patience > 0, "patience must be positive", self.patience, "use 600")
         if self.server:
             parse_address(self.server)
+            self.out = f"{self.root}/client" if self.out == f"{self.root}/infer" else self.out
 
 
 @dataclass
