@@ -35,7 +35,8 @@ def main(config: ServeConfig) -> None:
             "address": f"{host}:{port}, {config.connections} clients at once; Ctrl-C ends it",
             "program": f"{len(program.linear_nodes)} layers with weights, {sizes.rounds(program)} rounds an image, "
             f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}",
-            "memory": f"{peak_bytes() / 1e6:.0f} MB so far, {room.taken / 1e6:.0f} MB of them encoded weights",
+            "memory": f"{peak_bytes() / 1e6:.0f} MB so far, {room.taken / 1e6:.0f} MB of them encoded weights; "
+            f"{sizes.keys_in_memory(program) / 1e6:.0f} MB of keys for each client",
             "a client": f"images of {' x '.join(map(str, source.shape))} integers in "
             f"[{source.operation.low}, {source.operation.high}]; sends {most.keys / 1e6:.1f} MB of keys once",
             "command": f"python infer.py server={f'[{host}]' if ':' in host else host}:{port}",

@@ -112,8 +112,8 @@ def headline(runs: Runs) -> str:
 
 def tiles(infer: Inference) -> list[Tile]:
     """The four big numbers."""
-    rounds = "" if infer.rounds is None else f"in {infer.rounds} rounds"
-    keys = "" if infer.bytes_keys is None else f"and {quantities.size(infer.bytes_keys)} of keys, once"
+    rounds = [] if infer.rounds is None else [f"in {infer.rounds} rounds"]
+    keys = [] if infer.bytes_keys is None else [f"and {quantities.size(infer.bytes_keys)} of keys, once"]
     return [
         Tile(
             quantities.percent(infer.top1_encrypted, 1),
@@ -121,7 +121,7 @@ def tiles(infer: Inference) -> list[Tile]:
             f"on {infer.images} images; the integer network in clear: {quantities.percent(infer.top1_integer, 1)}",
         ),
         Tile(quantities.seconds(infer.seconds_per_image), "per image", f"client and server together, {place(infer)}"),
-        Tile(quantities.size(infer.bytes_per_image), "exchanged per image", f"{rounds} {keys}".strip()),
+        Tile(quantities.size(infer.bytes_per_image), "exchanged per image", "; ".join(rounds + keys)),
         Tile(
             f"{infer.logits_equal} / {infer.images}",
             "logits equal the integer network’s",

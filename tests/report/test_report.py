@@ -211,7 +211,14 @@ def test_page_shows_what_two_processes_measured_and_what_links_add(root):
             row["rounds"] = 1
 
     page = page_with(root, apart).replace("\xa0", " ")
-    for text in ("345 ms", "456 ms", "612 MB", "1.23 GB", "9.88 MB and\n  6 rounds", "in 6 rounds and 23.5 MB of keys"):
+    for text in (
+        "345 ms",
+        "456 ms",
+        "612 MB",
+        "1.23 GB",
+        "9.88 MB and\n  6 rounds",
+        "in 6 rounds; and 23.5 MB of keys",
+    ):
         assert text in page, text
     assert page.count("in two processes, TCP on loopback in between") == 2
     assert "statistical distance at most 2^-40 a coefficient" in page
@@ -234,7 +241,7 @@ def test_page_shows_the_largest_logits_of_each_image(root):
             row["logits"], row["logits_integer"] = [0.5 + i for i in range(12)], [0.25 + i for i in range(12)]
 
     cells = Elements(page_with(root, numbers)).cells["images"]
-    assert cells[:6] == ["class", "integer", "encrypted", "11", "11.250", "11.500"]
+    assert cells[:6] == ["class", "clear", "encr.", "11", "11.250", "11.500"]
     assert cells.count("11.500") == 6
     assert "0.500" not in cells
 

@@ -100,7 +100,7 @@ class Service:
         except TimeoutError:
             return
         except OSError as problem:
-            self._log(f"no room for another connection: {problem.strerror or problem}")
+            self._log(f"a connection could not be accepted: {problem.strerror or problem}")
             self._ended.wait(_PAUSE)
             return
         try:
@@ -110,14 +110,21 @@ class Service:
             return
         self._number += 1
         name = f"client {self._number} ({peer[0]}:{peer[1]})"
-        with self._lock:
-            room = len(self._guests) < self._hospitality.connections
-            if room:
-                thread = threading.Thread(target=self._host, args=(channel, name), name=name, daemon=True)
-                self._guests[channel] = thread
-                thread.start()
-        if not room:
+        if not self._admitted(channel, name):
             self._turn_away(channel, name)
+
+    def _admitted(self, channel: Channel, name: str) -> bool:
+        """Whether there is room for one more, and a thread serves it now."""
+        thread = threading.Thread(target=self._host, args=(channel, name), name=name, daemon=True)
+        with self._lock:  # which the thread takes before it goes
+            if len(self._guests) >= self._hospitality.connections:
+                return False
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no thread left
+                return False
+            self._guests[channel] = thread
+        return True
 
     def _turn_away(self, channel: Channel, name: str) -> None:
         """Say that there is no room. Whoever speaks the protocol has not sent anything yet: nothing is waited for."""
@@ -125,7 +132,7 @@ class Service:
         rule, remedy = f"a server has at most {most} clients at once", "try again later"
         channel.refuse(RuleError(rule, got="one more", remedy=remedy), hello=True)
         channel.close()
-        self._log(f"{name}: turned away, {most} are there")
+        self._log(f"{name}: turned away, there is no room")
 
     def _host(self, channel: Channel, name: str) -> None:
         """One connection, from the greeting to the end, whatever the end is."""

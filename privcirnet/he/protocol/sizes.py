@@ -42,6 +42,12 @@ def rounds(program: Program) -> int:
     return 1 + sum(ciphertexts(node, program.parameters) is not None for node in program.nodes)
 
 
+def keys_in_memory(program: Program) -> int:
+    """Bytes that a server takes for one client's Galois keys: both polynomials of every digit, in whole words."""
+    primes, n = len(program.parameters.coefficient_bits), program.parameters.ring_degree
+    return len(program.column_steps) * (primes - 1) * 2 * primes * n * _WORD
+
+
 def largest(program: Program) -> Sizes:
     """The longest messages of a program.
 

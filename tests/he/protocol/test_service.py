@@ -83,6 +83,14 @@ def test_no_message_is_longer_than_what_both_agree_on(program, engine):
     assert any(isinstance(node.operation, Square) for node in program.nodes)
 
 
+def test_memory_of_a_clients_keys():
+    program = network()
+    server = Server(program, "kernel")
+    client = Client(server.greeting())
+    loaded = server.engine.load_keys(client.keys(), program.column_steps)
+    assert loaded.galois.inputs.nbytes == sizes.keys_in_memory(program)
+
+
 def test_two_clients_at_once_do_not_disturb_each_other():
     """Their requests alternate, image by image and step by step; each has its own keys, masks and shares."""
     program, images = network(), [random_image(network(), seed) for seed in range(4)]
@@ -301,3 +309,44 @@ def test_a_reply_that_is_too_long_is_not_read(monkeypatch):
         monkeypatch.setattr(Session, "handle", lambda self, message: bytes(sizes.largest(network()).reply + 1))
         with pytest.raises(RuleError, match=r"of kind 5 with at most \d+ bytes here"):
             run(remote.client, remote, IMAGE)
+
+
+class Exhausted:
+    """A listener that for a while has no room, as at the system's limit of open files."""
+
+    def __init__(self, listener):
+        self.listener, self.left = listener, 3
+
+    def accept(self):
+        if self.left:
+            self.left -= 1
+            raise OSError(24, "Too many open files")
+        return self.listener.accept()
+
+    def getsockname(self):
+        return self.listener.getsockname()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.listener.close()
+
+
+def test_a_system_without_room_for_files_or_threads_is_waited_for(monkeypatch):
+    monkeypatch.setattr(service_module, "_PAUSE", 0.01)
+    original, listen = threading.Thread.start, service_module._listening
+
+    def no_thread(self):
+        if self.name.startswith("client 1 "):
+            raise RuntimeError("can't start new thread")
+        original(self)
+
+    monkeypatch.setattr(service_module, "_listening", lambda address: Exhausted(listen(address)))
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with serving(Server(network(), "cleartext")) as service:
+        with pytest.raises(Refused, match="try again later"):
+            Remote(service.address, "cleartext")
+        with Remote(service.address, "cleartext") as remote:
+            run(remote.client, remote, IMAGE)
+    assert sum("could not be accepted: Too many open files" in line for line in service.lines) == 3
