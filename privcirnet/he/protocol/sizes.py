@@ -51,17 +51,17 @@ def keys_in_memory(program: Program) -> int:
 def largest(program: Program) -> Sizes:
     """The longest messages of a program.
 
-    Seeded ciphertexts, replies and keys may be shorter than the words of the clear-text engine, which count as well.
+    Seeded ciphertexts, replies and keys may be shorter than the words of the clear-text engine, which count as well. So
+    the share of the result, a word a value, is no longer than the reply that its values came out of.
     """
     parameters = program.parameters
     clear = _WORD * parameters.ring_degree
     up, down = (max(size, clear) for size in params.message_bytes(parameters))
     found = [both for node in program.nodes if (both := ciphertexts(node, parameters))]
-    result = wire.framed_bytes(1, _WORD * int(np.prod(program.output.shape)))
     steps = len(program.column_steps)
     public = 2 * parameters.ring_degree * sum(-(-bits // 8) for bits in parameters.coefficient_bits)
     return Sizes(
         keys=public + steps * max(limits.key_bytes(parameters), _WORD),
         request=max(wire.framed_bytes(sent, up) for sent, _ in found),
-        reply=max(result, *(wire.framed_bytes(back, down) for _, back in found)),
+        reply=max(wire.framed_bytes(back, down) for _, back in found),
     )

@@ -1,5 +1,6 @@
 """A server on TCP: clients, strangers, the dead and the many."""
 
+import gc
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +119,35 @@ def test_two_clients_at_once_do_not_disturb_each_other():
         assert np.abs(found[number] - logits).max() < 0.2 * np.abs(logits).max(), "up to truncations"
 
 
+def test_sessions_take_turns(monkeypatch):
+    """Counters and threads belong to the engine, of which there is one."""
+    original, inside, most = Session.handle, [], []
+
+    def watched(self, message):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.02)
+        try:
+            return original(self, message)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(Session, "handle", watched)
+    with serving(Server(network(), "cleartext")) as service:
+
+        def ask():
+            with Remote(service.address, "cleartext") as remote:
+                run(remote.client, remote, IMAGE)
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert len(most) == 3 * sizes.rounds(network())
+    assert max(most) == 1
+
+
 def test_a_client_too_many_is_told_and_may_come_again():
     with serving(Server(network(), "cleartext"), Hospitality(connections=1)) as service:
         with Remote(service.address, "cleartext"):
@@ -206,13 +237,16 @@ def test_strangers_do_not_stop_the_service(end, monkeypatch):
 
 
 def test_random_conversations_leave_no_memory_and_no_thread(monkeypatch):
-    """A thousand strangers that talk nonsense behind a right hello, or right keys; none gets at the interpreter."""
+    """Strangers that talk nonsense behind a right hello or right keys; the later half takes nothing that stays."""
     monkeypatch.setattr(service_module, "_HELLO_SECONDS", 1.0)
     monkeypatch.setattr(transport, "_GOODBYE", 0.05)
     chance, server = random.Random(0), Server(network(), "cleartext")
     keys = Client(server.greeting(), "cleartext").keys()
     with serving(server, Hospitality(8, patience=1.0)) as service:
-        for _ in range(300):
+        for number in range(300):
+            if number == 150:
+                until(lambda: not service._guests)
+                tracemalloc.start()
             until(lambda: len(service._guests) < 8)
             stranger = opening(service)
             body = chance.randbytes(chance.randrange(60))
@@ -221,8 +255,12 @@ def test_random_conversations_leave_no_memory_and_no_thread(monkeypatch):
             stranger.sendall(allowed + FRAME.pack(kind, length) + body)
             stranger.close()
         until(lambda: not service._guests)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
         with Remote(service.address, "cleartext") as remote:
             run(remote.client, remote, IMAGE)
+    assert grown < 300_000, "beside 300 lines of a log"
     assert not logged(service, "the server failed")
 
 
@@ -309,6 +347,13 @@ def test_a_reply_that_is_too_long_is_not_read(monkeypatch):
         monkeypatch.setattr(Session, "handle", lambda self, message: bytes(sizes.largest(network()).reply + 1))
         with pytest.raises(RuleError, match=r"of kind 5 with at most \d+ bytes here"):
             run(remote.client, remote, IMAGE)
+
+
+def test_who_is_there_when_a_service_stops_is_sent_away():
+    with serving(Server(network(), "cleartext")) as service:
+        remote = Remote(service.address, "cleartext")
+    with remote, pytest.raises(Lost, match="must stay until both are done"):
+        run(remote.client, remote, IMAGE)
 
 
 class Exhausted:
