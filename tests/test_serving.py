@@ -96,6 +96,7 @@ def test_a_client_alone_gets_the_same_result_without_the_program(root, server, a
         assert (mine["label"], mine["float"]) == (other["label"], other["float"])
         assert np.abs(np.subtract(mine["logits"], other["logits_integer"])).max() < 0.1 * audited["logit_range"]
     shown = capsys.readouterr().out
+    assert f"image {IMAGES} of {IMAGES}, result, {found['bytes_per_image'] / 1e6:.1f} MB" in shown
     assert "infer: the first 2 images" in shown
     assert f"{found['rounds']} rounds an image" in shown
 
@@ -111,7 +112,10 @@ def test_a_client_too_many_is_one_line(server, monkeypatch, capsys, tmp_path):
     host, port = server[1].split(":")
     with Remote((host, int(port))), Remote((host, int(port))):
         error = refused(monkeypatch, capsys, "infer", f"server={server[1]}", "reference=", f"out={tmp_path / 'out'}")
-    assert "the server refused: a server has at most 2 clients at once: got one more; try again later" in error
+    assert (
+        f"the server at {server[1]} refused: a server has at most 2 clients at once: got one more; try again later"
+        in error
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -34,7 +34,7 @@ class Remote:
 
     def __init__(self, address: tuple[str, int], engine: str = "kernel", patience: float = PATIENCE) -> None:
         started = time.perf_counter()
-        self._channel = Channel(_connected(address), f"{address[0]}:{address[1]}", patience)
+        self._channel = Channel(_connected(address), f"the server at {address[0]}:{address[1]}", patience)
         try:
             self._channel.receive_hello(_CONNECTING)
             greeting = self._channel.receive(transport.GREETING, limits.MAX_BYTES)

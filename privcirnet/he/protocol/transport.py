@@ -29,8 +29,8 @@ GREETING, KEYS, READY, REQUEST, REPLY, ERROR = range(1, 7)
 
 SLOWEST = 1 << 15
 """Bytes a second: whoever sends or takes a long message more slowly is given up."""
-MAX_ERROR = 1 << 12
-"""Longest error that is read."""
+MAX_ERROR = 1 << 15
+"""Longest error that is read: three texts as JSON, whatever their characters."""
 _HELLO, _HEADER = struct.Struct("<4sHH"), struct.Struct("<BQ")
 _MAX_TEXT = 500
 _GOODBYE = 2.0
@@ -48,7 +48,7 @@ class HungUp(Lost):
 
 
 class Refused(RuleError):
-    """The server refused, and said why."""
+    """The peer refused, and said why."""
 
 
 class Channel:
@@ -56,7 +56,7 @@ class Channel:
 
     Args:
         connection: connected.
-        peer: for errors: "the server" or "the client".
+        peer: what it is called in errors.
         patience: seconds to wait for the next message to begin.
     """
 
@@ -106,7 +106,7 @@ class Channel:
         """
         found, length = _HEADER.unpack(self._fill(_HEADER.size, self.patience, between=True))
         if found == ERROR and length <= MAX_ERROR:
-            raise _refused(self._fill(length, self.patience))
+            raise self._refused(self._fill(length, self.patience))
         if found != kind or length > most:
             got = f"kind {found}, {length} bytes"
             remedy = "use the same version and program on both sides"
@@ -156,7 +156,7 @@ class Channel:
         try:
             kind, length = _HEADER.unpack(self._fill(_HEADER.size, _GOODBYE))
             if kind == ERROR and length <= MAX_ERROR:
-                return _refused(self._fill(length, _GOODBYE))
+                return self._refused(self._fill(length, _GOODBYE))
         except RuleError:
             pass
         return self._lost(problem.strerror or str(problem) or type(problem).__name__)
@@ -168,7 +168,7 @@ class Channel:
         while filled < size:
             left = end - time.monotonic()
             if left <= 0:
-                raise self._lost(f"{filled} of {size} bytes in {seconds:.0f} s")
+                raise self._lost(f"{filled} of {size} bytes in {seconds:.3g} s")
             try:
                 self._connection.settimeout(left)
                 count = self._connection.recv_into(view[filled:])
@@ -184,6 +184,16 @@ class Channel:
     def _lost(self, got: str, kind: type[Lost] = Lost) -> Lost:
         return kind("a peer must stay until both are done", got=f"{got} from {self._peer}", remedy="connect again")
 
+    def _refused(self, body: bytes) -> Refused:
+        """An error as the peer tells it: as text that a terminal can show."""
+        try:
+            found: Any = json.loads(body)
+            texts = [str(cast(object, found[name])) for name in ("rule", "got", "remedy")]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            texts = ["no reason was given", f"{len(body)} bytes", "ask whoever runs it"]
+        rule, got, remedy = ("".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT]) for text in texts)
+        return Refused(f"{self._peer} refused: {rule}", got=got, remedy=remedy)
+
 
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of "HOST:PORT".
@@ -198,14 +208,3 @@ def parse_address(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise RuleError("a server's address must be HOST:PORT", got=repr(text), remedy="e.g. server=127.0.0.1:5050")
     return host.strip("[]"), int(port)
-
-
-def _refused(body: bytes) -> Refused:
-    """An error as the peer tells it: as text that a terminal can show."""
-    try:
-        found: Any = json.loads(body)
-        texts = [str(cast(object, found[name])) for name in ("rule", "got", "remedy")]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        texts = ["no reason was given", f"{len(body)} bytes", "ask whoever runs the server"]
-    rule, got, remedy = ("".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT]) for text in texts)
-    return Refused(f"the server refused: {rule}", got=got, remedy=remedy)
