@@ -4,16 +4,20 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
+
 from privcirnet.artifact import read_program
-from privcirnet.cli import console, progress_bar, script, show
+from privcirnet.cli import console, inference_bar, progress_bar, script, show
 from privcirnet.config import ServeConfig
 from privcirnet.he import threads
 from privcirnet.he.memory import peak_bytes
 from privcirnet.he.program import Input
 from privcirnet.he.protocol import sizes
+from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.service import Hospitality, Service
 from privcirnet.he.room import Room
+from privcirnet.inference import answers
 
 
 @script(ServeConfig)
@@ -24,6 +28,8 @@ def main(config: ServeConfig) -> None:
     room = Room(int(1e9 * config.weights_gb), Path(config.weights_folder) if config.weights_folder else None)
     with progress_bar("Encoding weights (layers)", len(program.linear_nodes)) as advance:
         server = Server(program, config.engine, spectra, progress=advance, room=room)
+    if config.rehearsal:
+        _rehearse(server, config.engine)
     service = Service(server, (config.host, config.port), Hospitality(config.connections, config.patience), log=_log)
     source, most = program.nodes[0], sizes.largest(program)
     assert isinstance(source.operation, Input)
@@ -47,6 +53,16 @@ def main(config: ServeConfig) -> None:
         service.run()
     except KeyboardInterrupt:
         _log("stopped")
+
+
+def _rehearse(server: Server, engine: str) -> None:
+    """One image through both parties here, before a client waits for what is compiled on first use."""
+    source = server.program.nodes[0]
+    assert isinstance(source.operation, Input)
+    client = Client(server.greeting(), engine)
+    session = server.session(client.keys())
+    with inference_bar(server.program, 1) as progress:
+        list(answers(client, session, [np.full(source.shape, source.operation.high)], progress))
 
 
 def _log(line: str) -> None:

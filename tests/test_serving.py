@@ -65,6 +65,7 @@ def test_the_server_says_what_a_client_needs(server):
     for words in (f"address   {address}, 2 clients at once; Ctrl-C ends it", "rounds an image", "MB so far"):
         assert words in printed
     assert "images of 1 x 8 x 8 integers in [0, 16]; sends" in printed
+    assert "image 1 of 1, result" in printed, "the rehearsal"
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +138,7 @@ def test_a_client_shows_how_far_it_is(server):
 
 
 def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
-    command = [sys.executable, "serve.py", f"root={root}", "port=0", "engine=cleartext"]
+    command = [sys.executable, "serve.py", f"root={root}", "port=0", "engine=cleartext", "rehearsal=false"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         address = next(found[1] for line in process.stdout if (found := re.search(r"server=(\S+)", line)))
         host, port = address.split(":")
@@ -177,7 +178,7 @@ def test_a_program_that_serves_has_no_room_for_a_pipe(root):
 
     names = {field.name for field in dataclasses.fields(ServeConfig)}
     assert names == {
-        *("root", "program", "host", "port", "connections", "patience"),
+        *("root", "program", "host", "port", "connections", "patience", "rehearsal"),
         *("engine", "weights_gb", "weights_folder", "threads"),
     }
     assert "finished" not in (ROOT / "serve.py").read_text()

@@ -67,6 +67,8 @@ class ServeConfig:
     """clients at once; others are told to come again."""
     patience: float = 120.0
     """seconds for which a client may be silent before it is sent away."""
+    rehearsal: bool = True
+    """run one image in this process first, with a client of its own: on a new machine that compiles the kernels."""
     engine: str = "kernel"
     """kernel (compiled, all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
     weights_gb: float = 4.0
