@@ -25,10 +25,12 @@ from privcirnet.he.modular import Residues
 from privcirnet.he.program import Program
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.service import Service
+from privcirnet.he.protocol.service import Hospitality, Service
 from privcirnet.he.room import Room
 
 _AT_END = 10.0
+_HARNESS = Hospitality(connections=1, patience=86_400.0)
+"""One client, which may take its time: between two images it audits."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def serve(inherited: int) -> None:
 
     try:
         server = Server(task.program, task.engine, task.spectra, room=Room(task.limit, task.folder))
-        service = Service(server, finished=tell)
+        service = Service(server, hospitality=_HARNESS, finished=tell)
     except RuleError as error:
         pipe.send(error)
         return

@@ -17,7 +17,7 @@ from privcirnet.he.protocol import sizes, transport, wire
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.transport import Channel, HungUp, Lost
 
-_HELLO_SECONDS = 10.0
+_HELLO_SECONDS = 30.0
 """A stranger who says nothing is sent away after that."""
 _POLL = 0.2
 _AT_END = 10.0
