@@ -78,9 +78,9 @@ def test_no_message_is_longer_than_what_both_agree_on(program, engine):
     keys = client.keys()
     _, traffic = run(client, server.session(keys), random_image(program))
     up, down = (max(getattr(exchange, way) for exchange in traffic) for way in ("up", "down"))
-    assert (up <= most.request, down <= most.reply, len(keys) <= most.keys) == (True, True, True)
-    if engine != "cleartext":
-        assert (up, down, len(keys)) == (most.request, most.reply, most.keys)
+    for length, limit in ((up, most.request), (down, most.reply), (len(keys), most.keys)):
+        assert length <= limit
+        assert limit < 2 * length or engine == "cleartext", "no more room than is needed"
     assert len(traffic) == sizes.rounds(program)
     assert any(isinstance(node.operation, Square) for node in program.nodes)
 
