@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.cost import Link, Profile, linear_cost, square_cost
+from privcirnet.he.cost import Link, Profile, linear_cost, product_cost, square_cost
 from privcirnet.he.modular import Residues
-from privcirnet.he.program import Linear, Node, Program, Square, Values, interpret
+from privcirnet.he.program import Linear, Node, Product, Program, Square, Values, interpret
 from privcirnet.he.protocol import audit, square
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
@@ -93,6 +93,10 @@ class Evaluation:
                 up, down = layer.ciphertexts_in, layer.ciphertexts_out
                 cost, kind, encoding = linear_cost(layer, profile, link), layer.shape.kind, layer.encoding
                 b, planned = layer.block_size, (layer.rotations, layer.pmults)
+            case Product(left, right):
+                up, down = (getattr(left, n) + getattr(right, n) for n in ("ciphertexts_in", "ciphertexts_out"))
+                cost, kind, encoding = product_cost(left, right, profile, link), "product", left.encoding
+                b, planned = 1, (left.rotations + right.rotations, left.pmults + right.pmults)
             case _:
                 values = int(np.prod(node.shape))
                 up = down = square.ciphertexts(values, self.program.parameters.ring_degree)
@@ -165,4 +169,4 @@ def evaluate(
 
 def _talks(node: Node) -> bool:
     """Whether a node costs an exchange."""
-    return isinstance(node.operation, Linear | Square)
+    return isinstance(node.operation, Linear | Square | Product)

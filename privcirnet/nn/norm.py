@@ -125,6 +125,43 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         return shared
 
 
+class TokenBatchNorm(BlockBatchNorm2d):
+    """Batch norm over the channels of tokens, channels last, with statistics shared by each block of b channels.
+
+    It is folded into the linear layers *behind* it (:mod:`privcirnet.nn.fuse`): circulant ones stay circulant where its
+    blocks are theirs.
+
+    Args:
+        num_features: Number of channels C.
+        b: Block size; divides C.
+        options: Keyword arguments of nn.BatchNorm2d.
+
+    Raises:
+        RuleError: b does not divide C.
+
+    >>> TokenBatchNorm(4)(torch.randn(2, 5, 4)).shape
+    torch.Size([2, 5, 4])
+    """
+
+    def __init__(self, num_features: int, b: int = 1, **options: Any) -> None:
+        super().__init__(num_features, b, **options)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize a tensor of shape (N, tokens, C) or (N, C)."""
+        maps = input.reshape(len(input), -1, 1, input.shape[-1]).movedim(-1, 1)
+        return super().forward(maps).movedim(1, -1).reshape(input.shape)
+
+    def shared_by(self, b: int) -> Self:
+        """The same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares."""
+        full = {name: value.repeat_interleave(self.b) for name, value in self.state_dict().items() if value.ndim}
+        shared = type(self)(len(full["weight"]), b, eps=self.eps, momentum=self.momentum)
+        shared.to(self.weight).train(self.training)
+        variance = block_variance(full["running_mean"], full["running_var"], b)
+        state = {name: block_mean(value, b) for name, value in full.items()} | {"running_var": variance}
+        shared.load_state_dict(state | {"num_batches_tracked": self.num_batches_tracked})
+        return shared
+
+
 def check_can_share(norm: nn.Module) -> None:
     """Raise unless a module is a batch norm that `BlockBatchNorm2d.from_batch_norm` understands.
 

@@ -10,7 +10,6 @@ from privcirnet.he.pieces import Piece
 from privcirnet.he.planner import paper_layer
 from privcirnet.he.program import (
     Add,
-    Flatten,
     Input,
     Linear,
     Node,
@@ -21,6 +20,7 @@ from privcirnet.he.program import (
     Values,
     Weights,
 )
+from privcirnet.he.rearrangement import Flatten
 from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 

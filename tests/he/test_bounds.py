@@ -11,7 +11,6 @@ from privcirnet.he import bounds
 from privcirnet.he.planner import paper_layer
 from privcirnet.he.program import (
     Add,
-    Flatten,
     Input,
     Linear,
     Node,
@@ -23,6 +22,7 @@ from privcirnet.he.program import (
     expand_rows,
     interpret,
 )
+from privcirnet.he.rearrangement import Flatten
 from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters

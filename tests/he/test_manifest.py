@@ -15,7 +15,8 @@ from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import choose
 from privcirnet.he.pieces import Piece
 from privcirnet.he.planner import paper_layer
-from privcirnet.he.program import Add, Flatten, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
+from privcirnet.he.program import Add, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
+from privcirnet.he.rearrangement import Flatten
 from privcirnet.he.shape import LinearShape
 
 N = 8192
@@ -290,7 +291,7 @@ def test_modulus_must_carry_the_transforms() -> None:
 
 def test_truncation_of_a_sum_is_refused() -> None:
     nodes = [*valid().nodes[:4], Node("late", Truncate(2), ("twice",), (8, 4, 4), -6)]
-    with pytest.raises(RuleError, match="node late: a truncation must follow a linear layer or a square"):
+    with pytest.raises(RuleError, match="node late: a truncation must follow a linear layer, a square or a product"):
         manifest.check(Program(tuple(nodes), valid().parameters))
 
 

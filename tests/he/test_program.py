@@ -2,7 +2,8 @@ import numpy as np
 
 from privcirnet.he import program
 from privcirnet.he.planner import paper_layer
-from privcirnet.he.program import Add, Flatten, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
+from privcirnet.he.program import Add, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
+from privcirnet.he.rearrangement import Flatten
 from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
