@@ -100,8 +100,8 @@ class Server:
         return [Ciphertext(own, ntt=False) for own in self._seeded(messages, self._modulus, addends)]
 
     def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> Weights:
-        """See :meth:`engine.ServerEngine.encode_weights`."""
-        present = each(lambda weight: bool(slots[weight].any()), range(len(slots)))
+        """See :meth:`engine.ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
+        present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
         check_sums(circuit, present, name)
 
         def encode(target: Residues, numbers: Integers) -> None:

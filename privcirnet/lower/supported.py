@@ -16,8 +16,7 @@ _SUPPORTED = (
 _INSTEAD: dict[type[nn.Module], str] = {
     SoftmaxAttention: "PolynomialAttention (model.arguments.attention=polynomial)",
     nn.LayerNorm: "TokenBatchNorm (model.arguments.norm=batch)",
-    nn.GELU: "Square or AESPA (model.arguments.activation=aespa)",
-    nn.ReLU: "Square or AESPA (model.arguments.activation=aespa)",
+    **dict.fromkeys((nn.GELU, nn.ReLU, nn.ReLU6), "Square or AESPA (model.arguments.activation=aespa)"),
 }
 _NAMED_AT_MOST = 5
 
@@ -29,14 +28,13 @@ def check_operations(graph: fx.GraphModule) -> None:
         RuleError: there is something.
     """
     wrong: list[str] = []
-    instead: dict[str, None] = {}
+    remedies: dict[str, None] = {}
     for node in graph.graph.nodes:
         module = module_of(graph, node)
         if node.op in ("placeholder", "output") or is_sum(node) or _runs_encrypted(module):
             continue
         known = _INSTEAD.get(type(module)) if module is not None else None
-        if known:
-            instead[f"{known} instead of {type(module).__name__}"] = None
+        remedies[f"{known} instead of {type(module).__name__}" if known else _SUPPORTED] = None
         wrong.append(
             f"{node.target} ({type(module).__name__})" if module is not None else f"{node.name} ({node.target})"
         )
@@ -45,7 +43,7 @@ def check_operations(graph: fx.GraphModule) -> None:
         raise RuleError(
             "every operation must be one that runs encrypted",
             got=", ".join(wrong[:_NAMED_AT_MOST]) + more,
-            remedy=f"use {', '.join(instead)}" if instead else f"use {_SUPPORTED}",
+            remedy=f"use {'; '.join(remedies)}",
         )
 
 
