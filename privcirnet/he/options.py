@@ -15,7 +15,7 @@ from privcirnet.he.cost import Link, Profile, for_one_use, linear_cost, product_
 from privcirnet.he.layers import Layer
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.planner import cheapest_layer
-from privcirnet.he.program import Linear, Node, Product, Square, layers_of
+from privcirnet.he.program import Linear, Node, Product, Square, encrypted_layers
 from privcirnet.he.shape import LinearShape
 from privcirnet.he.verdict import Option, ParameterSet
 
@@ -84,9 +84,9 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
     return sum(map(seconds, nodes))
 
 
-def all_layers(nodes: Sequence[Node]) -> tuple[Layer, ...]:
+def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
     """The encrypted layers, those of products too, in order."""
-    return tuple(layer for node in nodes for layer in layers_of(node.operation))
+    return tuple(layer for node in nodes for layer in encrypted_layers(node.operation))
 
 
 def options(nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet]) -> tuple[Option, ...]:
@@ -99,7 +99,7 @@ def _option(nodes: Sequence[Node], profile: Profile, link: Link) -> Option:
         planned = replan(nodes, profile, link)
     except RuleError as problem:
         return Option(set_of(profile), (), math.inf, problem)
-    return Option(set_of(profile), all_layers(planned), predicted_seconds(planned, profile, link))
+    return Option(set_of(profile), layers_of(planned), predicted_seconds(planned, profile, link))
 
 
 def _transforms(wanted: ParameterSet) -> float:

@@ -155,7 +155,7 @@ class Program:
     @property
     def layers(self) -> list[tuple[Node, Layer]]:
         """Every encrypted layer, both of each product too, in order."""
-        return [(node, layer) for node in self.nodes for layer in layers_of(node.operation)]
+        return [(node, layer) for node in self.nodes for layer in encrypted_layers(node.operation)]
 
     @property
     def column_steps(self) -> set[int]:
@@ -163,7 +163,7 @@ class Program:
         return set[int]().union(*(layer.column_steps for _, layer in self.layers))
 
 
-def layers_of(operation: Operation) -> tuple[Layer, ...]:
+def encrypted_layers(operation: Operation) -> tuple[Layer, ...]:
     """The encrypted layers of an operation."""
     match operation:
         case Linear(layer):

@@ -24,7 +24,7 @@ from privcirnet.he.program import (
     Square,
     SumPool,
     Truncate,
-    layers_of,
+    encrypted_layers,
     masked_node,
 )
 from privcirnet.he.rearrangement import Channels, Flatten, Take, Tokens, Transpose
@@ -135,7 +135,7 @@ def _unfit(node: Node, sources: list[Node], parameters: Parameters) -> str:
     size = node.shape[0] * node.shape[1] * node.shape[2]
     if node.shape != expected or min(node.shape) < 1 or size > MAX_VALUES or abs(node.log_step) > MAX_LOG_STEP:
         return f"shape {node.shape}, step 2^{node.log_step} where {expected} follows"
-    problems = (_unfit_layer(layer, parameters) for layer in layers_of(node.operation))
+    problems = (_unfit_layer(layer, parameters) for layer in encrypted_layers(node.operation))
     return next(filter(None, problems), "")
 
 

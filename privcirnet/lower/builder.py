@@ -91,11 +91,8 @@ class Builder:
         are_tokens = source.name in self._tokens
         linear_on_map = isinstance(module, nn.Linear) and not are_tokens and source.shape[1:] != (1, 1)
         if (isinstance(module, of_maps) and are_tokens) or (isinstance(module, of_tokens) and not are_tokens):
-            kind = "tokens" if are_tokens else "a map"
-            got, remedy = (
-                f"{node.target} ({type(module).__name__}) on {kind}",
-                "take a token first, or reorder the layers",
-            )
+            got = f"{node.target} on {'tokens' if are_tokens else 'a map'}"
+            remedy = "take a token first, or reorder the layers"
             raise RuleError("maps and tokens must not be mixed", got=got, remedy=remedy)
         if linear_on_map:
             got = f"{node.target} on {source.shape}"

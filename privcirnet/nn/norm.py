@@ -23,6 +23,8 @@ from privcirnet.functional.block_norm import block_norm
 from privcirnet.functional.fusion import block_mean, block_variance, check_channels
 from privcirnet.functional.moments import Total
 
+_OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
+
 
 class BlockBatchNorm2d(nn.BatchNorm2d):
     """Batch norm whose parameters and statistics are shared by each block of b channels.
@@ -108,7 +110,7 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         (tensor([2.]), tensor([2.]))
         """
         check_can_share(norm)
-        options = {name: getattr(norm, name) for name in ("eps", "momentum", "affine", "track_running_stats")}
+        options = {name: getattr(norm, name) for name in _OPTIONS}
         shared = cls(norm.num_features, b, **options)
         sample = next((value for value in norm.state_dict().values() if value.is_floating_point()), torch.empty(0))
         shared.to(device=sample.device, dtype=sample.dtype).train(norm.training)
@@ -153,12 +155,14 @@ class TokenBatchNorm(BlockBatchNorm2d):
 
     def shared_by(self, b: int) -> Self:
         """The same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares."""
-        full = {name: value.repeat_interleave(self.b) for name, value in self.state_dict().items() if value.ndim}
-        shared = type(self)(len(full["weight"]), b, eps=self.eps, momentum=self.momentum)
-        shared.to(self.weight).train(self.training)
-        variance = block_variance(full["running_mean"], full["running_var"], b)
-        state = {name: block_mean(value, b) for name, value in full.items()} | {"running_var": variance}
-        shared.load_state_dict(state | {"num_batches_tracked": self.num_batches_tracked})
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        shared = type(self)(self.num_features * self.b, b, **options).train(self.training)
+        full = {name: v.repeat_interleave(self.b) if v.ndim else v for name, v in self.state_dict().items()}
+        state = {name: block_mean(v, b) if v.ndim else v for name, v in full.items()}
+        if "running_var" in full:
+            state["running_var"] = block_variance(full["running_mean"], full["running_var"], b)
+        sample = next((value for value in state.values() if value.is_floating_point()), torch.empty(0))
+        shared.to(device=sample.device, dtype=sample.dtype).load_state_dict(state)
         return shared
 
 

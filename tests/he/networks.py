@@ -23,7 +23,7 @@ from privcirnet.he.program import (
     Truncate,
     Values,
     Weights,
-    layers_of,
+    encrypted_layers,
 )
 from privcirnet.he.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 from privcirnet.he.shape import LinearShape
@@ -148,6 +148,6 @@ def _with_weights(nodes: Iterable[Node], masks: str, plain_bits: int, seed: int)
         elif isinstance(node.operation, Product | Tokens):
             size = node.shape[: 2 if isinstance(node.operation, Tokens) else 1]
             weights[node.name] = Weights(NO_ROWS, random.integers(-9, 10, size))
-        for layer in layers_of(node.operation):
+        for layer in encrypted_layers(node.operation):
             lengths |= layer.transform_lengths
     return Program(nodes, choose(lengths, plain_bits), weights, masks)

@@ -53,7 +53,7 @@ INSECURE = {"tenseal": (128, 4), "kernel": (1024, 14)}
 
 MUTATIONS = {
     "tenseal": {
-        "greeting": 2200,
+        "greeting": 2100,
         "keys": 400,
         "request 1": 400,
         "request 2": 300,
@@ -64,7 +64,7 @@ MUTATIONS = {
         "reply 2": 350,
         "reply 3": 350,
         "reply 4": 350,
-        "reply output": 200,
+        "reply output": 300,
     },
     "kernel": {
         "keys": 650,
