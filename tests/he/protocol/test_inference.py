@@ -80,17 +80,20 @@ def test_attention_is_right_and_does_what_was_planned(engine: str, masks: str) -
         assert [t.position for t in traffic].count(position[node.name]) == 1, "one round"
 
 
-def test_masks_of_channels_are_those_of_the_layer_that_they_were_taken_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, seen = attention("bounded"), {}
+def test_masks_of_attention_are_bounded_where_values_are_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels carry the mask of the layer that they were taken from, by the bound of all of it."""
+    program, seen = attention("bounded"), []
     original = shares.bounded
 
     def watched(shape: tuple[int, ...], bound: int, t: int) -> modular.Residues:
-        seen[shape] = bound
+        seen.append((shape, bound))
         return original(shape, bound, t)
 
     monkeypatch.setattr(shares, "bounded", watched)
     run(*parties(program, "cleartext"), random_image(program))
-    assert seen[24, 5, 1] == bounds.largest(bounds.prove(program)["all"])
+    intervals, nodes = bounds.prove(program), {node.name: node for node in program.nodes}
+    truncated = ("patches", "all", "scores", "square", "gathered")
+    assert seen == [(nodes[name].shape, bounds.largest(intervals[name])) for name in truncated]
 
 
 @pytest.mark.parametrize("end", [-8, 15])
