@@ -17,7 +17,7 @@ from privcirnet.artifact import read_program
 from privcirnet.comparison.memory import peak_bytes
 from privcirnet.he.engine import ENGINES
 from privcirnet.he.modular import Residues
-from privcirnet.he.program import Input, Program, Square, Values, interpret
+from privcirnet.he.program import Input, Product, Program, Square, Values, interpret
 from privcirnet.he.protocol import audit
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
@@ -90,6 +90,7 @@ def main() -> None:
     program, spectra = read_program(given.program)
     images = integers(program, given.pictures, given.images)
     kinds = {node.name: "square" for node in program.nodes if isinstance(node.operation, Square)}
+    kinds |= {node.name: "product" for node in program.nodes if isinstance(node.operation, Product)}
     kinds |= {node.name: layer.shape.kind for node, layer in program.linear_nodes}
     started, context = time.perf_counter(), multiprocessing.get_context("spawn")
     server = Server(program, given.engine, spectra)
