@@ -192,6 +192,14 @@ def test_every_value_of_attention_has_its_own_quantizer():
     assert not [node for node in graph.graph.nodes if node.name == "blocks_0_qkv_quantizer"]
 
 
+def test_a_product_has_the_product_of_its_factors_steps():
+    graph = quantized(vit())
+    step = {name: int(module.log_step) for name, module in graph.named_modules() if hasattr(module, "log_step")}
+    query, key = (step[f"blocks_0_attention_{piece}_quantizer"] for piece in ("query", "key"))
+    assert query + key < max(query, key) < 0
+    assert step["blocks.0.attention.scores.parametrizations.bias.0"] == query + key
+
+
 def test_steps_of_attention_can_be_learned():
     graph, x = learn_steps_(quantized(vit()), 8), randn(8, 3, 8, 8).abs()
     graph.train()
