@@ -11,9 +11,18 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he import bounds, params
 from privcirnet.he.chooser import SETS, WIDE, Choice, choose, sets_for
 from privcirnet.he.coefficient import CoefficientLayer
-from privcirnet.he.cost import COUNTED, LINKS, linear_cost, product_cost, square_cost
+from privcirnet.he.cost import COUNTED, LINKS, for_one_use, linear_cost, product_cost, square_cost
 from privcirnet.he.fitting import Target, fit
-from privcirnet.he.options import layers_of, options, predicted_seconds, replan, scaled, set_of
+from privcirnet.he.options import (
+    layers_of,
+    options,
+    planned_layer,
+    planned_product,
+    predicted_seconds,
+    replan,
+    scaled,
+    set_of,
+)
 from privcirnet.he.params import MIN_NOISE_BUDGET
 from privcirnet.he.planner import paper_layer
 from privcirnet.he.program import Linear, Node, Product, Square, interpret
@@ -362,6 +371,15 @@ def test_scaled_profile() -> None:
     for name, seconds in wide.seconds.items():
         factor = {"transform": 1, "rotate": more * 5 / 4}.get(name, more)
         assert seconds == pytest.approx(COUNTED.seconds[name] * factor)
+
+
+def test_products_are_planned_by_the_price_of_encoding_too() -> None:
+    """Where an encoding is all that costs, fewer products are done than where only the products do."""
+    profile = dataclasses.replace(COUNTED, seconds=COUNTED.seconds | {"pmult": 1e-9, "pmult_plain": 10.0})
+    shape = LinearShape.product((256, 65, 1), (256, 65, 1), 4)
+    product = planned_product(shape, shape, profile, LOCAL)
+    assert product.left == product.right == planned_layer(shape, 1, for_one_use(profile), LOCAL)
+    assert product.left.pmults < planned_layer(shape, 1, profile, LOCAL).pmults
 
 
 def test_prediction_of_products_is_theirs() -> None:
