@@ -9,9 +9,9 @@ from privcirnet.artifact import spectra
 from privcirnet.errors import RuleError
 from privcirnet.evaluation import UNIT, Evaluation, evaluate, evaluate_apart
 from privcirnet.he import modular
-from privcirnet.he.cost import COUNTED, LINKS, linear_cost, square_cost
+from privcirnet.he.cost import COUNTED, LINKS, linear_cost, product_cost, square_cost
 from privcirnet.he.program import Program, interpret
-from tests.he.networks import bottleneck, network, random_image
+from tests.he.networks import attention, bottleneck, network, random_image
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
 LABELS = np.array([1, 2, 3])
@@ -139,6 +139,24 @@ def test_kinds_of_layers():
     }
     assert layers["depth"]["rotations"] == 0
     assert layers["depth"]["pmults"] == layers["depth"]["pmults_planned"] == layers["depth"]["ciphertexts_up"]
+    assert found.wrong == [[]]
+
+
+def test_products_are_described_by_their_plans():
+    program = attention()
+    found = evaluate(program, {}, random_image(program)[None], "cleartext")
+    one = np.zeros(1, dtype=np.int64)
+    layers = {layer["name"]: layer for layer in found.summary(one, one, COUNTED, LINKS["local"])["layers"]}
+    assert list(layers) == ["patches", "all", "scores", "square", "gathered", "head"]
+    for name in ("scores", "gathered"):
+        operation, layer = next(node.operation for node in program.nodes if node.name == name), layers[name]
+        both = operation.left, operation.right
+        assert (layer["kind"], layer["encoding"], layer["block_size"]) == ("product", "cirencode", 1)
+        assert layer["rotations"] == layer["rotations_planned"] == sum(factor.rotations for factor in both) > 0
+        assert layer["pmults"] == layer["pmults_planned"] == sum(factor.pmults for factor in both)
+        assert layer["ciphertexts_up"] == sum(factor.ciphertexts_in for factor in both)
+        assert layer["ciphertexts_down"] == sum(factor.ciphertexts_out for factor in both)
+        assert layer["seconds_predicted"] == product_cost(*both, COUNTED, LINKS["local"]).total
     assert found.wrong == [[]]
 
 

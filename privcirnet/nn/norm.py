@@ -23,6 +23,8 @@ from privcirnet.functional.block_norm import block_norm
 from privcirnet.functional.fusion import block_mean, block_variance, check_channels
 from privcirnet.functional.moments import Total
 
+_OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
+
 
 class BlockBatchNorm2d(nn.BatchNorm2d):
     """Batch norm whose parameters and statistics are shared by each block of b channels.
@@ -109,7 +111,7 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         (tensor([2.]), tensor([2.]))
         """
         check_can_share(norm)
-        options = {name: getattr(norm, name) for name in ("eps", "momentum", "affine", "track_running_stats")}
+        options = {name: getattr(norm, name) for name in _OPTIONS}
         shared = cls(norm.num_features, b, **options)
         sample = next((value for value in norm.state_dict().values() if value.is_floating_point()), torch.empty(0))
         shared.to(device=sample.device, dtype=sample.dtype).train(norm.training)
@@ -123,6 +125,45 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
                 shared.num_batches_tracked.copy_(norm.num_batches_tracked)  # type: ignore[union-attr]
         for name, child in norm.named_children():
             shared.add_module(name, child)
+        return shared
+
+
+class TokenBatchNorm(BlockBatchNorm2d):
+    """Batch norm over the channels of tokens, channels last, with statistics shared by each block of b channels.
+
+    It is folded into the linear layers *behind* it (:mod:`privcirnet.nn.fuse`): circulant ones stay circulant where its
+    blocks are theirs.
+
+    Args:
+        num_features: Number of channels C.
+        b: Block size; divides C.
+        options: Keyword arguments of nn.BatchNorm2d.
+
+    Raises:
+        RuleError: b does not divide C.
+
+    >>> TokenBatchNorm(4)(torch.randn(2, 5, 4)).shape
+    torch.Size([2, 5, 4])
+    """
+
+    def __init__(self, num_features: int, b: int = 1, **options: Any) -> None:
+        super().__init__(num_features, b, **options)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize a tensor of shape (N, tokens, C) or (N, C)."""
+        maps = input.reshape(len(input), -1, 1, input.shape[-1]).movedim(-1, 1)
+        return super().forward(maps).movedim(1, -1).reshape(input.shape)
+
+    def shared_by(self, b: int) -> Self:
+        """The same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares."""
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        shared = type(self)(self.num_features * self.b, b, **options).train(self.training)
+        full = {name: v.repeat_interleave(self.b) if v.ndim else v for name, v in self.state_dict().items()}
+        state = {name: block_mean(v, b) if v.ndim else v for name, v in full.items()}
+        if "running_var" in full:
+            state["running_var"] = block_variance(full["running_mean"], full["running_var"], b)
+        sample = next((value for value in state.values() if value.is_floating_point()), torch.empty(0))
+        shared.to(device=sample.device, dtype=sample.dtype).load_state_dict(state)
         return shared
 
 

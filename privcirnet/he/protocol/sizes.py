@@ -10,7 +10,7 @@ import numpy as np
 
 from privcirnet.he import limits, params
 from privcirnet.he.params import Parameters
-from privcirnet.he.program import Linear, Node, Program, Square
+from privcirnet.he.program import Linear, Node, Product, Program, Square
 from privcirnet.he.protocol import square, wire
 
 _WORD = 8
@@ -30,6 +30,8 @@ def ciphertexts(node: Node, parameters: Parameters) -> tuple[int, int] | None:
     match node.operation:
         case Linear(layer):
             return layer.ciphertexts_in, layer.ciphertexts_out
+        case Product(left, right):
+            return left.ciphertexts_in + right.ciphertexts_in, left.ciphertexts_out + right.ciphertexts_out
         case Square():
             count = square.ciphertexts(int(np.prod(node.shape)), parameters.ring_degree)
             return count, count
