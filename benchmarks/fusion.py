@@ -1,0 +1,118 @@
+"""Whether two linear layers in a row, MobileNetV2's project and the next expand, are better done in one round.
+
+python benchmarks/fusion.py outputs/export/program outputs/infer/images.npz --profile outputs/export/profile.json
+
+In one round the second product meets a ciphertext, so nothing is truncated in between: values and the plain modulus
+grow, the noise of two products adds up, and the whole program needs a longer modulus. Everything that helps fusion is
+granted to it: all of a round's encryptions, bytes and waiting are saved, and the noise grows no more than it must.
+"""
+
+import argparse
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.artifact import read_profile, read_program
+from privcirnet.he import bounds, options, params
+from privcirnet.he.cost import LINKS, Link, Profile
+from privcirnet.he.flooding import FLOODING_BITS
+from privcirnet.he.layers import Layer
+from privcirnet.he.params import MAX_LOG_Q, MAX_PLAIN_BITS, MIN_NOISE_BUDGET
+from privcirnet.he.program import Add, Input, Linear, Node, Program, Truncate, interpret
+from privcirnet.he.verdict import ParameterSet, budget
+
+_PRIME_BITS = 60
+
+
+class Pair(NamedTuple):
+    """Two layers with a truncation by so many bits, and perhaps a residual sum, in between."""
+
+    first: Node
+    second: Node
+    bits: int
+
+
+def pairs(program: Program) -> Iterator[Pair]:
+    """Layers that read what another layer gave, through nothing but a truncation and a sum; pixels keep their slots."""
+    nodes = {node.name: node for node in program.nodes}
+    for second, layer in program.linear_nodes:
+        if (layer.shape.kernel, layer.shape.stride) != (1, 1):
+            continue
+        source = nodes[second.inputs[0]]
+        before = [nodes[name] for name in source.inputs] if isinstance(source.operation, Add) else [source]
+        for node in before:
+            if isinstance(node.operation, Truncate) and isinstance(nodes[node.inputs[0]].operation, Linear):
+                yield Pair(nodes[node.inputs[0]], second, node.operation.bits)
+                break
+
+
+def mean_sizes(program: Program, file: Path, count: int) -> dict[str, np.ndarray]:
+    """Mean |y| of every value of every node over some images of infer.py."""
+    source = program.nodes[0]
+    assert isinstance(source.operation, Input)
+    pictures = np.load(file)["images"][:count].astype(np.int64) // (255 // source.operation.high)
+    channels, height, width = source.shape
+    images = pictures.reshape(-1, height, width, channels).transpose(0, 3, 1, 2)
+    found = [interpret(program, image) for image in images]
+    return {name: np.mean([np.abs(values[name]) for values in found], axis=0) for name in found[0]}
+
+
+def plain_bits_fused(program: Program, sizes: dict[str, np.ndarray], fused: list[Pair], failure_bits: float) -> int:
+    """Bits of t for the same probability of a wrong truncation, with those pairs in one round."""
+    grown = {pair.second.name: sizes[pair.second.name] * 2.0**pair.bits for pair in fused}
+    dropped = {pair.first.name: np.zeros(0) - 1 for pair in fused}
+    return math.ceil(math.log2(bounds.wrapping_masks(program.nodes, {**sizes, **grown, **dropped})) + failure_bits)
+
+
+def set_for(n: int, plain_bits: int, noise: int) -> ParameterSet:
+    """The shortest modulus that carries two products."""
+    second = plain_bits + math.ceil(0.5 * math.log2(n))
+    data = plain_bits + noise + second + FLOODING_BITS + 1 + math.ceil(MIN_NOISE_BUDGET)
+    return ParameterSet(n, (_PRIME_BITS,) * (math.ceil(data / _PRIME_BITS) + 1))
+
+
+def saved(pair: Pair, profile: Profile, link: Link) -> float:
+    """Seconds, at most, of a round that falls away: a reply, a request, their bytes, one round trip."""
+    first, second, s = _layer(pair.first), _layer(pair.second), profile.seconds
+    up, down = params.ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
+    inside = first.ciphertexts_out * (s["reply"] + s["decrypt"]) + second.ciphertexts_in * (s["encrypt"] + s["receive"])
+    return inside + (first.ciphertexts_out * down + second.ciphertexts_in * up) / link.bandwidth + link.round_trip
+
+
+def _layer(node: Node) -> Layer:
+    assert isinstance(node.operation, Linear)
+    return node.operation.layer
+
+
+def main() -> None:
+    """Print what the program needs with all pairs fused, and its predicted seconds with and without."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", type=Path)
+    parser.add_argument("pictures", type=Path, help="images.npz of infer.py")
+    parser.add_argument("--profile", type=Path, required=True)
+    parser.add_argument("--images", type=int, default=2)
+    given = parser.parse_args()
+    program, _ = read_program(given.program)
+    profile, own = read_profile(given.profile), program.parameters
+    sizes, found = mean_sizes(program, given.pictures, given.images), list(pairs(program))
+    failure = own.plain_bits - math.log2(bounds.wrapping_masks(program.nodes, sizes))
+    wanted = plain_bits_fused(program, sizes, found, failure)
+    print(
+        f"{len(found)} pairs of {len(program.linear_nodes)} layers; t of {own.plain_bits} bits, fused {wanted}", end=""
+    )
+    print(f" (at most {MAX_PLAIN_BITS} can be), a wrong image with probability 2^-{failure:.1f}")
+    noise = budget([layer for _, layer in program.linear_nodes], own).noise
+    long = set_for(own.ring_degree, min(wanted, MAX_PLAIN_BITS), noise + min(wanted, MAX_PLAIN_BITS) - own.plain_bits)
+    print(f"modulus: {own.log_q} bits, fused {long.log_q} of {MAX_LOG_Q[own.ring_degree]} at n = {own.ring_degree}")
+    for name, link in LINKS.items():
+        longer = options.scaled(profile, long)
+        now = options.predicted_seconds(program.nodes, profile, link)
+        fused = options.predicted_seconds(program.nodes, longer, link) - sum(saved(p, longer, link) for p in found)
+        print(f"{name}: {now:.2f} s, fused at best {fused:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
