@@ -9,7 +9,8 @@ summand. A summand that is itself a square, g = u^2, takes the root into u, and 
 so that the activations are handled from the last to the first. A batch norm of tokens scales and shifts the columns of
 the linear layers behind it, W (s x + t) = (W s) x + W t, and a polynomial attention becomes its pieces
 (:mod:`privcirnet.nn.attention`). All of it is exact, and circulant weights stay circulant as long as scales are shared
-by blocks, which :func:`privcirnet.nn.convert.circulant_` sees to.
+by blocks, which :func:`privcirnet.nn.convert.circulant_` sees to. What an average is divided by becomes a power of two
+(:mod:`privcirnet.nn.pooling`).
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.4 for batch norms. The way through residuals is ours; AESPA's own code
 keeps three coefficients for each channel, which costs another plaintext product.
@@ -30,6 +31,7 @@ from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_inputs_, scale_outputs_
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, readers, summands
 
 
@@ -81,6 +83,7 @@ def fuse(model: nn.Module) -> fx.GraphModule:
             case _:
                 pass
     _fold_squares_(fused, calls)
+    _fold_pools_(fused, calls)
     fused.graph.lint()
     fused.recompile()
     return fused
@@ -110,6 +113,22 @@ def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
                 scale_inputs_(_layer_of(fused, reader), 1 / scale, str(reader.target))
         if isinstance(module, Aespa):
             fused.set_submodule(str(node.target), Square())
+
+
+def _fold_pools_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
+    """Leave divisions by powers of two, where only linear layers read what is pooled."""
+    for node in fused.graph.nodes:
+        pool = module_of(fused, node)
+        if not isinstance(pool, nn.AvgPool2d) or calls[node.target] > 1:
+            continue
+        divisor, layers = divisor_of(pool), layers_behind(fused, node)
+        if divisor is None or not layers or any(calls[layer.target] > 1 for layer in layers):
+            continue
+        pool.divisor_override = power = power_beside(divisor)
+        for reader in layers:
+            layer = _layer_of(fused, reader)
+            inputs = layer.in_channels if isinstance(layer, nn.Conv2d) else layer.in_features
+            scale_inputs_(layer, torch.full((inputs,), power / divisor, dtype=torch.float64), str(reader.target))
 
 
 def _cannot_fold(node: fx.Node, rule: str, remedy: str) -> RuleError:

@@ -15,13 +15,14 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
 
 MAX_LOG_STEP = 32
 """Steps over this come only from a residual whose branch is coarser than what it is added to, which never ends."""
 
-_PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten, Tokens, Take, Channels, HeadTranspose)
+_PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten, nn.ReLU, Tokens, Take, Channels, HeadTranspose)
 
 
 def weighted_modules(graph: fx.GraphModule) -> list[nn.Linear | nn.Conv2d]:
@@ -116,26 +117,9 @@ def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:
         case Square():
             return 2 * step
         case nn.AvgPool2d():
-            return step - 2 * (pool_window(module, str(node.target)).bit_length() - 1)
+            return step - pool_window(module, str(node.target))[1]
         case _:
             return step
-
-
-def pool_window(pool: nn.AvgPool2d, name: str) -> int:
-    """Return the side of a pooling window whose mean is a sum and a change of step.
-
-    Raises:
-        RuleError: windows that are not square, overlap, are padded, or whose area is not a power of two.
-    """
-    side = pool.kernel_size
-    beside = pool.stride == side and pool.padding == 0 and not pool.ceil_mode and pool.divisor_override is None
-    if not isinstance(side, int) or not beside or side & (side - 1):
-        raise RuleError(
-            "average pooling must have square windows side by side whose area is a power of two",
-            got=f"{name}: {pool}",
-            remedy="use a kernel of 2, 4 or 8 with the same stride",
-        )
-    return side
 
 
 def _raise_too_fine_steps(graph: fx.GraphModule, groups: list[list[fx.Node]], input_log_step: int) -> bool:

@@ -1,0 +1,63 @@
+"""Average pooling in integers: a sum whose divisor is a power of two, which only moves the step.
+
+A window whose area is none, 7 x 7 before MobileNetV2's classifier, is divided by the power of two next to its area, and
+the layers behind take the rest: W (sum / 49) = (64 / 49 W) (sum / 64). That is exact, and a circulant W stays so.
+"""
+
+import math
+
+from torch import fx, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.nn.graph import module_of
+
+
+def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[int, int]:
+    """Return the side of a pooling window, and log2 of what its sum is divided by.
+
+    Raises:
+        RuleError: windows that are not square, overlap or are padded, or a divisor that is no power of two.
+    """
+    side, divisor = pool.kernel_size, divisor_of(pool)
+    if not isinstance(side, int) or divisor is None or divisor & (divisor - 1):
+        raise RuleError(
+            "average pooling must have square windows side by side whose area is a power of two, or only linear layers "
+            "behind",
+            got=f"{name}: {pool}",
+            remedy="use a kernel of 2, 4 or 8 with the same stride",
+        )
+    return side, divisor.bit_length() - 1
+
+
+def divisor_of(pool: nn.AvgPool2d) -> int | None:
+    """Return what the sum of each window is divided by, None unless windows are square, side by side, not padded."""
+    side = pool.kernel_size
+    if not isinstance(side, int) or pool.stride != side or pool.padding != 0 or pool.ceil_mode:
+        return None
+    return pool.divisor_override or side**2
+
+
+def power_beside(divisor: int) -> int:
+    """Return the power of two next to a divisor, by ratio.
+
+    >>> power_beside(49), power_beside(9), power_beside(16)
+    (64, 8, 16)
+    """
+    return 1 << round(math.log2(divisor))
+
+
+def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
+    """Return the linear layers and convolutions that read a node, through flattening too; None if others read it."""
+    found: list[fx.Node] = []
+    for user in node.users:
+        match module_of(graph, user):
+            case nn.Linear() | nn.Conv2d():
+                found.append(user)
+            case nn.Flatten() | nn.Identity() | nn.Dropout():
+                further = layers_behind(graph, user)
+                if further is None:
+                    return None
+                found += further
+            case _:
+                return None
+    return found
