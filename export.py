@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_program
-from privcirnet.cli import counting, script, show
+from privcirnet.cli import counting, in_words_revealed, script, show
 from privcirnet.config import ExportConfig
 from privcirnet.data import load_for
 from privcirnet.exporting import exceeding, lower_for
@@ -42,6 +42,7 @@ def main(config: ExportConfig) -> None:
         "bounds_exceeded": exceeding(program, network, data),
         "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
         "guard_bits": lowered.guard_bits,
+        "revealed": program.revealed,
         "choice": lowered.choice.to_dict(),
         "truncation": bounds.truncation_facts(program, intervals, lowered.fitted.sizes),
         "bytes_plaintexts": sum(size for size, _ in compact),
@@ -59,6 +60,7 @@ def main(config: ExportConfig) -> None:
             "choice": lowered.choice.reason(),
             "largest value": f"{summary['max_value_bits']} bits, {_in_words_bounds(summary)}",
             "truncation": _in_words(summary["truncation"], program.bounds),
+            **in_words_revealed(program.revealed),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
             "saved": out / "program",
         },

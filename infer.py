@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from privcirnet.artifact import read_profile, read_program, write_arrays, write_json
-from privcirnet.cli import counting, inference_bar, script, show, show_rows
+from privcirnet.cli import counting, in_words_revealed, inference_bar, script, show, show_rows
 from privcirnet.config import InferConfig
 from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
@@ -88,6 +88,7 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
         f"{summary['bytes_per_image'] / 1e6:.2f} MB and {summary['rounds']} rounds an image, "
         f"keys {summary['bytes_keys'] / 1e6:.2f} MB once"
     )
+    facts |= in_words_revealed(summary["revealed"])
     facts["links"] = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in summary["links"].items()) + ", predicted"
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
     hidden = ", NOTHING WAS ENCRYPTED" if config.engine == "cleartext" else ""

@@ -188,6 +188,11 @@ def show(title: str, facts: Mapping[str, object]) -> None:
         console.print(f"  {name:<{width}}  {value}", soft_wrap=True)
 
 
+def in_words_revealed(values: int) -> dict[str, str]:
+    """A line on what the client sees in clear, if it sees anything, for :func:`show`."""
+    return {"client-aided": f"WEAKER: the client sees {values:,} values between the layers in clear"} if values else {}
+
+
 def show_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     """A table on aligned lines; the first two columns are names."""
     table = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he import threads
-from privcirnet.he.cost import Link, Profile, linear_cost, product_cost, square_cost
+from privcirnet.he.cost import Link, Profile, linear_cost, product_cost, reveal_cost, square_cost
 from privcirnet.he.memory import peak_bytes
 from privcirnet.he.modular import Residues
-from privcirnet.he.program import Linear, Node, Product, Program, Values, interpret
+from privcirnet.he.program import Linear, Node, Product, Program, Revealed, Values, interpret
 from privcirnet.he.protocol import audit, sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.meter import Meter
@@ -100,6 +100,9 @@ class Evaluation:
             case Product(left, right):
                 cost, kind, encoding = product_cost(left, right, profile, link), "product", left.encoding
                 b, planned = 1, (left.rotations + right.rotations, left.pmults + right.pmults)
+            case Revealed(function):
+                values = int(np.prod(node.shape))
+                cost, kind, encoding, b, planned = reveal_cost(values, link), function, "in clear", 1, (0, 0)
             case _:
                 values = int(np.prod(node.shape))
                 cost, kind, encoding = square_cost(values, profile, link), "square", "slots"

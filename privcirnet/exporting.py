@@ -32,7 +32,8 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData) -> tuple[L
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (set_of(profile), *sets)
     auto = not he.coefficient_bits
-    target = Target(profile, LINKS[he.link], he.masks, he.failure_bits, he.hiding_bits, sets if auto else SETS, auto)
+    masks = he.masks, he.failure_bits, he.hiding_bits
+    target = Target(profile, LINKS[he.link], *masks, sets if auto else SETS, auto, nonlinear=he.nonlinear)
     if he.bounds == "measured":
         with console.status("measuring ranges"):
             images = data.real(data.sample(he.bound_images)[0])

@@ -113,6 +113,7 @@ class Inference:
             "links": {
                 name: self._over(link, up + down, len(traffic)) for name, link in LINKS.items() if name != "local"
             },
+            "revealed": self.program.revealed,
             "rounds": len(traffic),
             "bytes_up": up,
             "bytes_down": down,

@@ -11,7 +11,7 @@ from privcirnet.evaluation import UNIT, Evaluation, evaluate, evaluate_apart
 from privcirnet.he import modular
 from privcirnet.he.cost import COUNTED, LINKS, linear_cost, product_cost, square_cost
 from privcirnet.he.program import Program, interpret
-from tests.he.networks import attention, bottleneck, network, random_image
+from tests.he.networks import attention, bottleneck, network, random_image, revealing
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
 LABELS = np.array([1, 2, 3])
@@ -32,6 +32,7 @@ KEYS = {
     "seconds_server",
     "links",
     "memory",
+    "revealed",
     "rounds",
     "bytes_up",
     "bytes_down",
@@ -302,3 +303,17 @@ def test_a_tampered_spectrum_in_the_other_process_is_found():
     tampered = dict(spectra(program()))
     tampered["second"] = tampered["second"] ^ np.uint64(1)
     assert "second" in evaluate_apart(program(), tampered, IMAGES[:1], "cleartext").wrong[0]
+
+
+def test_what_the_client_sees_in_clear_is_counted_and_has_its_own_rows():
+    program = revealing()
+    images = np.stack([random_image(program, seed) for seed in range(2)])
+    found = evaluate(program, {}, images, "cleartext").summary(np.zeros(2), np.zeros(2), COUNTED, LINKS["wan"])
+    assert found["revealed"] == 2 * 8 * 4 * 4
+    rows = [row for row in found["layers"] if row["encoding"] == "in clear"]
+    assert [row["kind"] for row in rows] == ["gelu", "relu"]
+    for row in rows:
+        assert (row["ciphertexts_up"], row["ciphertexts_down"], row["rotations"], row["pmults"]) == (0, 0, 0, 0)
+        assert row["bytes_down"] >= 8 * 8 * 4 * 4 > row["bytes_up"]
+        assert row["seconds_predicted"] > LINKS["wan"].round_trip
+    assert found["logits_equal"] == 2

@@ -354,7 +354,9 @@ def test_a_scaled_sum_is_not_taken_for_a_sum():
 def test_average_pooling_that_is_no_shift():
     graph = quantized(around(nn.AvgPool2d(2)))
     graph.set_submodule("1", nn.AvgPool2d(3))
-    with pytest.raises(RuleError, match="square windows side by side whose area is a power of two: got 1: AvgPool2d"):
+    with pytest.raises(
+        RuleError, match=r"square windows side by side whose area is a power of two.*: got 1: AvgPool2d"
+    ):
         program_of(graph)
 
 

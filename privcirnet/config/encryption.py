@@ -37,6 +37,8 @@ class HEConfig:
     """measured bounds: values may exceed those seen 2^margin_bits times; an image beyond is answered wrongly."""
     bound_images: int = 256
     """measured bounds: training images that they are measured on."""
+    nonlinear: str = "refused"
+    """activations that are no polynomials: refused, or client-aided: the client computes them and sees their inputs."""
 
     def __post_init__(self) -> None:
         check_name("he.engine", self.engine, ("kernel", "tenseal"))
@@ -56,6 +58,7 @@ class HEConfig:
             self.bounds,
             "use uniform masks: their privacy needs none",
         )
+        check_name("he.nonlinear", self.nonlinear, ("refused", "client-aided"))
         check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")
         check(self.bound_images >= 1, "he.bound_images must be at least 1", self.bound_images, "use 256")
         check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he import revealed
 from privcirnet.he.program import (
     Add,
     Input,
@@ -28,6 +29,7 @@ from privcirnet.he.program import (
     Operation,
     Product,
     Program,
+    Revealed,
     Square,
     SumPool,
     Tokens,
@@ -210,6 +212,8 @@ def _propagate(node: Node, arguments: list[Interval], weights: Weights | None) -
             ends = low * low, high * high
             crosses_zero = (low < 0) & (high > 0)
             return np.where(crosses_zero, 0, np.minimum(*ends)), np.maximum(*ends)
+        case Revealed(function, log_step, bits):
+            return revealed.ends(function, *arguments[0], log_step, log_step + bits)
         case _:
             return _local(node.operation, [a[0] for a in arguments]), _local(node.operation, [a[1] for a in arguments])
 
@@ -249,7 +253,7 @@ def _local(operation: Operation, arguments: list[np.ndarray]) -> np.ndarray:
             return arguments[0] + arguments[1]
         case SumPool(kernel):
             return sum_pool(arguments[0], kernel)
-        case Input() | Linear() | Truncate() | Square() | Product():
+        case Input() | Linear() | Truncate() | Square() | Product() | Revealed():
             raise AssertionError(operation)
         case _:
             return rearrange(operation, arguments[0])

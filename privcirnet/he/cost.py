@@ -50,6 +50,9 @@ class Link:
     round_trip: float
 
 
+SHARE_BYTES = 8
+"""Of a share that is handed out, a word a value."""
+
 LINKS = {"local": Link(math.inf, 0.0), "lan": Link(384e6, 0.3e-3), "wan": Link(9e6, 80e-3)}
 """local: both parties in one process; lan: the papers' setting (384 MB/s, 0.3 ms); wan: 9 MB/s, 80 ms."""
 
@@ -205,6 +208,11 @@ def square_cost(values: int, profile: Profile, link: Link) -> Cost:
     server = (count + -count % profile.threads) * (s["receive"] + s["pmult_plain"] + s["reply"])
     network = _transfer(count, count, profile, link) + link.round_trip
     return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
+
+
+def reveal_cost(values: int, link: Link) -> Cost:
+    """Predicted seconds of handing out the shares of that many values; the function itself is free."""
+    return Cost(network=values * SHARE_BYTES / link.bandwidth + link.round_trip)
 
 
 def _transfer(up: int, down: int, profile: Profile, link: Link) -> float:

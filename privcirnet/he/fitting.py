@@ -32,6 +32,7 @@ class Target:
         auto: take the fastest of ``sets`` that fits.
         seen: each node's real values on images, for measured bounds; None for proved ones.
         margin_bits: measured bounds: values of other images may exceed these 2^margin_bits times.
+        nonlinear: of activations that are no polynomials: "refused", or "client-aided" (:mod:`revealed`).
     """
 
     profile: Profile
@@ -43,6 +44,7 @@ class Target:
     auto: bool = False
     seen: Mapping[str, bounds.Seen] | None = None
     margin_bits: int = 2
+    nonlinear: str = "refused"
 
     @property
     def truncation_bits(self) -> int:

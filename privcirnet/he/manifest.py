@@ -23,6 +23,7 @@ from privcirnet.he.program import (
     Operation,
     Product,
     Program,
+    Revealed,
     Square,
     SumPool,
     Truncate,
@@ -95,6 +96,8 @@ def _operation(item: dict[str, Any]) -> Operation:
         return Linear(_layer_from_dict(item["layer"]))
     if name == "product":
         return Product(_factor_from_dict(item["left"]), _factor_from_dict(item["right"]))
+    if name == "revealed":
+        return Revealed(_string(item["function"]), _integer(item["log_step_in"]), _integer(item["bits"]))
     cls = _OPERATIONS.get(name)
     if cls is None:
         raise RuleError("an operation must be a known one", got=reprlib.repr(name), remedy=REMEDY)

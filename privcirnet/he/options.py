@@ -11,11 +11,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from privcirnet.errors import RuleError
-from privcirnet.he.cost import Link, Profile, for_one_use, linear_cost, product_cost, square_cost
+from privcirnet.he.cost import Link, Profile, for_one_use, linear_cost, product_cost, reveal_cost, square_cost
 from privcirnet.he.layers import Layer
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.planner import cheapest_layer
-from privcirnet.he.program import Linear, Node, Product, Square, encrypted_layers
+from privcirnet.he.program import Linear, Node, Product, Revealed, Square, encrypted_layers
 from privcirnet.he.shape import LinearShape
 from privcirnet.he.verdict import Option, ParameterSet
 
@@ -78,6 +78,8 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
                 return product_cost(left, right, profile, link).total
             case Square():
                 return square_cost(math.prod(node.shape), profile, link).total
+            case Revealed():
+                return reveal_cost(math.prod(node.shape), link).total
             case _:
                 return 0.0
 

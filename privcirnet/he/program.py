@@ -3,15 +3,17 @@
 A program is a list of nodes in order of evaluation. Every value is an integer array; ``log_step`` says what it means:
 real value = integer x 2^log_step. Rescaling is a truncation by whole bits, so nothing is ever rounded silently.
 
-Two parties follow the same list: linear layers, squares and products of two values cost a message each way, everything
-else is local on shares.
+Two parties follow the same list: linear layers, squares, products of two values and what is revealed cost a message
+each way, everything else is local on shares.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from privcirnet.he import revealed
 from privcirnet.he.integer import Values, convolve, expand_rows, round_shift, sum_pool, transpose
 from privcirnet.he.layers import Layer
 from privcirnet.he.linear import LinearLayer
@@ -50,6 +52,21 @@ class Square:
 
 
 @dataclass(frozen=True)
+class Revealed:
+    """A function that is no polynomial, computed by the client, which sees the values (:mod:`revealed`).
+
+    Attributes:
+        function: of :data:`revealed.FUNCTIONS`.
+        log_step_in: of what goes in.
+        bits: that the step of the result is coarser.
+    """
+
+    function: str
+    log_step_in: int
+    bits: int
+
+
+@dataclass(frozen=True)
 class Add:
     """Sum of two nodes with the same step."""
 
@@ -82,7 +99,7 @@ class Product:
         return self.left.shape.groups
 
 
-Operation = Input | Linear | Truncate | Square | Add | SumPool | Product | Rearrangement
+Operation = Input | Linear | Truncate | Square | Revealed | Add | SumPool | Product | Rearrangement
 
 
 @dataclass(frozen=True)
@@ -158,6 +175,16 @@ class Program:
         return [(node, layer) for node in self.nodes for layer in encrypted_layers(node.operation)]
 
     @property
+    def revealed_nodes(self) -> list[Node]:
+        """Nodes whose input the client sees in clear, in order."""
+        return [n for n in self.nodes if isinstance(n.operation, Revealed)]
+
+    @property
+    def revealed(self) -> int:
+        """How many values of an image the client sees in clear, the result left out."""
+        return sum(math.prod(node.shape) for node in self.revealed_nodes)
+
+    @property
     def column_steps(self) -> set[int]:
         """Rotations for which the server needs Galois keys."""
         return set[int]().union(*(layer.column_steps for _, layer in self.layers))
@@ -216,7 +243,9 @@ def interpret(
     return values
 
 
-def apply(operation: Operation, arguments: list[Values], weights: Weights | None = None) -> Values:
+def apply(  # noqa: PLR0911
+    operation: Operation, arguments: list[Values], weights: Weights | None = None
+) -> Values:
     """One operation on integers."""
     match operation:
         case Linear() | Product() | Tokens():
@@ -226,6 +255,8 @@ def apply(operation: Operation, arguments: list[Values], weights: Weights | None
             return round_shift(arguments[0], bits)
         case Square():
             return arguments[0] * arguments[0]
+        case Revealed(function, log_step, bits):
+            return revealed.apply(function, arguments[0], log_step, log_step + bits)
         case Add():
             return arguments[0] + arguments[1]
         case SumPool(kernel):

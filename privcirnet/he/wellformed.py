@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from math import prod
 
 from privcirnet.errors import RuleError
-from privcirnet.he import limits, rearrangement
+from privcirnet.he import limits, rearrangement, revealed
 from privcirnet.he.layers import Layer
 from privcirnet.he.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
 from privcirnet.he.params import Parameters
@@ -21,6 +21,7 @@ from privcirnet.he.program import (
     Operation,
     Product,
     Program,
+    Revealed,
     Square,
     SumPool,
     Truncate,
@@ -57,7 +58,8 @@ def check(program: Program) -> None:
         if problem:
             raise RuleError("a program's nodes must fit together", got=f"node {node.name}: {problem}", remedy=REMEDY)
         known[node.name] = node
-        if not isinstance(node.operation, Linear) and of_client.issuperset(node.inputs):
+        alone = isinstance(node.operation, Revealed) or of_client.issuperset(node.inputs)
+        if alone and not isinstance(node.operation, Linear):
             of_client.add(node.name)
     if not known or program.output.name in of_client:
         raise RuleError("a program must have an input and a linear layer", got=f"{len(known)} nodes", remedy=REMEDY)
@@ -82,8 +84,10 @@ def _misplaced(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> st
         return "a program has one input, its first node"
     if len(node.inputs) != _ARITY.get(type(operation), 1) or not known.keys() >= set(node.inputs):
         return f"inputs {node.inputs}"
-    if isinstance(operation, Square | Product | Tokens) and not of_client.isdisjoint(node.inputs):
-        return f"a {type(operation).__name__.lower()} of the input itself has no share to work on"
+    if isinstance(operation, Square | Product | Tokens | Revealed) and not of_client.isdisjoint(node.inputs):
+        return (
+            f"a {type(operation).__name__.lower()} of the input itself or of a revealed value has no share to work on"
+        )
     if isinstance(operation, Truncate):
         masked = masked_node(known, node.inputs[0]).operation
         if not isinstance(masked, Linear | Square | Product):
@@ -98,6 +102,12 @@ def _out_of_range(node: Node, sources: list[Node]) -> str:
             return f"pixels in [{low}, {high}]"
         case Truncate(bits) if not 1 <= bits < 60:
             return f"a truncation by {bits} bits, not 1 to 59"
+        case Revealed(function, log_step, bits) if (
+            function not in revealed.FUNCTIONS
+            or (log_step, log_step + bits) != (sources[0].log_step, node.log_step)
+            or bits < 0
+        ):
+            return f"{function} at step 2^{log_step}, {bits} bits coarser"
         case SumPool(kernel) if kernel < 1:
             return f"a window of {kernel}"
         case Add() if len({(source.shape, source.log_step) for source in sources}) != 1:
@@ -164,7 +174,7 @@ def _shape_after(operation: Operation, shapes: list[tuple[int, int, int]]) -> tu
         case SumPool(kernel):
             channels, height, width = shapes[0]
             return channels, height // kernel, width // kernel
-        case Truncate() | Square() | Add():
+        case Truncate() | Square() | Revealed() | Add():
             return shapes[0]
         case _:
             return rearrangement.shape_after(operation, shapes[0])

@@ -106,7 +106,7 @@ def lower_refined(  # noqa: PLR0913, PLR0917
 def _fitted(
     graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, target: Target
 ) -> Fitted:
-    check_operations(graph)
+    check_operations(graph, target.nonlinear)
     builder = Builder(graph, target, source, input_shape, input_log_step)
     for node in graph.graph.nodes:
         builder.visit(node)

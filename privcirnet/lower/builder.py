@@ -9,7 +9,7 @@ from torch import fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.he import options
 from privcirnet.he.fitting import Target
-from privcirnet.he.program import Add, Input, Linear, Node, Operation, SumPool, Truncate, Weights
+from privcirnet.he.program import Add, Input, Linear, Node, Operation, Revealed, SumPool, Truncate, Weights
 from privcirnet.he.program import Square as SquareOperation
 from privcirnet.he.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose, shape_after
 from privcirnet.he.shape import LinearShape
@@ -18,8 +18,9 @@ from privcirnet.nn import tokens
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.nonpolynomial import function_name
+from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer
-from privcirnet.nn.steps import pool_window
 
 
 class Builder:
@@ -67,6 +68,8 @@ class Builder:
                 self._keep(node, self._node(node, SquareOperation(), inputs, 2 * inputs[0].log_step))
             case nn.AvgPool2d():
                 self._keep(node, self._pool(node, module, inputs[0]))
+            case _ if function := function_name(module):
+                self._keep(node, self._revealed(node, function, inputs))
             case tokens.HeadProduct():
                 self._keep(node, self._product(node, module, inputs))
             case None:
@@ -123,10 +126,17 @@ class Builder:
         else:
             self._keep(node, self._node(node, Truncate(bits), [source], int(module.log_step)))
 
+    def _revealed(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
+        """A function that the client computes, rounded to the step of the quantizer behind it, if there is one."""
+        behind, before = [module_of(self.graph, user) for user in node.users], inputs[0].log_step
+        steps = [int(module.log_step) for module in behind if isinstance(module, ActivationQuantizer)]
+        after = max(steps, default=before)
+        return self._node(node, Revealed(function, before, after - before), inputs, after)
+
     def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:
-        kernel, (channels, height, width) = pool_window(module, str(node.target)), source.shape
+        (kernel, bits), (channels, height, width) = pool_window(module, str(node.target)), source.shape
         shape = (channels, height // kernel, width // kernel)
-        log_step = source.log_step - 2 * (kernel.bit_length() - 1)
+        log_step = source.log_step - bits
         return Node(node.name, SumPool(kernel), (source.name,), shape, log_step, str(node.target))
 
     def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:

@@ -6,6 +6,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.graph import is_sum, module_of
+from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
 
@@ -13,28 +14,38 @@ _SUPPORTED = (
     "Conv2d, Linear, BatchNorm2d (fused), Square, AESPA (fused), +, AvgPool2d, Flatten, Tokens, Take, TokenBatchNorm "
     "(fused), PolynomialAttention (fused)"
 )
+_POLYNOMIAL = "Square or AESPA (model.arguments.activation=aespa)"
 _INSTEAD: dict[type[nn.Module], str] = {
     SoftmaxAttention: "PolynomialAttention (model.arguments.attention=polynomial)",
     nn.LayerNorm: "TokenBatchNorm (model.arguments.norm=batch)",
-    **dict.fromkeys((nn.GELU, nn.ReLU, nn.ReLU6), "Square or AESPA (model.arguments.activation=aespa)"),
+    **dict.fromkeys(
+        (nn.GELU, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Hardswish), "Square or AESPA (model.arguments.activation=aespa)"
+    ),
 }
+_REVEALED = "or, weaker, he.nonlinear=client-aided: the client then sees the values that activations take"
 _NAMED_AT_MOST = 5
 
 
-def check_operations(graph: fx.GraphModule) -> None:
+def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
     """Name everything that does not run encrypted, modules by their paths.
+
+    Args:
+        graph: the network.
+        nonlinear: "client-aided" if the client may see what activations that are no polynomials take.
 
     Raises:
         RuleError: there is something.
     """
     wrong: list[str] = []
     remedies: dict[str, None] = {}
+    reveals = False
     for node in graph.graph.nodes:
         module = module_of(graph, node)
-        if node.op in ("placeholder", "output") or is_sum(node) or _runs_encrypted(module):
+        if node.op in ("placeholder", "output") or is_sum(node) or _runs_encrypted(module, nonlinear):
             continue
         known = _INSTEAD.get(type(module)) if module is not None else None
         remedies[f"{known} instead of {type(module).__name__}" if known else _SUPPORTED] = None
+        reveals = reveals or function_name(module) is not None
         wrong.append(
             f"{node.target} ({type(module).__name__})" if module is not None else f"{node.name} ({node.target})"
         )
@@ -43,12 +54,14 @@ def check_operations(graph: fx.GraphModule) -> None:
         raise RuleError(
             "every operation must be one that runs encrypted",
             got=", ".join(wrong[:_NAMED_AT_MOST]) + more,
-            remedy=f"use {'; '.join(remedies)}",
+            remedy=f"use {'; '.join([*remedies, *[_REVEALED] * reveals])}",
         )
 
 
-def _runs_encrypted(module: nn.Module | None) -> bool:
+def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:
     match module:
+        case _ if function_name(module):
+            return nonlinear == "client-aided"
         case nn.Conv2d() | nn.Linear() | ActivationQuantizer() | Square() | nn.AvgPool2d():
             return True
         case Tokens() | Take() | Channels() | HeadTranspose() | HeadProduct():

@@ -18,6 +18,7 @@ from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
+from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.ranges import peaks, usual
 from privcirnet.nn.steps import calibrate, called_modules, weighted_modules
@@ -121,5 +122,7 @@ def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
             return isinstance(modules.get(node.all_input_nodes[0]), nn.Linear | nn.Conv2d)
         case Square() | HeadProduct():
             return True
-        case _:
-            return node.op == "placeholder"
+        case nn.ReLU():  # its values are those of what it reads
+            return False
+        case module:
+            return node.op == "placeholder" or function_name(module) is not None

@@ -169,6 +169,7 @@ class Inference:
     rounds: int | None = None
     seconds_client: float | None = None
     seconds_server: float | None = None
+    revealed: int = 0
     links: dict[str, Over] = field(default_factory=dict)
     memory: Memory | None = None
 

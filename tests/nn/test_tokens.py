@@ -10,6 +10,8 @@ from torch.testing import assert_close
 
 import privcirnet.models  # noqa: F401  (registers the networks)
 from privcirnet.errors import RuleError
+from privcirnet.he.cost import COUNTED, LINKS
+from privcirnet.he.fitting import Target
 from privcirnet.lower import lower
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.circulant import block_size_of
@@ -24,6 +26,7 @@ from privcirnet.training.tails import Tails
 SMALL = {"image_size": 8, "depth": 2, "width": 16, "heads": 2, "num_classes": 4}
 POLYNOMIAL = {"norm": "batch", "attention": "polynomial", "activation": "square"}
 DOUBLE = {"rtol": 0, "atol": 1e-12}
+TARGET = Target(COUNTED, LINKS["local"])
 
 
 def randn(*shape):
@@ -226,7 +229,7 @@ INSTEAD = {
 def test_what_has_no_encrypted_form_is_named_with_what_to_use_instead(case):
     options, message = INSTEAD[case]
     with pytest.raises(RuleError, match=message):
-        lower(quantized(vit(**options)), (3, 8, 8), 16, -4, None)
+        lower(quantized(vit(**options)), (3, 8, 8), 16, -4, TARGET)
 
 
 @pytest.mark.parametrize(
@@ -240,14 +243,14 @@ def test_what_has_no_encrypted_form_is_named_with_what_to_use_instead(case):
 def test_maps_and_tokens_are_not_mixed(module, message):
     graph = quantize(fuse(nn.Sequential(Tokens(5, 8), module, nn.Linear(8, 2))).eval())
     with pytest.raises(RuleError, match=message):
-        lower(graph, (8, 2, 2), 16, 0, None)
+        lower(graph, (8, 2, 2), 16, 0, TARGET)
 
 
 @pytest.mark.parametrize("module", [Take(), Channels(0, 2)], ids=["take", "channels"])
 def test_maps_are_not_tokens(module):
     graph = quantize(fuse(nn.Sequential(nn.Identity(), module)).eval())
     with pytest.raises(RuleError, match="got 1 on a map"):
-        lower(graph, (8, 2, 2), 16, 0, None)
+        lower(graph, (8, 2, 2), 16, 0, TARGET)
 
 
 def test_fused_network_shares_nothing_with_the_model():

@@ -9,7 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import limits, manifest, modular
 from privcirnet.he.engine import client_engine
 from privcirnet.he.modular import Residues
-from privcirnet.he.program import Input, Linear, Node, Product, Square, Truncate, Values
+from privcirnet.he.program import Input, Linear, Node, Product, Revealed, Square, Truncate, Values, apply
 from privcirnet.he.protocol import linear, product, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
 
@@ -78,13 +78,25 @@ class Client:
                     held[node.name] = modular.residues(image.reshape(node.shape), t)
                 case Linear() | Square() | Product():
                     held[node.name] = yield from self._exchange(position, node, arguments)
+                case Revealed():
+                    held[node.name] = yield from self._revealed(position, node, arguments[0])
                 case Truncate(bits):
                     held[node.name] = shares.truncate_client(arguments[0], bits, t)
                 case operation:
                     held[node.name] = shares.local(operation, arguments, t)
-        own = held[self.program.output.name]
-        (other,) = wire.unframe((yield wire.frame(wire.OUTPUT, [])), wire.OUTPUT, 1)
-        return modular.centered(modular.add(own, _share_from_bytes(other, own, t), t), t)
+        return (yield from self._whole(wire.OUTPUT, held[self.program.output.name]))
+
+    def _whole(self, position: int, share: Residues) -> Exchange:
+        """Values of which the server hands out its share."""
+        t = self.program.parameters.plain_modulus
+        (other,) = wire.unframe((yield wire.frame(position, [])), position, 1)
+        return modular.centered(modular.add(share, _share_from_bytes(other, share, t), t), t)
+
+    def _revealed(self, position: int, node: Node, share: Residues) -> Generator[bytes, bytes, Residues]:
+        """All of a result that the client computes in clear."""
+        values = yield from self._whole(position, share)
+        with self.meter.time(node.name):
+            return modular.residues(apply(node.operation, [values]), self.program.parameters.plain_modulus)
 
     def _exchange(self, position: int, node: Node, arguments: list[Residues]) -> Generator[bytes, bytes, Residues]:
         share = arguments[0]

@@ -16,6 +16,7 @@ from privcirnet.he.program import (
     Operation,
     Product,
     Program,
+    Revealed,
     Square,
     Tokens,
     Truncate,
@@ -142,6 +143,11 @@ class Session:
                     message = yield reply
                     self.shares = held
                     reply, held[node.name] = self._answer(position, node, arguments, message)
+                case Revealed():
+                    message = yield reply
+                    self.shares = held
+                    wire.unframe(message, position, 0)
+                    reply, held[node.name] = wire.frame(position, [_bytes(arguments[0])]), None
                 case Truncate(bits):
                     held[node.name] = shares.truncate_server(_present(arguments[0]), bits)
                 case Tokens():
@@ -151,7 +157,7 @@ class Session:
                 case operation:
                     held[node.name] = _local(operation, arguments, t)
         wire.unframe((yield reply), wire.OUTPUT, 0)
-        yield wire.frame(wire.OUTPUT, [_present(held[program.output.name]).astype("<u8").tobytes()])
+        yield wire.frame(wire.OUTPUT, [_bytes(held[program.output.name])])
 
     def _answer(
         self, position: int, node: Node, arguments: list[Residues | None], message: bytes
@@ -192,6 +198,11 @@ def _local(operation: Operation, arguments: list[Residues | None], t: int) -> Re
         return None
     zero = np.zeros_like(present[0])
     return shares.local(operation, [zero if argument is None else argument for argument in arguments], t)
+
+
+def _bytes(share: Residues | None) -> bytes:
+    """A share that the client asks for, a word a value."""
+    return _present(share).astype("<u8").tobytes()
 
 
 def _present(share: Residues | None) -> Residues:

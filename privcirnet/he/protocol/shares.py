@@ -12,7 +12,7 @@ import numpy as np
 
 from privcirnet.he import modular
 from privcirnet.he.modular import Residues
-from privcirnet.he.program import Add, Input, Linear, Operation, Product, Square, SumPool, Truncate, rearrange
+from privcirnet.he.program import Add, Input, Linear, Operation, Product, Revealed, Square, SumPool, Truncate, rearrange
 from privcirnet.he.threads import each, ranges
 
 _AT_ONCE = 1 << 14
@@ -66,7 +66,7 @@ def local(operation: Operation, arguments: list[Residues], t: int) -> Residues:
             return modular.add(arguments[0], arguments[1], t)
         case SumPool(kernel):
             return _sum_pool(arguments[0], kernel, t)
-        case Input() | Linear() | Truncate() | Square() | Product():
+        case Input() | Linear() | Truncate() | Square() | Product() | Revealed():
             raise AssertionError(f"{operation} is not local")
         case _:
             return rearrange(operation, arguments[0])

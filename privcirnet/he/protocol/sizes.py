@@ -10,7 +10,7 @@ import numpy as np
 
 from privcirnet.he import limits, params
 from privcirnet.he.params import Parameters
-from privcirnet.he.program import Linear, Node, Product, Program, Square
+from privcirnet.he.program import Linear, Node, Product, Program, Revealed, Square
 from privcirnet.he.protocol import square, wire
 
 _WORD = 8
@@ -35,6 +35,8 @@ def ciphertexts(node: Node, parameters: Parameters) -> tuple[int, int] | None:
         case Square():
             count = square.ciphertexts(int(np.prod(node.shape)), parameters.ring_degree)
             return count, count
+        case Revealed():  # the server's share comes back as it is
+            return 0, 0
         case _:
             return None
 
