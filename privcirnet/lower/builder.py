@@ -19,7 +19,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.quantizers import ActivationQuantizer
-from privcirnet.nn.steps import pool_window
+from privcirnet.nn.steps import factors, pool_window
 
 
 class Builder:
@@ -68,7 +68,7 @@ class Builder:
             case nn.AvgPool2d():
                 self._keep(node, self._pool(node, module, inputs[0]))
             case tokens.HeadProduct():
-                self._keep(node, self._product(node, module, inputs))
+                self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
             case None:
                 self._keep(node, self._node(node, Add(), inputs))
             case nn.Identity() | nn.Dropout():
