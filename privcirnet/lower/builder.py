@@ -21,6 +21,7 @@ from privcirnet.nn.graph import module_of
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer
+from privcirnet.nn.steps import factors
 
 
 class Builder:
@@ -71,7 +72,7 @@ class Builder:
             case _ if function := function_name(module):
                 self._keep(node, self._revealed(node, function, inputs))
             case tokens.HeadProduct():
-                self._keep(node, self._product(node, module, inputs))
+                self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
             case None:
                 self._keep(node, self._node(node, Add(), inputs))
             case nn.Identity() | nn.Dropout():

@@ -97,12 +97,21 @@ def incoming_steps(graph: fx.GraphModule, input_log_step: int) -> dict[fx.Node, 
     outgoing: dict[fx.Node, int] = {}
     incoming: dict[fx.Node, int] = {}
     for node in graph.graph.nodes:
-        steps = [outgoing[source] for source in node.all_input_nodes]
-        product = isinstance(module_of(graph, node), HeadProduct)
-        step = sum(steps) if product else max(steps, default=input_log_step)
+        if isinstance(module_of(graph, node), HeadProduct):
+            step = sum(outgoing[source] for source in factors(node))
+        else:
+            step = max((outgoing[source] for source in node.all_input_nodes), default=input_log_step)
         incoming[node] = step
         outgoing[node] = _step_after(graph, node, step)
     return incoming
+
+
+def factors(node: fx.Node) -> tuple[fx.Node, fx.Node]:
+    """The two values that a product's node multiplies, which may be one and the same."""
+    left, right = node.args
+    assert isinstance(left, fx.Node)
+    assert isinstance(right, fx.Node)
+    return left, right
 
 
 def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:

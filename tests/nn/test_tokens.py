@@ -12,6 +12,7 @@ import privcirnet.models  # noqa: F401  (registers the networks)
 from privcirnet.errors import RuleError
 from privcirnet.he.cost import COUNTED, LINKS
 from privcirnet.he.fitting import Target
+from privcirnet.he.program import interpret
 from privcirnet.lower import lower
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.circulant import block_size_of
@@ -201,6 +202,31 @@ def test_a_product_has_the_product_of_its_factors_steps():
     query, key = (step[f"blocks_0_attention_{piece}_quantizer"] for piece in ("query", "key"))
     assert query + key < max(query, key) < 0
     assert step["blocks.0.attention.scores.parametrizations.bias.0"] == query + key
+
+
+class Gram(nn.Module):
+    """Products of tokens with themselves."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.tokens, self.product, self.take = nn.Conv2d(1, 4, 2, 2), Tokens(5, 4), HeadProduct(2), Take(1)
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, x):
+        x = self.tokens(self.conv(x))
+        return self.head(self.take(self.product(x, x)))
+
+
+@torch.no_grad()
+def test_a_value_may_be_multiplied_by_itself():
+    torch.manual_seed(0)
+    model, images = Gram().double(), torch.randint(0, 17, (8, 1, 4, 4))
+    nn.init.normal_(model.tokens.bias)
+    graph = quantize(fuse(model), [images.double() / 16], -4).eval()
+    program = lower(graph, (1, 4, 4), 16, -4, Target(COUNTED, LINKS["local"], failure_bits=1))
+    for image, wanted in zip(images.numpy(), graph(images.double() / 16), strict=True):
+        logits = interpret(program, image)[program.output.name].reshape(-1)
+        assert (logits * 2.0**program.output.log_step == wanted.numpy()).all()
 
 
 def test_steps_of_attention_can_be_learned():
