@@ -19,6 +19,7 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he import bounds, options
 from privcirnet.he.chooser import Choice
 from privcirnet.he.fitting import Fitted, Target, fit
+from privcirnet.he.params import message_bytes
 from privcirnet.he.program import (
     Add,
     Flatten,
@@ -96,6 +97,8 @@ def lower_refined(  # noqa: PLR0913, PLR0917
 ) -> Lowered:
     """The program with the most guard bits (:func:`privcirnet.nn.steps.refine`) that its modulus has room for.
 
+    Over a link where bytes cost time, only as many as leave replies as short as they are.
+
     Args:
         graph: as for :func:`lower`.
         input_shape: likewise.
@@ -119,8 +122,13 @@ def lower_refined(  # noqa: PLR0913, PLR0917
             refined = _fitted(refine(graph, bits), source, input_shape, input_log_step, fixed)
         except DoesNotFit:
             continue
-        return Lowered(refined, bits, plain.choice)
+        if not target.link.counts or _bytes(refined) == _bytes(plain):
+            return Lowered(refined, bits, plain.choice)
     return Lowered(plain, least_guard_bits, plain.choice)
+
+
+def _bytes(fitted: Fitted) -> tuple[int, int]:
+    return message_bytes(fitted.program.parameters)
 
 
 def _fitted(

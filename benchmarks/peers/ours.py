@@ -97,7 +97,7 @@ def main() -> None:
     for name in served[0]:
         parts = [statistics.median(row[name] for row in rows[1:]) for rows in ([one.own for one in found], served)]
         print(f"  {name}: client {1e3 * parts[0]:.2f} ms, server {1e3 * parts[1]:.2f} ms")
-    parameters = program.parameters
+    p = program.parameters
     write(
         given.out,
         Result(
@@ -106,7 +106,7 @@ def main() -> None:
             version="this one",
             activation="square",
             interactive=True,
-            parameters=f"BFV, n = {parameters.ring_degree}, log q = {parameters.log_q}, t of {parameters.plain_bits} bits",
+            parameters=f"BFV, n = {p.ring_degree}, log q = {p.log_q}, t of {p.plain_bits} bits",
             seconds=statistics.median(seconds),
             seconds_first=found[0].seconds,
             seconds_all=seconds,

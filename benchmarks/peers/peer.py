@@ -57,7 +57,7 @@ class Result:
     correct: int
     largest_error: float
     notes: str = ""
-    machine: dict[str, object] = field(default_factory=lambda: machine())
+    machine: dict[str, object] = field(default_factory=dict)
 
 
 def machine() -> dict[str, object]:
@@ -82,6 +82,7 @@ def add_out(parser: argparse.ArgumentParser, name: str) -> None:
 def write(path: Path, result: Result) -> None:
     """Write a result, and say it in a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    result.machine = machine()
     path.write_text(json.dumps(asdict(result), indent=1) + "\n")
     moved = "-" if result.bytes_image is None else f"{result.bytes_image / 1e6:.2f} MB"
     print(f"{result.peer} {result.version}: {result.seconds:.4f} s, {moved}, {result.same_class} of {result.images}")
