@@ -179,7 +179,9 @@ def measure(program, images, leaves, logs=None):
     context, ports = multiprocessing.get_context("spawn"), free_ports(2)
     pipes = [context.Pipe(duplex=False) for _ in range(2)]
     processes = [
-        context.Process(target=party, args=(rank, ports, program, (images, leaves), str(logs / str(rank)) if logs else "", pipe[1]))
+        context.Process(
+            target=party, args=(rank, ports, program, (images, leaves), str(logs / str(rank)) if logs else "", pipe[1])
+        )
         for rank, pipe in enumerate(pipes)
     ]
     for process, pipe in zip(processes, pipes, strict=True):

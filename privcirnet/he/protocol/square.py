@@ -27,7 +27,7 @@ def reply(
     """Server: its part of x^2 from its share of x; returns (replies, its share of x^2)."""
     t, n = engine.parameters.plain_modulus, engine.parameters.ring_degree
     own = shares.uniform(share.shape, t) if mask_bound is None else shares.bounded(share.shape, mask_bound, t)
-    mask = subring.spread(own.reshape(-1), n, shares.uniform((len(messages), n), t))
+    mask = subring.spread(own.reshape(-1), n, shares.uniform((sum(subring.sizes(share.size, n)),), t))
     rows, kept = subring.spread(share.reshape(-1), n), subring.kept(share.size, n)
     doubled, constant = modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t)
     products = engine.multiply_all(engine.receive_all(messages, None, kept), doubled)
