@@ -17,6 +17,7 @@ HEADER = (
     "activation",
     "client takes part",
     "seconds an image",
+    "of processors",
     "MB an image",
     "MB once",
     "peak memory, MB",
@@ -39,6 +40,7 @@ def row(found: dict[str, Any]) -> tuple[str, ...]:
         found["activation"],
         "yes" if found["interactive"] else "no",
         f"{found['seconds']:.3g} ({times[0]:.3g} to {times[-1]:.3g})",
+        f"{found['cpu_seconds']:.3g}",
         megabytes(found["bytes_image"]),
         megabytes(found["bytes_once"]),
         memory,
@@ -56,7 +58,8 @@ def table(results: list[dict[str, Any]], network: str) -> str:
     loads = [one["machine"]["load"] for one in some]
     machine = some[0]["machine"]
     caption = (
-        f"Medians of warm images, in brackets the least and the most; {machine['cores']} cores of a shared "
+        f"Medians of warm images, in brackets the least and the most, beside them the seconds of all processors and "
+        f"parties together, which depend less on what else runs; {machine['cores']} cores of a shared "
         f"{machine['processor']}, load average {min(loads):.1f} to {max(loads):.1f} when a run ended."
     )
     body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

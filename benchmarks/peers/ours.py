@@ -28,6 +28,7 @@ class Finished(NamedTuple):
 
     logits: Values
     seconds: float
+    cpu: float
     own: dict[str, float]
     shares: dict[str, Residues]
     peak: int
@@ -39,15 +40,15 @@ def client(server: Connection, images: Values) -> None:
     server.send_bytes(party.keys())
     for image in images:
         party.meter.seconds.clear()
-        started, exchange = time.perf_counter(), party.infer(image)
+        started, exchange, worked = time.perf_counter(), party.infer(image), time.process_time()
         request = next(exchange)
         try:
             while True:
                 server.send_bytes(request)
                 request = exchange.send(server.recv_bytes())
         except StopIteration as result:
-            seconds = time.perf_counter() - started
-            server.send(Finished(result.value, seconds, dict(party.meter.seconds), party.shares, peak_bytes()))
+            seconds, cpu = time.perf_counter() - started, time.process_time() - worked
+            server.send(Finished(result.value, seconds, cpu, dict(party.meter.seconds), party.shares, peak_bytes()))
 
 
 def serve(session: Session, connection: Connection) -> tuple[int, int]:
@@ -83,10 +84,13 @@ def main() -> None:
     session = server.session(keys := here.recv_bytes())
     found: list[Finished] = []
     served: list[dict[str, float]] = []
+    worked: list[float] = []
     traffic, wrong, step = (0, 0), 0, 2.0**program.output.log_step
     for image in pixels:
         session.meter.seconds.clear()
+        began = time.process_time()
         traffic = serve(session, here)
+        worked.append(time.process_time() - began)
         served.append(dict(session.meter.seconds))
         found.append(here.recv())
         wrong += bool(audit.wrong_nodes(program, audit.reconstruct(program, found[-1].shares, session.shares)))
@@ -109,7 +113,8 @@ def main() -> None:
             parameters=f"BFV, n = {p.ring_degree}, log q = {p.log_q}, t of {p.plain_bits} bits",
             seconds=statistics.median(seconds),
             seconds_first=found[0].seconds,
-            seconds_all=seconds,
+            seconds_all=[one.seconds for one in found],
+            cpu_seconds=statistics.median(one.cpu + cpu for one, cpu in zip(found[1:], worked[1:], strict=True)),
             bytes_image=sum(traffic),
             bytes_once=len(keys),
             peak_bytes={"client": found[-1].peak, "server": peak_bytes()},

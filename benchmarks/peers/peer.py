@@ -29,6 +29,7 @@ class Result:
         seconds: for an image, once everything is set up: the median, from the client's request to its logits.
         seconds_first: for the first image, set-up left out; None where nothing was run before.
         seconds_all: of every image.
+        cpu_seconds: of all processors and parties together, for an image: the median. Others' work hardly changes it.
         bytes_image: both ways, for an image.
         bytes_once: keys and the like.
         peak_bytes: party -> most memory that it ever had.
@@ -49,6 +50,7 @@ class Result:
     seconds: float
     seconds_first: float | None
     seconds_all: list[float]
+    cpu_seconds: float
     bytes_image: int | None
     bytes_once: int | None
     peak_bytes: dict[str, int]
@@ -106,6 +108,6 @@ def inside(packages: list[str], folder: Path, python: str) -> None:
             subprocess.run([str(wanted), "-m", "pip", "install", "-q", *packages], check=True)
             mark.write_text(" ".join(packages))
     except (OSError, subprocess.CalledProcessError) as problem:
-        print(f"error: {' '.join(packages)} cannot be installed with {python}: {problem}", file=sys.stderr)
+        print(f"error: {' '.join(packages)} cannot be installed with {python}, see above", file=sys.stderr)
         raise SystemExit(2) from problem
     os.execv(wanted, [str(wanted), *sys.argv])

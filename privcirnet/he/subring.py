@@ -7,7 +7,7 @@ holds N coefficients and a seed, a reply N coefficients and c1. What is left out
 of such a ciphertext decrypt to nonsense; projected onto the subring (the mean over the automorphisms that fix it, which
 turn the rows by N / 2) the nonsense is gone.
 
-The fewer values, the larger the saving: 64 values at n = 8192 take 1 + 58 KB instead of 172 + 115 KB.
+The fewer values, the larger the saving: 64 values at n = 8192 take 1.4 + 58 KB instead of 172 + 115 KB.
 """
 
 from collections.abc import Iterator
