@@ -100,22 +100,22 @@ def load(path: Path):
     return known["images"].transpose(0, 2, 3, 1).astype(np.float32) / 256, known["labels"], known["logits"], w
 
 
-def configuration(profiled: bool = False):
+def configuration(packed: bool, profiled: bool = False):
     """Cheetah as measured."""
     from spu import libspu
 
     config = libspu.RuntimeConfig(protocol=libspu.ProtocolKind.CHEETAH, field=libspu.FieldType.FM64)
     config.experimental_enable_colocated_optimization = True
-    config.cheetah_2pc_config.disable_matmul_pack = True  # at these sizes packing costs more than it saves
+    config.cheetah_2pc_config.disable_matmul_pack = not packed
     config.enable_pphlo_profile = profiled
     return config
 
 
-def party(rank: int, ports, program, values, log: str, answer: Connection) -> None:
+def party(rank: int, ports, program, values, configured, answer: Connection) -> None:
     """One process: run the program on every image, with SPU's own profile if there is a file for it."""
     from spu import api, libspu
 
-    (code, names, outputs), (images, weights) = program, values
+    (code, names, outputs), (images, weights), (packed, log) = program, values, configured
     executable = libspu.Executable(name="network", input_names=names, output_names=outputs, code=code)
     desc = libspu.link.Desc()
     for index, port in enumerate(ports):
@@ -124,7 +124,7 @@ def party(rank: int, ports, program, values, log: str, answer: Connection) -> No
     if log:
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
         os.dup2(2, 1)
-    link, config = libspu.link.create_brpc(desc, rank), configuration(profiled=bool(log))
+    link, config = libspu.link.create_brpc(desc, rank), configuration(packed, profiled=bool(log))
     io, runtime = api.Io(2, config), api.Runtime(link, config)
     secret = libspu.Visibility.VIS_SECRET
     for name, value in zip(names[1:], weights, strict=True):
@@ -172,7 +172,7 @@ def compiled(function, image, weights):
     return (made.code, list(made.input_names), list(made.output_names)), leaves[1:]
 
 
-def measure(program, images, leaves, logs=None):
+def measure(program, images, leaves, packed, logs=None):
     """Seconds, processor seconds, logits and peaks of two fresh processes; with a folder, also their profiles there."""
     import numpy as np
     from spu import api
@@ -181,7 +181,8 @@ def measure(program, images, leaves, logs=None):
     pipes = [context.Pipe(duplex=False) for _ in range(2)]
     processes = [
         context.Process(
-            target=party, args=(rank, ports, program, (images, leaves), str(logs / str(rank)) if logs else "", pipe[1])
+            target=party,
+            args=(rank, ports, program, (images, leaves), (packed, str(logs / str(rank)) if logs else ""), pipe[1]),
         )
         for rank, pipe in enumerate(pipes)
     ]
@@ -193,7 +194,7 @@ def measure(program, images, leaves, logs=None):
         found = [pipe[0].recv() for pipe in pipes]
         seconds.append(max(one[0] for one in found))
         cpu.append(sum(one[1] for one in found))
-        logits.append(api.Io(2, configuration()).reconstruct([one[2] for one in found])[0])
+        logits.append(api.Io(2, configuration(packed)).reconstruct([one[2] for one in found])[0])
         peaks = {"client": found[CLIENT][3], "server": found[SERVER][3]}
     for process in processes:
         process.join()
@@ -212,6 +213,7 @@ def main() -> None:
     parser.add_argument("--network", type=Path, default=Path("outputs/peers/network.npz"), help="of network.py")
     parser.add_argument("--resnet18", action="store_true", help="ResNet-18 with random weights instead")
     parser.add_argument("--activation", default="square", choices=("square", "relu"))
+    parser.add_argument("--pack", action="store_true", help="pack replies of matrix products: fewer bytes, more work")
     parser.add_argument("--images", type=int, default=10)
     parser.add_argument("--venv", type=Path, default=HERE / ".venvs" / "spu", help="made if it is not there")
     parser.add_argument("--python", default="python3.11", help="interpreter that SPU's package supports")
@@ -221,6 +223,7 @@ def main() -> None:
     import jax
     import numpy as np
 
+    packed = given.pack or given.resnet18
     activate = jax.nn.relu if given.activation == "relu" else lambda x: x * x
     if given.resnet18:
         images = np.random.default_rng(1).random((given.images, 32, 32, 3), dtype=np.float32)
@@ -233,10 +236,10 @@ def main() -> None:
     program, leaves = compiled(function, images[0], weights)
     with tempfile.TemporaryDirectory() as logs:
         if given.resnet18:  # too long for a second run, and a profile is nothing beside it
-            seconds, cpu, logits, peaks = measure(program, images, leaves, Path(logs))
+            seconds, cpu, logits, peaks = measure(program, images, leaves, packed, Path(logs))
         else:
-            seconds, cpu, logits, peaks = measure(program, images, leaves)
-            measure(program, images[:2], leaves, Path(logs))
+            seconds, cpu, logits, peaks = measure(program, images, leaves, packed)
+            measure(program, images[:2], leaves, packed, Path(logs))
         once, moved = sent(Path(logs))
     write(
         given.out,
@@ -246,7 +249,7 @@ def main() -> None:
             version="0.9.5",
             activation={"relu": "ReLU", "square": "square"}[given.activation],
             interactive=True,
-            parameters="Z_2^64, 18 fractional bits",
+            parameters="Z_2^64, 18 fractional bits, " + ("packed" if packed else "not packed"),
             seconds=statistics.median(seconds[1:] or seconds),
             seconds_first=seconds[0] if seconds[1:] else None,
             seconds_all=seconds,
