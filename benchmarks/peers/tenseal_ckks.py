@@ -97,7 +97,7 @@ def main() -> None:
             same_class=int((outputs.argmax(1) == clear.argmax(1)).sum()),
             correct=int((outputs.argmax(1) == labels).sum()),
             largest_error=float(np.abs(outputs - clear).max()),
-            notes=f"the server alone {statistics.median(served):.2f} s; on one core, which is all that it uses",
+            notes=f"the server alone {statistics.median(served):.2f} s",
         ),
     )
 
