@@ -11,6 +11,7 @@ from privcirnet.config import ExportConfig
 from privcirnet.data import load_for
 from privcirnet.exporting import exceeding, lower_for
 from privcirnet.he import bounds, params
+from privcirnet.he.flooding import FLOODING_BITS
 from privcirnet.training import stages
 
 
@@ -35,6 +36,7 @@ def main(config: ExportConfig) -> None:
         "ring_degree": program.parameters.ring_degree,
         "log_q": program.parameters.log_q,
         "security_bits": params.SECURITY_BITS,
+        "flooding_bits": FLOODING_BITS,
         "max_value_bits": max(bounds.value_bits(interval) for interval in intervals.values()),
         "bounds": program.bounds,
         "bounds_exceeded": exceeding(program, network, data),

@@ -2,59 +2,96 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from privcirnet.artifact import read_profile, read_program, write_arrays, write_json
-from privcirnet.cli import counting, progress_bar, script, show
+from privcirnet.cli import counting, inference_bar, script, show, show_rows
 from privcirnet.config import InferConfig
 from privcirnet.data import load_for
-from privcirnet.evaluation import evaluate
+from privcirnet.data.dataset import ImageData
+from privcirnet.evaluation import evaluate, evaluate_apart
 from privcirnet.he import threads
 from privcirnet.he.cost import LINKS
+from privcirnet.he.protocol.remote import Remote
+from privcirnet.he.protocol.transport import parse_address
 from privcirnet.he.room import Room
+from privcirnet.inference import infer
 from privcirnet.training import stages
 from privcirnet.training.loop import predict
+
+_SHOWN = 10
 
 
 @script(InferConfig)
 def main(config: InferConfig) -> None:
     """Float, integer and encrypted predictions of held-out images, side by side."""
-    out = Path(config.out)
-    program, spectra = read_program(Path(config.program))
-    profile = read_profile(Path(config.profile))
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
     images, labels = data.held_out(config.images)
-    network = stages.load_network(config.reference, data)
-    clear = predict(network, data, images).argmax(dim=1).numpy()
-
     threads.use(config.threads)
-    room = Room(int(1e9 * config.weights_gb), Path(config.weights_folder) if config.weights_folder else None)
-    with progress_bar("Encrypted inference (images)", len(labels)) as advance:
-        result = evaluate(program, spectra, images.numpy().astype(np.int64), config.engine, advance, room)
+    found = (_ask if config.server else _audit)(config, data, images, labels.numpy())
     summary = {
-        "stage": "infer",
+        "stage": "client" if config.server else "infer",
         "engine": config.engine,
-        **result.summary(clear, labels.numpy(), profile, LINKS["local"]),
+        **found,
         "config": asdict(config),
     }
-    pictures = images.permute(0, 2, 3, 1).numpy() * (255 // data.levels)
+    out, pictures = Path(config.out), images.permute(0, 2, 3, 1).numpy() * (255 // data.levels)
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
-    show(
-        f"infer: {summary['images']} images, engine {config.engine}"
-        + (", NOTHING WAS ENCRYPTED" if config.engine == "cleartext" else ""),
-        {
-            "top-1": f"float {summary['top1_float']:.2f} %, integer {summary['top1_integer']:.2f} %, "
-            f"encrypted {summary['top1_encrypted']:.2f} %",
-            "equal": f"{summary['logits_equal']} images follow the integer network exactly, up to {summary['unit']}; "
-            f"{summary['argmax_equal']} with the same class",
-            "cost": f"{summary['seconds_per_image']:.3f} s and {summary['bytes_per_image'] / 1e6:.2f} MB an image, "
-            f"keys {summary['bytes_keys'] / 1e6:.2f} MB once",
-            "saved": out / "summary.json",
-        },
+    _show(config, summary, data)
+
+
+def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
+    """Both parties' work, every step checked."""
+    program, spectra = read_program(Path(config.program))
+    profile = read_profile(Path(config.profile))
+    clear = _predicted(config, data, images)
+    room = Room(int(1e9 * config.weights_gb), Path(config.weights_folder) if config.weights_folder else None)
+    run = evaluate if config.processes == 1 else evaluate_apart
+    with inference_bar(program, len(labels)) as progress:
+        result = run(program, spectra, images.numpy().astype(np.int64), config.engine, progress, room)
+    return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
+
+
+def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
+    """The client's work alone: no program folder, no weight."""
+    clear = _predicted(config, data, images) if config.reference else None
+    with Remote(parse_address(config.server), config.engine, config.patience) as remote:
+        with inference_bar(remote.client.program, len(labels)) as progress:
+            result = infer(remote, images.numpy().astype(np.int64), progress)
+    return {"server": config.server, **result.summary(clear, labels)}
+
+
+def _predicted(config: InferConfig, data: ImageData, images: Tensor) -> np.ndarray:
+    return predict(stages.load_network(config.reference, data), data, images).argmax(dim=1).numpy()
+
+
+def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None:
+    """The result in a few lines; for a client alone also each image's class."""
+    if config.server:
+        names = ("label", "float", "encrypted")
+        rows = [{n: data.classes[p[n]] for n in names if n in p} for p in summary["predictions"][:_SHOWN]]
+        show_rows(f"infer: the first {len(rows)} images", rows)
+    top1 = {n: summary.get(f"top1_{n}") for n in ("float", "integer", "encrypted")}
+    facts = {"top-1": ", ".join(f"{name} {value:.2f} %" for name, value in top1.items() if value is not None)}
+    if not config.server:
+        equal = f"{summary['logits_equal']} images follow the integer network exactly, up to {summary['unit']}"
+        facts["equal"] = f"{equal}; {summary['argmax_equal']} with the same class"
+    first, *others = summary["seconds_images"]
+    warm = f", {np.median(others):.3f} s the others (median)" if others else ""
+    facts["time"] = f"{first:.3f} s the first image{warm}; {summary['seconds_setup']:.1f} s to set up"
+    facts["cost"] = (
+        f"{summary['bytes_per_image'] / 1e6:.2f} MB and {summary['rounds']} rounds an image, "
+        f"keys {summary['bytes_keys'] / 1e6:.2f} MB once"
     )
+    facts["links"] = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in summary["links"].items()) + ", predicted"
+    place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
+    hidden = ", NOTHING WAS ENCRYPTED" if config.engine == "cleartext" else ""
+    show(f"infer: {summary['images']} images, {place}{hidden}", {**facts, "saved": Path(config.out) / "summary.json"})
 
 
 if __name__ == "__main__":

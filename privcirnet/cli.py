@@ -27,7 +27,10 @@ from privcirnet.he.calibrate import calibrate
 from privcirnet.he.chooser import WIDE, sets_for
 from privcirnet.he.cost import COUNTED, Profile
 from privcirnet.he.options import set_of
+from privcirnet.he.program import Program
+from privcirnet.he.protocol.sizes import rounds
 from privcirnet.he.verdict import ParameterSet
+from privcirnet.inference import Step
 
 _RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
 """This process's number, if torchrun started several."""
@@ -158,6 +161,21 @@ def counting(description: str) -> Iterator[Callable[[int, int], None]]:
             if not bar:
                 bar.append(stack.enter_context(progress_bar(description, total)))
             bar[0](to=done)
+
+        yield step
+
+
+@contextmanager
+def inference_bar(program: Program, images: int) -> Iterator[Callable[[Step], None]]:
+    """A progress bar over all rounds of so many images.
+
+    Yields:
+        a function to call after each exchange.
+    """
+    with progress_bar("Encrypted inference (rounds)", images * rounds(program)) as advance:
+
+        def step(done: Step) -> None:
+            advance(f"image {done.image + 1} of {images}, {done.name}, {done.bytes / 1e6:.1f} MB")
 
         yield step
 

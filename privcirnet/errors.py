@@ -1,5 +1,7 @@
 """The one error a user is meant to read: rule, value, remedy, on one line."""
 
+from functools import partial
+
 
 class RuleError(ValueError):
     """A rule of the toolkit was broken by a value that the user can change.
@@ -15,6 +17,10 @@ class RuleError(ValueError):
         self.rule = rule
         self.got = got
         self.remedy = remedy
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """For another process: the value as text."""
+        return partial(type(self), self.rule, got=str(self.got), remedy=self.remedy), ()
 
 
 class DoesNotFit(RuleError):

@@ -9,7 +9,7 @@ from torch import fx
 from privcirnet.cli import console, find_profile, profile_at
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
-from privcirnet.he.bounds import Seen
+from privcirnet.he.bounds import Reals, Seen
 from privcirnet.he.chooser import SETS, sets_for
 from privcirnet.he.cost import LINKS, Profile
 from privcirnet.he.fitting import Target
@@ -36,9 +36,8 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData) -> tuple[L
     if he.bounds == "measured":
         with console.status("measuring ranges"):
             images = data.real(data.sample(he.bound_images)[0])
-            seen = ranges(network, images[usual(peaks(network, images))])
-        as_arrays = {name: Seen(*(part.numpy() for part in found)) for name, found in seen.items()}
-        target = replace(target, seen=as_arrays, margin_bits=he.margin_bits)
+            seen = seen_on(network, images[usual(peaks(network, images))])
+        target = replace(target, seen=seen, margin_bits=he.margin_bits)
     guard = he.guard_bits, he.least_guard_bits
     with console.status("lowering"):
         lowered = lower_refined(network, shape, data.levels, data.log_step, target, *guard)
@@ -49,6 +48,15 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData) -> tuple[L
     with console.status("planning"):
         again = lower_refined(network, shape, data.levels, data.log_step, measured, *guard)
     return replace(again, choice=lowered.choice), profile
+
+
+def seen_on(network: fx.GraphModule, images: torch.Tensor) -> dict[str, Seen]:
+    """The real values of every node on images, channels first: those of tokens (T, C) become (C, T)."""
+
+    def array(values: torch.Tensor) -> Reals:
+        return (values.mT if values.ndim == 2 else values).numpy()
+
+    return {name: Seen(*map(array, found)) for name, found in ranges(network, images).items()}
 
 
 def exceeding(program: Program, network: fx.GraphModule, data: ImageData) -> dict[str, int] | None:

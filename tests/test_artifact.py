@@ -44,7 +44,7 @@ from privcirnet.he.plan import Product
 from privcirnet.he.planner import cheapest_layer
 from privcirnet.he.program import Input, Linear, Node, Program, Weights, expand_rows
 from privcirnet.he.shape import LinearShape
-from tests.he.networks import network
+from tests.he.networks import attention, network
 
 CHECKPOINT = Checkpoint(
     {
@@ -574,6 +574,29 @@ class TestDamagedPrograms:
     def test_tensors_that_do_not_fit_under_right_checksums(self, folder, file, tensors, message):
         found = safetensors.numpy.load_file(folder / file) | tensors
         _rewrite(folder, file, safetensors.numpy.save({n: t for n, t in found.items() if t is not None}))
+        with pytest.raises(RuleError, match=message):
+            read_program(folder)
+
+    @pytest.mark.parametrize(
+        ("name", "tensor", "message"),
+        [
+            (
+                "tokens.bias",
+                np.zeros((8, 4), np.int64),
+                r"tensor tokens.bias must be integers \(8, 5\): got int64 \(8, 4\)",
+            ),
+            ("tokens.bias", None, r"tokens.bias must be integers \(8, 5\): got none"),
+            ("tokens.bias", np.full((8, 5), -(2**59)), "a bias must be under the value bound: got tokens"),
+            ("scores.bias", np.zeros(8, np.int64), r"tensor scores.bias must be integers \(10,\): got int64 \(8,\)"),
+        ],
+    )
+    def test_constants_that_do_not_fit_under_right_checksums(self, tmp_path, name, tensor, message):
+        folder = tmp_path / "program"
+        write_program(folder, attention(), {})
+        assert_same_program(read_program(folder)[0], attention())
+        found = safetensors.numpy.load_file(folder / WEIGHTS) | {name: tensor}
+        assert not [key for key in found if key.endswith(".rows") and key.partition(".")[0] in ("tokens", "scores")]
+        _rewrite(folder, WEIGHTS, safetensors.numpy.save({n: t for n, t in found.items() if t is not None}))
         with pytest.raises(RuleError, match=message):
             read_program(folder)
 

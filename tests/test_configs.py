@@ -23,7 +23,7 @@ def composed(script, *overrides):
 
 
 def test_there_are_configs():
-    assert SCRIPTS == ["bench", "export", "infer", "search", "train"]
+    assert SCRIPTS == ["bench", "export", "infer", "search", "serve", "train"]
     assert len(OPTIONS) >= 8
 
 

@@ -4,14 +4,14 @@ import functools
 import numpy as np
 import pytest
 
-import privcirnet.evaluation as evaluation_module
+import privcirnet.inference as inference_module
 from privcirnet.artifact import spectra
 from privcirnet.errors import RuleError
-from privcirnet.evaluation import UNIT, Evaluation, evaluate
+from privcirnet.evaluation import UNIT, Evaluation, evaluate, evaluate_apart
 from privcirnet.he import modular
-from privcirnet.he.cost import COUNTED, LINKS, linear_cost, square_cost
+from privcirnet.he.cost import COUNTED, LINKS, linear_cost, product_cost, square_cost
 from privcirnet.he.program import Program, interpret
-from tests.he.networks import bottleneck, network, random_image
+from tests.he.networks import attention, bottleneck, network, random_image
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
 LABELS = np.array([1, 2, 3])
@@ -27,6 +27,14 @@ KEYS = {
     "logit_max_difference",
     "logit_range",
     "seconds_per_image",
+    "seconds_images",
+    "seconds_client",
+    "seconds_server",
+    "links",
+    "memory",
+    "rounds",
+    "bytes_up",
+    "bytes_down",
     "bytes_per_image",
     "bytes_keys",
     "seconds",
@@ -43,6 +51,7 @@ LAYER_KEYS = {
     "pmults",
     "rotations_planned",
     "pmults_planned",
+    "rounds",
     "ciphertexts_up",
     "ciphertexts_down",
     "bytes_up",
@@ -133,6 +142,24 @@ def test_kinds_of_layers():
     assert found.wrong == [[]]
 
 
+def test_products_are_described_by_their_plans():
+    program = attention()
+    found = evaluate(program, {}, random_image(program)[None], "cleartext")
+    one = np.zeros(1, dtype=np.int64)
+    layers = {layer["name"]: layer for layer in found.summary(one, one, COUNTED, LINKS["local"])["layers"]}
+    assert list(layers) == ["patches", "all", "scores", "square", "gathered", "head"]
+    for name in ("scores", "gathered"):
+        operation, layer = next(node.operation for node in program.nodes if node.name == name), layers[name]
+        both = operation.left, operation.right
+        assert (layer["kind"], layer["encoding"], layer["block_size"]) == ("product", "cirencode", 1)
+        assert layer["rotations"] == layer["rotations_planned"] == sum(factor.rotations for factor in both) > 0
+        assert layer["pmults"] == layer["pmults_planned"] == sum(factor.pmults for factor in both)
+        assert layer["ciphertexts_up"] == sum(factor.ciphertexts_in for factor in both)
+        assert layer["ciphertexts_down"] == sum(factor.ciphertexts_out for factor in both)
+        assert layer["seconds_predicted"] == product_cost(*both, COUNTED, LINKS["local"]).total
+    assert found.wrong == [[]]
+
+
 def test_bytes_are_those_of_the_messages():
     """In clear a ciphertext is n words of 8 bytes, a small square's those of its subring; a frame adds little."""
     found = summary()
@@ -156,7 +183,11 @@ def test_predictions_and_accuracy():
     assert found["top1_encrypted"] == pytest.approx(100 * (encrypted == labels).mean())
     assert found["argmax_equal"] == (integer == encrypted).sum()
     assert found["predictions"] == [
-        {"index": i, "label": labels[i], "float": clear[i], "integer": integer[i], "encrypted": encrypted[i]}
+        {
+            **{"index": i, "label": labels[i], "float": clear[i], "integer": integer[i], "encrypted": encrypted[i]},
+            "logits": (2.0**-8 * evaluation().encrypted[i]).tolist(),
+            "logits_integer": (2.0**-8 * evaluation().integer[i]).tolist(),
+        }
         for i in range(3)
     ]
 
@@ -170,10 +201,25 @@ def test_logits_are_compared_in_real_units():
 
 def test_seconds_are_all_images():
     found, result = summary(), evaluation()
-    assert found["seconds"] == result.seconds > 0
+    assert found["seconds"] == result.inference.seconds == sum(found["seconds_images"]) > 0
+    assert len(found["seconds_images"]) == 3
     assert found["seconds_per_image"] == pytest.approx(found["seconds"] / 3)
-    assert found["seconds_setup"] == result.seconds_setup > 0
-    assert sum(layer["seconds"] for layer in found["layers"]) < found["seconds_per_image"]
+    assert found["seconds_setup"] == result.inference.seconds_setup > 0
+    both = found["seconds_client"] + found["seconds_server"]
+    assert sum(layer["seconds"] for layer in found["layers"]) == pytest.approx(both)
+    assert both < found["seconds_per_image"]
+
+
+def test_links_are_predicted_from_what_was_measured():
+    found = summary()
+    assert found["links"].keys() == LINKS.keys() - {"local"}
+    assert found["bytes_up"] + found["bytes_down"] == found["bytes_per_image"]
+    assert found["rounds"] == 5
+    for name, parts in found["links"].items():
+        assert parts["compute"] == sorted(found["seconds_images"])[1]
+        assert parts["transfer"] == found["bytes_per_image"] / LINKS[name].bandwidth
+        assert parts["round_trips"] == 5 * LINKS[name].round_trip
+        assert parts["seconds"] == sum(parts[part] for part in ("compute", "transfer", "round_trips"))
 
 
 @pytest.mark.parametrize("name", ["first", "second", "head"])
@@ -196,10 +242,17 @@ def test_right_spectra_change_nothing():
     assert np.array_equal(result.integer, evaluation().integer[:1])
 
 
-def test_progress_is_called_for_each_image():
-    calls = []
-    evaluate(program(), {}, IMAGES[:2], "cleartext", lambda: calls.append(1))
-    assert calls == [1, 1]
+def test_progress_is_called_for_each_exchange():
+    steps = []
+    found = evaluate(program(), {}, IMAGES[:2], "cleartext", steps.append)
+    names = ["features.0", "square", "second", "head", "result"]
+    assert [(step.image, step.name) for step in steps] == [(i, name) for i in range(2) for name in names]
+    assert (
+        steps[4].bytes
+        == steps[9].bytes
+        == found.summary(*(LABELS[:2],) * 2, COUNTED, LINKS["local"])["bytes_per_image"]
+    )
+    assert steps[0].bytes < steps[1].bytes < steps[4].bytes
 
 
 def test_unsuitable_images():
@@ -214,13 +267,38 @@ def test_unsuitable_images():
 @pytest.mark.parametrize("end", ["image", "logits"])
 def test_the_ends_of_an_inference_are_checked_too(end, monkeypatch):
     """Steps that follow from one another are not enough: they must start from the image and end in the logits."""
-    original = evaluation_module.run
+    original = inference_module.run
 
-    def altered(client, session, image):
-        logits, traffic = original(client, session, image[:, ::-1].copy() if end == "image" else image)
+    def altered(client, session, image, progress):
+        logits, traffic = original(client, session, image[:, ::-1].copy() if end == "image" else image, progress)
         return logits + (end == "logits"), traffic
 
-    monkeypatch.setattr(evaluation_module, "run", altered)
+    monkeypatch.setattr(inference_module, "run", altered)
     nodes = program().nodes
     result = evaluate(program(), spectra(program()), IMAGES[:1], "cleartext")
     assert result.wrong == [[nodes[0].name if end == "image" else nodes[-1].name]]
+
+
+@pytest.mark.parametrize("engine", ["cleartext", "kernel"])
+def test_two_processes_are_audited_like_one(engine):
+    """The same exchanges and counts; what is measured beside them is there."""
+    found = evaluate_apart(program(), spectra(program()), IMAGES, engine)
+    assert found.wrong == [[], [], []]
+    assert np.array_equal(found.integer, evaluation().integer)
+    apart, together = (
+        result.summary(LABELS, LABELS, COUNTED, LINKS["local"])
+        for result in (found, evaluate(program(), {}, IMAGES, engine))
+    )
+    assert apart.keys() == together.keys()
+    same = {name: apart[name] == together[name] for name in ("rounds", "bytes_up", "bytes_down", "bytes_keys", "unit")}
+    assert all(same.values()), same
+    for mine, other in zip(apart["layers"], together["layers"], strict=True):
+        assert {n: v for n, v in mine.items() if n != "seconds"} == {n: v for n, v in other.items() if n != "seconds"}
+    assert together["memory"] is None
+    assert min(apart["memory"].values()) > 1e6
+
+
+def test_a_tampered_spectrum_in_the_other_process_is_found():
+    tampered = dict(spectra(program()))
+    tampered["second"] = tampered["second"] ^ np.uint64(1)
+    assert "second" in evaluate_apart(program(), tampered, IMAGES[:1], "cleartext").wrong[0]

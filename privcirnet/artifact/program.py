@@ -20,7 +20,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import bounds, manifest, ntt
 from privcirnet.he.layers import Layer
 from privcirnet.he.modular import Residues
-from privcirnet.he.program import Program, Weights
+from privcirnet.he.program import NO_ROWS, Linear, Program, Tokens, Weights, has_weights
 
 MANIFEST, WEIGHTS, PLAINTEXTS = "manifest.json", "weights.safetensors", "plaintexts.safetensors"
 FULL_FOLDER = "plaintexts_full"
@@ -112,8 +112,9 @@ def folder_bytes(folder: Path) -> dict[str, int]:
 def _weight_tensors(program: Program) -> dict[str, np.ndarray]:
     tensors: dict[str, np.ndarray] = {}
     for name, weights in program.weights.items():
-        narrow = np.int8 if np.abs(weights.rows).max(initial=0) < 128 else np.int32
-        tensors[f"{name}.rows"] = weights.rows.astype(narrow)
+        if weights.rows.size:
+            narrow = np.int8 if np.abs(weights.rows).max(initial=0) < 128 else np.int32
+            tensors[f"{name}.rows"] = weights.rows.astype(narrow)
         tensors[f"{name}.bias"] = weights.bias.astype(np.int64)
     return tensors
 
@@ -128,9 +129,15 @@ def _write_full(draft: Path, program: Program, found: Mapping[str, Residues]) ->
 
 def _checked_weights(public: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Weights]:
     weights: dict[str, Weights] = {}
-    for node, layer in public.linear_nodes:
-        rows = _checked_tensor(tensors, f"{node.name}.rows", layer.shape.weight_shape(layer.block_size))
-        bias = _checked_tensor(tensors, f"{node.name}.bias", (layer.shape.out_channels,))
+    for node in public.nodes:
+        if not has_weights(node.operation):
+            continue
+        rows = NO_ROWS
+        if isinstance(node.operation, Linear):
+            layer = node.operation.layer
+            rows = _checked_tensor(tensors, f"{node.name}.rows", layer.shape.weight_shape(layer.block_size))
+        size = node.shape[:2] if isinstance(node.operation, Tokens) else node.shape[:1]
+        bias = _checked_tensor(tensors, f"{node.name}.bias", size)
         if np.abs(bias.astype(np.float64)).max(initial=0) >= 2.0**bounds.MAX_BOUND_BITS:
             raise RuleError("a bias must be under the value bound", got=node.name, remedy="export it again")
         weights[node.name] = Weights(rows.astype(np.int64), bias.astype(np.int64))

@@ -1,9 +1,6 @@
 """How much memory a server of a whole network takes: every layer's weights in one engine, one image through all."""
 
-import resource
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +8,7 @@ from privcirnet.comparison.runs import Contest
 from privcirnet.he import params
 from privcirnet.he.engine import client_engine, server_engine
 from privcirnet.he.layers import Layer
+from privcirnet.he.memory import peak_bytes
 from privcirnet.he.protocol import linear, shares
 from privcirnet.he.room import Room
 
@@ -57,11 +55,3 @@ def network_memory(
         "weights_kept": room.taken,
         "weights": each * sum(x.circuit.weights for x in layers.values()),
     }
-
-
-def peak_bytes() -> int:
-    """Most memory that this process ever had."""
-    status = Path("/proc/self/status")
-    if status.is_file():  # ru_maxrss would also know of the process that this one was started from
-        return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -8,10 +8,10 @@ from typing import Any
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
+from privcirnet.config.inference import InferConfig, ServeConfig
 from privcirnet.config.rules import check as _check
 from privcirnet.config.rules import check_name as _check_name
 from privcirnet.config.search import SearchConfig
-from privcirnet.he.engine import ENGINES
 
 __all__ = [
     "BenchConfig",
@@ -23,6 +23,7 @@ __all__ = [
     "QuantConfig",
     "RecipeConfig",
     "SearchConfig",
+    "ServeConfig",
     "TrainConfig",
     "run_file",
 ]
@@ -206,38 +207,6 @@ class ExportConfig:
     def __post_init__(self) -> None:
         good = self.plaintexts in ("compact", "full")
         _check(good, "plaintexts must be compact or full", self.plaintexts, "use plaintexts=compact")
-
-
-@dataclass
-class InferConfig:
-    """infer.py: encrypted inference of held-out images, client and server in one process."""
-
-    root: str = "outputs"
-    """folder that holds the run directories."""
-    out: str = "${root}/infer"
-    """this run's directory."""
-    program: str = "${root}/export/program"
-    """program folder."""
-    reference: str = "${root}/finetune"
-    """run directory of the float network that encrypted predictions are compared with."""
-    engine: str = "kernel"
-    """of the server: kernel (compiled, all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
-    images: int = 32
-    """held-out images, from the first."""
-    weights_gb: float = 4.0
-    """of encoded weights that engine=kernel keeps in memory, at most; others are encoded again for every image."""
-    weights_folder: str = ""
-    """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
-    threads: int = 0
-    """to work on; 0: one for each core."""
-    profile: str = "${root}/export/profile.json"
-    """profile that times are predicted with."""
-    data: DataConfig = field(default_factory=DataConfig)
-
-    def __post_init__(self) -> None:
-        _check_name("engine", self.engine, ENGINES)
-        _check(self.images >= 1, "images must be at least 1", self.images, "use 32")
-        _check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
 
 
 def run_file(run: str, name: str, made_by: str) -> Path:

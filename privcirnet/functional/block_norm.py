@@ -6,8 +6,8 @@ channels' own statistics at hand both directions are ordinary batch norm passes 
 
     dbeta = sum dy        dgamma = sum dy x^        dx = gamma / sqrt(v + eps) (dy - dbeta / M - x^ dgamma / M)
 
-x^ = (x - m) / sqrt(v + eps), sums over the block. Reshaping x to (N, C / b, b H, W) gives the same, but copies x and
-its gradient when channels are innermost.
+x^ = (x - m) / sqrt(v + eps), sums over the block. dx is a batch norm pass over dy and a sum. Reshaping x to
+(N, C / b, b H, W) gives the same, but copies x and its gradient when channels are innermost.
 
 Where other processes hold images of the batch, statistics and both sums of the backward pass go over all of them.
 
@@ -42,15 +42,15 @@ class _BlockNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         x, mean, var, gamma = ctx.saved_tensors
-        dx, *sums = _with_constants(gradients[0], x, gamma, mean, var, ctx.eps)
+        dy = gradients[0].contiguous(memory_format=_format(x))
+        sums = _sums(dy, x, gamma, mean, var, ctx.eps)
         dgamma, dbeta = (value.reshape(-1, ctx.b).sum(1) for value in sums)
         both = torch.stack([dgamma, dbeta])
         of_gamma, of_beta = (ctx.total(both) if ctx.total else both) / ctx.count
         factor = (var + ctx.eps).rsqrt()
         slope = gamma * factor.square() * of_gamma.repeat_interleave(ctx.b)
-        offset = gamma * factor * of_beta.repeat_interleave(ctx.b) - slope * mean
-        shape = (1, -1, 1, 1)
-        dx = dx.addcmul_(x, slope.reshape(shape), value=-1).sub_(offset.reshape(shape))
+        offset = slope * mean - gamma * factor * of_beta.repeat_interleave(ctx.b)
+        dx = _scaled(dy, gamma * factor, offset).addcmul_(x, slope.reshape(1, -1, 1, 1), value=-1)
         return dx, dgamma, dbeta, None, None, None
 
 
@@ -77,15 +77,17 @@ def block_norm(
     return _BlockNorm.apply(x, gamma, beta, b, eps, total)  # type: ignore[return-value]
 
 
-def _with_constants(
-    dy: Tensor, x: Tensor, gamma: Tensor, mean: Tensor, var: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, gamma and beta, each (C,), if mean and variance did not depend on x."""
+def _sums(dy: Tensor, x: Tensor, gamma: Tensor, mean: Tensor, var: Tensor, eps: float) -> list[Tensor]:
+    """Each channel's part of dgamma and dbeta, (C,)."""
     if not x.numel():  # torch's kernel divides by the number of images
-        return torch.zeros_like(x), torch.zeros_like(gamma), torch.zeros_like(gamma)
-    dy = dy.contiguous(memory_format=_format(x))
-    mask = [True, True, True]
-    return torch.ops.aten.native_batch_norm_backward(dy, x, gamma, mean, var, None, None, False, eps, mask)
+        return [torch.zeros_like(gamma), torch.zeros_like(gamma)]
+    mask = [False, True, True]
+    return list(torch.ops.aten.native_batch_norm_backward(dy, x, gamma, mean, var, None, None, False, eps, mask)[1:])
+
+
+def _scaled(x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
+    """Scale and shift channels: a batch norm of mean 0 and variance 1, the one pass that knows both formats."""
+    return batch_norm(x, torch.zeros_like(scale), torch.ones_like(scale), scale, offset, training=False, eps=0.0)
 
 
 def _statistics(x: Tensor, b: int) -> tuple[Tensor, Tensor, int]:

@@ -2,7 +2,8 @@
 
 Each value of each node gets its own interval, position by position: a linear layer maps [low, high] to
 [W+ low + W- high, W+ high + W- low] + bias (W+ and W- the positive and negative parts), a square to its exact range, a
-truncation to the range of its two possible results (the protocol rounds up or down at random, he.md section 3).
+product of two values to the sum of its terms' exact ranges, a truncation to the range of its two possible results (the
+protocol rounds up or down at random, he.md section 3).
 Every input image in the declared range obeys them; nothing is estimated from data.
 
 Squares in a row defeat this: each doubles the bits by which a bound exceeds what really occurs, so that beyond four or
@@ -21,19 +22,22 @@ import numpy.typing as npt
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.program import (
     Add,
-    Flatten,
     Input,
     Linear,
     Node,
     Operation,
+    Product,
     Program,
     Square,
     SumPool,
+    Tokens,
     Truncate,
     Values,
     Weights,
     convolve,
     expand_rows,
+    rearrange,
+    spread,
     sum_pool,
 )
 
@@ -194,15 +198,10 @@ def _propagate(node: Node, arguments: list[Interval], weights: Weights | None) -
     match node.operation:
         case Input(low, high):
             return np.full(node.shape, low, dtype=np.int64), np.full(node.shape, high, dtype=np.int64)
-        case Linear(layer):
+        case Linear() | Product() | Tokens():
             assert weights is not None
-            dense = expand_rows(weights.rows, layer.block_size)
-            positive, negative = np.maximum(dense, 0), np.minimum(dense, 0)
-            low, high = arguments[0]
-            bias, shape = weights.bias[:, None, None], layer.shape
-            lower = convolve(low, positive, shape) + convolve(high, negative, shape)
-            upper = convolve(high, positive, shape) + convolve(low, negative, shape)
-            return lower + bias, upper + bias
+            low, high = _propagate_weights(node.operation, arguments, weights)
+            return low + spread(weights.bias), high + spread(weights.bias)
         case Truncate(bits):
             low, high = arguments[0]
             return low >> bits, -(-high >> bits)
@@ -215,6 +214,34 @@ def _propagate(node: Node, arguments: list[Interval], weights: Weights | None) -
             return _local(node.operation, [a[0] for a in arguments]), _local(node.operation, [a[1] for a in arguments])
 
 
+def _propagate_weights(operation: Linear | Product | Tokens, arguments: list[Interval], weights: Weights) -> Interval:
+    """Before the bias."""
+    low, high = arguments[0]
+    match operation:
+        case Linear(layer):
+            dense, shape = expand_rows(weights.rows, layer.block_size), layer.shape
+            positive, negative = np.maximum(dense, 0), np.minimum(dense, 0)
+            lower = convolve(low, positive, shape) + convolve(high, negative, shape)
+            return lower, convolve(high, positive, shape) + convolve(low, negative, shape)
+        case Product():
+            return _product(operation, arguments[0], arguments[1])
+        case Tokens():
+            return rearrange(operation, low), rearrange(operation, high)
+
+
+def _product(product: Product, left: Interval, right: Interval) -> Interval:
+    """Each term's range is that of the four products of ends; terms are added one after the other."""
+    shape, groups = product.left.shape.output_shape, product.groups
+    # A left end has the shape (groups, 1, k, A), a right one (groups, B, k, 1).
+    ones = [end.reshape(groups, 1, -1, end.shape[1]) for end in left]
+    others = [end.reshape(groups, -1, end.shape[1], 1).swapaxes(1, 2) for end in right]
+    low, high = (np.zeros((groups, shape[0] // groups, shape[1]), dtype=np.int64) for _ in range(2))
+    for term in range(ones[0].shape[2]):
+        ends = [one[:, :, term] * other[:, :, term] for one in ones for other in others]
+        low, high = low + np.minimum.reduce(ends), high + np.maximum.reduce(ends)
+    return low.reshape(shape), high.reshape(shape)
+
+
 def _local(operation: Operation, arguments: list[np.ndarray]) -> np.ndarray:
     """Operations that are increasing: they map ends to ends."""
     match operation:
@@ -222,10 +249,10 @@ def _local(operation: Operation, arguments: list[np.ndarray]) -> np.ndarray:
             return arguments[0] + arguments[1]
         case SumPool(kernel):
             return sum_pool(arguments[0], kernel)
-        case Flatten():
-            return arguments[0].reshape(-1, 1, 1)
-        case _:
+        case Input() | Linear() | Truncate() | Square() | Product():
             raise AssertionError(operation)
+        case _:
+            return rearrange(operation, arguments[0])
 
 
 def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None) -> None:
@@ -242,6 +269,14 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
             after = float(before) ** 2
         case SumPool(kernel):
             after = float(before) * kernel**2
+        case Product(layer):
+            assert weights is not None
+            sizes = [float(largest(interval)) for interval in arguments]
+            terms = layer.shape.in_channels // layer.shape.groups
+            after = terms * sizes[0] * sizes[1] + float(np.abs(weights.bias).max(initial=0))
+        case Tokens():
+            assert weights is not None
+            after = before + float(np.abs(weights.bias).max(initial=0))
         case Add():
             after = 2.0 * before
         case _:

@@ -8,7 +8,7 @@ a wrong profile, never a hidden factor.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 
 from privcirnet.errors import RuleError
 from privcirnet.he import subring
@@ -191,6 +191,18 @@ def _coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> 
     network = (inputs * per_up + (outputs + kept) * per_down / 2) / link.bandwidth + link.round_trip
     client = inputs * (s["encrypt"] + s["polynomial"]), outputs * (s["decrypt"] + s["polynomial"])
     return Cost(client[0], server + s["call"], client[1], network)
+
+
+def product_cost(left: Layer, right: Layer, profile: Profile, link: Link) -> Cost:
+    """Predicted seconds of a product of two values: both layers in one round, every plaintext encoded anew."""
+    fresh = for_one_use(profile)
+    again = Cost(network=-link.round_trip)
+    return linear_cost(left, fresh, link) + linear_cost(right, fresh, link) + again
+
+
+def for_one_use(profile: Profile) -> Profile:
+    """The same profile for weights that are encoded for every image."""
+    return replace(profile, seconds=profile.seconds | {"pmult": profile.seconds["pmult_plain"]})
 
 
 def square_cost(values: int, profile: Profile, link: Link) -> Cost:

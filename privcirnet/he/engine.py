@@ -87,8 +87,14 @@ class ServerEngine(Protocol):
         """
         ...
 
-    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "") -> Weights:
+    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> Weights:
         """Encode the plaintexts of a layer's weights for its circuit; zeros are left out.
+
+        Args:
+            circuit: the layer's.
+            slots: the plaintexts.
+            name: for the error.
+            keep: for many images; False for weights of one use, which take no room of those that stay.
 
         Raises:
             RuleError: an inner sum of layer ``name`` has no product left.

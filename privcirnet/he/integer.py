@@ -31,6 +31,25 @@ def expand_rows(rows: Values, block_size: int) -> Values:
     return turned.reshape(q * block_size, channels, *kernel)
 
 
+def transpose(x: np.ndarray, groups: int) -> np.ndarray:
+    """Channels and places of each group change places: (g a, b, 1) -> (g b, a, 1).
+
+    >>> transpose(np.arange(6).reshape(3, 2, 1), 1)[..., 0].tolist()
+    [[0, 2, 4], [1, 3, 5]]
+    """
+    return x.reshape(groups, -1, x.shape[1]).swapaxes(1, 2).reshape(groups * x.shape[1], -1, 1)
+
+
+def tokens(x: np.ndarray) -> np.ndarray:
+    """A map's places as tokens, a zero in front: (C, H, W) -> (C, 1 + H W, 1).
+
+    >>> tokens(np.arange(1, 5).reshape(1, 2, 2))[0, :, 0].tolist()
+    [0, 1, 2, 3, 4]
+    """
+    places = x.reshape(len(x), -1, 1)
+    return np.concatenate([np.zeros_like(places[:, :1]), places], axis=1)
+
+
 def convolve(x: Values, weight: Values, shape: LinearShape) -> Values:
     """Exact integer convolution (correlation, as in deep learning): (C, H, W), (K, C/groups, R, R) -> (K, H', W')."""
     padded = np.pad(x, ((0, 0), (shape.padding, shape.padding), (shape.padding, shape.padding)))

@@ -101,16 +101,17 @@ class Server:
         """Ciphertexts from compact bytes, in coefficient form."""
         return [Ciphertext(own, ntt=False) for own in self._seeded(messages, self._modulus, addends, kept)]
 
-    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "") -> Weights:
-        """See :meth:`engine.ServerEngine.encode_weights`."""
-        present = each(lambda weight: bool(slots[weight].any()), range(len(slots)))
+    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> Weights:
+        """See :meth:`engine.ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
+        present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
         check_sums(circuit, present, name)
 
         def encode(target: Residues, numbers: Integers) -> None:
             each(lambda pair: self._encode(target[pair[0]], slots[int(pair[1])]), enumerate(numbers))
 
         shape = len(slots), len(self._modulus.primes), self._modulus.ring_degree
-        held = self._room.held(shape, encode, lambda: fingerprint(slots, self.parameters))
+        room = self._room if keep else Room(limit=0)
+        held = room.held(shape, encode, lambda: fingerprint(slots, self.parameters))
         return Weights(held, schedule(circuit, present, LIMITS))
 
     def _encode(self, target: Residues, slots: Residues) -> None:

@@ -147,7 +147,9 @@ class LinearLayer:
         return spectral.decode_output(self.layout, self.places, slots, t)
 
 
-def encode_weights(layer: LinearLayer, spectrum: Residues, engine: ServerEngine, name: str = "") -> Weights:
+def encode_weights(
+    layer: LinearLayer, spectrum: Residues, engine: ServerEngine, name: str = "", *, keep: bool = True
+) -> Weights:
     """Encode every diagonal of a layer.
 
     Args:
@@ -155,11 +157,12 @@ def encode_weights(layer: LinearLayer, spectrum: Residues, engine: ServerEngine,
         spectrum: see :func:`spectral.weight_spectrum`.
         engine: the server's engine.
         name: for the error.
+        keep: see :meth:`engine.ServerEngine.encode_weights`.
 
     Raises:
         RuleError: an inner sum has no product left.
     """
-    return engine.encode_weights(layer.circuit, Diagonals(layer, spectrum), name)
+    return engine.encode_weights(layer.circuit, Diagonals(layer, spectrum), name, keep=keep)
 
 
 @dataclass(frozen=True)

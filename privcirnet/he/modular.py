@@ -20,6 +20,7 @@ Integers = npt.NDArray[np.int64]
 """Signed numbers."""
 
 MAX_BITS = 61
+_PART, _EXACT_TERMS = 21, 1 << 9
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 # The first twelve primes as bases decide primality of every number under 2^64 (Sorenson and Webster, 2015).
@@ -56,6 +57,40 @@ def multiply(a: Residues, b: Residues, t: int) -> Residues:
     top = (_upper_half(a, b) << np.uint64(65 - bits)) | (low >> np.uint64(bits - 1))
     estimate = _upper_half(top, quotient) << np.uint64(63 - bits) | (top * quotient) >> np.uint64(bits + 1)
     return _reduce_once(_reduce_once(low - estimate * np.uint64(t), t), t)
+
+
+def matmul(a: Residues, b: Residues, t: int) -> Residues:
+    """Matrix product mod t, (..., m, k) and (..., k, n) to (..., m, n), exact by products of floats.
+
+    Numbers are cut in three parts of 21 bits: a sum of three times 2^9 products of two parts is under 2^53.
+
+    >>> t = (1 << 60) - 93
+    >>> matmul(np.uint64([[t - 1, 2]]), np.uint64([[3], [t - 5]]), t).tolist() == [[t - 13]]
+    True
+    """
+    stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    total = np.zeros((*stack, a.shape[-2], b.shape[-1]), dtype=np.uint64)
+    for first in range(0, a.shape[-1], _EXACT_TERMS):
+        part = slice(first, first + _EXACT_TERMS)
+        total = add(total, _matmul(a[..., part], b[..., part, :], t), t)
+    return total
+
+
+def _matmul(a: Residues, b: Residues, t: int) -> Residues:
+    """:func:`matmul` for few enough terms: the parts' products by Horner's rule, the highest power first."""
+    a_parts, b_parts = _cut(a), _cut(b)
+    shift, total = np.array([(1 << _PART) % t], dtype=np.uint64), np.zeros(1, dtype=np.uint64)
+    quotient = constant_quotients(shift, t)
+    for power in reversed(range(5)):
+        terms = [a_parts[i] @ b_parts[power - i] for i in range(3) if 0 <= power - i < 3]
+        sums = np.sum(terms, axis=0).astype(np.uint64) % np.uint64(t)
+        total = add(multiply_constant(total, shift, quotient, t), sums, t)
+    return total
+
+
+def _cut(values: Residues) -> list[npt.NDArray[np.float64]]:
+    mask = np.uint64((1 << _PART) - 1)
+    return [(values >> np.uint64(_PART * i) & mask).astype(np.float64) for i in range(3)]
 
 
 def constant_quotients(constants: Residues, t: int) -> Residues:

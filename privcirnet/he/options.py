@@ -11,14 +11,24 @@ from dataclasses import replace
 from functools import lru_cache
 
 from privcirnet.errors import RuleError
-from privcirnet.he.cost import Link, Profile, linear_cost, square_cost
+from privcirnet.he.cost import Link, Profile, for_one_use, linear_cost, product_cost, square_cost
 from privcirnet.he.layers import Layer
+from privcirnet.he.linear import LinearLayer
 from privcirnet.he.planner import cheapest_layer
-from privcirnet.he.program import Linear, Node, Square
+from privcirnet.he.program import Linear, Node, Product, Square, encrypted_layers
+from privcirnet.he.shape import LinearShape
 from privcirnet.he.verdict import Option, ParameterSet
 
 planned_layer = lru_cache(maxsize=4096)(cheapest_layer)
 """:func:`planner.cheapest_layer`, which depends on a layer's size alone and is asked for again with other weights."""
+
+
+def planned_product(left: LinearShape, right: LinearShape, profile: Profile, link: Link) -> Product:
+    """The product of two values whose layers are the fastest with weights that are encoded for every image."""
+    fresh = for_one_use(profile)
+    layers = [planned_layer(shape, 1, fresh, link) for shape in (left, right)]
+    assert all(isinstance(layer, LinearLayer) for layer in layers), "the planner's family is spectral by default"
+    return Product(*layers)  # type: ignore[arg-type]
 
 
 def set_of(profile: Profile) -> ParameterSet:
@@ -46,24 +56,37 @@ def replan(nodes: Sequence[Node], profile: Profile, link: Link) -> tuple[Node, .
     """
 
     def replanned(node: Node) -> Node:
-        if not isinstance(node.operation, Linear):
-            return node
-        layer = node.operation.layer
-        return replace(node, operation=Linear(planned_layer(layer.shape, layer.block_size, profile, link)))
+        match node.operation:
+            case Linear(layer):
+                return replace(node, operation=Linear(planned_layer(layer.shape, layer.block_size, profile, link)))
+            case Product(left, right):
+                return replace(node, operation=planned_product(left.shape, right.shape, profile, link))
+            case _:
+                return node
 
     return tuple(map(replanned, nodes))
 
 
 def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> float:
     """One image through every node that costs a message."""
-    linear = sum(linear_cost(layer, profile, link).total for layer in layers_of(nodes))
-    squares = (math.prod(node.shape) for node in nodes if isinstance(node.operation, Square))
-    return linear + sum(square_cost(values, profile, link).total for values in squares)
+
+    def seconds(node: Node) -> float:
+        match node.operation:
+            case Linear(layer):
+                return linear_cost(layer, profile, link).total
+            case Product(left, right):
+                return product_cost(left, right, profile, link).total
+            case Square():
+                return square_cost(math.prod(node.shape), profile, link).total
+            case _:
+                return 0.0
+
+    return sum(map(seconds, nodes))
 
 
 def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
-    """The linear layers, in order."""
-    return tuple(node.operation.layer for node in nodes if isinstance(node.operation, Linear))
+    """The encrypted layers, those of products too, in order."""
+    return tuple(layer for node in nodes for layer in encrypted_layers(node.operation))
 
 
 def options(nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet]) -> tuple[Option, ...]:

@@ -12,7 +12,7 @@ rotation at all.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from privcirnet.errors import RuleError
 from privcirnet.he import plan as plans
@@ -169,14 +169,19 @@ def _is_smooth(length: int) -> bool:
 
 
 def _lane_contents(layout: SpectralLayout, ring_degree: int) -> Iterator[tuple[int, int, int]]:
-    """(lanes, channel groups, tiles) for every number of lanes: as much as a lane can hold, whole groups first."""
-    lanes = 1
+    """(lanes, channel groups, tiles) for every number of lanes: as much as a lane can hold.
+
+    Either all tiles of some groups, or some tiles of one group or of all.
+    """
+    groups, lanes = layout.shape.groups, 1
     while lanes <= ring_degree // 2:
         cells = ring_degree // lanes // layout.cell
         if cells >= layout.tiles:
-            yield lanes, min(layout.shape.groups, cells // layout.tiles), layout.tiles
+            yield lanes, min(groups, cells // layout.tiles), layout.tiles
         elif cells:
             yield lanes, 1, cells
+        if 1 < groups <= cells < groups * layout.tiles:
+            yield lanes, groups, cells // groups
         lanes *= 2
 
 
@@ -209,9 +214,8 @@ class _Cover:
         """A cover for every number of lanes of its first piece."""
         groups, tiles = self._layout.shape.groups, self._layout.tiles
         for content in self._contents:
-            yield (
-                self._groups_with(content, groups) if content[2] == tiles else self._tiles_with(content, tiles, groups)
-            )
+            whole = content[2] == tiles
+            yield self._groups_with(content, groups) if whole else self._tiles_with(content, tiles, groups, content[1])
 
     def _best_groups(self, groups: int) -> _Covered:
         return min((self._groups_with(content, groups) for content in self._whole_tiles()), key=_seconds)
@@ -222,14 +226,15 @@ class _Cover:
         held = min(most, groups)
         return self._repeat(self._one(lanes, held, tiles), groups // held, self._groups, groups % held)
 
-    def _best_tiles(self, tiles: int) -> _Covered:
-        return min((self._tiles_with(content, tiles, 1) for content in self._contents), key=_seconds)
+    def _best_tiles(self, tiles: int, groups: int) -> _Covered:
+        able = [content for content in self._contents if content[1] >= groups]
+        return min((self._tiles_with(content, tiles, groups, groups) for content in able), key=_seconds)
 
-    def _tiles_with(self, content: tuple[int, int, int], tiles: int, groups: int) -> _Covered:
-        """``tiles`` tiles of each of ``groups`` channel groups by itself, the first pieces with this content."""
-        held = min(content[2], tiles)
-        one = self._repeat(self._one(content[0], 1, held), tiles // held, self._tiles, tiles % held)
-        return one[0] * groups, one[1] * groups
+    def _tiles_with(self, content: tuple[int, int, int], tiles: int, groups: int, side: int) -> _Covered:
+        """``tiles`` tiles of ``groups`` channel groups, ``side`` of them side by side, the first pieces so filled."""
+        held, best = min(content[2], tiles), partial(self._tiles, groups=side)
+        one = self._repeat(self._one(content[0], side, held), tiles // held, best, tiles % held)
+        return one[0] * (groups // side), one[1] * (groups // side)
 
     def _whole_tiles(self) -> list[tuple[int, int, int]]:
         return [content for content in self._contents if content[2] == self._layout.tiles]

@@ -3,7 +3,8 @@
 A program is a list of nodes in order of evaluation. Every value is an integer array; ``log_step`` says what it means:
 real value = integer x 2^log_step. Rescaling is a truncation by whole bits, so nothing is ever rounded silently.
 
-Two parties follow the same list: linear layers and squares cost a message each way, everything else is local on shares.
+Two parties follow the same list: linear layers, squares and products of two values cost a message each way, everything
+else is local on shares.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,9 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privcirnet.he.integer import Values, convolve, expand_rows, round_shift, sum_pool
+from privcirnet.he.integer import Values, convolve, expand_rows, round_shift, sum_pool, transpose
 from privcirnet.he.layers import Layer
+from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import Parameters
+from privcirnet.he.rearrangement import Channels, Rearrangement, Tokens, rearrange
 
 MASKS = ("uniform", "bounded")
 BOUNDS = ("proved", "measured")
@@ -59,11 +62,27 @@ class SumPool:
 
 
 @dataclass(frozen=True)
-class Flatten:
-    """(C, H, W) to (C H W, 1, 1)."""
+class Product:
+    """Product of two values, group by group: (g k, A, 1) and (g k, B, 1) to (g B, A, 1), with a bias.
+
+    y[h B + j, i] = sum over e of left[h k + e, i] right[h k + e, j]. With a head of attention as a group these are the
+    scores of queries and keys; with scores and transposed values, what attention gathers.
+
+    Attributes:
+        left: a linear layer from the left value whose weights are the right one, (g B, k).
+        right: a linear layer from the right value whose weights are the left one, (g A, k); its result is transposed.
+    """
+
+    left: LinearLayer
+    right: LinearLayer
+
+    @property
+    def groups(self) -> int:
+        """The number g of channel groups."""
+        return self.left.shape.groups
 
 
-Operation = Input | Linear | Truncate | Square | Add | SumPool | Flatten
+Operation = Input | Linear | Truncate | Square | Add | SumPool | Product | Rearrangement
 
 
 @dataclass(frozen=True)
@@ -89,15 +108,18 @@ class Node:
 
 @dataclass(frozen=True)
 class Weights:
-    """Integer weights of a linear node.
+    """Integer weights of a linear node, or the constants of a product or of tokens.
 
     Attributes:
-        rows: int64, (K/b, C, R, R): the first row of each circulant block row.
-        bias: int64, (K,), in units of the node's step.
+        rows: int64, (K/b, C, R, R): the first row of each circulant block row; :data:`NO_ROWS` where there are none.
+        bias: int64, (K,), of tokens (C, T), in units of the node's step.
     """
 
     rows: Values
     bias: Values
+
+
+NO_ROWS: Values = np.zeros((0, 0, 1, 1), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -107,7 +129,7 @@ class Program:
     Attributes:
         nodes: in order of evaluation.
         parameters: of the encryption.
-        weights: by name of the linear nodes.
+        weights: by name of the nodes that have some.
         masks: of values that are truncated. "uniform" hides perfectly and is wrong with a probability that
             :func:`bounds.wrap_probability` bounds; "bounded" is never wrong and hides to
             :func:`bounds.hiding_bits` bits.
@@ -127,13 +149,42 @@ class Program:
 
     @property
     def linear_nodes(self) -> list[tuple[Node, Layer]]:
-        """Nodes with weights, in order."""
+        """Linear nodes, in order."""
         return [(n, n.operation.layer) for n in self.nodes if isinstance(n.operation, Linear)]
+
+    @property
+    def layers(self) -> list[tuple[Node, Layer]]:
+        """Every encrypted layer, both of each product too, in order."""
+        return [(node, layer) for node in self.nodes for layer in encrypted_layers(node.operation)]
 
     @property
     def column_steps(self) -> set[int]:
         """Rotations for which the server needs Galois keys."""
-        return set[int]().union(*(layer.column_steps for _, layer in self.linear_nodes))
+        return set[int]().union(*(layer.column_steps for _, layer in self.layers))
+
+
+def encrypted_layers(operation: Operation) -> tuple[Layer, ...]:
+    """The encrypted layers of an operation."""
+    match operation:
+        case Linear(layer):
+            return (layer,)
+        case Product(left, right):
+            return left, right
+        case _:
+            return ()
+
+
+def has_weights(operation: Operation) -> bool:
+    """Whether a node needs an entry in the program's weights."""
+    return isinstance(operation, Linear | Product | Tokens)
+
+
+def masked_node(known: Mapping[str, Node], name: str) -> Node:
+    """The node whose mask a value carries: itself, or what its channels were taken from."""
+    node = known[name]
+    while isinstance(node.operation, Channels):
+        node = known[node.inputs[0]]
+    return node
 
 
 def interpret(
@@ -168,10 +219,9 @@ def interpret(
 def apply(operation: Operation, arguments: list[Values], weights: Weights | None = None) -> Values:
     """One operation on integers."""
     match operation:
-        case Linear(layer):
+        case Linear() | Product() | Tokens():
             assert weights is not None
-            dense = expand_rows(weights.rows, layer.block_size)
-            return convolve(arguments[0], dense, layer.shape) + weights.bias[:, None, None]
+            return _apply_weights(operation, arguments, weights)
         case Truncate(bits):
             return round_shift(arguments[0], bits)
         case Square():
@@ -180,7 +230,28 @@ def apply(operation: Operation, arguments: list[Values], weights: Weights | None
             return arguments[0] + arguments[1]
         case SumPool(kernel):
             return sum_pool(arguments[0], kernel)
-        case Flatten():
-            return arguments[0].reshape(-1, 1, 1)
         case Input():
             raise AssertionError("an input has no arguments")
+        case _:
+            return rearrange(operation, arguments[0])
+
+
+def _apply_weights(operation: Linear | Product | Tokens, arguments: list[Values], weights: Weights) -> Values:
+    match operation:
+        case Linear(layer):
+            result = convolve(arguments[0], expand_rows(weights.rows, layer.block_size), layer.shape)
+        case Product(layer):
+            result = convolve(arguments[0], as_weights(arguments[1], layer.shape.groups), layer.shape)
+        case Tokens():
+            result = rearrange(operation, arguments[0])
+    return result + spread(weights.bias)
+
+
+def spread(bias: Values) -> Values:
+    """A bias of channels (K,), or of channels and places, as it is added to (K, H, W)."""
+    return bias.reshape(bias.shape + (1,) * (3 - bias.ndim))
+
+
+def as_weights(x: np.ndarray, groups: int) -> np.ndarray:
+    """One factor of a product as the weights of the other's layer: (g k, B, 1) to (g B, k, 1, 1)."""
+    return transpose(x, groups)[..., None]

@@ -76,7 +76,9 @@ class Sequential:
             return received
         return [self.add_plain(c, self.encode(slots)) for c, slots in zip(received, addends, strict=True)]
 
-    def encode_weights(self: Operations, circuit: Circuit, slots: Slots, name: str = "") -> Weights:
+    def encode_weights(
+        self: Operations, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True
+    ) -> Weights:
         """See :meth:`engine.ServerEngine.encode_weights`."""
         plain = (slots[weight] for weight in range(len(slots)))
         weights = [self.encode_factor(values) if values.any() else None for values in plain]

@@ -54,6 +54,17 @@ class LinearShape:
         """The GEMM (d1, d2, d3)."""
         return cls(height=tokens, width=1, in_channels=in_features, out_channels=out_features)
 
+    @classmethod
+    def product(cls, left: tuple[int, int, int], right: tuple[int, int, int], groups: int) -> "LinearShape":
+        """Of a product of two values (:class:`privcirnet.he.program.Product`), the right one as weights.
+
+        Args:
+            left: shape (g k, A, 1) of what is the layer's input.
+            right: shape (g k, B, 1) of what becomes its weights, (g B, k).
+            groups: g.
+        """
+        return cls(left[1], left[2], left[0], groups * right[1] * right[2], groups=groups)
+
     @property
     def kind(self) -> str:
         """'gemm' for ungrouped 1 x 1 kernels with stride 1, 'depthwise' for a group for each channel, else 'conv'."""

@@ -5,13 +5,10 @@ block of width C, both halves with a residual: x + proj(attention(qkv(norm1 x)))
 
 Two of the usual operations have no cheap encrypted form; each has a polynomial replacement:
 
-- norm="batch": batch norm over the channels of all tokens. In evaluation it is affine with constants, so it can be
-  folded into the linear layer *behind* it: W' = W diag(s), bias' = bias + W t. A circulant W stays circulant only where
-  s is constant over its blocks of input channels; otherwise keep s apart, a product with constants.
-- attention="polynomial": the weights (q k^T / sqrt(d) + c)^2 / tokens instead of softmax(q k^T / sqrt(d)), with a
-  learned c for each head, 1 at first. Non-negative as softmax's; 1 + 2 s + s^2 at first, against 1 + s + s^2 / 2 + ...
-  of exp(s). It is 2Quad of MPCFormer (Li et al., ICLR 2023, arXiv 2211.01452) with the secret denominator, the sum of
-  the weights, replaced by the number of tokens; that replacement is ours. The degree is 4 in q and k, 5 with v.
+- norm="batch": batch norm over the channels of all tokens. In evaluation it is affine with constants, so it is folded
+  into the linear layer *behind* it (:mod:`privcirnet.nn.fuse`).
+- attention="polynomial": the weights (q k^T / sqrt(d) + c)^2 / tokens instead of softmax(q k^T / sqrt(d)), see
+  :mod:`privcirnet.functional.attention`.
 
 Source: Dosovitskiy et al., An Image Is Worth 16x16 Words (ICLR 2021, arXiv 2010.11929); sizes as in PrivCirNet (NeurIPS
 2024), Section 4. Departures: no dropout or stochastic depth.
@@ -21,13 +18,15 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from timm.models import register_model
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.models.activation import activation as make_activation
 from privcirnet.models.entry import downsampled, own_arguments
+from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
+from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.tokens import Take, Tokens
 
 
 @dataclass(frozen=True)
@@ -83,44 +82,7 @@ class Operations:
                 raise RuleError(f"{name} must be a known one", got=repr(value), remedy=f"use {' or '.join(known)}")
 
 
-class TokenBatchNorm(nn.BatchNorm1d):
-    """Batch norm over the channels of tokens, channels last.
-
-    >>> TokenBatchNorm(4)(torch.randn(2, 5, 4)).shape
-    torch.Size([2, 5, 4])
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Normalize a tensor of shape (N, tokens, C) or (N, C)."""
-        return super().forward(input.flatten(0, -2)).reshape(input.shape)
-
-
 _NORMS: dict[str, type[nn.Module]] = {"layer": nn.LayerNorm, "batch": TokenBatchNorm}
-
-
-def softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v; all of shape (N, heads, tokens, d)."""
-    return (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
-
-
-def polynomial_attention(q: Tensor, k: Tensor, v: Tensor, c: Tensor) -> Tensor:
-    """((q k^T / sqrt(d) + c)^2 / tokens) v.
-
-    Args:
-        q: queries, (N, heads, tokens, d).
-        k: keys, likewise.
-        v: values, likewise.
-        c: constant of each head, (heads, 1, 1).
-
-    Returns:
-        (N, heads, tokens, d)
-
-    >>> q = k = torch.zeros(1, 1, 3, 2)
-    >>> polynomial_attention(q, k, torch.arange(6.0).reshape(1, 1, 3, 2), torch.ones(1, 1, 1))[0, 0, 0]
-    tensor([2., 3.])
-    """
-    scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + c
-    return (scores * scores / k.shape[-2]) @ v
 
 
 class Block(nn.Module):
@@ -134,27 +96,19 @@ class Block(nn.Module):
     def __init__(self, size: Size, operations: Operations) -> None:
         super().__init__()
         width, hidden = size.width, size.mlp_ratio * size.width
-        self.heads, self.polynomial = size.heads, operations.attention == "polynomial"
         self.norm1 = _NORMS[operations.norm](width)
         self.qkv = nn.Linear(width, 3 * width)
-        if self.polynomial:
-            self.attention_shift = nn.Parameter(torch.ones(size.heads, 1, 1))
+        softmax, heads = operations.attention == "softmax", size.heads
+        self.attention = SoftmaxAttention(heads) if softmax else PolynomialAttention(width, heads, size.tokens)
         self.proj = nn.Linear(width, width)
         self.norm2 = _NORMS[operations.norm](width)
         self.fc1 = nn.Linear(width, hidden)
         self.act = make_activation(operations.activation, hidden, channels_last=True)
         self.fc2 = nn.Linear(hidden, width)
 
-    def attention(self, x: Tensor) -> Tensor:
-        """What each token gathers from the others, (N, tokens, C) to (N, tokens, C)."""
-        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv[0], qkv[1], qkv[2]
-        y = polynomial_attention(q, k, v, self.attention_shift) if self.polynomial else softmax_attention(q, k, v)
-        return self.proj(y.transpose(1, 2).flatten(2))
-
     def forward(self, x: Tensor) -> Tensor:
         """Tokens (N, tokens, C) to (N, tokens, C)."""
-        x = x + self.attention(self.norm1(x))
+        x = x + self.proj(self.attention(self.qkv(self.norm1(x))))
         return x + self.fc2(self.act(self.fc1(self.norm2(x))))
 
 
@@ -174,12 +128,12 @@ class VisionTransformer(nn.Module):
     def __init__(self, size: Size, operations: Operations, num_classes: int = 10, in_chans: int = 3) -> None:
         super().__init__()
         self.patch_embed = nn.Conv2d(in_chans, size.width, size.patch, stride=size.patch)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, size.width))
-        self.positions = nn.Parameter(torch.empty(1, size.tokens, size.width))
+        self.tokens = Tokens(size.tokens, size.width)
         self.blocks = nn.Sequential(*(Block(size, operations) for _ in range(size.depth)))
+        self.take = Take()
         self.norm = _NORMS[operations.norm](size.width)
         self.head = nn.Linear(size.width, num_classes)
-        nn.init.trunc_normal_(self.positions, std=0.02)
+        nn.init.trunc_normal_(self.tokens.bias, std=0.02)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -187,9 +141,7 @@ class VisionTransformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, in_chans, S, S) to logits (N, num_classes)."""
-        patches = self.patch_embed(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.class_token.expand(patches.shape[0], -1, -1), patches], dim=1)
-        return self.head(self.norm(self.blocks(tokens + self.positions)[:, 0]))
+        return self.head(self.norm(self.take(self.blocks(self.tokens(self.patch_embed(x))))))
 
 
 def _vit(size: Size, given: dict[str, Any]) -> VisionTransformer:

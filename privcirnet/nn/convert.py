@@ -2,7 +2,7 @@
 
 `circulant_` changes a network in place and keeps its module names; `dense_state_dict` returns something new. Layers are
 addressed by module name. The batch norm that belongs to a convolution is the one that consumes its output in the
-torch.fx graph; names and order of definition play no part.
+torch.fx graph; that of tokens belongs to the layers that consume its own. Names and order of definition play no part.
 
 Cost: one projection for each converted layer; one symbolic trace for networks with batch norms.
 
@@ -23,8 +23,8 @@ from privcirnet.functional.circulant import check_block_size, check_importance
 from privcirnet.nn.activations import AESPA_SHARED, Aespa
 from privcirnet.nn.circulant import check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
-from privcirnet.nn.norm import BlockBatchNorm2d, check_can_share
-from privcirnet.nn.summands import reached_by
+from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
+from privcirnet.nn.summands import reached_by, readers
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
 
@@ -36,7 +36,8 @@ def circulant_(
 
     Every layer gets the block-circulant weight nearest to its own, weighed by its importance where one is given. The
     batch norm that consumes a converted convolution's output becomes a `BlockBatchNorm2d` of the same block size, and
-    an AESPA activation behind is shared by the same blocks.
+    an AESPA activation behind is shared by the same blocks. A `TokenBatchNorm` is shared by the blocks of the layers
+    that read it.
     Everything is checked before anything changes. Build the optimizer afterwards.
 
     Args:
@@ -66,7 +67,7 @@ def circulant_(
         make_circulant_(layer, block_sizes[name], importance.get(name))
     for name, b in shared.items():
         module = model.get_submodule(name)
-        by_block = module.shared_by(b) if isinstance(module, Aespa) else None
+        by_block = module.shared_by(b) if isinstance(module, Aespa | TokenBatchNorm) else None
         model.set_submodule(name, by_block or BlockBatchNorm2d.from_batch_norm(_batch_norm(model, name), b))
     return model
 
@@ -111,7 +112,10 @@ def _batch_norm(model: nn.Module, name: str) -> nn.BatchNorm2d:
 
 
 def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the block size of every batch norm and AESPA that will be folded into a named layer."""
+    """Return the block size of every batch norm and AESPA that will be folded into a named layer.
+
+    What is folded into several layers is shared by the least blocks that serve all of them.
+    """
     if not block_sizes or not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
         return {}
     with evaluating(model):
@@ -121,6 +125,9 @@ def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str
         module = module_of(graph, node)
         if isinstance(module, Aespa):
             sizes = [block_sizes.get(str(layer.target), 1) for layer in reached_by(graph, node)]
+            _agree(found, node.target, math.lcm(*sizes))
+        elif isinstance(module, TokenBatchNorm):
+            sizes = [block_sizes.get(str(layer.target), 1) for layer in readers(graph, node)]
             _agree(found, node.target, math.lcm(*sizes))
         elif isinstance(module, _BatchNorm):
             before = node.all_input_nodes[0]

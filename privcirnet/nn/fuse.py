@@ -6,8 +6,10 @@ summand. A summand that is itself a square, g = u^2, takes the root into u, and 
 
     scale (f + u^2) = (scale f) + (sqrt(scale) u)^2         W g = (W / scale) (sqrt(scale) u)^2
 
-so that the activations are handled from the last to the first. All of it is exact, and circulant weights stay circulant
-as long as scales are shared by blocks, which :func:`privcirnet.nn.convert.circulant_` sees to.
+so that the activations are handled from the last to the first. A batch norm of tokens scales and shifts the columns of
+the linear layers behind it, W (s x + t) = (W s) x + W t, and a polynomial attention becomes its pieces
+(:mod:`privcirnet.nn.attention`). All of it is exact, and circulant weights stay circulant as long as scales are shared
+by blocks, which :func:`privcirnet.nn.convert.circulant_` sees to.
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.4 for batch norms. The way through residuals is ours; AESPA's own code
 keeps three coefficients for each channel, which costs another plaintext product.
@@ -21,14 +23,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.fusion import fold_batch_norm, scale_inputs
 from privcirnet.nn.activations import Aespa, Square
-from privcirnet.nn.circulant import BlockCirculant, block_size_of
+from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_inputs_, scale_outputs_
 from privcirnet.nn.graph import module_of, trace
-from privcirnet.nn.norm import BlockBatchNorm2d
+from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.summands import Summands, readers, summands
 
 
@@ -36,8 +37,8 @@ def fuse(model: nn.Module) -> fx.GraphModule:
     """Return the network for inference, every batch norm and AESPA folded into the layers around it.
 
     Circulant layers stay circulant, their rows scaled; the convolutions get a bias, the batch norms disappear, AESPA
-    activations become squares, and all other modules keep their names. An activation that a batch norm carried (timm's
-    BatchNormAct2d) stays in its place.
+    activations become squares, polynomial attentions their pieces, and all other modules keep their names. An
+    activation that a batch norm carried (timm's BatchNormAct2d) stays in its place.
 
     Args:
         model: A network; left as it was.
@@ -47,9 +48,9 @@ def fuse(model: nn.Module) -> fx.GraphModule:
 
     Raises:
         RuleError: The network cannot be traced, a batch norm does not directly follow a convolution or has no running
-            statistics, an AESPA follows neither a layer nor a sum of layers and squares, a convolution feeds more than
-            what is folded into it, either is used twice, what is folded into a circulant layer is not shared by its
-            blocks, or weights are quantized already.
+            statistics, one of tokens or an attention feeds other than linear layers, an AESPA follows neither a layer
+            nor a sum of layers and squares, a convolution feeds more than what is folded into it, either is used twice,
+            what is folded into a circulant layer is not shared by its blocks, or weights are quantized already.
 
     >>> fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU()))
     Sequential(
@@ -60,13 +61,25 @@ def fuse(model: nn.Module) -> fx.GraphModule:
     fused = trace(copy.deepcopy(model).eval())
     calls = Counter(node.target for node in fused.graph.nodes if node.op == "call_module")
     for node in list(fused.graph.nodes):
+        if isinstance(module_of(fused, node), nn.Identity):
+            _skip_(fused, node)
+    for node in list(fused.graph.nodes):
         if node.target in (nn.functional.batch_norm, torch.batch_norm):
             raise _cannot_fold(node, "a batch norm must be a module", "use nn.BatchNorm2d")
-        if isinstance(norm := module_of(fused, node), _BatchNorm):
-            _fold_norm_(_conv_before(fused, node, calls), norm, str(node.target))
-            _drop_norm_(fused, node, norm)
-        elif isinstance(module_of(fused, node), nn.Identity):
-            _skip_(fused, node)
+        match module := module_of(fused, node):
+            case TokenBatchNorm():
+                for name, layer in _layers_behind(fused, node, calls).items():
+                    fold_norm_before_(layer, module, name)
+                _drop_norm_(fused, node, module)
+            case _BatchNorm():
+                fold_norm_(_conv_before(fused, node, calls), module, str(node.target))
+                _drop_norm_(fused, node, module)
+            case PolynomialAttention():
+                for name, layer in _layers_behind(fused, node, calls).items():
+                    scale_inputs_(layer, torch.full((module.width,), module.scale, dtype=torch.float64), name)
+                _unfold_attention_(fused, node, module)
+            case _:
+                pass
     _fold_squares_(fused, calls)
     fused.graph.lint()
     fused.recompile()
@@ -88,18 +101,55 @@ def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
         terms = _checked_summands(fused, node, calls)
         scale = scale * pending.pop(node, torch.ones_like(scale))
         for index, layer in enumerate(terms.layers):
-            _scale_outputs_(fused, layer, scale, shift if index == 0 else torch.zeros_like(shift))
+            own_shift = shift if index == 0 else torch.zeros_like(shift)
+            scale_outputs_(_layer_of(fused, layer), scale, own_shift, str(layer.target))
         for square in terms.squares:
             _check_readers(fused, square, terms)
             pending[square] = pending.get(square, torch.ones_like(scale)) * scale.sqrt()
             for reader in readers(fused, square):
-                _divide_inputs_(fused, reader, scale)
+                scale_inputs_(_layer_of(fused, reader), 1 / scale, str(reader.target))
         if isinstance(module, Aespa):
             fused.set_submodule(str(node.target), Square())
 
 
 def _cannot_fold(node: fx.Node, rule: str, remedy: str) -> RuleError:
     return RuleError(rule, got=f"{str(node.target)!r} after {str(node.all_input_nodes[0].target)!r}", remedy=remedy)
+
+
+def _layer_of(fused: fx.GraphModule, node: fx.Node) -> nn.Conv2d | nn.Linear:
+    layer = module_of(fused, node)
+    assert isinstance(layer, nn.Conv2d | nn.Linear)
+    return layer
+
+
+def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> dict[str, nn.Linear]:
+    """Return the linear layers, by name, that alone read a node."""
+    found = {str(user.target): module_of(fused, user) for user in node.users}
+    layers = {name: module for name, module in found.items() if isinstance(module, nn.Linear)}
+    if len(layers) != len(node.users):
+        others = ", ".join(str(user.target) for user in node.users if str(user.target) not in layers)
+        rule = "a batch norm of tokens and a polynomial attention must feed only linear layers"
+        raise RuleError(rule, got=f"{str(node.target)!r} before {others}", remedy="reorder the layers")
+    if any(calls[name] > 1 for name in (node.target, *layers)):
+        rule = "a batch norm or an attention and the layers behind it must be used once"
+        raise RuleError(rule, got=repr(str(node.target)), remedy="give each use its own module")
+    return layers
+
+
+def _unfold_attention_(fused: fx.GraphModule, node: fx.Node, attention: PolynomialAttention) -> None:
+    """Put its pieces in an attention's place."""
+    name, source = str(node.target), node.all_input_nodes[0]
+    fused.set_submodule(name, attention.pieces().eval())
+
+    def call(piece: str, *inputs: fx.Node) -> fx.Node:
+        return fused.graph.call_module(f"{name}.{piece}", inputs)
+
+    with fused.graph.inserting_before(node):
+        query, key, value = (call(piece, source) for piece in ("query", "key", "value"))
+        weights = call("square", call("scores", query, key))
+        result = call("gather", weights, call("turn", value))
+    node.replace_all_uses_with(result)
+    fused.graph.erase_node(node)
 
 
 def _conv_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv2d:
@@ -137,74 +187,6 @@ def _check_readers(fused: fx.GraphModule, square: fx.Node, terms: Summands) -> N
         raise RuleError(
             rule, got=f"{square.name!r} feeds {', '.join(map(str, strangers))}", remedy="reorder the layers"
         )
-
-
-def _fold_norm_(conv: nn.Conv2d, norm: _BatchNorm, name: str) -> None:
-    """Scale a convolution's stored weight, dense or rows, and set its bias."""
-    shared = norm.b if isinstance(norm, BlockBatchNorm2d) else 1
-    if norm.running_mean is None or norm.running_var is None:
-        raise RuleError(
-            "a batch norm must have running statistics to be folded", got=repr(name), remedy="set track_running_stats"
-        )
-    gamma = torch.ones_like(norm.running_var) if norm.weight is None else norm.weight
-    beta = torch.zeros_like(norm.running_mean) if norm.bias is None else norm.bias
-    values = tuple(v.detach().repeat_interleave(shared) for v in (gamma, beta, norm.running_mean, norm.running_var))
-    _fold_values_(conv, values, norm.eps, name)
-
-
-def _scale_outputs_(fused: fx.GraphModule, node: fx.Node, scale: Tensor, shift: Tensor) -> None:
-    """Let a layer compute scale (y + shift): a batch norm of mean -shift and variance 1."""
-    layer = module_of(fused, node)
-    assert isinstance(layer, nn.Conv2d | nn.Linear)
-    values = scale, torch.zeros_like(scale), -shift, torch.ones_like(scale)
-    _fold_values_(layer, values, 0.0, str(node.target))
-
-
-def _fold_values_(layer: nn.Conv2d | nn.Linear, values: tuple[Tensor, ...], eps: float, name: str) -> None:
-    """Fold (gamma, beta, mean, variance), each (K,), into a layer."""
-    stored, out = _stored_weight(layer, name), layer.weight.shape[0]
-    gamma, beta, mean, var = (_by_block(value, block_size_of(layer), name) for value in values)
-    bias = stored.new_zeros(out) if layer.bias is None else layer.bias
-    with torch.no_grad():
-        weight, bias = fold_batch_norm(stored, bias, gamma, beta, mean, var, eps)
-        stored.copy_(weight)
-    layer.bias = nn.Parameter(bias)
-
-
-def _divide_inputs_(fused: fx.GraphModule, node: fx.Node, scale: Tensor) -> None:
-    """Let a layer compute W (x / scale)."""
-    layer = module_of(fused, node)
-    assert isinstance(layer, nn.Conv2d | nn.Linear)
-    name, stored = str(node.target), _stored_weight(layer, str(node.target))
-    _by_block(scale, block_size_of(layer), name)
-    with torch.no_grad():
-        stored.copy_(scale_inputs(stored, 1 / scale, layer.groups if isinstance(layer, nn.Conv2d) else 1))
-
-
-def _by_block(values: Tensor, b: int, name: str) -> Tensor:
-    """One of every b values, (C / b,), which must be equal."""
-    blocks = values.reshape(-1, b)
-    if not torch.equal(blocks, blocks[:, :1].expand_as(blocks)):
-        raise RuleError(
-            "what is folded into a circulant layer must be shared by its blocks",
-            got=f"values that differ within a block at {name!r} for block size {b}",
-            remedy="convert the network with circulant_, or build it with blocks",
-        )
-    return blocks[:, 0]
-
-
-def _stored_weight(conv: nn.Conv2d | nn.Linear, name: str) -> Tensor:
-    """Return the tensor that holds a layer's weight: the rows of a circulant one."""
-    if not parametrize.is_parametrized(conv, "weight"):
-        return conv.weight
-    structures = conv.parametrizations["weight"]  # type: ignore[index]
-    if [type(structure) for structure in structures] != [BlockCirculant]:
-        raise RuleError(
-            "batch norms must be folded before weights are quantized",
-            got=f"{', '.join(type(structure).__name__ for structure in structures)} before {name!r}",
-            remedy="fuse first",
-        )
-    return structures.original  # type: ignore[union-attr]
 
 
 def _drop_norm_(fused: fx.GraphModule, node: fx.Node, norm: nn.Module) -> None:

@@ -3,8 +3,8 @@
 It is BatchNorm2d(C / b) applied to x of shape (N, C, H, W) seen as (N, C / b, b H, W): gamma, beta, mean and variance
 have one value for each block of b channels, in training as in evaluation.
 
-Cost: that of a batch norm (:mod:`..functional.block_norm`); values of less than 32 bits are reshaped instead, which
-copies them when channels are innermost.
+Cost: that of a batch norm. Contiguous values are reshaped and handed to it; with channels innermost that would copy
+them, so :mod:`..functional.block_norm` works on them as they are (values of less than 32 bits are copied).
 
 Where the images of a batch lie with several processes, `total` makes its statistics those of all of them.
 
@@ -22,6 +22,8 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.block_norm import block_norm
 from privcirnet.functional.fusion import block_mean, block_variance, check_channels
 from privcirnet.functional.moments import Total
+
+_OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
 
 
 class BlockBatchNorm2d(nn.BatchNorm2d):
@@ -60,9 +62,10 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 
     def _batch_normalized(self, x: Tensor) -> Tensor:
         n, c, h, w = x.shape
-        if x.dtype not in (torch.float32, torch.float64):
-            if self.total:
-                return self._batch_normalized(x.float()).to(x.dtype)
+        narrow = x.dtype not in (torch.float32, torch.float64)
+        if self.total and narrow:
+            return self._batch_normalized(x.float()).to(x.dtype)
+        if not self.total and (narrow or x.is_contiguous()):
             return super().forward(x.reshape(n, c // self.b, self.b * h, w)).reshape(n, c, h, w)
         self._check_input_dim(x)
         ones, zeros = x.new_ones(self.num_features), x.new_zeros(self.num_features)
@@ -108,7 +111,7 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         (tensor([2.]), tensor([2.]))
         """
         check_can_share(norm)
-        options = {name: getattr(norm, name) for name in ("eps", "momentum", "affine", "track_running_stats")}
+        options = {name: getattr(norm, name) for name in _OPTIONS}
         shared = cls(norm.num_features, b, **options)
         sample = next((value for value in norm.state_dict().values() if value.is_floating_point()), torch.empty(0))
         shared.to(device=sample.device, dtype=sample.dtype).train(norm.training)
@@ -122,6 +125,45 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
                 shared.num_batches_tracked.copy_(norm.num_batches_tracked)  # type: ignore[union-attr]
         for name, child in norm.named_children():
             shared.add_module(name, child)
+        return shared
+
+
+class TokenBatchNorm(BlockBatchNorm2d):
+    """Batch norm over the channels of tokens, channels last, with statistics shared by each block of b channels.
+
+    It is folded into the linear layers *behind* it (:mod:`privcirnet.nn.fuse`): circulant ones stay circulant where its
+    blocks are theirs.
+
+    Args:
+        num_features: Number of channels C.
+        b: Block size; divides C.
+        options: Keyword arguments of nn.BatchNorm2d.
+
+    Raises:
+        RuleError: b does not divide C.
+
+    >>> TokenBatchNorm(4)(torch.randn(2, 5, 4)).shape
+    torch.Size([2, 5, 4])
+    """
+
+    def __init__(self, num_features: int, b: int = 1, **options: Any) -> None:
+        super().__init__(num_features, b, **options)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize a tensor of shape (N, tokens, C) or (N, C)."""
+        maps = input.reshape(len(input), -1, 1, input.shape[-1]).movedim(-1, 1)
+        return super().forward(maps).movedim(1, -1).reshape(input.shape)
+
+    def shared_by(self, b: int) -> Self:
+        """The same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares."""
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        shared = type(self)(self.num_features * self.b, b, **options).train(self.training)
+        full = {name: v.repeat_interleave(self.b) if v.ndim else v for name, v in self.state_dict().items()}
+        state = {name: block_mean(v, b) if v.ndim else v for name, v in full.items()}
+        if "running_var" in full:
+            state["running_var"] = block_variance(full["running_mean"], full["running_var"], b)
+        sample = next((value for value in state.values() if value.is_floating_point()), torch.empty(0))
+        shared.to(device=sample.device, dtype=sample.dtype).load_state_dict(state)
         return shared
 
 

@@ -4,12 +4,13 @@ Batch norms are folded before (nn.fuse), not after: in the integer network a bat
 in the weights, because the server's secret factor can't be applied to the client's share. So the ladder goes dense ->
 circulant -> fused -> fake-quant -> integer program.
 
-Where quantizers go is where truncations on shares go: after every linear layer but the last, and after every square.
+Where quantizers go is where truncations on shares go: after every linear layer but the last, every square and every
+product of two values. Channels that are taken from a linear layer have their own each, instead of one for all of them.
 Their steps are set by :mod:`privcirnet.nn.steps`.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, fx, nn
@@ -20,6 +21,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.ranges import peaks, usual
 from privcirnet.nn.steps import calibrate, called_modules, weighted_modules
+from privcirnet.nn.tokens import Channels, HeadProduct, Tokens
 
 SUFFIX = "_quantizer"
 
@@ -53,8 +55,11 @@ def quantize(
     for module in weighted_modules(graph):
         _give_own_class_(module)
         parametrize.register_parametrization(module, "weight", WeightQuantizer(weight_bits), unsafe=True)
-        if module.bias is not None:
-            parametrize.register_parametrization(module, "bias", BiasQuantizer(), unsafe=True)
+        _quantize_bias_(module)
+    for _, module in called_modules(graph):
+        if isinstance(module, Tokens | HeadProduct):
+            _give_own_class_(module)
+            _quantize_bias_(module)
     _insert_quantizers(graph)
     batches = list(images)
     if batches:
@@ -89,16 +94,32 @@ def _give_own_class_(module: nn.Module) -> None:
         module.__class__ = type(cls.__name__, cls.__bases__, contents)  # type: ignore[assignment]
 
 
+def _quantize_bias_(module: nn.Module) -> None:
+    if module.bias is not None:
+        parametrize.register_parametrization(module, "bias", BiasQuantizer(), unsafe=True)
+
+
 def _insert_quantizers(graph: fx.GraphModule) -> None:
     last = next(node for node in graph.graph.nodes if node.op == "output").args[0]
     modules = dict(called_modules(graph))
     for node in list(graph.graph.nodes):
-        is_linear = isinstance(modules.get(node), nn.Linear | nn.Conv2d)
-        is_source = node.op == "placeholder" or isinstance(modules.get(node), Square)
-        if (is_linear or is_source) and node is not last:
+        if node is not last and _is_rounded(node, modules):
             name = f"{node.name}{SUFFIX}"
             graph.add_submodule(name, ActivationQuantizer())
             with graph.graph.inserting_after(node):
                 inserted = graph.graph.call_module(name, (node,))
             node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)
     graph.recompile()
+
+
+def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
+    """Say whether a quantizer goes behind a node."""
+    match modules.get(node):
+        case nn.Linear() | nn.Conv2d():
+            return not all(isinstance(modules.get(user), Channels) for user in node.users)
+        case Channels():
+            return isinstance(modules.get(node.all_input_nodes[0]), nn.Linear | nn.Conv2d)
+        case Square() | HeadProduct():
+            return True
+        case _:
+            return node.op == "placeholder"

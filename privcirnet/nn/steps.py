@@ -1,9 +1,9 @@
 """Steps of a fake-quantized graph: what every value's step is, and how the quantizers' steps are set.
 
-Real value = integer x 2^log_step. A linear layer adds its weights' log step, a square doubles, a pool subtracts, and a
-quantizer sets; it can only coarsen, because it becomes a truncation. Summands of a residual must have the same step, so
-the quantizers that feed one sum share the coarsest of theirs. Calibration, guard bits and learning (nn.learned) say
-which steps they want; :func:`settle_steps` makes them keep these rules.
+Real value = integer x 2^log_step. A linear layer adds its weights' log step, a square doubles, a product of two values
+adds theirs, a pool subtracts, and a quantizer sets; it can only coarsen, because it becomes a truncation. Summands of a
+residual must have the same step, so the quantizers that feed one sum share the coarsest of theirs. Calibration, guard
+bits and learning (nn.learned) say which steps they want; :func:`settle_steps` makes them keep these rules.
 """
 
 import copy
@@ -16,11 +16,12 @@ from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
+from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
 
 MAX_LOG_STEP = 32
 """Steps over this come only from a residual whose branch is coarser than what it is added to, which never ends."""
 
-_PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten)
+_PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten, Tokens, Take, Channels, HeadTranspose)
 
 
 def weighted_modules(graph: fx.GraphModule) -> list[nn.Linear | nn.Conv2d]:
@@ -91,11 +92,13 @@ def _check_input_step(node: fx.Node, log_step: int, input_log_step: int) -> None
 
 
 def incoming_steps(graph: fx.GraphModule, input_log_step: int) -> dict[fx.Node, int]:
-    """Log step of the values that enter each node."""
+    """Log step of the values that enter each node; of a product the sum of both."""
     outgoing: dict[fx.Node, int] = {}
     incoming: dict[fx.Node, int] = {}
     for node in graph.graph.nodes:
-        step = max((outgoing[source] for source in node.all_input_nodes), default=input_log_step)
+        steps = [outgoing[source] for source in node.all_input_nodes]
+        product = isinstance(module_of(graph, node), HeadProduct)
+        step = sum(steps) if product else max(steps, default=input_log_step)
         incoming[node] = step
         outgoing[node] = _step_after(graph, node, step)
     return incoming
@@ -180,7 +183,7 @@ def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
     quantizers = [n for n, m in called_modules(graph) if isinstance(m, ActivationQuantizer)]
     group_of: dict[fx.Node, list[fx.Node]] = {node: [node] for node in quantizers}
     for node in graph.graph.nodes:
-        if len(node.all_input_nodes) < 2:
+        if len(node.all_input_nodes) < 2 or isinstance(module_of(graph, node), HeadProduct):
             continue
         merged = {id(g): g for source in node.all_input_nodes for g in [group_of[_origin(graph, source)]]}
         union = [member for group in merged.values() for member in group]

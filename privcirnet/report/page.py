@@ -18,6 +18,8 @@ from privcirnet.report.runs import RECORDS, Rung, Runs, rungs, total
 
 MOST_PICTURES = 96
 """Images shown at most; those that are wrong or disagree come first."""
+MOST_LOGITS = 10
+"""Logits shown of each image."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Picture:
     uri: str
     prediction: Prediction
     marks: tuple[str, ...]
+    logits: list[tuple[int, float | None, float]]
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def build_page(runs: Runs) -> str:
             latency_chart=latency_chart(runs.search),
             layers=[(layer, _two_bars(layer, longest)) for layer in layers],
             total=total(layers),
+            place=place(runs.infer),
             truncation=truncation_words(runs.export.truncation),
             bounds=bounds_words(runs.export),
             stages=[(name, getattr(runs, name)) for name in RECORDS],
@@ -108,15 +112,16 @@ def headline(runs: Runs) -> str:
 
 def tiles(infer: Inference) -> list[Tile]:
     """The four big numbers."""
-    keys = "" if infer.bytes_keys is None else f"and {quantities.size(infer.bytes_keys)} of keys, once"
+    rounds = [] if infer.rounds is None else [f"in {infer.rounds} rounds"]
+    keys = [] if infer.bytes_keys is None else [f"and {quantities.size(infer.bytes_keys)} of keys, once"]
     return [
         Tile(
             quantities.percent(infer.top1_encrypted, 1),
             "accuracy, encrypted",
             f"on {infer.images} images; the integer network in clear: {quantities.percent(infer.top1_integer, 1)}",
         ),
-        Tile(quantities.seconds(infer.seconds_per_image), "per image", "client and server together, in one process"),
-        Tile(quantities.size(infer.bytes_per_image), "exchanged per image", keys),
+        Tile(quantities.seconds(infer.seconds_per_image), "per image", f"client and server together, {place(infer)}"),
+        Tile(quantities.size(infer.bytes_per_image), "exchanged per image", "; ".join(rounds + keys)),
         Tile(
             f"{infer.logits_equal} / {infer.images}",
             "logits equal the integer network’s",
@@ -125,6 +130,22 @@ def tiles(infer: Inference) -> list[Tile]:
             alarm=infer.logits_equal < infer.images,
         ),
     ]
+
+
+def place(infer: Inference) -> str:
+    """Where client and server ran."""
+    return "in two processes, TCP on loopback in between" if infer.processes == 2 else "in one process"
+
+
+def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float]]:
+    """(class, integer logit, encrypted logit), the largest encrypted ones first; empty where the run has none.
+
+    >>> shown_logits(Prediction(1, 1, 1, logits=[0.5, 2.0], logits_integer=[0.5, 2.25]))
+    [(1, 2.25, 2.0), (0, 0.5, 0.5)]
+    """
+    found, exact = prediction.logits or [], prediction.logits_integer
+    order = sorted(range(len(found)), key=lambda index: -found[index])[:MOST_LOGITS]
+    return [(index, None if exact is None else exact[index], found[index]) for index in order]
 
 
 def ladder_chart(whole: Iterable[Rung], some: Iterable[Rung]) -> Markup:
@@ -142,7 +163,7 @@ def show_pictures(runs: Runs) -> list[Picture]:
     """The encrypted images in their order; past ``MOST_PICTURES`` the unremarkable ones are dropped first."""
     marked = [(i, p, marks(p)) for i, p in enumerate(runs.infer.predictions)]
     kept = sorted(sorted(marked, key=lambda entry: not entry[2])[:MOST_PICTURES], key=lambda entry: entry[0])
-    return [Picture(pictures.png_data_uri(runs.images[i]), p, words) for i, p, words in kept]
+    return [Picture(pictures.png_data_uri(runs.images[i]), p, words, shown_logits(p)) for i, p, words in kept]
 
 
 def marks(prediction: Prediction) -> tuple[str, ...]:

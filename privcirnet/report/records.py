@@ -13,6 +13,8 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
+Real = float
+"""In the annotations of a record that has a field of that name."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Export:
     bounds_exceeded: Exceeded | None = None
     choice: Choice | None = None
     truncation: Truncation | None = None
+    flooding_bits: int | None = None
     bytes_plaintexts: int | None = None
     bytes_plaintexts_dense: int | None = None
     seconds: float | None = None
@@ -102,6 +105,7 @@ class Layer:
     block_size: int | None = None
     rotations: int | None = None
     pmults: int | None = None
+    rounds: int | None = None
     ciphertexts_up: int | None = None
     ciphertexts_down: int | None = None
     bytes_up: int | None = None
@@ -112,13 +116,33 @@ class Layer:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The classes that one test image got from the float, the integer and the encrypted network."""
+    """The classes that one test image got from the float, the integer and the encrypted network, and its logits."""
 
     label: int
     integer: int
     encrypted: int
     float: int | None = None
     index: int | None = None
+    logits: list[Real] | None = None
+    logits_integer: list[Real] | None = None
+
+
+@dataclass(frozen=True)
+class Over:
+    """Predicted seconds of one image over a network: measured work, bytes, round trips, and their sum."""
+
+    compute: float
+    transfer: float
+    round_trips: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Most memory of each party's process, bytes."""
+
+    client: int
+    server: int
 
 
 @dataclass(frozen=True)
@@ -141,6 +165,12 @@ class Inference:
     unit: str | None = None
     bytes_keys: int | None = None
     seconds: float | None = None
+    processes: int | None = None
+    rounds: int | None = None
+    seconds_client: float | None = None
+    seconds_server: float | None = None
+    links: dict[str, Over] = field(default_factory=dict)
+    memory: Memory | None = None
 
 
 def read_record(kind: type[Record], path: Path) -> Record:

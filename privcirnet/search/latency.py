@@ -15,7 +15,7 @@ from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.he.cost import Link, Profile, linear_cost
 from privcirnet.he.planner import cheapest_layer
 from privcirnet.he.shape import LinearShape
-from privcirnet.lower import linear_shape
+from privcirnet.lower.layers import linear_shape
 from privcirnet.nn.graph import evaluating
 
 _BYTES = Link(bandwidth=1.0, round_trip=0.0)

@@ -1,26 +1,31 @@
 """Small integer networks that use every operation."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
+from privcirnet.he.cost import COUNTED, LINKS
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import choose
 from privcirnet.he.pieces import Piece
-from privcirnet.he.planner import paper_layer
+from privcirnet.he.planner import Goal, candidate_layers, paper_layer, plan_layer
 from privcirnet.he.program import (
+    NO_ROWS,
     Add,
-    Flatten,
     Input,
     Linear,
     Node,
+    Product,
     Program,
     Square,
     SumPool,
     Truncate,
     Values,
     Weights,
+    encrypted_layers,
 )
+from privcirnet.he.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 
@@ -90,6 +95,42 @@ def residual_of_the_image() -> Program:
     return _with_weights(nodes, "uniform", 46, 0)
 
 
+def attention(masks: str = "uniform", seed: int = 0) -> Program:
+    """A transformer's: patches, tokens, queries, keys and values of two heads, a product, a square, a product, a token."""
+    patches = paper_layer(LinearShape(4, 4, 2, 8, 2, 2), 2, N)
+    qkv, head = (paper_layer(LinearShape.gemm(*size), 2, N) for size in ((5, 8, 24), (1, 8, 4)))
+    tokens, square, turned = (8, 5, 1), (10, 5, 1), (10, 4, 1)
+    last, places = (8, 1, 1), (8, 2, 2)
+    nodes = (
+        Node("x", Input(-3, 4), (), (2, 4, 4), -2),
+        Node("patches", Linear(patches), ("x",), places, -6),
+        Node("patches_t", Truncate(5), ("patches",), places, -1),
+        Node("tokens", Tokens(), ("patches_t",), tokens, -1),
+        Node("all", Linear(qkv), ("tokens",), (24, 5, 1), -5),
+        *(Node(name, Channels(8 * i, 8), ("all",), tokens, -5) for i, name in enumerate("qkv")),
+        *(Node(f"{name}_t", Truncate(7 + i), (name,), tokens, 2 + i) for i, name in enumerate("qkv")),
+        Node("scores", product(tokens, tokens, 2), ("q_t", "k_t"), square, 5),
+        Node("scores_t", Truncate(5), ("scores",), square, 10),
+        Node("square", Square(), ("scores_t",), square, 20),
+        Node("square_t", Truncate(4), ("square",), square, 24),
+        Node("turned", Transpose(2), ("v_t",), turned, 4),
+        Node("gathered", product(square, turned, 2), ("square_t", "turned"), tokens, 28),
+        Node("gathered_t", Truncate(6), ("gathered",), tokens, 34),
+        Node("token", Take(1), ("gathered_t",), last, 34),
+        Node("head", Linear(head), ("token",), (4, 1, 1), 30),
+    )
+    return _with_weights(nodes, masks, 46, seed)
+
+
+def product(left: tuple[int, int, int], right: tuple[int, int, int], groups: int) -> Product:
+    """The first layer with the plan that rotates most, the second with sums on shares."""
+    shapes = LinearShape.product(left, right, groups), LinearShape.product(right, left, groups)
+    restless = max(candidate_layers(shapes[0], 1, N), key=lambda layer: layer.rotations)
+    calm = plan_layer(shapes[1], 1, Goal(replace(COUNTED, ring_degree=N), LINKS["local"], "shares")).layer
+    assert isinstance(calm, LinearLayer)
+    return Product(restless, calm)
+
+
 def random_image(program: Program, seed: int = 0) -> Values:
     node = program.nodes[0]
     assert isinstance(node.operation, Input)
@@ -104,5 +145,9 @@ def _with_weights(nodes: Iterable[Node], masks: str, plain_bits: int, seed: int)
             layer = node.operation.layer
             rows = random_rows(layer.shape, layer.block_size, int(random.integers(1000)), 15)
             weights[node.name] = Weights(rows, random.integers(-50, 50, layer.shape.out_channels))
+        elif isinstance(node.operation, Product | Tokens):
+            size = node.shape[: 2 if isinstance(node.operation, Tokens) else 1]
+            weights[node.name] = Weights(NO_ROWS, random.integers(-9, 10, size))
+        for layer in encrypted_layers(node.operation):
             lengths |= layer.transform_lengths
     return Program(nodes, choose(lengths, plain_bits), weights, masks)

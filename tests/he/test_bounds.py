@@ -1,3 +1,4 @@
+import itertools
 import math
 from dataclasses import replace
 
@@ -10,11 +11,12 @@ from privcirnet.errors import RuleError
 from privcirnet.he import bounds
 from privcirnet.he.planner import paper_layer
 from privcirnet.he.program import (
+    NO_ROWS,
     Add,
-    Flatten,
     Input,
     Linear,
     Node,
+    Product,
     Program,
     Square,
     SumPool,
@@ -23,9 +25,11 @@ from privcirnet.he.program import (
     expand_rows,
     interpret,
 )
+from privcirnet.he.rearrangement import Flatten
 from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
+from tests.he.networks import attention, random_image
 
 N = 256
 PARAMETERS = insecure_parameters(N, {2, 5, 3})
@@ -98,6 +102,39 @@ def test_interval_of_one_layer_is_attained() -> None:
 def test_square_has_its_exact_range(low: int, high: int, expected: tuple[int, int]) -> None:
     made = chain(Node("sq", Square(), ("x",), (2, 4, 4), 0), low=low, high=high)
     assert tuple(int(end.max()) for end in bounds.prove(made)["sq"]) == expected
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_interval_of_a_product_is_attained(seed: int) -> None:
+    """The least and the largest sum of products of ends, term by term; y[h B + j, i] over channels h k + e."""
+    groups, k, a, b = 2, 3, 2, 4
+    left, right = (groups * k, a, 1), (groups * k, b, 1)
+    shapes = LinearShape.product(left, right, groups), LinearShape.product(right, left, groups)
+    node = Node("y", Product(*(paper_layer(shape, 1, N) for shape in shapes)), ("l", "r"), (groups * b, a, 1), 0)
+    random = np.random.default_rng(seed)
+    ends = [np.sort(random.integers(-9, 10, (2, *shape)), axis=0) for shape in (left, right)]
+    bias = random.integers(-9, 10, groups * b)
+    low, high = bounds._propagate(node, [tuple(end) for end in ends], Weights(NO_ROWS, bias))
+    for h, j, i in itertools.product(range(groups), range(b), range(a)):
+        terms = [[x * y for x in ends[0][:, h * k + e, i, 0] for y in ends[1][:, h * k + e, j, 0]] for e in range(k)]
+        assert low[h * b + j, i, 0] == sum(map(min, terms)) + bias[h * b + j]
+        assert high[h * b + j, i, 0] == sum(map(max, terms)) + bias[h * b + j]
+
+
+def test_no_value_of_attention_leaves_its_interval() -> None:
+    made = attention()
+    intervals = bounds.prove(made)
+    for seed in range(10):
+        values = interpret(made, random_image(made, seed))
+        for name, (lowest, highest) in intervals.items():
+            assert ((lowest <= values[name]) & (values[name] <= highest)).all(), name
+
+
+def test_growth_of_a_product_is_refused_before_it_happens() -> None:
+    made = attention()
+    nodes = [replace(n, operation=Input(0, 1 << 31)) if n.name == "x" else n for n in made.nodes]
+    with pytest.raises(RuleError, match=r"under 2\^59, proved: got scores may reach 2\^\d+"):
+        bounds.prove_nodes(nodes, made.weights)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,21 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he import bounds, params
 from privcirnet.he.chooser import SETS, WIDE, Choice, choose, sets_for
 from privcirnet.he.coefficient import CoefficientLayer
-from privcirnet.he.cost import COUNTED, LINKS, linear_cost, square_cost
+from privcirnet.he.cost import COUNTED, LINKS, for_one_use, linear_cost, product_cost, square_cost
 from privcirnet.he.fitting import Target, fit
-from privcirnet.he.options import layers_of, options, predicted_seconds, replan, scaled, set_of
+from privcirnet.he.options import (
+    layers_of,
+    options,
+    planned_layer,
+    planned_product,
+    predicted_seconds,
+    replan,
+    scaled,
+    set_of,
+)
 from privcirnet.he.params import MIN_NOISE_BUDGET
 from privcirnet.he.planner import paper_layer
-from privcirnet.he.program import Linear, Node, Square, interpret
+from privcirnet.he.program import Linear, Node, Product, Square, interpret
 from privcirnet.he.protocol import audit
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
@@ -24,7 +33,7 @@ from privcirnet.he.protocol.session import run
 from privcirnet.he.requirements import Requirements, requirements
 from privcirnet.he.shape import LinearShape
 from privcirnet.he.verdict import Option, ParameterSet, budget, judge
-from tests.he.networks import network, random_image
+from tests.he.networks import attention, network, random_image
 
 LOCAL, DEFAULT = LINKS["local"], SETS[0]
 NETWORK = network()
@@ -367,6 +376,26 @@ def test_scaled_profile() -> None:
     for name, seconds in wide.seconds.items():
         factor = {"transform": 1, "rotate": more * 5 / 4}.get(name, more)
         assert seconds == pytest.approx(COUNTED.seconds[name] * factor)
+
+
+def test_products_are_planned_by_the_price_of_encoding_too() -> None:
+    """Where an encoding is all that costs, fewer products are done than where only the products do."""
+    profile = dataclasses.replace(COUNTED, seconds=COUNTED.seconds | {"pmult": 1e-9, "pmult_plain": 10.0})
+    shape = LinearShape.product((256, 65, 1), (256, 65, 1), 4)
+    product = planned_product(shape, shape, profile, LOCAL)
+    assert product.left == product.right == planned_layer(shape, 1, for_one_use(profile), LOCAL)
+    assert product.left.pmults < planned_layer(shape, 1, profile, LOCAL).pmults
+
+
+def test_prediction_of_products_is_theirs() -> None:
+    nodes = replan(attention().nodes, COUNTED, LOCAL)
+    products = [node.operation for node in nodes if isinstance(node.operation, Product)]
+    others = [node for node in nodes if not isinstance(node.operation, Product)]
+    expected = sum(product_cost(product.left, product.right, COUNTED, LOCAL).total for product in products)
+    assert predicted_seconds(nodes, COUNTED, LOCAL) == pytest.approx(
+        predicted_seconds(others, COUNTED, LOCAL) + expected
+    )
+    assert len(layers_of(nodes)) == 3 + 2 * len(products) == 7
 
 
 def test_prediction_is_the_sum_over_the_nodes_that_talk() -> None:

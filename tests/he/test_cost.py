@@ -153,6 +153,19 @@ def test_square_counts(values: int) -> None:
         assert square_cost(values, pricing(name), FREE).total == pytest.approx(count, abs=1e-6), name
 
 
+def test_product_counts() -> None:
+    """Both layers, their plaintexts encoded for one use, in one round trip."""
+    left, right, link = (4, 3, 1), (4, 2, 1), Link(1e9, 0.25)
+    shapes = LinearShape.product(left, right, 2), LinearShape.product(right, left, 2)
+    layers = [planner.paper_layer(shape, 1, N) for shape in shapes]
+    pmults, inputs = (sum(getattr(layer, name) for layer in layers) for name in ("pmults", "ciphertexts_in"))
+    for name, count in {"pmult_plain": pmults, "pmult": 0, "receive": inputs, "encrypt": inputs, "call": 2}.items():
+        assert cost.product_cost(*layers, pricing(name), FREE).total == pytest.approx(count, abs=1e-6), name
+    found = cost.product_cost(*layers, pricing("pmult"), link).network
+    separate = [linear_cost(layer, pricing("pmult"), link).network for layer in layers]
+    assert found == pytest.approx(sum(separate) - link.round_trip)
+
+
 def test_network_time_is_bytes_and_one_round_trip() -> None:
     """The bytes are those of real messages at the largest plain modulus."""
     parameters = params.choose({2, 5}, 60)

@@ -2,6 +2,7 @@ import copy
 import json
 import time
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import choose
 from privcirnet.he.pieces import Piece
 from privcirnet.he.planner import paper_layer
-from privcirnet.he.program import Add, Flatten, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
+from privcirnet.he.program import Add, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
+from privcirnet.he.rearrangement import Flatten
 from privcirnet.he.shape import LinearShape
+from tests.he.networks import attention
 
 N = 8192
 HUGE = 10**12
@@ -290,7 +293,7 @@ def test_modulus_must_carry_the_transforms() -> None:
 
 def test_truncation_of_a_sum_is_refused() -> None:
     nodes = [*valid().nodes[:4], Node("late", Truncate(2), ("twice",), (8, 4, 4), -6)]
-    with pytest.raises(RuleError, match="node late: a truncation must follow a linear layer or a square"):
+    with pytest.raises(RuleError, match="node late: a truncation must follow a linear layer, a square or a product"):
         manifest.check(Program(tuple(nodes), valid().parameters))
 
 
@@ -383,3 +386,64 @@ def test_outsized_layers_with_sizes_within_the_limits_are_refused_at_once(case: 
         assert tracemalloc.get_traced_memory()[1] < 50e6
     finally:
         tracemalloc.stop()
+
+
+ATTENTION = json.loads(json.dumps(manifest.to_dict(attention())))
+
+
+def attention_with(name: str, path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    data = copy.deepcopy(ATTENTION)
+    place: Any = next(node for node in data["nodes"] if node["name"] == name)
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return data
+
+
+def test_attention_goes_round_without_constants() -> None:
+    program = attention()
+    found = manifest.from_dict(ATTENTION)
+    assert found == Program(program.nodes, program.parameters)
+    changed = {name: Weights(w.rows, w.bias + 1) for name, w in program.weights.items()}
+    assert manifest.to_dict(replace(program, weights=changed)) == manifest.to_dict(program)
+
+
+UNFIT: dict[str, tuple[str, tuple[str | int, ...], Any, str]] = {
+    "first channel": ("k", ("first",), -1, "node k: channels -1 to 7 of 24"),
+    "last channel": ("v", ("first",), 17, "node v: channels 17 to 25 of 24"),
+    "no channel": ("q", ("count",), 0, "node q: channels 0 to 0 of 24"),
+    "token": ("token", ("place",), 5, "node token: token 5 of 5"),
+    "token before": ("token", ("place",), -1, "node token: token -1 of 5"),
+    "groups": ("turned", ("groups",), 3, "node turned: 3 groups of 8 channels"),
+    "no groups": ("turned", ("groups",), 0, "node turned: 0 groups"),
+    "shape": ("turned", ("shape",), [8, 5, 1], "node turned: shape"),
+    "tokens of tokens": ("tokens", ("shape",), [8, 4, 1], "node tokens: shape"),
+    "one factor": ("scores", ("inputs",), ["q_t"], "node scores: inputs"),
+    "other factors": ("gathered", ("inputs",), ["square_t", "v_t"], r"a product of \(10, 5, 1\) and \(8, 5, 1\) in 2"),
+    "a map": ("scores", ("inputs",), ["patches_t", "patches_t"], "node scores: a product of"),
+    "the image": ("scores", ("inputs",), ["x", "x"], "node scores: a product of the input itself"),
+    "tokens of the image": ("tokens", ("inputs",), ["x"], "node tokens: a tokens of the input itself"),
+    "groups of a product": ("scores", ("left", "shape", "groups"), 4, "must fit|divide"),
+    "channels of a product": ("scores", ("left", "shape", "out_channels"), 20, "layers that do not multiply"),
+    "the other layer": ("scores", ("right", "shape", "height"), 6, "layers that do not multiply|cover"),
+    "blocks": ("scores", ("right", "block_size"), 2, "divide|do not multiply|lane"),
+    "ring": ("scores", ("right", "ring_degree"), 16384, "made for ring degree 16384"),
+    "truncation of tokens": ("gathered_t", ("inputs",), ["turned"], "node gathered_t: a truncation must follow"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_attention_must_fit_together(case: str) -> None:
+    name, path, value, match = UNFIT[case]
+    with pytest.raises(RuleError, match=match):
+        manifest.from_dict(attention_with(name, path, value))
+
+
+def test_products_have_spectral_layers() -> None:
+    """The noise bound of a coefficient encoding is for small weights, and a share is as large as t."""
+    node = next(node for node in ATTENTION["nodes"] if node["name"] == "scores")
+    shape = {"encoding": "cheetah", "weight_bits": 8} | {
+        k: node["left"][k] for k in ("shape", "block_size", "ring_degree")
+    }
+    with pytest.raises(RuleError, match="a product must have spectral layers: got 'cheetah'"):
+        manifest.from_dict(attention_with("scores", ("left",), shape))

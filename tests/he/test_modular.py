@@ -35,6 +35,23 @@ def test_sums_and_products_equal_integers(case: tuple[int, list[int], list[int]]
     assert modular.multiply_constant(array(a), array(b), quotients, t).tolist() == [x * y % t for x, y in pairs]
 
 
+@given(operands(), st.integers(1, 4), st.integers(1, 3))
+def test_matrix_products_equal_integers(case: tuple[int, list[int], list[int]], rows: int, columns: int) -> None:
+    t, a, b = case
+    left = array([a] * rows)
+    right = array([b] * columns).T
+    expected = sum(x * y for x, y in zip(a, b, strict=True)) % t
+    assert modular.matmul(left, right, t).tolist() == [[expected] * columns] * rows
+
+
+@pytest.mark.parametrize("terms", [511, 512, 513, 1100])
+def test_long_matrix_products_are_exact(terms: int) -> None:
+    """The largest residues: every part of 21 bits is full, and the sums are taken in several runs."""
+    t = (1 << 61) - 1
+    largest = np.full((2, 3, terms), t - 1, dtype=np.uint64)
+    assert (modular.matmul(largest, largest.swapaxes(1, 2), t) == terms).all()
+
+
 def test_a_quotient_that_is_two_too_small() -> None:
     """Golden: found by search; one correction after the Barrett estimate is not enough."""
     a, b, t = 90985556078, 119645535010, 137801891595

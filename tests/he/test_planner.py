@@ -9,7 +9,7 @@ from privcirnet.he.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.pieces import Piece
-from privcirnet.he.planner import Goal, candidate_layers, cheapest_layer, paper_layer, plan_layer
+from privcirnet.he.planner import Goal, candidate_layers, cheapest_layer, counted_goal, paper_layer, plan_layer
 from privcirnet.he.shape import LinearShape
 
 FREE = LINKS["local"]
@@ -245,3 +245,12 @@ def test_the_explanation_is_a_table_of_the_candidates() -> None:
         assert row[-1] == f"{found.total:.1f}"
     assert f"{len(choice.candidates) - 5} dearer candidates" in lines[-2]
     assert "chosen over the next by" in lines[-1]
+
+
+def test_heads_stand_side_by_side_with_as_many_tokens_as_fit() -> None:
+    """65 tokens of 4 heads fill 512 slots of a lane by half, 64 of them 256 slots whole; the last goes by itself."""
+    shape, goal = LinearShape.product((256, 65, 1), (256, 65, 1), 4), counted_goal(16384)
+    found = plan_layer(shape, 1, goal).layer
+    assert [(piece.groups, piece.tiles) for piece in found.pieces] == [(4, 64), (4, 1)]
+    whole = LinearLayer(shape, 1, 16384, (1, 1), (Piece(4, 65, 32, 8, folds_on_shares=False),))
+    assert found.pmults < 0.7 * whole.pmults

@@ -90,6 +90,18 @@ def test_a_folder_keeps_them(limit: int | None, messages: list[bytes], expected:
     assert [path.name for path in (tmp_path / "new").iterdir()] == [f"{fingerprint(SLOTS, PARAMETERS)}.npy"]
 
 
+def test_weights_of_one_use_leave_nothing(messages: list[bytes], expected: np.ndarray, tmp_path: Path) -> None:
+    """They are another party's secrets too: none stays in memory or goes to the folder, each is made once."""
+    room, slots = Room(None, tmp_path / "folder"), Counted(SLOTS)
+    server = kernel.Server(PARAMETERS, room)
+    weights = server.encode_weights(CIRCUIT, slots, "layer", keep=False)
+    inputs = server.receive_all(messages, None)
+    found = np.stack([c.residues for c in server.evaluate(CIRCUIT, weights, inputs, NO_KEYS)])
+    assert np.array_equal(found, expected)
+    assert (room.taken, len(weights.held.kept), slots.asked) == (0, 0, len(SLOTS))
+    assert not (tmp_path / "folder").exists()
+
+
 def test_a_file_is_for_its_weights_and_parameters_alone() -> None:
     other = params.choose({1}, 41)
     changed = [row.copy() for row in SLOTS]

@@ -8,9 +8,11 @@ from torch import nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.models.vit import Size, TokenBatchNorm, polynomial_attention, softmax_attention
+from privcirnet.functional.attention import polynomial_attention, softmax_attention
+from privcirnet.models.vit import Size
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.graph import trace
+from privcirnet.nn.norm import TokenBatchNorm
 from tests import tolerances
 
 SMALL = {"image_size": 8, "depth": 2, "width": 16, "heads": 2}
@@ -86,7 +88,7 @@ def test_operations(norm, attention, activation):
     model = timm.create_model("vit_cifar", num_classes=8, in_chans=1, **SMALL, **options)
     names = {type(module).__name__ for module in model.modules()}
     assert ("LayerNorm" in names, "TokenBatchNorm" in names) == (norm == "layer", norm == "batch")
-    shifts = [name for name, _ in model.named_parameters() if name.endswith("attention_shift")]
+    shifts = [name for name, _ in model.named_parameters() if name.endswith("attention.shift")]
     assert len(shifts) == (2 if attention == "polynomial" else 0)
     layers = [f"blocks.{i}.{name}" for i in range(2) for name in ("qkv", "proj", "fc1", "fc2")]
     circulant_(model, dict.fromkeys([*layers, "head"], 8))

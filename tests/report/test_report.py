@@ -196,6 +196,56 @@ def test_page_shows_every_number_of_every_layer(root):
     assert f"{sum(row['seconds'] for row in layers) * 1e3:,.1f}" in cells
 
 
+def test_page_shows_what_two_processes_measured_and_what_links_add(root):
+    def apart(contents):
+        contents["export"]["flooding_bits"] = 40
+        contents["infer"] |= {
+            "processes": 2,
+            "rounds": 6,
+            "seconds_client": 0.345,
+            "seconds_server": 0.456,
+            "memory": {"client": 612_000_000, "server": 1_230_000_000},
+            "links": {"wan": {"compute": 0.9, "transfer": 1.11, "round_trips": 7.12, "seconds": 9.13}},
+        }
+        for row in contents["infer"]["layers"]:
+            row["rounds"] = 1
+
+    page = page_with(root, apart).replace("\xa0", " ")
+    for text in (
+        "345 ms",
+        "456 ms",
+        "612 MB",
+        "1.23 GB",
+        "9.88 MB and\n  6 rounds",
+        "in 6 rounds; and 23.5 MB of keys",
+    ):
+        assert text in page, text
+    assert page.count("in two processes, TCP on loopback in between") == 2
+    assert "statistical distance at most 2^-40 a coefficient" in page
+    cells = Elements(page).cells["layers"]
+    link = cells.index("WAN")
+    assert cells[link : link + 5] == ["WAN", "900 ms", "1.11 s", "7.12 s", "9.13 s"]
+    assert cells.count("5") == 1, "rounds in all"
+
+
+def test_page_says_nothing_of_what_one_process_does_not_measure(root):
+    page = build_page(load_runs(root))
+    assert page.count("in one process") == 2
+    for words in ("Over a network", "most memory", "logits</summary>", "2^-40"):
+        assert words not in page
+
+
+def test_page_shows_the_largest_logits_of_each_image(root):
+    def numbers(contents):
+        for row in contents["infer"]["predictions"]:
+            row["logits"], row["logits_integer"] = [0.5 + i for i in range(12)], [0.25 + i for i in range(12)]
+
+    cells = Elements(page_with(root, numbers)).cells["images"]
+    assert cells[:6] == ["class", "clear", "encr.", "11", "11.250", "11.500"]
+    assert cells.count("11.500") == 6
+    assert "0.500" not in cells
+
+
 def test_page_shows_the_big_numbers_and_every_rung(root):
     page = build_page(load_runs(root)).replace("\xa0", " ")
     for text in ("83.3 %", "912 ms", "9.88 MB", "6 / 6", "97.83 %", "97.12 %", "96.94 %", "262,656", "61,234"):

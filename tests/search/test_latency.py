@@ -71,7 +71,7 @@ REFUSED = [
     (
         lambda: nn.Sequential(nn.Linear(4, 4)),
         (1, 2, 3, 4),
-        r"a linear layer must follow a flatten: got 0 on \(2, 3, 4\)",
+        r"a linear layer must follow a flatten or tokens: got 0 on \(2, 3, 4\)",
     ),
     (lambda: nn.Sequential(nn.Conv2d(4, 4, 3, dilation=2)), (1, 4, 5, 5), "with no dilation.*: got 0: Conv2d"),
 ]

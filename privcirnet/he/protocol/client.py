@@ -9,8 +9,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he import limits, manifest, modular
 from privcirnet.he.engine import client_engine
 from privcirnet.he.modular import Residues
-from privcirnet.he.program import Input, Linear, Node, Square, Truncate, Values
-from privcirnet.he.protocol import linear, shares, square, wire
+from privcirnet.he.program import Input, Linear, Node, Product, Square, Truncate, Values
+from privcirnet.he.protocol import linear, product, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
 
 Exchange = Generator[bytes, bytes, Values]
@@ -76,8 +76,8 @@ class Client:
             match node.operation:
                 case Input():
                     held[node.name] = modular.residues(image.reshape(node.shape), t)
-                case Linear() | Square():
-                    held[node.name] = yield from self._exchange(position, node, arguments[0])
+                case Linear() | Square() | Product():
+                    held[node.name] = yield from self._exchange(position, node, arguments)
                 case Truncate(bits):
                     held[node.name] = shares.truncate_client(arguments[0], bits, t)
                 case operation:
@@ -86,11 +86,15 @@ class Client:
         (other,) = wire.unframe((yield wire.frame(wire.OUTPUT, [])), wire.OUTPUT, 1)
         return modular.centered(modular.add(own, _share_from_bytes(other, own, t), t), t)
 
-    def _exchange(self, position: int, node: Node, share: Residues) -> Generator[bytes, bytes, Residues]:
+    def _exchange(self, position: int, node: Node, arguments: list[Residues]) -> Generator[bytes, bytes, Residues]:
+        share = arguments[0]
         with self.meter.time(node.name):
             match node.operation:
                 case Linear(layer):
                     parts, due = linear.request(layer, share, self._engine), layer.ciphertexts_out
+                case Product(left, right):
+                    parts = product.request(node.operation, (share, arguments[1]), self._engine)
+                    due = left.ciphertexts_out + right.ciphertexts_out
                 case _:
                     parts = square.request(share, self._engine)
                     due = len(parts)
@@ -101,6 +105,8 @@ class Client:
             match node.operation:
                 case Linear(layer):
                     return linear.finish(layer, parts, self._engine)
+                case Product():
+                    return product.finish(node.operation, (share, arguments[1]), parts, self._engine)
                 case _:
                     return square.finish(share, parts, self._engine)
 

@@ -9,6 +9,7 @@ from privcirnet.he import modular
 from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
 from privcirnet.he.layers import Layer
 from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.program import spread
 from privcirnet.he.protocol import shares
 
 
@@ -19,7 +20,7 @@ class ServerLayer:
     Attributes:
         layer: shape, block size, plan.
         weights: what the layer's ``encode_spectrum`` made.
-        bias: int64 (K,).
+        bias: int64, (K,) or of the output's shape (K, H', W').
         mask_bound: draw the output's mask in [bound + 1, t - bound] instead of uniformly, if not None.
     """
 
@@ -69,7 +70,7 @@ def _mask(held: ServerLayer, t: int) -> tuple[Residues, Residues]:
     Uniform slots are a mask as they are: what they decode to is uniform too. A bounded mask has to be put into slots.
     """
     layer, shape = held.layer, held.layer.shape.output_shape
-    bias = np.broadcast_to(modular.residues(held.bias, t)[:, None, None], shape)
+    bias = np.broadcast_to(modular.residues(spread(held.bias), t), shape)
     minus = shares.uniform((layer.ciphertexts_out, layer.ring_degree), t)
     if held.mask_bound is None:
         return minus, modular.subtract(bias, layer.decode_output(minus, t), t)

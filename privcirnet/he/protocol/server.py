@@ -5,12 +5,24 @@ from collections.abc import Callable, Generator, Mapping
 
 import numpy as np
 
-from privcirnet.he import bounds, manifest
+from privcirnet.he import bounds, manifest, modular
 from privcirnet.he.engine import Keys, ServerEngine, server_engine
-from privcirnet.he.modular import Residues
+from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.params import check_noise, square_noise_bits
-from privcirnet.he.program import Input, Linear, Node, Operation, Program, Square, Truncate
-from privcirnet.he.protocol import linear, shares, square, wire
+from privcirnet.he.program import (
+    Input,
+    Linear,
+    Node,
+    Operation,
+    Product,
+    Program,
+    Square,
+    Tokens,
+    Truncate,
+    masked_node,
+    spread,
+)
+from privcirnet.he.protocol import linear, product, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.room import Room
 
@@ -43,10 +55,11 @@ class Server:
         self.engine = server_engine(engine, program.parameters, room)
         self._mask_bounds = _mask_bounds(program, intervals) if program.masks == "bounded" else {}
         self._layers: dict[str, linear.ServerLayer] = {}
+        for node, layer in program.layers:
+            check_noise(program.parameters, layer.noise_bits(program.parameters), node.name)
         for node, layer in program.linear_nodes:
             if progress:
                 progress(node.name)
-            check_noise(program.parameters, layer.noise_bits(program.parameters), node.name)
             spectrum = (spectra or {}).get(node.name)
             if spectrum is None:
                 rows = program.weights[node.name].rows
@@ -73,6 +86,10 @@ class Server:
     def layer(self, name: str) -> linear.ServerLayer:
         """What the server holds for a linear node."""
         return self._layers[name]
+
+    def bias(self, name: str) -> Integers:
+        """The constants of a product or of tokens."""
+        return self.program.weights[name].bias
 
     def mask_bound(self, name: str) -> int | None:
         """Bound of a node's masks, None for uniform ones."""
@@ -124,36 +141,51 @@ class Session:
             match node.operation:
                 case Input():
                     held[node.name] = None
-                case Linear() | Square():
+                case Linear() | Square() | Product():
                     message = yield reply
                     self.shares = held
-                    reply, held[node.name] = self._answer(position, node, arguments[0], message)
+                    reply, held[node.name] = self._answer(position, node, arguments, message)
                 case Truncate(bits):
                     held[node.name] = shares.truncate_server(_present(arguments[0]), bits)
+                case Tokens():
+                    places = shares.local(node.operation, [_present(arguments[0])], t)
+                    constants = modular.residues(spread(self._server.bias(node.name)), t)
+                    held[node.name] = modular.add(places, constants, t)
                 case operation:
                     held[node.name] = _local(operation, arguments, t)
         wire.unframe((yield reply), wire.OUTPUT, 0)
         yield wire.frame(wire.OUTPUT, [_present(held[program.output.name]).astype("<u8").tobytes()])
 
-    def _answer(self, position: int, node: Node, share: Residues | None, message: bytes) -> tuple[bytes, Residues]:
-        engine: ServerEngine = self._server.engine
+    def _answer(
+        self, position: int, node: Node, arguments: list[Residues | None], message: bytes
+    ) -> tuple[bytes, Residues]:
+        server, keys = self._server, self._keys
+        engine: ServerEngine = server.engine
+        bound = server.mask_bound(node.name)
         with self.meter.time(node.name), self.meter.count(node.name, engine.counts):
-            if isinstance(node.operation, Linear):
-                parts = wire.unframe(message, position, node.operation.layer.ciphertexts_in)
-                held = self._server.layer(node.name)
-                replies, own = linear.reply(held, share, parts, engine, self._keys)
-            else:
-                known = _present(share)
-                count = square.ciphertexts(known.size, engine.parameters.ring_degree)
-                parts = wire.unframe(message, position, count)
-                replies, own = square.reply(known, parts, engine, self._keys, self._server.mask_bound(node.name))
+            match node.operation:
+                case Linear(layer):
+                    parts = wire.unframe(message, position, layer.ciphertexts_in)
+                    replies, own = linear.reply(server.layer(node.name), arguments[0], parts, engine, keys)
+                case Product(left, right):
+                    parts = wire.unframe(message, position, left.ciphertexts_in + right.ciphertexts_in)
+                    both, bias = (_present(arguments[0]), _present(arguments[1])), server.bias(node.name)
+                    replies, own = product.reply(node.operation, bias, both, parts, engine, keys, bound)
+                case _:
+                    known = _present(arguments[0])
+                    parts = wire.unframe(
+                        message, position, square.ciphertexts(known.size, engine.parameters.ring_degree)
+                    )
+                    replies, own = square.reply(known, parts, engine, keys, bound)
             return wire.frame(position, replies), own
 
 
 def _mask_bounds(program: Program, intervals: dict[str, bounds.Interval]) -> dict[str, int]:
-    """Bound of every node whose values are truncated."""
+    """Bound of every node whose values are truncated, or some of whose channels are."""
+    known = {node.name: node for node in program.nodes}
     truncated = {node.inputs[0] for node in program.nodes if isinstance(node.operation, Truncate)}
-    return {name: bounds.largest(intervals[name]) for name in truncated}
+    masked = {masked_node(known, name).name for name in truncated}
+    return {name: bounds.largest(intervals[name]) for name in masked}
 
 
 def _local(operation: Operation, arguments: list[Residues | None], t: int) -> Residues | None:
@@ -166,5 +198,5 @@ def _local(operation: Operation, arguments: list[Residues | None], t: int) -> Re
 
 
 def _present(share: Residues | None) -> Residues:
-    assert share is not None, "manifest.check lets no other operation work on a share of the bare image"
+    assert share is not None, "wellformed.check lets no other operation work on a share of the bare image"
     return share

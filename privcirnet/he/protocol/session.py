@@ -1,10 +1,21 @@
-"""Both parties in one process, exchanging nothing but bytes: for tests, benchmarks and the demo."""
+"""One inference from the client's side: its requests, and whoever answers them, in this process or far away."""
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from privcirnet.he.program import Values
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Session
+
+
+class Answering(Protocol):
+    """A server's session, or a connection to one."""
+
+    def handle(self, message: bytes) -> bytes:
+        """The answer to a request."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -15,20 +26,28 @@ class Traffic:
         position: the node's position in the program; :data:`wire.OUTPUT` for the last one.
         up: bytes from client to server.
         down: bytes from server to client.
+        seconds: from the request to its answer, as the client sees it.
     """
 
     position: int
     up: int
     down: int
+    seconds: float = field(default=0.0, compare=False)
 
 
-def run(client: Client, session: Session, image: Values) -> tuple[Values, list[Traffic]]:
+Progress = Callable[[Traffic], object]
+
+
+def run(
+    client: Client, session: Answering, image: Values, progress: Progress = lambda exchange: None
+) -> tuple[Values, list[Traffic]]:
     """One inference.
 
     Args:
         client: the client.
         session: the server's session with it.
         image: integers, the program's input shape.
+        progress: called after each exchange.
 
     Returns:
         (logits as integers in units of the output's step, traffic of each exchange).
@@ -37,8 +56,11 @@ def run(client: Client, session: Session, image: Values) -> tuple[Values, list[T
     traffic: list[Traffic] = []
     message = next(exchange)
     while True:
+        started = time.perf_counter()
         reply = session.handle(message)
-        traffic.append(Traffic(int.from_bytes(message[4:6], "little"), len(message), len(reply)))
+        seconds = time.perf_counter() - started
+        traffic.append(Traffic(wire.position_of(message), len(message), len(reply), seconds))
+        progress(traffic[-1])
         try:
             message = exchange.send(reply)
         except StopIteration as finished:

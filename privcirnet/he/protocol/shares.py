@@ -12,7 +12,7 @@ import numpy as np
 
 from privcirnet.he import modular
 from privcirnet.he.modular import Residues
-from privcirnet.he.program import Add, Flatten, Operation, SumPool
+from privcirnet.he.program import Add, Input, Linear, Operation, Product, Square, SumPool, Truncate, rearrange
 from privcirnet.he.threads import each, ranges
 
 _AT_ONCE = 1 << 14
@@ -60,16 +60,16 @@ def truncate_client(share: Residues, bits: int, t: int) -> Residues:
 
 
 def local(operation: Operation, arguments: list[Residues], t: int) -> Residues:
-    """Sums and reshapes, which both parties do alike, without communication."""
+    """Sums and new places, which both parties do alike, without communication."""
     match operation:
         case Add():
             return modular.add(arguments[0], arguments[1], t)
         case SumPool(kernel):
             return _sum_pool(arguments[0], kernel, t)
-        case Flatten():
-            return arguments[0].reshape(-1, 1, 1)
-        case _:
+        case Input() | Linear() | Truncate() | Square() | Product():
             raise AssertionError(f"{operation} is not local")
+        case _:
+            return rearrange(operation, arguments[0])
 
 
 def _sum_pool(share: Residues, kernel: int, t: int) -> Residues:

@@ -24,6 +24,20 @@ def frame(position: int, parts: list[bytes]) -> bytes:
     return _HEADER.pack(_MAGIC, position, len(parts)) + b"".join(_LENGTH.pack(len(p)) + p for p in parts)
 
 
+def framed_bytes(count: int, size: int) -> int:
+    """Bytes of a message with that many parts of that many bytes.
+
+    >>> framed_bytes(2, 3) == len(frame(0, [b"abc", b"def"]))
+    True
+    """
+    return _HEADER.size + count * (_LENGTH.size + size)
+
+
+def position_of(message: bytes) -> int:
+    """Which step a message of this process is about."""
+    return _HEADER.unpack_from(message)[1]
+
+
 def unframe(message: bytes, position: int, count: int | None = None) -> list[bytes]:
     """Parts of a message that must be about this position and have this many parts.
 

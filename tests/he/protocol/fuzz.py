@@ -25,10 +25,23 @@ from privcirnet.he.coefficient import CoefficientLayer
 from privcirnet.he.layers import Layer
 from privcirnet.he.linear import LinearLayer
 from privcirnet.he.pieces import Piece
-from privcirnet.he.program import Input, Linear, Node, Program, Square, Values, Weights, interpret
+from privcirnet.he.program import (
+    NO_ROWS,
+    Add,
+    Input,
+    Linear,
+    Node,
+    Product,
+    Program,
+    Square,
+    Values,
+    Weights,
+    interpret,
+)
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.wire import OUTPUT
+from privcirnet.he.rearrangement import Flatten
 from privcirnet.he.sealfile import Level
 from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
@@ -40,32 +53,36 @@ INSECURE = {"tenseal": (128, 4), "kernel": (1024, 14)}
 
 MUTATIONS = {
     "tenseal": {
-        "greeting": 2500,
-        "keys": 500,
-        "request 1": 500,
+        "greeting": 2100,
+        "keys": 400,
+        "request 1": 400,
         "request 2": 300,
         "request 3": 300,
+        "request 4": 300,
         "request output": 100,
         "reply 1": 350,
         "reply 2": 350,
         "reply 3": 350,
-        "reply output": 350,
+        "reply 4": 350,
+        "reply output": 300,
     },
     "kernel": {
-        "keys": 1000,
-        "request 1": 900,
-        "request 2": 400,
-        "request 3": 400,
+        "keys": 650,
+        "request 1": 600,
+        "request 2": 350,
+        "request 3": 350,
+        "request 4": 400,
         "request output": 300,
         "reply 1": 350,
         "reply 2": 350,
         "reply 3": 350,
+        "reply 4": 350,
         "reply output": 350,
     },
 }
 """By engine of the server; the client's is the same, and a greeting is for the client."""
 
-STEPS = ("1", "2", "3", "output")
+STEPS = ("1", "2", "3", "4", "output")
 SECONDS, BYTES, HANG, CHARACTERS = 2.0, 1 << 30, 20, 600
 """Processor time and memory that one message may cost, time that is a hang, length of an error that is clean."""
 
@@ -79,7 +96,7 @@ def allow_insecure_parameters() -> None:
 
 
 def network(n: int, side: int) -> Program:
-    """Spectral layer, square, coefficient layer: every kind of exchange, two ciphertexts to a message where it can be."""
+    """Spectral layer, square, coefficient layer, product: every kind of exchange, two ciphertexts to a message."""
     shape, last = LinearShape(side, side, 8, 8, 3, 1, 1), LinearShape(side, side, 8, 2, 3, 1, 1)
     layers: dict[str, Layer] = {
         "first": LinearLayer(shape, 2, n, (side, side), (Piece(1, 1, 2, 1, folds_on_shares=False),)),
@@ -87,17 +104,26 @@ def network(n: int, side: int) -> Program:
     }
     assert all(layer.ciphertexts_in == layer.ciphertexts_out == 2 for layer in layers.values())
     assert layers["first"].rotations == 2
-    maps = shape.input_shape
+    maps, pairs, flat = shape.input_shape, (8 * side * side, 1, 1), (2 * side * side, 1, 1)
+    one = LinearShape.product(pairs, pairs, flat[0])
+    both = LinearLayer(one, 1, n, (1, 1), (Piece(flat[0], 1, 2, 1),))
+    factors = Product(both, both)
+    assert (both.ciphertexts_in, both.ciphertexts_out) == (2, 1)
     nodes = (
         Node("x", Input(-8, 15), (), maps, 0),
         Node("first", Linear(layers["first"]), ("x",), maps, 0),
         Node("square", Square(), ("first",), maps, 0),
         Node("last", Linear(layers["last"]), ("square",), last.output_shape, 0),
+        Node("pairs", Flatten(), ("first",), pairs, 0),
+        Node("product", factors, ("pairs", "pairs"), flat, 0),
+        Node("flat", Flatten(), ("last",), flat, 0),
+        Node("sum", Add(), ("product", "flat"), flat, 0),
     )
     weights = {
         name: Weights(random_rows(layer.shape, 2, seed, 3), np.arange(layer.shape.out_channels))
         for seed, (name, layer) in enumerate(layers.items())
     }
+    weights["product"] = Weights(NO_ROWS, np.arange(flat[0]))
     return Program(nodes, params.choose({2, side + 1}, 44, n), weights)
 
 
@@ -112,7 +138,7 @@ class Fuzz:
         keys = self.client.keys()
         self.session = self.server.session(keys)
         self.image = np.random.default_rng(0).integers(-8, 16, self.program.nodes[0].shape)
-        self.result = interpret(self.program, self.image)["last"]
+        self.result = interpret(self.program, self.image)["sum"]
         self.requests, self.replies = self.record(self.client, self.session)
         strangers = self.record(Client(greeting), self.session)
         self.honest = {"greeting": Honest(greeting, [], [], [keys]), "keys": self.honest_keys(keys, greeting)}
@@ -243,7 +269,7 @@ class Fuzz:
 
 def small(program: Program) -> bool:
     """Whether to run a mutated program too: work grows with what a greeting asks for, that of checking it must not."""
-    parameters, layers = program.parameters, [layer for _, layer in program.linear_nodes]
+    parameters, layers = program.parameters, [layer for _, layer in program.layers]
     keys = sum(len(layer.column_steps) for layer in layers) * limits.key_bytes(parameters)
     ciphertexts = sum(layer.ciphertexts_in for layer in layers) * parameters.ring_degree
     values = sum(np.prod(node.shape) for node in program.nodes)

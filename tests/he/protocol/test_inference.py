@@ -1,6 +1,6 @@
 """The whole protocol, both parties: results, counts, and what happens to messages that are not due."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from privcirnet.errors import RuleError
 from privcirnet.he import bounds, modular, params, subring
 from privcirnet.he.encodings import spectral
 from privcirnet.he.engine import ENGINES
-from privcirnet.he.program import Linear, Program, Square, Values, interpret
+from privcirnet.he.program import Linear, Product, Program, Square, Values, interpret
 from privcirnet.he.protocol import audit, shares, square, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import Traffic, run
-from tests.he.networks import bottleneck, network, random_image, residual_of_the_image
+from tests.he.networks import attention, bottleneck, network, random_image, residual_of_the_image
 
 
 def parties(program: Program, engine: str) -> tuple[Client, Session]:
@@ -63,6 +63,39 @@ def test_a_depthwise_layer_is_one_product_for_each_ciphertext_and_no_rotation(en
     )
 
 
+@pytest.mark.parametrize("masks", ["uniform", "bounded"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_attention_is_right_and_does_what_was_planned(engine: str, masks: str) -> None:
+    program = attention(masks)
+    client, session = parties(program, engine)
+    traffic = check(program, client, session, random_image(program))
+    position = {node.name: index for index, node in enumerate(program.nodes)}
+    products = [node for node in program.nodes if isinstance(node.operation, Product)]
+    assert len(products) == 2
+    for node in products:
+        assert isinstance(node.operation, Product)
+        layers, done = (node.operation.left, node.operation.right), session.meter.counts[node.name]
+        assert done["rotate"] == sum(layer.rotations for layer in layers) > 0
+        assert done["pmult"] == sum(layer.pmults for layer in layers)
+        assert [t.position for t in traffic].count(position[node.name]) == 1, "one round"
+
+
+def test_masks_of_attention_are_bounded_where_values_are_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels carry the mask of the layer that they were taken from, by the bound of all of it."""
+    program, seen = attention("bounded"), []
+    original = shares.bounded
+
+    def watched(shape: tuple[int, ...], bound: int, t: int) -> modular.Residues:
+        seen.append((shape, bound))
+        return original(shape, bound, t)
+
+    monkeypatch.setattr(shares, "bounded", watched)
+    run(*parties(program, "cleartext"), random_image(program))
+    intervals, nodes = bounds.prove(program), {node.name: node for node in program.nodes}
+    truncated = ("patches", "all", "scores", "square", "gathered")
+    assert seen == [(nodes[name].shape, bounds.largest(intervals[name])) for name in truncated]
+
+
 @pytest.mark.parametrize("end", [-8, 15])
 @pytest.mark.parametrize("masks", ["uniform", "bounded"])
 def test_images_at_the_ends_of_the_range(masks: str, end: int) -> None:
@@ -102,10 +135,13 @@ def seeded(seed: int) -> object:
     return lambda shape, t: random.integers(0, t, shape, dtype=np.uint64)
 
 
+@pytest.mark.parametrize("made", [network, attention])
 @pytest.mark.parametrize("masks", ["uniform", "bounded"])
-def test_encrypted_equals_clear_text_bit_for_bit(masks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encrypted_equals_clear_text_bit_for_bit(
+    made: Callable[[str], Program], masks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the same masks all engines give both parties the same shares, node by node."""
-    program, results = network(masks), []
+    program, results = made(masks), []
     for engine in ENGINES:
         client, session = parties(program, engine)
         monkeypatch.setattr(shares, "uniform", seeded(7))

@@ -14,8 +14,8 @@ from privcirnet.he.layout import slots_to_lanes
 from privcirnet.he.linear import LinearLayer, encode_weights
 from privcirnet.he.pieces import Piece
 from privcirnet.he.plan import LinearPlan
-from privcirnet.he.program import expand_rows
-from privcirnet.he.protocol import linear, shares, square
+from privcirnet.he.program import Product, expand_rows
+from privcirnet.he.protocol import linear, product, shares, square
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.shape import LinearShape
@@ -112,6 +112,28 @@ def test_every_slot_of_a_square_is_uniform() -> None:
         found.append(np.concatenate(sent))
     samples = np.stack(found)
     assert samples.shape[1] == N + 8
+    assert worst_chi_square(samples, t) < LIMIT
+    assert worst_chi_square(pairwise(samples, t), t) < LIMIT
+
+
+@pytest.mark.parametrize("bound", [None, 100], ids=["uniform", "bounded"])
+def test_every_slot_of_a_product_is_uniform(bound: int | None) -> None:
+    """Of both terms' replies together: with a bounded mask of the sum, neither term nor slot tells anything."""
+    left, right, n = (4, 3, 1), (4, 2, 1), 64
+    shapes = LinearShape.product(left, right, 2), LinearShape.product(right, left, 2)
+    factors = Product(*(LinearLayer(shape, 1, n, (1, 1), (Piece(2, shape.height, 4, 2),)) for shape in shapes))
+    parameters = insecure_parameters(n, None, 20)
+    client, server = engine.client_engine("cleartext", parameters), engine.server_engine("cleartext", parameters)
+    t = parameters.plain_modulus
+    steps = factors.left.column_steps | factors.right.column_steps
+    keys = server.load_keys(client.public_keys(steps), steps)
+    pair = np.arange(1, 13, dtype=np.uint64).reshape(left), np.arange(1, 9, dtype=np.uint64).reshape(right)
+    request, bias, found = product.request(factors, pair, client), np.arange(4), []
+    for _ in range(REPLIES):
+        messages, _ = product.reply(factors, bias, pair, request, server, keys, bound)
+        found.append(np.concatenate([client.decrypt(m) for m in messages]))
+    samples = np.stack(found)
+    assert samples.shape[1] == 2 * n
     assert worst_chi_square(samples, t) < LIMIT
     assert worst_chi_square(pairwise(samples, t), t) < LIMIT
 

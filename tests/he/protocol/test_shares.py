@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.he import modular
-from privcirnet.he.program import Add, Flatten, Square, SumPool
+from privcirnet.he.program import Add, Square, SumPool
 from privcirnet.he.protocol import shares
+from privcirnet.he.rearrangement import Flatten
 
 T = modular.largest_prime(41, 16384)
 

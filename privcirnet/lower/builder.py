@@ -1,0 +1,164 @@
+"""Node by node: what each module of a fake-quantized graph is in an integer program.
+
+Values of a map (N, C, H, W) are (C, H, W) in a program, tokens (N, T, C) are (C, T, 1), vectors (N, C) are (C, 1, 1).
+"""
+
+import torch
+from torch import fx, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.he import options
+from privcirnet.he.fitting import Target
+from privcirnet.he.program import Add, Input, Linear, Node, Operation, SumPool, Truncate, Weights
+from privcirnet.he.program import Square as SquareOperation
+from privcirnet.he.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose, shape_after
+from privcirnet.he.shape import LinearShape
+from privcirnet.lower.layers import Shape, constants, integer_weights, linear_shape, weight_log_step
+from privcirnet.nn import tokens
+from privcirnet.nn.activations import Square
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.graph import module_of
+from privcirnet.nn.quantizers import ActivationQuantizer
+from privcirnet.nn.steps import pool_window
+
+
+class Builder:
+    """Nodes and weights collected while walking a graph of supported operations.
+
+    Args:
+        graph: the network.
+        target: what layers are planned for.
+        source: the image as integers.
+        input_shape: (C, H, W).
+        input_log_step: real pixel = integer x 2^input_log_step.
+    """
+
+    def __init__(
+        self, graph: fx.GraphModule, target: Target, source: Input, input_shape: Shape, input_log_step: int
+    ) -> None:
+        self.graph, self.target, self.source = graph, target, source
+        self.input_shape, self.input_log_step = input_shape, input_log_step
+        self.nodes: list[Node] = []
+        self.weights: dict[str, Weights] = {}
+        self._lowered: dict[fx.Node, Node] = {}
+        self._tokens: set[str] = set()
+
+    def visit(self, node: fx.Node) -> None:
+        """Lower one node; nodes that do nothing stand for their input.
+
+        Raises:
+            RuleError: a module that does not fit its input or has no integer form with these arguments.
+        """
+        if node.op == "placeholder":
+            made = Node(node.name, self.source, (), self.input_shape, self.input_log_step)
+            self._keep(node, made)
+        elif node.op != "output":
+            self._visit_operation(node, [self._lowered[source] for source in node.all_input_nodes])
+
+    def _visit_operation(self, node: fx.Node, inputs: list[Node]) -> None:
+        module = module_of(self.graph, node)
+        self._check_layout(node, module, inputs[0])
+        match module:
+            case nn.Conv2d() | nn.Linear():
+                self._keep(node, self._linear(node, module, inputs[0]))
+            case ActivationQuantizer():
+                self._truncate(node, module, inputs[0])
+            case Square():
+                self._keep(node, self._node(node, SquareOperation(), inputs, 2 * inputs[0].log_step))
+            case nn.AvgPool2d():
+                self._keep(node, self._pool(node, module, inputs[0]))
+            case tokens.HeadProduct():
+                self._keep(node, self._product(node, module, inputs))
+            case None:
+                self._keep(node, self._node(node, Add(), inputs))
+            case nn.Identity() | nn.Dropout():
+                self._lowered[node] = inputs[0]
+            case _:
+                self._keep(node, self._rearrangement(node, module, inputs[0]))
+
+    def _keep(self, node: fx.Node, made: Node) -> None:
+        self._lowered[node] = made
+        self.nodes.append(made)
+        if isinstance(made.operation, Tokens) or (not isinstance(made.operation, Take) and self._follows_tokens(made)):
+            self._tokens.add(made.name)
+
+    def _follows_tokens(self, made: Node) -> bool:
+        return not self._tokens.isdisjoint(made.inputs)
+
+    def _check_layout(self, node: fx.Node, module: nn.Module | None, source: Node) -> None:
+        """Raise where torch would take the axes of tokens for those of a map, or the other way round."""
+        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten, tokens.Tokens), (tokens.Take, tokens.Channels)
+        are_tokens = source.name in self._tokens
+        linear_on_map = isinstance(module, nn.Linear) and not are_tokens and source.shape[1:] != (1, 1)
+        if (isinstance(module, of_maps) and are_tokens) or (isinstance(module, of_tokens) and not are_tokens):
+            got = f"{node.target} on {'tokens' if are_tokens else 'a map'}"
+            remedy = "take a token first, or reorder the layers"
+            raise RuleError("maps and tokens must not be mixed", got=got, remedy=remedy)
+        if linear_on_map:
+            got = f"{node.target} on {source.shape}"
+            raise RuleError("a linear layer must follow a flatten or tokens", got=got, remedy="flatten first")
+
+    def _node(self, node: fx.Node, operation: Operation, inputs: list[Node], log_step: int | None = None) -> Node:
+        step = inputs[0].log_step if log_step is None else log_step
+        names = tuple(source.name for source in inputs)
+        return Node(node.name, operation, names, inputs[0].shape, step, str(node.target))
+
+    def _rearrangement(self, node: fx.Node, module: nn.Module, source: Node) -> Node:
+        operation = _rearrangement_of(module)
+        if isinstance(module, tokens.Tokens):
+            self.weights[node.name] = constants(module.bias.T, source.log_step, str(node.target))
+        shape = shape_after(operation, source.shape)
+        return Node(node.name, operation, (source.name,), shape, source.log_step, str(node.target))
+
+    def _truncate(self, node: fx.Node, module: ActivationQuantizer, source: Node) -> None:
+        bits = int(module.log_step) - source.log_step
+        if bits < 0:
+            raise RuleError(
+                "a quantizer can only coarsen",
+                got=f"{node.name}: step 2^{int(module.log_step)} after 2^{source.log_step}",
+                remedy="calibrate the network again",
+            )
+        if bits == 0:
+            self._lowered[node] = source
+        else:
+            self._keep(node, self._node(node, Truncate(bits), [source], int(module.log_step)))
+
+    def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:
+        kernel, (channels, height, width) = pool_window(module, str(node.target)), source.shape
+        shape = (channels, height // kernel, width // kernel)
+        log_step = source.log_step - 2 * (kernel.bit_length() - 1)
+        return Node(node.name, SumPool(kernel), (source.name,), shape, log_step, str(node.target))
+
+    def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:
+        name, b = str(node.target), block_size_of(module)
+        shape = linear_shape(module, source.shape, name)
+        layer = options.planned_layer(shape, b, self.target.profile, self.target.link)
+        log_step = source.log_step + weight_log_step(module, name)
+        self.weights[node.name] = integer_weights(module, b, log_step, name)
+        return Node(node.name, Linear(layer), (source.name,), shape.output_shape, log_step, name)
+
+    def _product(self, node: fx.Node, module: tokens.HeadProduct, inputs: list[Node]) -> Node:
+        left, right = (source.shape for source in inputs)
+        shapes = LinearShape.product(left, right, module.heads), LinearShape.product(right, left, module.heads)
+        operation = options.planned_product(*shapes, self.target.profile, self.target.link)
+        log_step, names = sum(source.log_step for source in inputs), tuple(source.name for source in inputs)
+        bias = torch.zeros(module.heads) if module.bias is None else module.bias
+        spread = bias.repeat_interleave(shapes[0].out_channels // module.heads)
+        self.weights[node.name] = constants(spread, log_step, str(node.target))
+        return Node(node.name, operation, names, shapes[0].output_shape, log_step, str(node.target))
+
+
+def _rearrangement_of(module: nn.Module) -> Rearrangement:
+    match module:
+        case nn.Flatten():
+            return Flatten()
+        case tokens.Tokens():
+            return Tokens()
+        case tokens.Take():
+            return Take(module.place)
+        case tokens.Channels():
+            return Channels(module.first, module.count)
+        case tokens.HeadTranspose():
+            return Transpose(module.heads)
+        case _:
+            raise AssertionError(module)

@@ -1,0 +1,94 @@
+"""Attention as modules, from the queries, keys and values that one linear layer made, and as pieces for inference.
+
+For encrypted inference the polynomial attention is written without its constant factors, so that integers stay exact::
+
+    ((q k^T / sqrt(d) + c)^2 / T) v  =  (q k^T + c sqrt(d))^2 v / (d T)
+
+and 1 / (d T) goes into the weights of the layers that read it.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.attention import polynomial_scores, softmax_attention
+from privcirnet.nn.activations import Square
+from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose
+
+
+class SoftmaxAttention(nn.Module):
+    """softmax(q k^T / sqrt(d)) v for each head.
+
+    Args:
+        heads: each of d = C / heads channels.
+
+    >>> SoftmaxAttention(2)(torch.randn(3, 5, 3 * 8)).shape
+    torch.Size([3, 5, 8])
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, qkv: Tensor) -> Tensor:
+        """(N, T, 3 C), queries, keys and values of all heads, to (N, T, C)."""
+        return _joined(softmax_attention(*_split(qkv, self.heads)))
+
+
+class PolynomialAttention(nn.Module):
+    """((q k^T / sqrt(d) + c)^2 / T) v for each head (:mod:`..functional.attention`), c learned.
+
+    Args:
+        width: C.
+        heads: each of d = C / heads channels.
+        tokens: T.
+
+    Raises:
+        RuleError: there are other than T tokens.
+
+    >>> PolynomialAttention(8, heads=2, tokens=5)(torch.randn(3, 5, 3 * 8)).shape
+    torch.Size([3, 5, 8])
+    """
+
+    def __init__(self, width: int, heads: int, tokens: int) -> None:
+        super().__init__()
+        self.width, self.heads, self.tokens = width, heads, tokens
+        self.shift = nn.Parameter(torch.ones(heads, 1, 1))
+        self.square = Square()
+
+    def forward(self, qkv: Tensor) -> Tensor:
+        """(N, T, 3 C), queries, keys and values of all heads, to (N, T, C)."""
+        if qkv.shape[1] != self.tokens:
+            got, remedy = f"{qkv.shape[1]} for {self.tokens}", "build the network for images of this size"
+            raise RuleError("an attention must get the tokens it was made for", got=got, remedy=remedy)
+        q, k, v = _split(qkv, self.heads)
+        return _joined((self.square(polynomial_scores(q, k, self.shift)) / self.tokens) @ v)
+
+    @property
+    def scale(self) -> float:
+        """1 / (d T): what the result of the pieces is multiplied by."""
+        return self.heads / (self.width * self.tokens)
+
+    def pieces(self) -> nn.ModuleDict:
+        """The modules that :mod:`privcirnet.nn.fuse` puts in its place.
+
+        The result is their ``gather(square(scores(query, key)), turn(value))``, times :attr:`scale`.
+        """
+        scores = HeadProduct(self.heads, bias=True).to(self.shift)
+        with torch.no_grad():
+            scores.bias.copy_(self.shift.flatten() * (self.width / self.heads) ** 0.5)  # type: ignore[union-attr]
+        names = ("query", "key", "value")
+        parts = {name: Channels(i * self.width, self.width) for i, name in enumerate(names)}
+        turn, gather = HeadTranspose(self.heads), HeadProduct(self.heads)
+        return nn.ModuleDict({**parts, "scores": scores, "square": Square(), "turn": turn, "gather": gather})
+
+
+def _split(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(N, T, 3 C) to queries, keys and values, each (N, heads, T, d)."""
+    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    return q, k, v
+
+
+def _joined(y: Tensor) -> Tensor:
+    """(N, heads, T, d) to (N, T, C)."""
+    return y.transpose(1, 2).flatten(2)

@@ -1,0 +1,97 @@
+"""Constants folded into a single layer, dense or circulant: into its rows, its columns and its bias.
+
+A circulant layer stays circulant where a factor is shared by its blocks; one that is not is refused.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import parametrize
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.fusion import fold_batch_norm, scale_inputs
+from privcirnet.nn.circulant import BlockCirculant, block_size_of
+from privcirnet.nn.norm import BlockBatchNorm2d
+
+Layer = nn.Conv2d | nn.Linear
+
+
+def fold_norm_(layer: Layer, norm: _BatchNorm, name: str) -> None:
+    """Let a layer compute the batch norm behind it too."""
+    gamma, beta, mean, var = _statistics(norm, name)
+    _fold_values_(layer, (gamma, beta, mean, var), norm.eps, name)
+
+
+def fold_norm_before_(layer: nn.Linear, norm: _BatchNorm, name: str) -> None:
+    """Let a linear layer compute the batch norm before it too: W (s x + t) = (W s) x + W t."""
+    gamma, beta, mean, var = (value.double() for value in _statistics(norm, name))
+    scale = gamma * (var + norm.eps).rsqrt()
+    stored, shift = stored_weight(layer, name), beta - scale * mean
+    with torch.no_grad():
+        bias = layer.weight.double() @ shift
+        bias = bias if layer.bias is None else bias + layer.bias.double()
+        scale_inputs_(layer, scale, name)
+    layer.bias = nn.Parameter(bias.to(stored.dtype))
+
+
+def scale_outputs_(layer: Layer, scale: Tensor, shift: Tensor, name: str) -> None:
+    """Let a layer compute scale (y + shift): a batch norm of mean -shift and variance 1."""
+    values = scale, torch.zeros_like(scale), -shift, torch.ones_like(scale)
+    _fold_values_(layer, values, 0.0, name)
+
+
+def scale_inputs_(layer: Layer, scale: Tensor, name: str) -> None:
+    """Let a layer compute W (scale x); scale of shape (C,)."""
+    stored = stored_weight(layer, name)
+    _by_block(scale, block_size_of(layer), name)
+    with torch.no_grad():
+        stored.copy_(scale_inputs(stored, scale, layer.groups if isinstance(layer, nn.Conv2d) else 1))
+
+
+def _statistics(norm: _BatchNorm, name: str) -> tuple[Tensor, ...]:
+    """Gamma, beta, mean and variance of a batch norm for each channel."""
+    shared = norm.b if isinstance(norm, BlockBatchNorm2d) else 1
+    if norm.running_mean is None or norm.running_var is None:
+        raise RuleError(
+            "a batch norm must have running statistics to be folded", got=repr(name), remedy="set track_running_stats"
+        )
+    gamma = torch.ones_like(norm.running_var) if norm.weight is None else norm.weight
+    beta = torch.zeros_like(norm.running_mean) if norm.bias is None else norm.bias
+    return tuple(v.detach().repeat_interleave(shared) for v in (gamma, beta, norm.running_mean, norm.running_var))
+
+
+def _fold_values_(layer: Layer, values: tuple[Tensor, ...], eps: float, name: str) -> None:
+    """Fold (gamma, beta, mean, variance), each (K,), into a layer."""
+    stored, out = stored_weight(layer, name), layer.weight.shape[0]
+    gamma, beta, mean, var = (_by_block(value, block_size_of(layer), name) for value in values)
+    bias = stored.new_zeros(out) if layer.bias is None else layer.bias
+    with torch.no_grad():
+        weight, bias = fold_batch_norm(stored, bias, gamma, beta, mean, var, eps)
+        stored.copy_(weight)
+    layer.bias = nn.Parameter(bias)
+
+
+def _by_block(values: Tensor, b: int, name: str) -> Tensor:
+    """One of every b values, (C / b,), which must be equal."""
+    blocks = values.reshape(-1, b)
+    if not torch.equal(blocks, blocks[:, :1].expand_as(blocks)):
+        raise RuleError(
+            "what is folded into a circulant layer must be shared by its blocks",
+            got=f"values that differ within a block at {name!r} for block size {b}",
+            remedy="convert the network with circulant_, or build it with blocks",
+        )
+    return blocks[:, 0]
+
+
+def stored_weight(layer: Layer, name: str) -> Tensor:
+    """Return the tensor that holds a layer's weight: the rows of a circulant one."""
+    if not parametrize.is_parametrized(layer, "weight"):
+        return layer.weight
+    structures = layer.parametrizations["weight"]  # type: ignore[index]
+    if [type(structure) for structure in structures] != [BlockCirculant]:
+        raise RuleError(
+            "batch norms must be folded before weights are quantized",
+            got=f"{', '.join(type(structure).__name__ for structure in structures)} before {name!r}",
+            remedy="fuse first",
+        )
+    return structures.original  # type: ignore[union-attr]

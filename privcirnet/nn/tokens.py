@@ -1,0 +1,97 @@
+"""What stands between the linear layers of a transformer, on tokens (N, T, C).
+
+Encrypted inference knows these modules; none has a weight that multiplies. Values of several heads lie side by side in
+the channels: head h of g has channels h C / g to (h + 1) C / g.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+class Tokens(nn.Module):
+    """The places of a map as tokens, a class token in front, and constants added: its value, and positions.
+
+    Args:
+        count: tokens, the class token included.
+        width: channels.
+
+    >>> Tokens(5, 8)(torch.randn(3, 8, 2, 2)).shape
+    torch.Size([3, 5, 8])
+    """
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(count, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, 1 + H W, C)."""
+        return nn.functional.pad(x.flatten(2).transpose(1, 2), (0, 0, 1, 0)) + self.bias
+
+
+class Take(nn.Module):
+    """One token: (N, T, C) to (N, C)."""
+
+    def __init__(self, place: int = 0) -> None:
+        super().__init__()
+        self.place = place
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The token's channels."""
+        return x[:, self.place]
+
+
+class Channels(nn.Module):
+    """Channels [first, first + count) of tokens."""
+
+    def __init__(self, first: int, count: int) -> None:
+        super().__init__()
+        self.first, self.count = first, count
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, C) to (N, T, count)."""
+        return x[..., self.first : self.first + self.count]
+
+
+class HeadTranspose(nn.Module):
+    """Tokens and the channels of each head change places: (N, T, g a) to (N, a, g T).
+
+    >>> HeadTranspose(2)(torch.arange(8).reshape(1, 2, 4))[0].tolist()
+    [[0, 4, 2, 6], [1, 5, 3, 7]]
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, g a) to (N, a, g T)."""
+        return x.unflatten(-1, (self.heads, -1)).permute(0, 3, 2, 1).flatten(2)
+
+
+class HeadProduct(nn.Module):
+    """Scalar products of two sets of tokens, head by head: (N, A, g k) and (N, B, g k) to (N, A, g B).
+
+    Channel h B + j of token i is the product of the channels of head h of left token i and right token j.
+
+    Args:
+        heads: g.
+        bias: add a constant for each head.
+
+    >>> HeadProduct(1)(torch.tensor([[[1, 2]]]), torch.tensor([[[3, 4], [5, 6]]])).tolist()
+    [[[11, 17]]]
+    """
+
+    bias: Tensor | None
+
+    def __init__(self, heads: int, bias: bool = False) -> None:
+        super().__init__()
+        self.heads = heads
+        self.register_parameter("bias", nn.Parameter(torch.zeros(heads)) if bias else None)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """(N, A, g k), (N, B, g k) to (N, A, g B)."""
+        a, b = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (left, right))
+        products = a @ b.transpose(-2, -1)
+        if self.bias is not None:
+            products = products + self.bias[:, None, None]
+        return products.transpose(1, 2).flatten(2)

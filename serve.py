@@ -1,0 +1,74 @@
+"""Serve a program to clients on TCP. `python serve.py --help`."""
+
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from privcirnet.artifact import read_program
+from privcirnet.cli import console, inference_bar, progress_bar, script, show
+from privcirnet.config import ServeConfig
+from privcirnet.he import threads
+from privcirnet.he.memory import peak_bytes
+from privcirnet.he.program import Input
+from privcirnet.he.protocol import sizes
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.service import Hospitality, Service
+from privcirnet.he.room import Room
+from privcirnet.inference import answers
+
+
+@script(ServeConfig)
+def main(config: ServeConfig) -> None:
+    """Encode the weights, listen, serve until interrupted."""
+    program, spectra = read_program(Path(config.program))
+    threads.use(config.threads)
+    room = Room(int(1e9 * config.weights_gb), Path(config.weights_folder) if config.weights_folder else None)
+    with progress_bar("Encoding weights (layers)", len(program.linear_nodes)) as advance:
+        server = Server(program, config.engine, spectra, progress=advance, room=room)
+    if config.rehearsal:
+        _rehearse(server, config.engine)
+    service = Service(server, (config.host, config.port), Hospitality(config.connections, config.patience), log=_log)
+    source, most = program.nodes[0], sizes.largest(program)
+    assert isinstance(source.operation, Input)
+    host, port = service.address
+    show(
+        f"serve: {config.program}, engine {config.engine}"
+        + (", NOTHING IS ENCRYPTED" if config.engine == "cleartext" else ""),
+        {
+            "address": f"{host}:{port}, {config.connections} clients at once; Ctrl-C ends it",
+            "program": f"{len(program.linear_nodes)} layers with weights, {sizes.rounds(program)} rounds an image, "
+            f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}",
+            "memory": f"{peak_bytes() / 1e6:.0f} MB so far, {room.taken / 1e6:.0f} MB of them encoded weights; "
+            f"{sizes.keys_in_memory(program) / 1e6:.0f} MB of keys for each client",
+            "a client": f"images of {' x '.join(map(str, source.shape))} integers in "
+            f"[{source.operation.low}, {source.operation.high}]; sends {most.keys / 1e6:.1f} MB of keys once",
+            "command": f"python infer.py server={f'[{host}]' if ':' in host else host}:{port}",
+        },
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        service.run()
+    except KeyboardInterrupt:
+        _log("stopped")
+
+
+def _rehearse(server: Server, engine: str) -> None:
+    """One image through both parties here, before a client waits for what is compiled on first use."""
+    source = server.program.nodes[0]
+    assert isinstance(source.operation, Input)
+    client = Client(server.greeting(), engine)
+    session = server.session(client.keys())
+    with inference_bar(server.program, 1) as progress:
+        list(answers(client, session, [np.full(source.shape, source.operation.high)], progress))
+
+
+def _log(line: str) -> None:
+    """One line with the time; what strangers sent is text and nothing else."""
+    console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

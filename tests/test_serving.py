@@ -1,0 +1,184 @@
+"""serve.py and infer.py server= as a user runs them: two commands, two processes, TCP on loopback."""
+
+import dataclasses
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from privcirnet.artifact import write_checkpoint, write_json, write_program
+from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig
+from privcirnet.data import load
+from privcirnet.exporting import lower_for
+from privcirnet.he.protocol.remote import Remote
+from privcirnet.inference import infer
+from privcirnet.training import stages
+from privcirnet.training.network import checkpoint_of
+from tests.conftest import ROOT
+from tests.test_scripts import call, documented, refused, summary
+
+IMAGES = 2
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A digits network with random weights, exported."""
+    folder, data = tmp_path_factory.mktemp("outputs"), load("digits")
+    torch.manual_seed(0)
+    start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), data)
+    write_checkpoint(folder / "finetune" / "checkpoint.safetensors", checkpoint_of(start, "train"))
+    recipe = RecipeConfig(stage="qat", init=str(folder / "finetune"))
+    network = stages.begin(recipe, QuantConfig(), ModelConfig(), data).model
+    lowered, profile = lower_for(HEConfig(profile="counted"), network, data)
+    (folder / "export").mkdir()
+    write_program(folder / "export" / "program", lowered.program, {})
+    write_json(folder / "export" / "profile.json", profile.to_dict())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(root):
+    """serve.py in its own process: (it, its address, what it printed so far)."""
+    command = [sys.executable, "serve.py", f"root={root}", "port=0", "connections=2"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        lines = []
+        while "command" not in (line := process.stdout.readline()):
+            assert line, "it ended"
+            lines.append(line)
+        lines.append(line)
+        yield process, re.search(r"server=(\S+)", line)[1], "".join(lines)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(20) == 0
+        assert rest.endswith("stopped\n")
+        assert rest.count("an image") >= IMAGES
+
+
+def test_the_server_says_what_a_client_needs(server):
+    _, address, printed = server
+    for words in (f"address   {address}, 2 clients at once; Ctrl-C ends it", "rounds an image", "MB so far"):
+        assert words in printed
+    assert "images of 1 x 8 x 8 integers in [0, 16]; sends" in printed
+    assert "image 1 of 1, result" in printed, "the rehearsal"
+
+
+@pytest.fixture(scope="module")
+def audited(root):
+    """Two processes and the audit of one."""
+    with pytest.MonkeyPatch.context() as patch:
+        call(patch, "infer", f"root={root}", f"images={IMAGES}", "processes=2")
+    return summary(root, "infer")
+
+
+def test_two_processes_are_exact(audited):
+    assert (audited["processes"], audited["images"], audited["logits_equal"]) == (2, IMAGES, IMAGES)
+    assert audited["wrong_nodes"] == []
+    assert set(audited) == documented("infer")
+    assert min(audited["memory"].values()) > 1e7
+
+
+def test_a_client_alone_gets_the_same_result_without_the_program(root, server, audited, monkeypatch, capsys):
+    """Up to truncations; it is not even told where the program is."""
+    out = root / "elsewhere"
+    settings = f"images={IMAGES}", f"root={out}", f"reference={root / 'finetune'}"
+    call(monkeypatch, "infer", f"server={server[1]}", *settings)
+    found = summary(out, "client")
+    assert set(found) == documented("infer server=")
+    assert set(found["layers"][0]) == documented("infer server= layers")
+    for name in ("rounds", "bytes_up", "bytes_down", "bytes_keys", "top1_float", "images"):
+        assert found[name] == audited[name], name
+    for mine, other in zip(found["predictions"], audited["predictions"], strict=True):
+        assert (mine["label"], mine["float"]) == (other["label"], other["float"])
+        assert np.abs(np.subtract(mine["logits"], other["logits_integer"])).max() < 0.1 * audited["logit_range"]
+    shown = capsys.readouterr().out
+    assert f"image {IMAGES} of {IMAGES}, result, {found['bytes_per_image'] / 1e6:.1f} MB" in shown
+    assert "infer: the first 2 images" in shown
+    assert f"{found['rounds']} rounds an image" in shown
+
+
+def test_a_client_without_a_reference(root, server, monkeypatch, tmp_path):
+    call(monkeypatch, "infer", f"server={server[1]}", "images=1", "reference=", f"out={tmp_path}")
+    found = json.loads((tmp_path / "summary.json").read_text())
+    assert found["top1_float"] is None
+    assert "float" not in found["predictions"][0]
+
+
+def test_a_client_too_many_is_one_line(server, monkeypatch, capsys, tmp_path):
+    host, port = server[1].split(":")
+    with Remote((host, int(port))), Remote((host, int(port))):
+        error = refused(monkeypatch, capsys, "infer", f"server={server[1]}", "reference=", f"out={tmp_path / 'out'}")
+    assert (
+        f"the server at {server[1]} refused: a server has at most 2 clients at once: got one more; try again later"
+        in error
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_client_shows_how_far_it_is(server):
+    """Every round, with the bytes so far."""
+    host, port = server[1].split(":")
+    image, steps = load("digits").held_out(1)[0].numpy().astype(np.int64), []
+    for _ in range(50):  # until the connections of the test before are forgotten
+        try:
+            with Remote((host, int(port))) as remote:
+                found = infer(remote, image, steps.append)
+            break
+        except ValueError:
+            time.sleep(0.1)
+    assert len(steps) == found.costs()["rounds"]
+    assert steps[-1].name == "result"
+    assert [s.bytes for s in steps] == sorted(s.bytes for s in steps)
+    assert steps[-1].bytes == found.costs()["bytes_per_image"]
+
+
+def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
+    command = [sys.executable, "serve.py", f"root={root}", "port=0", "engine=cleartext", "rehearsal=false"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        address = next(found[1] for line in process.stdout if (found := re.search(r"server=(\S+)", line)))
+        host, port = address.split(":")
+        with Remote((host, int(port)), "cleartext") as remote:
+            process.kill()
+            process.wait()
+            with pytest.raises(ValueError, match=r"a peer must stay until both are done: got .* connect again"):
+                infer(remote, load("digits").held_out(1)[0].numpy().astype(np.int64))
+    error = refused(monkeypatch, capsys, "infer", f"server={address}", "reference=", f"out={tmp_path / 'out'}")
+    assert re.search(r"a server must listen at its address: got .*refused; start one with serve.py", error)
+
+
+@pytest.mark.parametrize(
+    ("script", "overrides", "match"),
+    [
+        ("infer", ["server=here"], "a server's address must be HOST:PORT: got 'here'; e.g. server=127.0.0.1:5050"),
+        ("infer", ["processes=3"], "processes must be 1 or 2: got 3; use 2"),
+        ("infer", ["patience=0"], "patience must be positive: got 0.0; use 600"),
+        ("serve", ["port=70000"], r"port must be in \[0, 65535\]: got 70000"),
+        ("serve", ["connections=0"], "connections must be at least 1: got 0"),
+        ("serve", ["patience=-1"], "patience must be positive: got -1.0"),
+        ("serve", ["program=nowhere"], "a program's manifest must exist"),
+        (
+            "serve",
+            ["host=256.0.0.1", "engine=cleartext"],
+            "able to listen at its address: got 256.0.0.1:5050: .*; choo",
+        ),
+    ],
+)
+def test_bad_settings(root, monkeypatch, capsys, script, overrides, match):
+    assert re.search(match, refused(monkeypatch, capsys, script, f"root={root}", *overrides))
+
+
+def test_a_program_that_serves_has_no_room_for_a_pipe(root):
+    """Only a harness in the same process can be told shares; nothing in serve.py's settings names one."""
+    from privcirnet.config import ServeConfig
+
+    names = {field.name for field in dataclasses.fields(ServeConfig)}
+    assert names == {
+        *("root", "program", "host", "port", "connections", "patience", "rehearsal"),
+        *("engine", "weights_gb", "weights_folder", "threads"),
+    }
+    assert "finished" not in (ROOT / "serve.py").read_text()
