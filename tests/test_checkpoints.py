@@ -19,6 +19,8 @@ from tests.data.test_real import ARCHIVES
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
 FILES = sorted(FOLDER.glob("*.safetensors"))
+IMAGES = {"resnet18_cifar10": (3, 32, 17), "tutorial_mnist": (1, 28, 2)}
+"""Channels and side of a file's images, squares of its network."""
 
 
 def test_they_are_few_and_small_and_described():
@@ -30,14 +32,15 @@ def test_they_are_few_and_small_and_described():
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     """On smooth random images, by the clear-text twin of the engine."""
-    coarse = torch.rand(64, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-    images = (255 * torch.nn.functional.interpolate(coarse, size=32, mode="bilinear")).to(torch.uint8)
+    channels, side, expected = IMAGES[file.stem]
+    coarse = torch.rand(64, channels, 4, 4, generator=torch.Generator().manual_seed(0))
+    images = (255 * torch.nn.functional.interpolate(coarse, size=side, mode="bilinear")).to(torch.uint8)
     labels = torch.zeros(64, dtype=torch.int64)
     data = ImageData(images, labels, images, labels, -8, 255, tuple("abcdefghij"))
     network = stages.load_checkpoint(file, data).model
     lowered, _ = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=10), network, data)
     squares = sum(isinstance(node.operation, Square) for node in lowered.program.nodes)
-    assert squares == 17
+    assert squares == expected
     found = evaluate(lowered.program, {}, images[:1].numpy().astype(np.int64), engine="cleartext")
     assert found.wrong == [[]]
 
@@ -45,9 +48,16 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.skipif(not ARCHIVES.is_dir(), reason="there is no folder of image archives beside the project")
-def test_the_accuracy_that_the_table_states(tmp_path):
-    data = load("cifar10", files=Files(str(ARCHIVES), cache=str(tmp_path)))
-    held = read_checkpoint(FOLDER / "resnet18_cifar10.safetensors")
-    assert (held.model, held.bits) == ("resnet18_tiny", (8, 8))
-    network = stages.load_checkpoint(FOLDER / "resnet18_cifar10.safetensors", data).model
-    assert accuracy(network, data, data.test_images, data.test_labels) == pytest.approx(84.91, abs=0.1)
+@pytest.mark.parametrize(
+    ("file", "model", "name", "top1"),
+    [
+        ("resnet18_cifar10", "resnet18_tiny", "cifar10", 84.91),
+        ("tutorial_mnist", "tutorial_mnist", "mnist", 98.74),
+    ],
+)
+def test_the_accuracy_that_the_table_states(file, model, name, top1, tmp_path):
+    data = load(name, files=Files(str(ARCHIVES), cache=str(tmp_path)))
+    held = read_checkpoint(FOLDER / f"{file}.safetensors")
+    assert (held.model, held.bits) == (model, (8, 8))
+    network = stages.load_checkpoint(FOLDER / f"{file}.safetensors", data).model
+    assert accuracy(network, data, data.test_images, data.test_labels) == pytest.approx(top1, abs=0.1)

@@ -15,7 +15,7 @@ from privcirnet.he import bounds, modular
 from privcirnet.he.chooser import SETS
 from privcirnet.he.cost import COUNTED, LINKS, Profile
 from privcirnet.he.fitting import Target
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, message_bytes
 from privcirnet.he.program import Program, Truncate, expand_rows, interpret
 from privcirnet.he.verdict import ParameterSet
 from privcirnet.lower import lower, lower_refined
@@ -396,6 +396,19 @@ def test_failure_bits_out_of_reach():
         r"modulus, 60 bits \(\d+ needed\); lower he.failure_bits or quant.activation_bits",
     ):
         program_of(mixed()[0], failure_bits=60)
+
+
+def test_a_link_where_bytes_count_takes_no_bits_that_lengthen_replies():
+    """Neither for a larger modulus nor for guard bits."""
+    graph, bare = mixed()[0], program_of(mixed()[0], link=LINKS["lan"]).parameters
+    free, thrifty = (
+        lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(link=LINKS[link]), 16) for link in ("local", "lan")
+    )
+    parameters = [lowered.program.parameters for lowered in (free, thrifty)]
+    down = [message_bytes(found)[1] for found in (*parameters, bare)]
+    assert down[0] > down[1] == down[2]
+    assert free.guard_bits > thrifty.guard_bits
+    assert parameters[0].plain_bits > parameters[1].plain_bits >= bare.plain_bits
 
 
 def test_failure_bits_bound_the_probability_of_a_wrong_image():

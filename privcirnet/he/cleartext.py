@@ -34,17 +34,13 @@ class Client:
         """The steps themselves."""
         return _steps_to_bytes(steps)
 
-    def encrypt(self, slots: Residues) -> bytes:
-        """The slots as little-endian 64-bit words."""
-        return slots.astype("<u8").tobytes()
+    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
+        """The slots, or the coefficients that are kept, as little-endian 64-bit words."""
+        return _to_bytes(slots, kept, self.parameters)
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
         """The slots again, or those of the polynomial with the coefficients that were kept and zeros."""
-        if kept is None:
-            return _checked_slots(message, self.parameters)
-        coefficients = np.zeros(self.parameters.ring_degree, dtype=np.uint64)
-        coefficients[kept] = _checked_residues(message, len(kept), self.parameters)
-        return ntt.coefficients_to_slots(coefficients, self.parameters.plain_modulus)
+        return _from_bytes(message, kept, self.parameters)
 
 
 class Server(Sequential):
@@ -62,9 +58,9 @@ class Server(Sequential):
             )
         return frozenset(steps)
 
-    def receive(self, message: bytes) -> Slots:
+    def receive(self, message: bytes, kept: Integers | None = None) -> Slots:
         """Slots from bytes."""
-        return Slots(_checked_slots(message, self.parameters))
+        return Slots(_from_bytes(message, kept, self.parameters))
 
     def encode(self, slots: Residues) -> Slots:
         """Slots in coefficient form."""
@@ -112,10 +108,7 @@ class Server(Sequential):
         """The slots, or the coefficients that are kept, as bytes."""
         if ciphertext.ntt:
             raise RuntimeError("a reply must be in coefficient form")
-        if kept is None:
-            return ciphertext.values.astype("<u8").tobytes()
-        coefficients = ntt.slots_to_coefficients(ciphertext.values, self.parameters.plain_modulus)
-        return coefficients[kept].astype("<u8").tobytes()
+        return _to_bytes(ciphertext.values, kept, self.parameters)
 
     def _combine(
         self, operation: Callable[[Residues, Residues, int], Residues], first: Slots, second: Slots, *, ntt: bool
@@ -129,8 +122,17 @@ def _steps_to_bytes(steps: Collection[int]) -> bytes:
     return np.array(sorted(steps), dtype="<u8").tobytes()
 
 
-def _checked_slots(message: bytes, parameters: Parameters) -> Residues:
-    return _checked_residues(message, parameters.ring_degree, parameters)
+def _to_bytes(slots: Residues, kept: Integers | None, parameters: Parameters) -> bytes:
+    found = slots if kept is None else ntt.slots_to_coefficients(slots, parameters.plain_modulus)[kept]
+    return found.astype("<u8").tobytes()
+
+
+def _from_bytes(message: bytes, kept: Integers | None, parameters: Parameters) -> Residues:
+    if kept is None:
+        return _checked_residues(message, parameters.ring_degree, parameters)
+    coefficients = np.zeros(parameters.ring_degree, dtype=np.uint64)
+    coefficients[kept] = _checked_residues(message, len(kept), parameters)
+    return ntt.coefficients_to_slots(coefficients, parameters.plain_modulus)
 
 
 def _checked_residues(message: bytes, count: int, parameters: Parameters) -> Residues:

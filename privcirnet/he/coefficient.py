@@ -5,11 +5,12 @@ Two encodings behind one interface: "cheetah" (:mod:`privcirnet.he.encodings.che
 (X^n + 1, t) and its n batched slots are the same thing through an NTT mod t in clear, and the engines need no other
 kind of plaintext. What they save is in the reply: of c0 only the coefficients that hold outputs are sent.
 
-Noise. A fresh ciphertext has noise e, at most 21 and with deviation 3.24 a coefficient (SEAL's centered binomial), and
-rounding errors under 1/2 from each of the two parties' shares. A product with a weight polynomial w adds up at most one
-e for each weight, times |w|, and BFV's scaling t-multiples cancel: nothing grows with t or n. For m weights under 2^a
-the sum is under 2^a (10 deviations sqrt(m) + m) except with probability 2^-70 (e is independent and subgaussian), and
-under 22 m 2^a always. m and a are public, so the flooding that rests on this bound says nothing of the weights.
+Noise (:func:`params.fresh_noise_bits`). A fresh ciphertext has noise e, at most 21 and with deviation 3.24 a
+coefficient (SEAL's centered binomial), and rounding errors under 1/2 from each of the two parties' shares. A product
+with a weight polynomial w adds up at most one e for each weight, times |w|, and BFV's scaling t-multiples cancel:
+nothing grows with t or n. For m weights under 2^a the sum is under 2^a (10 deviations sqrt(m) + m) except with
+probability 2^-70, and under 22 m 2^a always. m and a are public, so the flooding that rests on this bound says nothing
+of the weights.
 Measured with the secret key at n = 4096, all weights +-127 (tests/he/test_coefficient.py), bits of bound and of noise:
 m = 54 (the depthwise layer of Falcon 2023): 16, 14; m = 576 (a 3 x 3 convolution of 64 channels): 18, 16; m = 4096
 (a GEMM's two rows of 2048): 20, 16 to 17. With :data:`params.NARROW_COEFFICIENT_BITS` t then has 30, 28, 26 bits.
@@ -17,7 +18,6 @@ m = 54 (the depthwise layer of Falcon 2023): 16, 14; m = 576 (a 3 x 3 convolutio
 Cost: :attr:`CoefficientLayer.pmults` products, no rotation, no Galois key.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,9 +38,6 @@ from privcirnet.he.shape import LinearShape
 
 ENCODINGS: dict[str, Callable[[LinearShape, int], Placement]] = {"cheetah": cheetah.place, "falcon": depthwise.place}
 
-_DEVIATION, _LARGEST = math.sqrt(10.5), 21
-"""Of a fresh ciphertext's noise: the difference of two sums of 21 bits."""
-_DEVIATIONS = 10
 _AT_ONCE = 8
 """Weight polynomials transformed together: what fits a cache."""
 
@@ -146,9 +143,7 @@ class CoefficientLayer:
     def noise_bits(self, parameters: Parameters) -> int:
         """log2 of a bound on a result's noise from public data: see the module's header."""
         assert parameters.ring_degree == self.ring_degree
-        m = self.weights_per_sum
-        terms = min((_LARGEST + 1) * m, _DEVIATIONS * _DEVIATION * math.sqrt(m) + m)
-        return math.ceil(self.weight_bits - 1 + math.log2(terms))
+        return params.fresh_noise_bits(self.weight_bits - 1, self.weights_per_sum)
 
     def encode_input(self, x: Residues, t: int) -> Residues:
         """A share of the input as slots: (C, H, W) -> (ciphertexts_in, n)."""

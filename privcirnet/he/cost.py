@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 
 from privcirnet.errors import RuleError
+from privcirnet.he import subring
 from privcirnet.he.coefficient import CoefficientLayer
 from privcirnet.he.layers import Layer
 from privcirnet.he.layout import SpectralLayout
@@ -48,6 +49,11 @@ class Link:
 
     bandwidth: float
     round_trip: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether bytes cost time."""
+        return math.isfinite(self.bandwidth)
 
 
 SHARE_BYTES = 8
@@ -204,9 +210,10 @@ def for_one_use(profile: Profile) -> Profile:
 
 def square_cost(values: int, profile: Profile, link: Link) -> Cost:
     """Predicted seconds of an encrypted square of that many values."""
-    s, count = profile.seconds, -(-values // profile.ring_degree)
+    n, s, sizes = profile.ring_degree, profile.seconds, subring.sizes(values, profile.ring_degree)
+    count, kept = len(sizes), sum(sizes) / n
     server = (count + -count % profile.threads) * (s["receive"] + s["pmult_plain"] + s["reply"])
-    network = _transfer(count, count, profile, link) + link.round_trip
+    network = _transfer(kept, (count + kept) / 2, profile, link) + link.round_trip
     return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
 
 
@@ -215,6 +222,6 @@ def reveal_cost(values: int, link: Link) -> Cost:
     return Cost(network=values * SHARE_BYTES / link.bandwidth + link.round_trip)
 
 
-def _transfer(up: int, down: int, profile: Profile, link: Link) -> float:
+def _transfer(up: float, down: float, profile: Profile, link: Link) -> float:
     per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
     return (up * per_up + down * per_down) / link.bandwidth

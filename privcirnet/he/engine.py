@@ -37,8 +37,13 @@ class ClientEngine(Protocol):
         """A public encryption key, and Galois keys for rotations by these column steps, as bytes for the server."""
         ...
 
-    def encrypt(self, slots: Residues) -> bytes:
-        """Encrypt one ciphertext's slots under the secret key."""
+    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
+        """Encrypt one ciphertext's slots under the secret key.
+
+        Args:
+            slots: residues, (n,).
+            kept: ascending coefficients of the first polynomial that the message holds; None: all of them.
+        """
         ...
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
@@ -67,8 +72,15 @@ class ServerEngine(Protocol):
         """Check and load the client's public key and Galois keys for these column steps."""
         ...
 
-    def receive_all(self, messages: Sequence[bytes], addends: Residues | None) -> Sequence[Ciphertext]:
+    def receive_all(
+        self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
+    ) -> Sequence[Ciphertext]:
         """Check and load ciphertexts from the client; add the slots (ciphertexts, n), the server's own share.
+
+        Args:
+            messages: what :meth:`ClientEngine.encrypt` made.
+            addends: slots (ciphertexts, n), or None for zeros.
+            kept: what each was made with; the other coefficients of the first polynomials count as zero.
 
         Raises:
             RuleError: the bytes are not such ciphertexts.

@@ -95,9 +95,11 @@ class Server:
         public = public.reshape(2, -1, modulus.ring_degree)[:, :-1]
         return Keys(GaloisKeys.build(self._extended, by_element, keys), PublicKey.build(self._extended, public))
 
-    def receive_all(self, messages: Sequence[bytes], addends: Residues | None) -> list[Ciphertext]:
+    def receive_all(
+        self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
+    ) -> list[Ciphertext]:
         """Ciphertexts from compact bytes, in coefficient form."""
-        return [Ciphertext(own, ntt=False) for own in self._seeded(messages, self._modulus, addends)]
+        return [Ciphertext(own, ntt=False) for own in self._seeded(messages, self._modulus, addends, kept)]
 
     def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> Weights:
         """See :meth:`engine.ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
@@ -160,20 +162,28 @@ class Server:
 
         return each(reply, range(len(ciphertexts)))
 
-    def _seeded(self, messages: Sequence[bytes], modulus: Modulus, addends: Residues | None = None) -> Residues:
+    def _seeded(
+        self,
+        messages: Sequence[bytes],
+        modulus: Modulus,
+        addends: Residues | None = None,
+        kept: Sequence[Integers] | None = None,
+    ) -> Residues:
         """Seeded ciphertexts or key digits, (messages, 2, L, n): the polynomial, and what its seed stands for.
 
-        With addends, plaintexts' slots (messages, n), those are added.
+        With addends, plaintexts' slots (messages, n), those are added; without kept, all coefficients are there.
         """
-        size, shape = modulus.compact_size(1), (len(modulus.primes), modulus.ring_degree)
-        for message in messages:
-            sealfile.check_length(message, size + params.SEED_BYTES)
+        shape = len(modulus.primes), modulus.ring_degree
+        places = kept or [np.arange(modulus.ring_degree)] * len(messages)
+        for message, place in zip(messages, places, strict=True):
+            sealfile.check_length(message, modulus.coefficients_size(len(place)) + params.SEED_BYTES)
         residues = np.empty((len(messages), 2, *shape), dtype=np.uint64)
-        roots, none = seeds.roots([message[size:] for message in messages], prod(shape)), np.empty(0, dtype=np.uint64)
+        roots = seeds.roots([message[-params.SEED_BYTES :] for message in messages], prod(shape))
 
         def one(index: int) -> None:
-            addend = none if addends is None else addends[index]
-            requests.receive(residues[index], messages[index], roots[index], modulus, addend, self._plain)
+            addend = None if addends is None else addends[index]
+            received = requests.Received(messages[index], places[index], addend)
+            requests.receive(residues[index], received, roots[index], modulus, self._plain)
 
         each(one, range(len(messages)))
         return residues

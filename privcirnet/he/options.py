@@ -101,7 +101,8 @@ def _option(nodes: Sequence[Node], profile: Profile, link: Link) -> Option:
         planned = replan(nodes, profile, link)
     except RuleError as problem:
         return Option(set_of(profile), (), math.inf, problem)
-    return Option(set_of(profile), layers_of(planned), predicted_seconds(planned, profile, link))
+    seconds = predicted_seconds(planned, profile, link)
+    return Option(set_of(profile), layers_of(planned), seconds, thrifty=link.counts)
 
 
 def _transforms(wanted: ParameterSet) -> float:

@@ -12,6 +12,7 @@ Place i holds the key of Galois element 2 i + 1.
 Compact bytes: each residue in ceil(bits of its prime / 8) bytes, little-endian, in SEAL's order; then the seed if there
 is one. A reply of a coefficient encoding leaves out the coefficients of its first polynomial c0 that no output needs:
 c0 + c1 s is taken coefficient by coefficient, so the others decrypt without them (Cheetah's "N + n" of 2 N numbers).
+So do both messages of values in a subring (:mod:`privcirnet.he.subring`).
 Both parties know every length from the parameters, so nothing else is sent and any other length is refused.
 """
 
@@ -83,45 +84,28 @@ def wrap(payload: bytes, version: Version) -> bytes:
     return _HEADER.pack(_MAGIC, _HEADER_SIZE, *version, 0, 0, _HEADER_SIZE + len(payload)) + payload
 
 
-def compact(payload: bytes, level: Level) -> bytes:
-    """Compact bytes of a ciphertext's payload, seeded or full."""
-    words, seed = _words(payload, level)
-    return b"".join(_pack(polynomial, level) for polynomial in words) + seed
+def compact(payload: bytes, level: Level, kept: Integers | None = None) -> bytes:
+    """Compact bytes of a ciphertext's payload, seeded or full: of c0 only the ``kept`` coefficients (None: all)."""
+    (c0, *others), seed = _words(payload, level)
+    first = c0 if kept is None else c0[:, kept]
+    return b"".join(_pack(polynomial, level) for polynomial in (first, *others)) + seed
 
 
-def compact_reply(payload: bytes, level: Level, kept: Integers | None) -> bytes:
-    """Compact bytes of a full ciphertext's payload: of c0 only the coefficients at ``kept`` positions (None: all)."""
-    (c0, c1), _ = _words(payload, level)
-    return _pack(c0 if kept is None else c0[:, kept], level) + _pack(c1, level)
-
-
-def expand(message: bytes, level: Level, *, seeded: bool, ntt: bool) -> bytes:
-    """Payload of the ciphertext whose compact bytes are given, everything checked.
+def expand(message: bytes, level: Level, kept: Integers | None = None, *, seeded: bool, ntt: bool) -> bytes:
+    """Payload of the ciphertext whose compact bytes are given, everything checked; zeros where nothing was kept.
 
     Raises:
         RuleError: wrong length, or a residue that is not under its prime.
     """
-    polynomials, part = 1 if seeded else 2, level.compact_size(1)
-    size = polynomials * part
-    check_length(message, size + (SEED_BYTES if seeded else 0))
-    words = np.stack([_unpack(message[i * part : (i + 1) * part], level) for i in range(polynomials)])
-    return _payload(words, level, message[size:], ntt=ntt)
-
-
-def expand_reply(message: bytes, level: Level, kept: Integers | None) -> bytes:
-    """Payload of the ciphertext whose :func:`compact_reply` is given, zeros where nothing was kept.
-
-    Raises:
-        RuleError: wrong length, or a residue that is not under its prime.
-    """
-    if kept is None:
-        return expand(message, level, seeded=False, ntt=False)
-    size = level.coefficients_size(len(kept))
-    check_length(message, size + level.compact_size(1))
-    words = np.zeros((2, len(level.primes), level.ring_degree), dtype=np.uint64)
-    words[0][:, kept] = _unpack(message[:size], level)
-    words[1] = _unpack(message[size:], level)
-    return _payload(words, level, b"", ntt=False)
+    polynomials, places = 1 if seeded else 2, slice(None) if kept is None else kept
+    size = level.coefficients_size(level.ring_degree if kept is None else len(kept))
+    end = size + (polynomials - 1) * level.compact_size(1)
+    check_length(message, end + (SEED_BYTES if seeded else 0))
+    words = np.zeros((polynomials, len(level.primes), level.ring_degree), dtype=np.uint64)
+    words[0][:, places] = _unpack(message[:size], level)
+    if not seeded:
+        words[1] = _unpack(message[size:end], level)
+    return _payload(words, level, message[end:], ntt=ntt)
 
 
 def addend(polynomial: Residues, level: Level) -> bytes:

@@ -19,7 +19,7 @@ Weights = list[Any | None]
 class Operations(Protocol):
     """What such an engine computes. Ciphertexts are rotated and masked in coefficient form, multiplied in NTT form."""
 
-    def receive(self, message: bytes, /) -> Any:
+    def receive(self, message: bytes, kept: Integers | None = None, /) -> Any:
         """Check and load one ciphertext from the client, in coefficient form."""
         ...
 
@@ -63,9 +63,15 @@ class Operations(Protocol):
 class Sequential:
     """The steps of :class:`privcirnet.he.engine.ServerEngine` out of :class:`Operations`, which a subclass has."""
 
-    def receive_all(self: Operations, messages: Sequence[bytes], addends: Residues | None) -> list[Any]:
+    def receive_all(
+        self: Operations,
+        messages: Sequence[bytes],
+        addends: Residues | None,
+        kept: Sequence[Integers] | None = None,
+    ) -> list[Any]:
         """See :meth:`engine.ServerEngine.receive_all`."""
-        received = [self.receive(message) for message in messages]
+        places = kept or [None] * len(messages)
+        received = [self.receive(message, place) for message, place in zip(messages, places, strict=True)]
         if addends is None:
             return received
         return [self.add_plain(c, self.encode(slots)) for c, slots in zip(received, addends, strict=True)]

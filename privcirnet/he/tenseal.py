@@ -114,14 +114,14 @@ class Client:
         payload = self._context.save(self._keys.create_galois_keys(elements))
         return public_key + sealfile.compact_keys(payload, level, len(self._context.data_level.primes))
 
-    def encrypt(self, slots: Residues) -> bytes:
-        """One seeded ciphertext: one polynomial and a seed."""
+    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
+        """One seeded ciphertext: one polynomial, or some coefficients of it, and a seed."""
         ciphertext = self._encryptor.encrypt_symmetric(self._context.encode(slots))
-        return sealfile.compact(self._context.save(ciphertext), self._context.data_level)
+        return sealfile.compact(self._context.save(ciphertext), self._context.data_level, kept)
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
         """Check, load and decrypt a reply; coefficients of c0 that were not sent count as zero."""
-        payload = sealfile.expand_reply(message, self._context.reply_level, kept)
+        payload = sealfile.expand(message, self._context.reply_level, kept, seeded=False, ntt=False)
         ciphertext = self._context.load(seal.Ciphertext(self._context.seal), payload)
         plaintext = seal.Plaintext()
         self._decryptor.decrypt(ciphertext, plaintext)
@@ -149,9 +149,9 @@ class Server(Sequential):
         galois = context.load(seal.GaloisKeys(), payload)
         return Keys(galois, public_key)
 
-    def receive(self, message: bytes) -> Any:
+    def receive(self, message: bytes, kept: Integers | None = None) -> Any:
         """A ciphertext from compact bytes; SEAL expands the seed."""
-        payload = sealfile.expand(message, self._context.data_level, seeded=True, ntt=False)
+        payload = sealfile.expand(message, self._context.data_level, kept, seeded=True, ntt=False)
         return self._context.load(seal.Ciphertext(self._context.seal), payload)
 
     def encode(self, slots: Residues) -> Any:
@@ -199,7 +199,7 @@ class Server(Sequential):
         level = self._context.reply_level
         hidden = self._hide(ciphertext, keys, noise_bits)
         switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
-        return sealfile.compact_reply(self._context.save(switched), level, kept)
+        return sealfile.compact(self._context.save(switched), level, kept)
 
     def _hide(self, ciphertext: Any, keys: Keys, noise_bits: int) -> Any:
         level = self._context.data_level

@@ -3,7 +3,8 @@
 The noise budget falls with t: of the data primes' bits, t itself, the noise of the products (t times a constant,
 :func:`params.noise_bits`), the flooding and a sign are spent. So a set carries t up to some size, the program needs t
 from some size on (:mod:`privcirnet.he.requirements`), and the set fits if there is a prime in between that is 1 modulo
-2n and every transform length. The chosen t is the largest such: it costs nothing and makes truncation safer still.
+2n and every transform length. The chosen t is the largest such: that makes
+truncation safer still. Where bytes cost time, it is the largest with which replies are as short as with the smallest.
 """
 
 import math
@@ -46,12 +47,14 @@ class Option:
         layers: planned for n; empty where they do not fit it.
         seconds: predicted for one image.
         problem: why the layers do not fit n, if so.
+        thrifty: bytes cost time, so t is not made so large that a reply would need a prime more.
     """
 
     parameters: ParameterSet
     layers: tuple[Layer, ...]
     seconds: float
     problem: RuleError | None = None
+    thrifty: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,7 @@ class Verdict:
 
 def layers_noise_bits(layers: Iterable[Layer], parameters: Parameters) -> int:
     """log2 of a bound on the noise of any layer, or of a square, before flooding. The one place that asks a plan."""
-    square = params.noise_bits(parameters.ring_degree, parameters.plain_bits, 1)
-    return max([square, *(layer.noise_bits(parameters) for layer in layers)])
+    return max([params.square_noise_bits(parameters), *(layer.noise_bits(parameters) for layer in layers)])
 
 
 def budget(layers: Iterable[Layer], parameters: Parameters) -> Budget:
@@ -142,8 +144,13 @@ def judge(wants: Requirements, option: Option) -> Verdict:
     verdict = _with_budget(option, smallest)
     if not _carried(verdict):
         return _refused_noise(wants, verdict)
-    larger = (_with_budget(option, p) for p in _parameters(option, smallest.plain_bits + 1))
-    return [verdict, *(found for found in larger if _carried(found))][-1]
+    larger = (p for p in _parameters(option, smallest.plain_bits + 1) if not option.thrifty or _as_short(p, smallest))
+    return [verdict, *(found for found in (_with_budget(option, p) for p in larger) if _carried(found))][-1]
+
+
+def _as_short(parameters: Parameters, smallest: Parameters) -> bool:
+    """Whether replies are as short as with the smallest t."""
+    return params.message_bytes(parameters) == params.message_bytes(smallest)
 
 
 def _parameters(option: Option, from_bits: int = 2) -> Iterator[Parameters]:

@@ -17,6 +17,7 @@ from torch import fx
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.chooser import Choice
 from privcirnet.he.fitting import Fitted, Target, fit
+from privcirnet.he.params import message_bytes
 from privcirnet.he.program import Input, Program
 from privcirnet.lower.builder import Builder
 from privcirnet.lower.supported import check_operations
@@ -76,6 +77,8 @@ def lower_refined(  # noqa: PLR0913, PLR0917
 ) -> Lowered:
     """The program with the most guard bits (:func:`privcirnet.nn.steps.refine`) that its modulus has room for.
 
+    Over a link where bytes cost time, only as many as leave replies as short as they are.
+
     Args:
         graph: as for :func:`lower`.
         input_shape: likewise.
@@ -99,8 +102,13 @@ def lower_refined(  # noqa: PLR0913, PLR0917
             refined = _fitted(refine(graph, bits), source, input_shape, input_log_step, fixed)
         except DoesNotFit:
             continue
-        return Lowered(refined, bits, plain.choice)
+        if not target.link.counts or _bytes(refined) == _bytes(plain):
+            return Lowered(refined, bits, plain.choice)
     return Lowered(plain, least_guard_bits, plain.choice)
+
+
+def _bytes(fitted: Fitted) -> tuple[int, int]:
+    return message_bytes(fitted.program.parameters)
 
 
 def _fitted(

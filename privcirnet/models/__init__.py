@@ -4,6 +4,7 @@ from privcirnet.models.digits import DigitsResNet, digits_resnet
 from privcirnet.models.lola import LolaCifar, LolaMnist, lola_cifar, lola_mnist
 from privcirnet.models.mobilenetv2 import MobileNetV2, mobilenetv2_cifar, mobilenetv2_imagenet, mobilenetv2_tiny
 from privcirnet.models.resnet18 import ResNet18, resnet18_cifar, resnet18_tiny
+from privcirnet.models.tutorial import TutorialMnist, tutorial_mnist
 from privcirnet.models.vit import VisionTransformer, vit_cifar, vit_tiny_imagenet
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "LolaMnist",
     "MobileNetV2",
     "ResNet18",
+    "TutorialMnist",
     "VisionTransformer",
     "digits_resnet",
     "lola_cifar",
@@ -21,6 +23,7 @@ __all__ = [
     "mobilenetv2_tiny",
     "resnet18_cifar",
     "resnet18_tiny",
+    "tutorial_mnist",
     "vit_cifar",
     "vit_tiny_imagenet",
 ]

@@ -99,6 +99,11 @@ def test_verdicts_are_those_of_exhaustive_search(masks: str, bits: float) -> Non
         if verdict.fits:
             assert verdict.parameters is not None
             assert verdict.parameters.plain_modulus == max(expected)
+            primes = [params.reply_primes(option.parameters.coefficient_bits, t.bit_length()) for t in expected]
+            short = [t for t, count in zip(expected, primes, strict=True) if count == min(primes)]
+            thrifty = judge(wants(bits, masks), dataclasses.replace(option, thrifty=True))
+            assert thrifty.parameters is not None
+            assert thrifty.parameters.plain_modulus == max(short)
             assert verdict.binding == ""
         else:
             assert verdict.binding
@@ -293,7 +298,7 @@ def test_budget_is_that_of_the_noise_model() -> None:
         assert parts.left == params.noise_budget(parameters, noise)
         assert parts.left == parts.modulus - parts.plain - parts.noise - parts.flooding - 1 >= MIN_NOISE_BUDGET
         assert (parts.modulus, parts.plain) == (sum(parameters.coefficient_bits[:-1]), parameters.plain_bits)
-        assert parts.switched >= MIN_NOISE_BUDGET
+        assert parts.switched >= 1
 
 
 def test_the_layer_with_the_most_noise_counts() -> None:

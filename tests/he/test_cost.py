@@ -180,6 +180,18 @@ def test_network_time_is_bytes_and_one_round_trip() -> None:
     assert len(client.encrypt(slots)) == up
 
 
+@pytest.mark.parametrize("values", [64, 8192, 8192 + 300])
+def test_network_time_of_a_square_is_that_of_its_messages(values: int) -> None:
+    """But for the seeds, of which a short request has one like any other."""
+    parameters = params.choose({1}, 60)
+    client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
+    keys, share = server.load_keys(client.public_keys(()), ()), shares.uniform((values,), parameters.plain_modulus)
+    messages = square.request(share, client)
+    sent = sum(map(len, (*messages, *square.reply(share, messages, server, keys)[0])))
+    network = cost.square_cost(values, pricing("rotate", 8192), Link(1e6, 0.25)).network
+    assert network == pytest.approx(sent / 1e6 + 0.25, abs=64 * len(messages) / 1e6)
+
+
 def test_papers_unit() -> None:
     layer = planner.paper_layer(LinearShape.gemm(256, 192, 576), 8, 8192)
     assert linear_cost(layer, cost.COUNTED, FREE).total == pytest.approx(18 + 0.135 * 432, abs=0.01)

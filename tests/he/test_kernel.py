@@ -27,7 +27,7 @@ from tests.he.replies import keep_all_primes, nothing, polynomials
 
 DEFAULT = params.choose({1}, 46)
 WIDE = params.choose({1}, 60, params.WIDE_RING_DEGREE, params.WIDE_COEFFICIENT_BITS)
-NARROW = params.choose({1}, 23, 4096, (37, 36, 36))
+NARROW = params.choose({1}, 28, 4096, (37, 36, 36))
 """Its replies keep two of two data primes: nothing is switched."""
 
 SHORT = params.choose({1}, 30)
@@ -148,7 +148,7 @@ def bare_replies(
     masked = [server.add_plain(own, server.encode(slots)) for own, slots in zip(found, addends, strict=True)]
     switched = [server._apply(server._evaluator.mod_switch_to, own, list(level.parms_id)) for own in masked]
     places = kept or [None] * len(switched)
-    return [sealfile.compact_reply(context.save(own), level, p) for own, p in zip(switched, places, strict=True)]
+    return [sealfile.compact(context.save(own), level, p) for own, p in zip(switched, places, strict=True)]
 
 
 def some_places(n: int, count: int) -> list[Integers]:

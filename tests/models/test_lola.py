@@ -19,6 +19,14 @@ SHAPES = {
             "fc2": LinearShape.gemm(1, 100, 10),
         },
     ),
+    "tutorial_mnist": (
+        (1, 28),
+        {
+            "conv": LinearShape(28, 28, 1, 4, 7, 3),
+            "fc1": LinearShape.gemm(1, 256, 64),
+            "fc2": LinearShape.gemm(1, 64, 10),
+        },
+    ),
     "lola_cifar": (
         (3, 32),
         {
@@ -50,9 +58,10 @@ def test_numbers_after_a_convolution(name, layer, numbers):
     assert channels * height * width == numbers
 
 
-def test_mnist_is_what_its_picture_says():
+@pytest.mark.parametrize("name", ["lola_mnist", "tutorial_mnist"])
+def test_mnist_is_what_its_picture_says(name):
     torch.manual_seed(0)
-    model, x = timm.create_model("lola_mnist").double(), torch.rand(2, 1, 28, 28, dtype=torch.float64)
+    model, x = timm.create_model(name).double(), torch.rand(2, 1, 28, 28, dtype=torch.float64)
     hidden = model.fc1((model.conv(x) ** 2).flatten(1)) ** 2
     expected = model.fc2(hidden)
     bound = tolerances.network(torch.float64, 3, 845, expected.abs().max().item())

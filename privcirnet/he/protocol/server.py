@@ -8,7 +8,7 @@ import numpy as np
 from privcirnet.he import bounds, manifest, modular
 from privcirnet.he.engine import Keys, ServerEngine, server_engine
 from privcirnet.he.modular import Integers, Residues
-from privcirnet.he.params import check_noise
+from privcirnet.he.params import check_noise, square_noise_bits
 from privcirnet.he.program import (
     Input,
     Linear,
@@ -68,6 +68,9 @@ class Server:
             encoded = layer.encode_spectrum(spectrum, self.engine, node.name)
             bias = program.weights[node.name].bias
             self._layers[node.name] = linear.ServerLayer(layer, encoded, bias, self._mask_bounds.get(node.name))
+        for node in program.nodes:
+            if isinstance(node.operation, Square):
+                check_noise(program.parameters, square_noise_bits(program.parameters), node.name)
 
     def greeting(self) -> bytes:
         """The program's public description for a client: architecture, plans, parameters; no weight."""

@@ -29,7 +29,10 @@ REJECTING = Modulus((prime_under(int(2**64 / 17.9)), prime_under(int(2**64 / 17.
 def received(modulus: Modulus, rows: Residues, addend: Residues) -> Residues:
     message = words.pack(rows, modulus.widths) + SEED
     target, (root,) = np.empty((2, *rows.shape), dtype=np.uint64), seeds.roots([SEED], rows.size)
-    requests.receive(target, message, root, modulus, addend, plain.plain(T, modulus.primes, N))
+    share = addend if addend.size else None
+    requests.receive(
+        target, requests.Received(message, np.arange(N), share), root, modulus, plain.plain(T, modulus.primes, N)
+    )
     return target
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he import bounds, modular, params
+from privcirnet.he import bounds, modular, params, subring
 from privcirnet.he.encodings import spectral
 from privcirnet.he.engine import ENGINES
 from privcirnet.he.program import Linear, Product, Program, Square, Values, interpret
@@ -168,15 +168,19 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
         counts = session.meter.counts[node.name]
         match node.operation:
             case Linear(layer):
-                sent, back = layer.ciphertexts_in, layer.ciphertexts_out
+                sent, back = layer.ciphertexts_in * (up + 4), layer.ciphertexts_out * (down + 4)
                 assert (counts["rotate"], counts["pmult"]) == (layer.rotations, layer.pmults)
             case Square():
-                sent = back = square.ciphertexts(int(np.prod(node.shape)), 8192)
-                assert (counts["rotate"], counts["pmult"]) == (0, sent)
+                assert (counts["rotate"], counts["pmult"]) == (0, 1)
+                (size,) = subring.sizes(int(np.prod(node.shape)), 8192)
+                assert size < 8192
+                seed, second = (0, 0) if engine == "cleartext" else (params.SEED_BYTES, down // 2)
+                sent = size * (up - seed) // 8192 + seed + 4
+                back = size * (down - second) // 8192 + second + 4
             case _:
                 assert not counts
                 continue
-        expected.append(Traffic(position, 8 + sent * (up + 4), 8 + back * (down + 4)))
+        expected.append(Traffic(position, 8 + sent, 8 + back))
         assert client.meter.seconds[node.name] > 0
         assert session.meter.seconds[node.name] > 0
     assert traffic == [*expected, Traffic(wire.OUTPUT, 8, 8 + 4 + 8 * 10)]

@@ -1,0 +1,113 @@
+"""What the scripts share: a virtual environment for each peer, and one form for what was measured.
+
+Nothing here but the standard library: it is imported in every environment.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import venv
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass
+class Result:
+    """What a peer took.
+
+    Attributes:
+        network: "tutorial" or "resnet18".
+        peer: name of the peer.
+        version: of its package.
+        activation: what it evaluates where the network has its activation.
+        interactive: whether the client takes part during the inference.
+        parameters: in words.
+        seconds: for an image, once everything is set up: the median, from the client's request to its logits.
+        seconds_first: for the first image, set-up left out; None where nothing was run before.
+        seconds_all: of every image.
+        cpu_seconds: of all processors and parties together, for an image: the median. Others' work hardly changes it.
+        bytes_image: both ways, for an image.
+        bytes_once: keys and the like.
+        peak_bytes: party -> most memory that it ever had.
+        images: that were run.
+        same_class: of them, those with the float network's class.
+        correct: of them, those with the right class.
+        largest_error: of any logit against the float network.
+        notes: whatever else a reader should know.
+        machine: processor, cores, load when the run ended.
+    """
+
+    network: str
+    peer: str
+    version: str
+    activation: str
+    interactive: bool
+    parameters: str
+    seconds: float
+    seconds_first: float | None
+    seconds_all: list[float]
+    cpu_seconds: float
+    bytes_image: int | None
+    bytes_once: int | None
+    peak_bytes: dict[str, int]
+    images: int
+    same_class: int
+    correct: int
+    largest_error: float
+    notes: str = ""
+    machine: dict[str, object] = field(default_factory=dict)
+
+
+def machine() -> dict[str, object]:
+    """What it ran on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {"processor": names[0] if names else "unknown", "cores": os.cpu_count(), "load": os.getloadavg()[0]}
+
+
+def peak_bytes(process: int | str = "self") -> int:
+    """Most memory that a process ever had, VmHWM."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def add_out(parser: argparse.ArgumentParser, name: str) -> None:
+    """The argument that says where the result goes."""
+    default = HERE / "results" / f"{name}.json"
+    parser.add_argument("--out", type=Path, default=default, help="JSON of the result (default: %(default)s)")
+
+
+def write(path: Path, result: Result) -> None:
+    """Write a result, and say it in a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    result.machine = machine()
+    path.write_text(json.dumps(asdict(result), indent=1) + "\n")
+    moved = "-" if result.bytes_image is None else f"{result.bytes_image / 1e6:.2f} MB"
+    print(f"{result.peer} {result.version}: {result.seconds:.4f} s, {moved}, {result.same_class} of {result.images}")
+
+
+def inside(packages: list[str], folder: Path, python: str) -> None:
+    """Go on in a virtual environment that has these packages; it is made if it is not there.
+
+    Args:
+        packages: as pip takes them.
+        folder: of the environment.
+        python: interpreter that it is made with.
+    """
+    wanted = folder / "bin" / "python"
+    if Path(sys.prefix).resolve() == folder.resolve():
+        return
+    mark = folder / "installed"
+    try:
+        if not mark.is_file() or mark.read_text() != " ".join(packages):
+            subprocess.run([python, "-m", venv.__name__, str(folder)], check=True)
+            subprocess.run([str(wanted), "-m", "pip", "install", "-q", *packages], check=True)
+            mark.write_text(" ".join(packages))
+    except (OSError, subprocess.CalledProcessError) as problem:
+        print(f"error: {' '.join(packages)} cannot be installed with {python}, see above", file=sys.stderr)
+        raise SystemExit(2) from problem
+    os.execv(wanted, [str(wanted), *sys.argv])

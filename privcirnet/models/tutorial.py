@@ -1,0 +1,47 @@
+"""The network that tutorials of encrypted inference measure: a convolution and two linear layers, on MNIST.
+
+28 x 28: conv 7x7 stride 3 without padding, 4 maps of 8 x 8 (256 numbers) -> square -> linear 64 -> square -> linear 10.
+
+Source: TenSEAL's tutorial 4, "Encrypted Convolution on MNIST" (Benaissa et al., arXiv 2104.03152, measure it too).
+"""
+
+from typing import Any
+
+from timm.models import register_model
+from torch import Tensor, nn
+
+from privcirnet.models.activation import activation as make_activation
+from privcirnet.models.entry import own_arguments
+
+
+class TutorialMnist(nn.Module):
+    """A convolution and two linear layers, for 28 x 28 images.
+
+    Args:
+        num_classes: logits.
+        in_chans: channels of the image.
+        activation: see `privcirnet.models.activation`.
+
+    Raises:
+        RuleError: the activation is unknown.
+    """
+
+    def __init__(self, num_classes: int = 10, in_chans: int = 1, activation: str = "square") -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(in_chans, 4, 7, stride=3)
+        self.act1 = make_activation(activation, 4)
+        self.flatten = nn.Flatten()
+        self.fc1 = nn.Linear(4 * 8 * 8, 64)
+        self.act2 = make_activation(activation, 64, channels_last=True)
+        self.fc2 = nn.Linear(64, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, in_chans, 28, 28) to logits (N, num_classes)."""
+        x = self.flatten(self.act1(self.conv(x)))
+        return self.fc2(self.act2(self.fc1(x)))
+
+
+@register_model
+def tutorial_mnist(pretrained: bool = False, **kwargs: Any) -> TutorialMnist:
+    """The tutorial's network."""
+    return TutorialMnist(**own_arguments("tutorial_mnist", pretrained, kwargs))
