@@ -379,12 +379,13 @@ def test_scaled_profile() -> None:
 
 
 def test_products_are_planned_by_the_price_of_encoding_too() -> None:
-    """Where an encoding is all that costs, fewer products are done than where only the products do."""
-    profile = dataclasses.replace(COUNTED, seconds=COUNTED.seconds | {"pmult": 1e-9, "pmult_plain": 10.0})
+    """Where products with kept weights cost something and encoding nothing, a product of values does more of them."""
+    seconds = dict.fromkeys(COUNTED.seconds, 0.0) | {"encrypt": 1.0, "decrypt": 1.0, "pmult": 1.0}
+    profile = dataclasses.replace(COUNTED, seconds=seconds)
     shape = LinearShape.product((256, 65, 1), (256, 65, 1), 4)
-    product = planned_product(shape, shape, profile, LOCAL)
+    product, kept = planned_product(shape, shape, profile, LOCAL), planned_layer(shape, 1, profile, LOCAL)
     assert product.left == product.right == planned_layer(shape, 1, for_one_use(profile), LOCAL)
-    assert product.left.pmults < planned_layer(shape, 1, profile, LOCAL).pmults
+    assert product.left.pmults > kept.pmults
 
 
 def test_prediction_of_products_is_theirs() -> None:
