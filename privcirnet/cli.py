@@ -67,7 +67,7 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
         def main_program() -> None:
             with readable_errors():
                 check_overrides(configs, path.stem, [a for a in sys.argv[1:] if "=" in a and not a.startswith("-")])
-            run()
+                run()
 
         return main_program
 
@@ -101,11 +101,14 @@ def _keys(config: Any, prefix: str = "") -> list[str]:
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Print a broken rule as one line and leave."""
+    """Print a broken rule as one line and leave; leave silently if nobody reads what is printed."""
     try:
         yield
     except RuleError as error:
         print(f"error{'' if _RANK == '0' else f' (process {_RANK})'}: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(EXIT_RULE)
+    except BrokenPipeError:  # `--help | head`: who reads has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_RULE)
     except KeyboardInterrupt:
         print("error: interrupted; a training run continues where it was when started again", file=sys.stderr)  # noqa: T201

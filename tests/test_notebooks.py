@@ -22,7 +22,9 @@ def test_notebook_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     display = types.ModuleType("IPython.display")
     display.Image = lambda picture: picture.read_bytes()
-    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    shell = types.ModuleType("IPython")
+    shell.get_ipython = lambda: None
+    monkeypatch.setitem(sys.modules, "IPython", shell)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     torch.manual_seed(0)
     start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), load("digits"))

@@ -2,9 +2,11 @@
 
 import importlib
 import json
+import os
 import re
 import resource
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -469,3 +471,15 @@ def test_a_bar_appears_with_the_first_step_only(capsys):
     with counting("Images"):
         pass
     assert capsys.readouterr().out == ""
+
+
+def test_help_that_nobody_reads_to_its_end():
+    """`--help | head -1`."""
+    root = Path(__file__).parents[1]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "bench.py", "--help"], stdout=write, stderr=subprocess.PIPE, text=True, cwd=root, check=False
+    )
+    os.close(write)
+    assert done.stderr == ""

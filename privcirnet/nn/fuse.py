@@ -124,7 +124,10 @@ def _fold_pools_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
         divisor, layers = divisor_of(pool), layers_behind(fused, node)
         if divisor is None or not layers or any(calls[layer.target] > 1 for layer in layers):
             continue
-        pool.divisor_override = power = power_beside(divisor)
+        power = power_beside(divisor)
+        if power == divisor:
+            continue
+        pool.divisor_override = power
         for reader in layers:
             layer = _layer_of(fused, reader)
             inputs = layer.in_channels if isinstance(layer, nn.Conv2d) else layer.in_features
