@@ -26,8 +26,8 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Apply a function to all items, in order of the items, on as many threads as :func:`use` said.
 
     Worth it for functions that let go of Python's lock for a millisecond or so: compiled kernels, the system's
-    generator. The caller works too, so that a helper that wakes late costs little. A function that is applied must not
-    call this itself.
+    generator. The caller works too, and waits for no helper that has not begun: one that wakes late, or works on
+    something else, costs little.
     """
     pending = deque(enumerate(items))
     results: dict[int, R] = {}
@@ -46,8 +46,17 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     finally:
         pending.clear()
         for helper in helpers:
-            helper.result()
+            if not helper.cancel():
+                helper.result()
     return [results[number] for number in range(len(results))]
+
+
+def beside(function: Callable[[], R]) -> Callable[[], R]:
+    """Begin a function on another thread, if there is one; call what is returned for its result.
+
+    For work that nothing else needs for a while: phases that cannot be shared out evenly fill each other's gaps.
+    """
+    return function if _setting.count == 1 else _pool(_setting.count - 1).submit(function).result
 
 
 def ranges(count: int, most: int) -> list[range]:

@@ -1,5 +1,5 @@
 from collections.abc import Iterator
-from threading import Barrier, Thread, current_thread
+from threading import Barrier, Event, Thread, current_thread
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController
 
 from privcirnet.he import threads
-from privcirnet.he.threads import each, one_thread, ranges
+from privcirnet.he.threads import beside, each, one_thread, ranges
 
 PATIENCE = 20
 """Seconds that threads wait for each other before a test fails."""
@@ -176,3 +176,33 @@ def test_each_thread_can_be_the_only_one_inside(two_blas_threads: None) -> None:
         assert blas_threads() == before
     for visitor in visitors:
         visitor.step()
+
+
+def test_work_beside_goes_on_meanwhile_and_gives_its_result(count: int) -> None:
+    begun, free = Event(), Event()
+
+    def work() -> str:
+        begun.set()
+        return "alone" if count == 1 else f"{free.wait(PATIENCE)}"
+
+    result = beside(work)
+    if count > 1:
+        assert begun.wait(PATIENCE)
+        assert each(lambda item: item + 1, range(50)) == list(range(1, 51)), "nobody waits for who is busy"
+        free.set()
+    assert result() == ("alone" if count == 1 else "True")
+
+
+def test_an_error_beside_comes_with_the_result(count: int) -> None:
+    def work() -> None:
+        raise ValueError("beside")
+
+    result = beside(work)
+    with pytest.raises(ValueError, match="beside"):
+        result()
+
+
+def test_work_beside_may_be_shared_out_too(count: int) -> None:
+    outer = beside(lambda: each(lambda item: item * item, range(20)))
+    assert each(lambda item: -item, range(20)) == [-item for item in range(20)]
+    assert outer() == [item * item for item in range(20)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he import modular
+from privcirnet.he import modular, threads
 from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
 from privcirnet.he.layers import Layer
 from privcirnet.he.modular import Integers, Residues
@@ -51,9 +51,10 @@ def reply(
         (replies, the server's share of the output (K, H', W')).
     """
     layer, t = held.layer, engine.parameters.plain_modulus
+    mask = threads.beside(lambda: _mask(held, t))
     inputs = engine.receive_all(messages, None if share is None else layer.encode_input(share, t))
     outputs = layer.evaluate(held.weights, inputs, engine, keys)
-    minus, own = _mask(held, t)
+    minus, own = mask()
     return engine.reply_all(outputs, minus, keys, layer.noise_bits(engine.parameters), layer.kept), own
 
 

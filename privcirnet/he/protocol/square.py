@@ -7,7 +7,7 @@ which shortens both messages (:mod:`privcirnet.he.subring`).
 
 import numpy as np
 
-from privcirnet.he import modular, subring
+from privcirnet.he import modular, subring, threads
 from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
 from privcirnet.he.modular import Residues
 from privcirnet.he.params import square_noise_bits
@@ -26,11 +26,10 @@ def reply(
 ) -> tuple[list[bytes], Residues]:
     """Server: its part of x^2 from its share of x; returns (replies, its share of x^2)."""
     t, n = engine.parameters.plain_modulus, engine.parameters.ring_degree
-    own = shares.uniform(share.shape, t) if mask_bound is None else shares.bounded(share.shape, mask_bound, t)
-    mask = subring.spread(own.reshape(-1), n, shares.uniform((sum(subring.sizes(share.size, n)),), t))
-    rows, kept = subring.spread(share.reshape(-1), n), subring.kept(share.size, n)
-    doubled, constant = modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t)
-    products = engine.multiply_all(engine.receive_all(messages, None, kept), doubled)
+    polynomial, kept = threads.beside(lambda: _polynomial(share, n, t, mask_bound)), subring.kept(share.size, n)
+    inputs = engine.receive_all(messages, None, kept)
+    doubled, constant, own = polynomial()
+    products = engine.multiply_all(inputs, doubled)
     return engine.reply_all(products, constant, keys, square_noise_bits(engine.parameters), kept), own
 
 
@@ -40,6 +39,14 @@ def finish(share: Residues, messages: list[bytes], engine: ClientEngine) -> Resi
     slots = np.stack([engine.decrypt(message, places) for message, places in zip(messages, kept, strict=True)])
     cross = subring.collect(slots, share.size, t)
     return modular.add(cross.reshape(share.shape), modular.multiply(share, share, t), t)
+
+
+def _polynomial(share: Residues, n: int, t: int, mask_bound: int | None) -> tuple[Residues, Residues, Residues]:
+    """Slots of 2 s and of s^2 - r, (ciphertexts, n), and the server's share r."""
+    own = shares.uniform(share.shape, t) if mask_bound is None else shares.bounded(share.shape, mask_bound, t)
+    mask = subring.spread(own.reshape(-1), n, shares.uniform((sum(subring.sizes(share.size, n)),), t))
+    rows = subring.spread(share.reshape(-1), n)
+    return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), own
 
 
 def ciphertexts(values: int, ring_degree: int) -> int:
