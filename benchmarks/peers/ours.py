@@ -1,12 +1,13 @@
 """privcirnet's row: what infer.py measured with client and server in two processes, in the form of the others.
 
-python infer.py processes=2 images=20 ...
-python benchmarks/peers/ours.py outputs/infer/summary.json outputs/export/summary.json --network tutorial
+python infer.py processes=2 images=100 ...
+python benchmarks/peers/ours.py outputs/infer/summary.json outputs/export/summary.json --arrays outputs/peers/network.npz
 """
 
 import argparse
 import json
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
