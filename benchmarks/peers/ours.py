@@ -1,7 +1,7 @@
 """privcirnet's row: what infer.py measured with client and server in two processes, in the form of the others.
 
 python infer.py processes=2 images=100 ...
-python benchmarks/peers/ours.py outputs/infer/summary.json outputs/export/summary.json --arrays outputs/peers/network.npz
+python benchmarks/peers/ours.py outputs/infer/summary.json outputs/export/summary.json
 """
 
 import argparse
@@ -19,10 +19,11 @@ def error(infer: dict[str, Any], network: Path | None) -> float:
     """The largest of any logit, against the float network if it is known, else against the integer network."""
     if network is None:
         return infer["logit_max_difference"]
+    found = np.array([row["logits"] for row in infer["predictions"]])
     with np.load(network) as known:
-        return float(
-            np.abs(np.array([row["logits"] for row in infer["predictions"]]) - known["logits"][: infer["images"]]).max()
-        )
+        if known["labels"].tolist() != [row["label"] for row in infer["predictions"]]:
+            sys.exit(f"error: both must have taken the same images: run infer.py with images={len(known['labels'])}")
+        return float(np.abs(found - known["logits"]).max())
 
 
 def main() -> None:
