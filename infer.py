@@ -50,7 +50,7 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     program, spectra = read_program(Path(config.program))
     profile = read_profile(Path(config.profile))
     clear = _predicted(config, data, images)
-    room = Room(int(1e9 * config.weights_gb), Path(config.weights_folder) if config.weights_folder else None)
+    room = Room.of(config.weights_gb, config.weights_folder)
     run = evaluate if config.processes == 1 else evaluate_apart
     with inference_bar(program, len(labels)) as progress:
         result = run(program, spectra, images.numpy().astype(np.int64), config.engine, progress, room)

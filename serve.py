@@ -25,7 +25,7 @@ def main(config: ServeConfig) -> None:
     """Encode the weights, listen, serve until interrupted."""
     program, spectra = read_program(Path(config.program))
     threads.use(config.threads)
-    room = Room(int(1e9 * config.weights_gb), Path(config.weights_folder) if config.weights_folder else None)
+    room = Room.of(config.weights_gb, config.weights_folder)
     with progress_bar("Encoding weights (layers)", len(program.linear_nodes)) as advance:
         server = Server(program, config.engine, spectra, progress=advance, room=room)
     if config.rehearsal:

@@ -11,7 +11,7 @@ import time
 import torch
 from torch import nn
 
-from privcirnet.comparison.memory import peak_bytes
+from privcirnet.he.memory import peak_bytes
 from privcirnet.he.reference import network_shapes
 from privcirnet.nn.candidates import candidates
 from privcirnet.nn.convert import circulant_

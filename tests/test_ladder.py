@@ -20,9 +20,6 @@ from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planner import candidate_layers
 from privcirnet.he.program import Linear, Truncate, interpret
 from privcirnet.he.protocol import audit, shares
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
 from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
@@ -32,6 +29,7 @@ from privcirnet.nn.learned import fix_steps_, follow_learned_steps_, learn_steps
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
+from tests.he.parties import protocol
 
 BLOCKS = {"stem": 1, "down": 4, "conv1": 8, "conv2": 16, "classifier": 2}
 LEVELS, LOG_STEP, SHAPE = 16, -4, (1, 8, 8)
@@ -221,7 +219,7 @@ def test_rung_integer_program_to_clear_text_engine(quantized, images, masks):
     target = Target(WIDE, LINKS["local"], masks, failure_bits=4, hiding_bits=4)
     program = lower(quantized, SHAPE, LEVELS, LOG_STEP, target)
     for image in images[:6].numpy():
-        logits, values = protocol(program, "cleartext", image)
+        logits, values, _ = protocol(program, "cleartext", image)
         assert audit.wrong_nodes(program, values) == []
         told = interpret(program, image, lambda node, _, v=values: v[node.name])
         assert np.array_equal(told[program.output.name], logits)
@@ -238,31 +236,19 @@ def test_rung_clear_text_engine_to_encrypted_is_bitwise(program, images, monkeyp
             random = np.random.default_rng(7)
             monkeypatch.setattr(shares, "uniform", lambda shape, t, r=random: r.integers(0, t, shape, dtype=np.uint64))
             results.append(protocol(program, engine, image))
-        (clear, clear_values), (encrypted, encrypted_values) = results
+        (clear, clear_values, _), (encrypted, encrypted_values, _) = results
         assert np.array_equal(clear, encrypted)
         assert all(np.array_equal(clear_values[name], encrypted_values[name]) for name in clear_values)
 
 
 @pytest.mark.parametrize("engine", ["cleartext", "tenseal"])
 def test_counted_operations_are_the_planned_ones(program, images, engine):
-    server = Server(program, engine)
-    client = Client(server.greeting(), engine)
-    session = server.session(client.keys())
-    run(client, session, images[0].numpy())
+    _, _, meter = protocol(program, engine, images[0].numpy())
     for node in program.nodes:
-        counts = session.meter.counts[node.name]
+        counts = meter.counts[node.name]
         if isinstance(node.operation, Linear):
             layer = node.operation.layer
             assert (counts["rotate"], counts["pmult"]) == (layer.rotations, layer.pmults)
-
-
-def protocol(program, engine, image):
-    """Logits, and both parties' shares put together."""
-    server = Server(program, engine)
-    client = Client(server.greeting(), engine)
-    session = server.session(client.keys())
-    logits, _ = run(client, session, image)
-    return logits, audit.reconstruct(program, client.shares, session.shares)
 
 
 def _dense_state(model):

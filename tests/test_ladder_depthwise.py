@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.artifact import read_program, write_program
-from privcirnet.he import bounds
+from privcirnet.exporting import seen_on
 from privcirnet.he.cost import COUNTED, LINKS, Profile
 from privcirnet.he.fitting import Target
 from privcirnet.he.layout import SpectralLayout
@@ -19,9 +19,6 @@ from privcirnet.he.pieces import Piece
 from privcirnet.he.planner import cheapest_layer
 from privcirnet.he.program import Add, Square, Truncate, interpret
 from privcirnet.he.protocol import audit, shares
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
 from privcirnet.lower import lower
 from privcirnet.models.activation import activation
 from privcirnet.models.mobilenetv2 import InvertedResidual
@@ -30,7 +27,7 @@ from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
-from privcirnet.nn.ranges import ranges
+from tests.he.parties import protocol
 
 LEVELS, LOG_STEP, SHAPE = 16, -4, (1, 7, 7)
 WIDE = Profile("counted, wide", WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS, COUNTED.seconds)
@@ -114,13 +111,8 @@ def quantized(fused, images):
 
 @pytest.fixture(scope="module")
 def program(quantized, images):
-    seen = {name: bounds.Seen(*(part.numpy() for part in found)) for name, found in seen_by(quantized, images).items()}
-    target = Target(WIDE, LINKS["local"], failure_bits=4, seen=seen, margin_bits=1)
+    target = Target(WIDE, LINKS["local"], failure_bits=4, seen=seen_on(quantized, real(images)), margin_bits=1)
     return lower(quantized, SHAPE, LEVELS, LOG_STEP, target)
-
-
-def seen_by(network, images):
-    return ranges(network, real(images))
 
 
 def real(images):
@@ -187,15 +179,6 @@ def test_rung_clear_text_engine_to_encrypted_is_bitwise(program, images, monkeyp
         if layer.shape.kind == "depthwise":
             assert (counts["rotate"], counts["pmult"]) == (0, layer.ciphertexts_in)
             assert layer.ciphertexts_in == (3 if layer.shape.stride == 1 else 4 + 4 + 1)
-
-
-def protocol(program, engine, image):
-    """Logits, both parties' shares put together, and the server's meter."""
-    server = Server(program, engine)
-    client = Client(server.greeting(), engine)
-    session = server.session(client.keys())
-    logits, _ = run(client, session, image)
-    return logits, audit.reconstruct(program, client.shares, session.shares), session.meter
 
 
 def test_the_ladder_has_something_to_carry(program):

@@ -11,14 +11,12 @@ from privcirnet.he.cost import COUNTED, LINKS
 from privcirnet.he.fitting import Target
 from privcirnet.he.program import interpret
 from privcirnet.he.protocol import audit
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
 from privcirnet.lower import lower
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
+from tests.he.parties import protocol
 
 LEVELS, LOG_STEP, SHAPE = 16, -4, (1, 8, 8)
 AIDED = Target(COUNTED, LINKS["local"], nonlinear="client-aided")
@@ -89,11 +87,7 @@ def test_every_activation_is_revealed_once(program):
 
 @pytest.mark.parametrize("engine", ["cleartext", "kernel"])
 def test_rung_integer_program_to_encrypted(program, images, engine):
-    server = Server(program, engine)
-    client = Client(server.greeting(), engine)
-    session = server.session(client.keys())
-    logits, _ = run(client, session, images[0].numpy())
-    values = audit.reconstruct(program, client.shares, session.shares)
+    logits, values, _ = protocol(program, engine, images[0].numpy())
     assert audit.wrong_nodes(program, values) == []
     told = interpret(program, images[0].numpy(), lambda node, _: values[node.name])
     assert np.array_equal(told[program.output.name], logits)

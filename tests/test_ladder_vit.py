@@ -17,9 +17,6 @@ from privcirnet.he.fitting import Target
 from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.program import Product, Square, Truncate, interpret
 from privcirnet.he.protocol import audit, shares
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
 from privcirnet.he.rearrangement import Channels, Take, Tokens, Transpose
 from privcirnet.lower import lower
 from privcirnet.nn.attention import PolynomialAttention
@@ -28,6 +25,7 @@ from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.quantize import quantize
+from tests.he.parties import protocol
 
 LEVELS, LOG_STEP, SHAPE = 16, -4, (1, 8, 8)
 WIDE = Profile("counted, wide", WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS, COUNTED.seconds)
@@ -129,19 +127,10 @@ def test_rung_program_to_folder_and_back(program, tmp_path):
         assert np.array_equal(again.weights[name].bias, weights.bias)
 
 
-def protocol(program, engine, image):
-    """Logits, and both parties' shares put together."""
-    server = Server(program, engine)
-    client = Client(server.greeting(), engine)
-    session = server.session(client.keys())
-    logits, _ = run(client, session, image)
-    return logits, audit.reconstruct(program, client.shares, session.shares)
-
-
 def test_rung_integer_program_to_clear_text_engine(program, images):
     """Exactly equal, once the interpreter is told which way each truncation went; and that is by at most one unit."""
     for image in images[:3].numpy():
-        logits, values = protocol(program, "cleartext", image)
+        logits, values, _ = protocol(program, "cleartext", image)
         assert audit.wrong_nodes(program, values) == []
         told = interpret(program, image, lambda node, _, v=values: v[node.name])
         assert np.array_equal(told[program.output.name], logits)
@@ -157,7 +146,7 @@ def test_rung_clear_text_engine_to_encrypted_is_bitwise(program, images, engine,
         random = np.random.default_rng(7)
         monkeypatch.setattr(shares, "uniform", lambda shape, t, r=random: r.integers(0, t, shape, dtype=np.uint64))
         results.append(protocol(program, name, images[0].numpy()))
-    (clear, clear_values), (encrypted, encrypted_values) = results
+    (clear, clear_values, _), (encrypted, encrypted_values, _) = results
     assert np.array_equal(clear, encrypted)
     assert all(np.array_equal(clear_values[name], encrypted_values[name]) for name in clear_values)
 

@@ -46,7 +46,9 @@ def root(tmp_path_factory):
 def server(root):
     """serve.py in its own process: (it, its address, what it printed so far)."""
     command = [sys.executable, "serve.py", f"root={root}", "port=0", "connections=2"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, and inherited so, in a shell's "&"
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        signal.signal(signal.SIGINT, before)
         lines = []
         while "command" not in (line := process.stdout.readline()):
             assert line, "it ended"
@@ -54,8 +56,11 @@ def server(root):
         lines.append(line)
         yield process, re.search(r"server=(\S+)", line)[1], "".join(lines)
         process.send_signal(signal.SIGINT)
-        rest = process.stdout.read()
-        assert process.wait(20) == 0
+        try:
+            rest, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+        assert process.returncode == 0
         assert rest.endswith("stopped\n")
         assert rest.count("an image") >= IMAGES
 
@@ -139,7 +144,9 @@ def test_a_client_shows_how_far_it_is(server):
 
 def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
     command = [sys.executable, "serve.py", f"root={root}", "port=0", "engine=cleartext", "rehearsal=false"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, and inherited so, in a shell's "&"
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        signal.signal(signal.SIGINT, before)
         address = next(found[1] for line in process.stdout if (found := re.search(r"server=(\S+)", line)))
         host, port = address.split(":")
         with Remote((host, int(port)), "cleartext") as remote:

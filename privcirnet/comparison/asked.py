@@ -41,7 +41,7 @@ def run(config: BenchConfig, entered: Mapping[str, Rival]) -> dict[str, Found]:
 
 def memory(config: BenchConfig, rival: Rival) -> dict[str, float]:
     """See :func:`network_memory`."""
-    room = Room(int(1e9 * config.weights_gb))
+    room = Room.of(config.weights_gb)
     with progress_bar(f"{config.network}: memory", 2 * len(rival.layers)) as advance:
         return network_memory(rival.layers, rival.engine, contest(config), room, advance)
 

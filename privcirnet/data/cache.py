@@ -2,6 +2,8 @@
 
 A folder is written under another name and renamed when it is complete, so readers see all of it or nothing, and two
 processes that write the same one at once do no harm: the last one stays, and what the other one mapped stays with it.
+Every folder has facts of its own (a random name is among them) and never comes back once it is moved away, so a reader
+that finds the same facts before and after it opened the files has opened the files of one folder.
 """
 
 import hashlib
@@ -11,6 +13,7 @@ import math
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,13 +110,16 @@ def read(folder: Path, fingerprint: dict[str, Any]) -> Arrays:
         OSError, EOFError: no such folder, or an empty file in it.
         ValueError: it is of another source or version, or broken.
     """
-    held = json.loads((folder / FACTS).read_text())
+    text = (folder / FACTS).read_text()
+    held = json.loads(text)
     facts = held["facts"]
     if held["sha256"] != _checksum(facts) or facts["version"] != VERSION:
         raise ValueError(f"{FACTS} is broken or of another version")
     if facts["fingerprint"] != fingerprint:
         raise ValueError("the source has changed")
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in facts["arrays"]}
+    if (folder / FACTS).read_text() != text:
+        raise ValueError("another process replaced it meanwhile")
     for name, array in arrays.items():
         if [list(array.shape), array.dtype.str] != facts["arrays"][name]:
             raise ValueError(f"{name}.npy has another shape or type")
@@ -152,7 +158,7 @@ def _publish(draft: Path, folder: Path) -> None:
 
 
 def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    facts = {"version": VERSION, **facts}
+    facts = {"version": VERSION, "folder": uuid.uuid4().hex, **facts}
     (folder / FACTS).write_text(json.dumps({"facts": facts, "sha256": _checksum(facts)}, indent=1))
 
 

@@ -27,12 +27,10 @@ class Function:
     Attributes:
         of: element by element.
         lowest_at: where it is least; -inf for a function that never falls.
-        exact: whether it maps integers of a step to integers of that step.
     """
 
     of: Callable[[Reals], Reals]
     lowest_at: float = -math.inf
-    exact: bool = False
 
 
 def _gelu(x: Reals) -> Reals:
@@ -45,7 +43,7 @@ def _silu(x: Reals) -> Reals:
 
 
 FUNCTIONS = {
-    "relu": Function(lambda x: np.maximum(x, 0), exact=True),
+    "relu": Function(lambda x: np.maximum(x, 0)),
     "relu6": Function(lambda x: np.clip(x, 0, 6)),
     "hardswish": Function(lambda x: x * np.clip(x + 3, 0, 6) / 6, -1.5),
     "gelu": Function(_gelu, -0.7517915),

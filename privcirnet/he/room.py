@@ -43,6 +43,11 @@ class Room:
     taken: int = 0
     _lock: Any = field(default_factory=Lock, repr=False)
 
+    @classmethod
+    def of(cls, gigabytes: float, folder: str = "") -> "Room":
+        """Room as settings give it; an empty folder is none."""
+        return cls(int(1e9 * gigabytes), Path(folder) if folder else None)
+
     def take(self, weights: int, size: int) -> int:
         """How many of a layer's weights of that many bytes may stay; they are then taken."""
         with self._lock:

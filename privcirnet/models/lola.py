@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from privcirnet.models.activation import activation as make_activation
 from privcirnet.models.entry import own_arguments
+from privcirnet.models.one_convolution import OneConvolution
 
 
-class LolaMnist(nn.Module):
+class LolaMnist(OneConvolution):
     """A convolution and two linear layers, for 28 x 28 images.
 
     Args:
@@ -32,18 +33,7 @@ class LolaMnist(nn.Module):
     """
 
     def __init__(self, num_classes: int = 10, in_chans: int = 1, activation: str = "square") -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(in_chans, 5, 5, stride=2, padding=1)
-        self.act1 = make_activation(activation, 5)
-        self.flatten = nn.Flatten()
-        self.fc1 = nn.Linear(5 * 13 * 13, 100)
-        self.act2 = make_activation(activation, 100, channels_last=True)
-        self.fc2 = nn.Linear(100, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_chans, 28, 28) to logits (N, num_classes)."""
-        x = self.flatten(self.act1(self.conv(x)))
-        return self.fc2(self.act2(self.fc1(x)))
+        super().__init__(nn.Conv2d(in_chans, 5, 5, stride=2, padding=1), 5 * 13 * 13, 100, num_classes, activation)
 
 
 class LolaCifar(nn.Module):

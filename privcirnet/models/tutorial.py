@@ -8,13 +8,13 @@ Source: TenSEAL's tutorial 4, "Encrypted Convolution on MNIST" (Benaissa et al.,
 from typing import Any
 
 from timm.models import register_model
-from torch import Tensor, nn
+from torch import nn
 
-from privcirnet.models.activation import activation as make_activation
 from privcirnet.models.entry import own_arguments
+from privcirnet.models.one_convolution import OneConvolution
 
 
-class TutorialMnist(nn.Module):
+class TutorialMnist(OneConvolution):
     """A convolution and two linear layers, for 28 x 28 images.
 
     Args:
@@ -27,18 +27,7 @@ class TutorialMnist(nn.Module):
     """
 
     def __init__(self, num_classes: int = 10, in_chans: int = 1, activation: str = "square") -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(in_chans, 4, 7, stride=3)
-        self.act1 = make_activation(activation, 4)
-        self.flatten = nn.Flatten()
-        self.fc1 = nn.Linear(4 * 8 * 8, 64)
-        self.act2 = make_activation(activation, 64, channels_last=True)
-        self.fc2 = nn.Linear(64, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_chans, 28, 28) to logits (N, num_classes)."""
-        x = self.flatten(self.act1(self.conv(x)))
-        return self.fc2(self.act2(self.fc1(x)))
+        super().__init__(nn.Conv2d(in_chans, 4, 7, stride=3), 4 * 8 * 8, 64, num_classes, activation)
 
 
 @register_model

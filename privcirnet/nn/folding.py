@@ -48,6 +48,12 @@ def scale_inputs_(layer: Layer, scale: Tensor, name: str) -> None:
         stored.copy_(scale_inputs(stored, scale, layer.groups if isinstance(layer, nn.Conv2d) else 1))
 
 
+def scale_input_(layer: Layer, factor: float, name: str) -> None:
+    """The same with one factor for all of x."""
+    inputs = layer.in_channels if isinstance(layer, nn.Conv2d) else layer.in_features
+    scale_inputs_(layer, torch.full((inputs,), factor, dtype=torch.float64), name)
+
+
 def _statistics(norm: _BatchNorm, name: str) -> tuple[Tensor, ...]:
     """Gamma, beta, mean and variance of a batch norm for each channel."""
     shared = norm.b if isinstance(norm, BlockBatchNorm2d) else 1

@@ -28,7 +28,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.attention import PolynomialAttention
-from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_inputs_, scale_outputs_
+from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
@@ -78,7 +78,7 @@ def fuse(model: nn.Module) -> fx.GraphModule:
                 _drop_norm_(fused, node, module)
             case PolynomialAttention():
                 for name, layer in _layers_behind(fused, node, calls).items():
-                    scale_inputs_(layer, torch.full((module.width,), module.scale, dtype=torch.float64), name)
+                    scale_input_(layer, module.scale, name)
                 _unfold_attention_(fused, node, module)
             case _:
                 pass
@@ -129,9 +129,7 @@ def _fold_pools_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
             continue
         pool.divisor_override = power
         for reader in layers:
-            layer = _layer_of(fused, reader)
-            inputs = layer.in_channels if isinstance(layer, nn.Conv2d) else layer.in_features
-            scale_inputs_(layer, torch.full((inputs,), power / divisor, dtype=torch.float64), str(reader.target))
+            scale_input_(_layer_of(fused, reader), power / divisor, str(reader.target))
 
 
 def _cannot_fold(node: fx.Node, rule: str, remedy: str) -> RuleError:

@@ -185,6 +185,31 @@ def test_two_processes_write_at_once(tmp_path):
     assert cache.read(folder, {"value": 1}).classes == ("a", "b")
 
 
+def test_a_folder_replaced_while_it_is_read_is_not_mixed(tmp_path, monkeypatch):
+    def decode(value):
+        def fill(allocate):
+            for name in ("train_images", "test_images"):
+                allocate(name, (2, 3, 4, 4), np.uint8)[...] = value
+            return ("a", "b")
+
+        return fill
+
+    folder, load, opened = tmp_path / "x", np.load, []
+
+    def load_and_be_overtaken(*args, **options):
+        opened.append(load(*args, **options))
+        if len(opened) == 1:
+            cache.mapped(folder, {"value": 1}, decode(1))
+            cache.mapped(folder, {"value": 0}, decode(0))
+        return opened[-1]
+
+    cache.mapped(folder, {"value": 0}, decode(0))
+    monkeypatch.setattr(np, "load", load_and_be_overtaken)
+    with pytest.raises(ValueError, match="another process replaced it"):
+        cache.read(folder, {"value": 0})
+    assert (cache.mapped(folder, {"value": 0}, decode(0)).arrays["test_images"] == 0).all()
+
+
 def test_the_default_place(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     samples.write_idx(tmp_path / "raw")

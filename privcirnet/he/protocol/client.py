@@ -10,7 +10,7 @@ from privcirnet.he import limits, manifest, modular
 from privcirnet.he.engine import client_engine
 from privcirnet.he.modular import Residues
 from privcirnet.he.program import Input, Linear, Node, Product, Revealed, Square, Truncate, Values, apply
-from privcirnet.he.protocol import linear, product, shares, square, wire
+from privcirnet.he.protocol import linear, product, shares, sizes, square, wire
 from privcirnet.he.protocol.meter import Meter
 
 Exchange = Generator[bytes, bytes, Values]
@@ -103,16 +103,15 @@ class Client:
         with self.meter.time(node.name):
             match node.operation:
                 case Linear(layer):
-                    parts, due = linear.request(layer, share, self._engine), layer.ciphertexts_out
-                case Product(left, right):
+                    parts = linear.request(layer, share, self._engine)
+                case Product():
                     parts = product.request(node.operation, (share, arguments[1]), self._engine)
-                    due = left.ciphertexts_out + right.ciphertexts_out
                 case _:
                     parts = square.request(share, self._engine)
-                    due = len(parts)
             message = wire.frame(position, parts)
         reply = yield message
         with self.meter.time(node.name):
+            _, due = sizes.exchanged(node, self.program.parameters)
             parts = wire.unframe(reply, position, due)
             match node.operation:
                 case Linear(layer):

@@ -23,7 +23,7 @@ from privcirnet.he.program import (
     masked_node,
     spread,
 )
-from privcirnet.he.protocol import linear, product, shares, square, wire
+from privcirnet.he.protocol import linear, product, shares, sizes, square, wire
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.room import Room
 
@@ -169,20 +169,16 @@ class Session:
         engine: ServerEngine = server.engine
         bound = server.mask_bound(node.name)
         with self.meter.time(node.name), self.meter.count(node.name, engine.counts):
+            due, _ = sizes.exchanged(node, engine.parameters)
+            parts = wire.unframe(message, position, due)
             match node.operation:
-                case Linear(layer):
-                    parts = wire.unframe(message, position, layer.ciphertexts_in)
+                case Linear():
                     replies, own = linear.reply(server.layer(node.name), arguments[0], parts, engine, keys)
-                case Product(left, right):
-                    parts = wire.unframe(message, position, left.ciphertexts_in + right.ciphertexts_in)
+                case Product():
                     both, bias = (_present(arguments[0]), _present(arguments[1])), server.bias(node.name)
                     replies, own = product.reply(node.operation, bias, both, parts, engine, keys, bound)
                 case _:
-                    known = _present(arguments[0])
-                    parts = wire.unframe(
-                        message, position, square.ciphertexts(known.size, engine.parameters.ring_degree)
-                    )
-                    replies, own = square.reply(known, parts, engine, keys, bound)
+                    replies, own = square.reply(_present(arguments[0]), parts, engine, keys, bound)
             return wire.frame(position, replies), own
 
 

@@ -41,6 +41,13 @@ def ciphertexts(node: Node, parameters: Parameters) -> tuple[int, int] | None:
             return None
 
 
+def exchanged(node: Node, parameters: Parameters) -> tuple[int, int]:
+    """:func:`ciphertexts` of a node that needs an exchange."""
+    found = ciphertexts(node, parameters)
+    assert found is not None, node
+    return found
+
+
 def rounds(program: Program) -> int:
     """Messages each way for one image: one for each node that needs an exchange, and one for the result."""
     return 1 + sum(ciphertexts(node, program.parameters) is not None for node in program.nodes)

@@ -15,12 +15,7 @@ from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import Traffic, run
 from tests.he.networks import attention, bottleneck, network, random_image, residual_of_the_image
-
-
-def parties(program: Program, engine: str) -> tuple[Client, Session]:
-    server = Server(program, engine)
-    client = Client(server.greeting(), engine)
-    return client, server.session(client.keys())
+from tests.he.parties import parties
 
 
 @pytest.fixture(scope="module")
