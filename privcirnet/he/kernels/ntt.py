@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.kernels.arithmetic import Word, once, reduced, times, with_quotient
-from privcirnet.he.kernels.jit import jit
+from privcirnet.he.kernels.jit import inline, jit
 from privcirnet.he.modular import Integers, Residues, constant_quotients
 from privcirnet.he.ntt import bit_reversed, minimal_root
 
@@ -29,6 +29,10 @@ WIDTH = 64
 """Groups of a tile: 8 KB, which fits a first-level cache beside its roots."""
 
 TILE = GROUP * WIDTH
+
+SHORT = 128
+"""Halves of a group up to here, down to a group of the last stages, are literals in the code: where the compiler knows
+how often a loop runs, short ones cost no more than long ones (at 16 words a tenth)."""
 
 MAX_PRIME_BITS = 61
 """Values stay under 8 p."""
@@ -60,7 +64,7 @@ class Tables(NamedTuple):
 def tables(primes: tuple[int, ...], n: int) -> Tables:
     """Tables for ring degree n >= 1024 and primes under 2^61 that are 1 mod 2n."""
     assert max(primes) < 1 << MAX_PRIME_BITS
-    assert n >= TILE
+    assert n >= TILE >= 4 * SHORT
     forward = [_roots(minimal_root(2 * n, p), p, n) for p in primes]
     back = [_roots(pow(minimal_root(2 * n, p), -1, p), p, n) for p in primes]
     return Tables(
@@ -88,16 +92,17 @@ def forward(polynomials: Residues, tables: Tables, limb: int) -> None:
         tables: of the primes.
         limb: which of the primes.
     """
-    p = tables.primes[limb]
+    p, roots = tables.primes[limb], tables.far[limb]
     for index in range(polynomials.shape[0]):
         values = polynomials[index]
         groups, half = 1, values.size // 2
-        while half >= GROUP:
+        while half > SHORT:
             for group in range(groups):
                 start = 2 * half * group
-                root, quotient = tables.far[limb, 0, groups + group], tables.far[limb, 1, groups + group]
+                root, quotient = roots[0, groups + group], roots[1, groups + group]
                 _halves(values[start : start + half], values[start + half : start + 2 * half], root, quotient, p)
             groups, half = 2 * groups, half // 2
+        _short_stages(values, roots, p)
         for tile in range(values.size // TILE):
             start = tile * TILE
             _tile(values[start : start + TILE], tables.near[limb, tile], p)
@@ -106,21 +111,67 @@ def forward(polynomials: Residues, tables: Tables, limb: int) -> None:
 @jit
 def inverse(polynomials: Residues, tables: Tables, limb: int) -> None:
     """Inverse of :func:`forward`, in place; values under 4 p in, reduced out."""
-    p, scale, scale_quotient = tables.primes[limb], tables.scale[limb, 0], tables.scale[limb, 1]
+    p, roots = tables.primes[limb], tables.far_back[limb]
+    scale, scale_quotient = tables.scale[limb, 0], tables.scale[limb, 1]
     for index in range(polynomials.shape[0]):
         values = polynomials[index]
         for tile in range(values.size // TILE):
             start = tile * TILE
             _tile_back(values[start : start + TILE], tables.near_back[limb, tile], p)
-        groups, half = values.size // (2 * GROUP), GROUP
+        _short_stages_back(values, roots, p)
+        groups, half = values.size // (4 * SHORT), 2 * SHORT
         while groups >= 1:
             for group in range(groups):
                 start = 2 * half * group
-                root, quotient = tables.far_back[limb, 0, groups + group], tables.far_back[limb, 1, groups + group]
+                root, quotient = roots[0, groups + group], roots[1, groups + group]
                 _halves_back(values[start : start + half], values[start + half : start + 2 * half], root, quotient, p)
             groups, half = groups // 2, 2 * half
         for i in range(values.size):
             values[i] = reduced(times(values[i], scale, scale_quotient, p), p)
+
+
+@jit
+def _short_stages(values: Residues, roots: Residues, p: Word) -> None:
+    """The stages between the long halves and the tiles."""
+    _short_stage(values, roots, SHORT, p)
+    _short_stage(values, roots, SHORT // 2, p)
+    _short_stage(values, roots, SHORT // 4, p)
+    _short_stage(values, roots, SHORT // 8, p)
+
+
+@jit
+def _short_stages_back(values: Residues, roots: Residues, p: Word) -> None:
+    """The stages between the tiles and the long halves."""
+    _short_stage_back(values, roots, SHORT // 8, p)
+    _short_stage_back(values, roots, SHORT // 4, p)
+    _short_stage_back(values, roots, SHORT // 2, p)
+    _short_stage_back(values, roots, SHORT, p)
+
+
+@inline
+def _short_stage(values: Residues, roots: Residues, half: int, p: Word) -> None:
+    """:func:`_halves` of all groups; half is a literal."""
+    four, groups = p + p + p + p, values.size // (2 * half)
+    for group in range(groups):
+        block = values[2 * half * group : 2 * half * (group + 1)]
+        root, quotient = roots[0, groups + group], roots[1, groups + group]
+        for i in range(half):
+            u, v = once(block[i], four), times(block[i + half], root, quotient, p)
+            block[i] = u + v
+            block[i + half] = u - v + four
+
+
+@inline
+def _short_stage_back(values: Residues, roots: Residues, half: int, p: Word) -> None:
+    """:func:`_halves_back` of all groups; half is a literal."""
+    four, groups = p + p + p + p, values.size // (2 * half)
+    for group in range(groups):
+        block = values[2 * half * group : 2 * half * (group + 1)]
+        root, quotient = roots[0, groups + group], roots[1, groups + group]
+        for i in range(half):
+            u, v = block[i], block[i + half]
+            block[i] = once(u + v, four)
+            block[i + half] = times(u - v + four, root, quotient, p)
 
 
 @jit
