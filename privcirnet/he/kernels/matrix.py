@@ -19,7 +19,7 @@ import numpy as np
 from privcirnet.he import ntt
 from privcirnet.he.kernels import products
 from privcirnet.he.kernels.arithmetic import Word, once
-from privcirnet.he.kernels.jit import jit
+from privcirnet.he.kernels.jit import inline, jit
 from privcirnet.he.kernels.products import Moduli
 from privcirnet.he.modular import Integers, Residues
 from privcirnet.he.ntt import Numbers
@@ -31,7 +31,7 @@ _WIDTH = 512
 _AT_ONCE = 1 << 17
 """Values of a task, at most: half a second-level cache with the work space."""
 
-_HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
 
 
 class Transform(NamedTuple):
@@ -149,14 +149,14 @@ def _transform(result: Residues, columns: Residues, form: Transform) -> None:
     one, two, half = form.first.shape[0], form.second.shape[0], form.moduli.half[0]
     work = np.empty((2, one * two, _WIDTH), dtype=np.uint64)
     room, middle = work[0], work[1]
-    partial, total = np.empty((3, _WIDTH), dtype=np.uint64), np.empty(_WIDTH, dtype=np.uint64)
+    total = np.empty(_WIDTH, dtype=np.uint64)
     count = columns.shape[0] * columns.shape[2]
     for start in range(0, count, _WIDTH):
         width = min(_WIDTH, count - start)
         _load(room, columns, form.taken, start, width, half)
         for j in range(two):
             for k in range(one):
-                _row(total, partial, form.first[k], room[one * j : one * (j + 1)], form.moduli)
+                _row(total, form.first[k], room[one * j : one * (j + 1)], form.moduli)
                 if two == 1:
                     _store(result, total, form.given[k], start, width)
                 else:
@@ -164,34 +164,41 @@ def _transform(result: Residues, columns: Residues, form: Transform) -> None:
         if two > 1:
             for k in range(one):
                 for j in range(two):
-                    _row(total, partial, form.second[j], middle[two * k : two * (k + 1)], form.moduli)
+                    _row(total, form.second[j], middle[two * k : two * (k + 1)], form.moduli)
                     _store(result, total, form.given[two * k + j], start, width)
 
 
 @jit
 def _load(room: Residues, columns: Residues, taken: Integers, start: int, width: int, half: Word) -> None:
     """Columns start to start + width, cut, side by side."""
-    inner, mask = columns.shape[2], (np.uint64(1) << half) - np.uint64(1)
+    length, inner = columns.shape[1], columns.shape[2]
     for row in range(taken.size):
-        j, o, i = taken[row], start // inner, start % inner
-        for c in range(width):
-            word = columns[o, j, i]
-            room[row, c] = (word >> half) << _HALF | (word & mask)
-            i += 1
-            if i == inner:
-                o, i = o + 1, 0
+        if inner == 1:
+            _cut_row(room[row, :width], columns.reshape(-1)[start * length + taken[row] :: length][:width], half)
+        else:
+            done = 0
+            while done < width:
+                outer, first = divmod(start + done, inner)
+                run = columns[outer, taken[row], first : first + width - done]
+                _cut_row(room[row, done : done + run.size], run, half)
+                done += run.size
 
 
 @jit
 def _store(result: Residues, total: Residues, k: int, start: int, width: int) -> None:
     """Row k of the columns start to start + width."""
-    inner = result.shape[2]
-    o, i = start // inner, start % inner
-    for c in range(width):
-        result[o, k, i] = total[c]
-        i += 1
-        if i == inner:
-            o, i = o + 1, 0
+    length, inner = result.shape[1], result.shape[2]
+    if inner == 1:
+        target = result.reshape(-1)[start * length + k :: length]
+        for c in range(width):
+            target[c] = total[c]
+    else:
+        done = 0
+        while done < width:
+            outer, first = divmod(start + done, inner)
+            run = result[outer, k, first : first + width - done]
+            run[:] = total[done : done + run.size]
+            done += run.size
 
 
 @jit
@@ -203,32 +210,30 @@ def _cut_row(target: Residues, words: Residues, half: Word) -> None:
 
 
 @jit
-def _row(total: Residues, partial: Residues, factors: Residues, room: Residues, moduli: Moduli) -> None:
+def _row(total: Residues, factors: Residues, rows: Residues, moduli: Moduli) -> None:
     """The sum of a work's rows, each times its factor, reduced."""
     total.fill(0)
-    for first in range(0, factors.size, moduli.terms[0]):
-        partial.fill(0)
-        _add_rows(partial, factors, room, first, min(first + moduli.terms[0], factors.size))
-        products.reduce_sums(total, partial, moduli.powers[0], moduli.half[0], moduli.primes[0])
+    step = min(moduli.terms[0], products.AT_ONCE)
+    for first in range(0, rows.shape[0], step):
+        _add_rows(total, factors[first : first + step], rows[first : first + step], moduli)
 
 
-@jit
-def _add_rows(partial: Residues, factors: Residues, room: Residues, first: int, end: int) -> None:
-    """Rows first to end, each times its factor, into the three sums; two at a time."""
-    j = first
-    while j + 2 <= end:
-        a0, a1, b0, b1 = factors[j] & _LOW, factors[j] >> _HALF, factors[j + 1] & _LOW, factors[j + 1] >> _HALF
-        upper, lower = room[j], room[j + 1]
+@inline
+def _add_rows(total: Residues, w: Residues, x: Residues, moduli: Moduli) -> None:
+    """Total + the sum of up to eight rows, each times its factor, reduced; those that lack have the factor zero."""
+    powers, half, p, last = moduli.powers[0], moduli.half[0], moduli.primes[0], x.shape[0] - 1
+    one, power, quotient, zero = powers[0], powers[1], powers[2], np.uint64(0)
+    xa, xb, xc, xd = x[0], x[min(1, last)], x[min(2, last)], x[min(3, last)]
+    wa, wb, wc, wd = w[0], w[1] if last > 0 else zero, w[2] if last > 1 else zero, w[3] if last > 2 else zero
+    if last < products.AT_ONCE // 2:
         for i in range(_WIDTH):
-            p0, p1, q0, q1 = upper[i] & _LOW, upper[i] >> _HALF, lower[i] & _LOW, lower[i] >> _HALF
-            partial[0, i] += p0 * a0 + q0 * b0
-            partial[1, i] += p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0
-            partial[2, i] += p1 * a1 + q1 * b1
-        j += 2
-    if j < end:
-        a0, a1, upper = factors[j] & _LOW, factors[j] >> _HALF, room[j]
+            low, middle, high = products.four_products(xa[i], xb[i], xc[i], xd[i], wa, wb, wc, wd)
+            total[i] = once(total[i] + products.joined(low, middle, high, one, power, quotient, half, p), p)
+    else:
+        xe, xf, xg, xh = x[4], x[min(5, last)], x[min(6, last)], x[min(7, last)]
+        we, wf, wg, wh = w[4], w[5] if last > 4 else zero, w[6] if last > 5 else zero, w[7] if last > 6 else zero
         for i in range(_WIDTH):
-            p0, p1 = upper[i] & _LOW, upper[i] >> _HALF
-            partial[0, i] += p0 * a0
-            partial[1, i] += p0 * a1 + p1 * a0
-            partial[2, i] += p1 * a1
+            low, middle, high = products.four_products(xa[i], xb[i], xc[i], xd[i], wa, wb, wc, wd)
+            more = products.four_products(xe[i], xf[i], xg[i], xh[i], we, wf, wg, wh)
+            low, middle, high = low + more[0], middle + more[1], high + more[2]
+            total[i] = once(total[i] + products.joined(low, middle, high, one, power, quotient, half, p), p)

@@ -4,7 +4,8 @@ Words of up to 61 bits are cut in halves of s bits, x = x1 2^s + x0, so that pro
 
     sum of x w = sum of x0 w0 + 2^s sum of (x0 w1 + x1 w0) + 2^2s sum of x1 w1,
 
-three plain sums without any reduction for up to 2^(62 - 2 s) terms (:func:`terms_at_once`), reduced once at their end.
+three plain sums without any reduction for up to 2^(62 - 2 s) terms (:func:`terms_at_once`), of which up to
+:data:`AT_ONCE` are made in registers and reduced there (:func:`joined`).
 Both factors come cut already (:func:`cut`), as x1 2^32 + x0: vector units multiply the lower halves of words.
 
 Blocking: both polynomials of every input are cut in chunks of :data:`CHUNK` words, (chunks, inputs, 2, CHUNK), so that
@@ -19,14 +20,17 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.kernels.arithmetic import Word, folded, once, reduced, times
-from privcirnet.he.kernels.jit import jit
+from privcirnet.he.kernels.jit import inline, jit
 from privcirnet.he.modular import Integers, Residues, constant_quotients
 
 CHUNK = 1024
 """Words of a chunk: 24 inputs' chunks fit the smallest second-level caches of today (512 KB)."""
 
-Rows = tuple[Residues, Residues, Residues, Residues]
-"""Four rows of words, (words,) each."""
+AT_ONCE = 8
+"""Products of a pass over the words: their 16 rows and the sum stay in registers. More of them read as much."""
+
+Rows = tuple[Residues, ...]
+"""Rows of words, (words,) each."""
 
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
@@ -38,7 +42,7 @@ class Moduli(NamedTuple):
         primes: (L,).
         powers: floor(2^64 / p), 2^2s mod p and its quotient, (L, 3).
         half: s, (L,).
-        terms: products that may be added before a reduction, a multiple of 4, (L,).
+        terms: products that may be added before a reduction, (L,).
     """
 
     primes: Residues
@@ -131,72 +135,98 @@ def multiply_accumulate(
         chunks: (first, end); those of prime 0 come first.
     """
     size, n = inputs.shape[3], weights.shape[2]
-    partial, total = np.empty((2, 3, size), dtype=np.uint64), np.empty((2, size), dtype=np.uint64)
+    none = np.zeros(size, dtype=np.uint64)
     for chunk in range(chunks[0], chunks[1]):
         limb, start = chunk // (n // size), chunk % (n // size) * size
+        step = min(moduli.terms[limb], AT_ONCE)
         for number in range(terms.first.size - 1):
-            begin, last = terms.first[number], terms.first[number + 1]
-            if last - begin <= min(moduli.terms[limb], 4):
-                _few(total, inputs[chunk], weights, terms.pairs[begin:last], (limb, start), moduli)
-                begin = last
-            else:
-                total.fill(0)
-            while begin < last:
-                end = min(begin + moduli.terms[limb], last)
-                _add_all(partial, inputs[chunk], weights, terms.pairs[begin:end], limb, start)
-                for i in range(2):
-                    reduce_sums(total[i], partial[i], moduli.powers[limb], moduli.half[limb], moduli.primes[limb])
-                begin = end
+            last = terms.first[number + 1]
             for i in range(2):
-                sums[number, i, limb, start : start + size] = total[i]
+                sums[number, i, limb, start : start + size] = 0
+            for first in range(terms.first[number], last, step):
+                pairs = terms.pairs[first : min(first + step, last)]
+                w = _weights(weights, pairs, limb, start, none)
+                for i in range(2):
+                    x = _inputs(inputs[chunk], pairs, i, none)
+                    _add_products(sums[number, i, limb, start : start + size], x, w, len(pairs), moduli, limb)
 
 
-@jit
-def _few(
-    total: Residues, x: Residues, weights: Residues, pairs: Integers, place: tuple[int, int], moduli: Moduli
-) -> None:
-    """The whole sum of up to four products: nothing goes through memory (twice as fast as the general way)."""
-    size, none = total.shape[1], np.zeros(total.shape[1], dtype=np.uint64)
-    limb, start = place
-    w = [none, none, none, none]
-    for i in range(2):
-        a = [none, none, none, none]
-        for k in range(pairs.shape[0]):
-            a[k], w[k] = x[pairs[k, 0], i], weights[pairs[k, 1], limb, start : start + size]
-        x_rows, w_rows = (a[0], a[1], a[2], a[3]), (w[0], w[1], w[2], w[3])
-        _four_products(total[i], x_rows, w_rows, moduli.powers[limb], moduli.half[limb], moduli.primes[limb])
+@inline
+def _weights(weights: Residues, pairs: Integers, limb: int, start: int, none: Residues) -> Rows:
+    """The weights' rows of up to 8 products, filled up with zeros."""
+    end, count = start + none.size, pairs.shape[0]
+    return (
+        weights[pairs[0, 1], limb, start:end],
+        weights[pairs[1, 1], limb, start:end] if count > 1 else none,
+        weights[pairs[2, 1], limb, start:end] if count > 2 else none,
+        weights[pairs[3, 1], limb, start:end] if count > 3 else none,
+        weights[pairs[4, 1], limb, start:end] if count > 4 else none,
+        weights[pairs[5, 1], limb, start:end] if count > 5 else none,
+        weights[pairs[6, 1], limb, start:end] if count > 6 else none,
+        weights[pairs[7, 1], limb, start:end] if count > 7 else none,
+    )
 
 
-@jit
-def _four_products(total: Residues, x: Rows, w: Rows, powers: Residues, half: Word, p: Word) -> None:
-    """The sum of four products of rows, reduced, see :func:`reduce_sums`."""
-    (xa, xb, xc, xd), (wa, wb, wc, wd) = x, w
-    mask, one, power, quotient = (np.uint64(1) << half) - np.uint64(1), powers[0], powers[1], powers[2]
-    for j in range(total.size):
-        a0, a1, b0, b1 = wa[j] & _LOW, wa[j] >> _HALF, wb[j] & _LOW, wb[j] >> _HALF
-        c0, c1, d0, d1 = wc[j] & _LOW, wc[j] >> _HALF, wd[j] & _LOW, wd[j] >> _HALF
-        p0, p1, q0, q1 = xa[j] & _LOW, xa[j] >> _HALF, xb[j] & _LOW, xb[j] >> _HALF
-        r0, r1, s0, s1 = xc[j] & _LOW, xc[j] >> _HALF, xd[j] & _LOW, xd[j] >> _HALF
-        low = p0 * a0 + q0 * b0 + r0 * c0 + s0 * d0
-        middle = p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0 + r0 * c1 + r1 * c0 + s0 * d1 + s1 * d0
-        high = p1 * a1 + q1 * b1 + r1 * c1 + s1 * d1
-        high = times(high + (middle >> half), power, quotient, p)
-        total[j] = reduced(folded(low + ((middle & mask) << half) + high, one, p), p)
+@inline
+def _inputs(x: Residues, pairs: Integers, i: int, none: Residues) -> Rows:
+    """The inputs' rows of up to 8 products, filled up with zeros."""
+    count = pairs.shape[0]
+    return (
+        x[pairs[0, 0], i],
+        x[pairs[1, 0], i] if count > 1 else none,
+        x[pairs[2, 0], i] if count > 2 else none,
+        x[pairs[3, 0], i] if count > 3 else none,
+        x[pairs[4, 0], i] if count > 4 else none,
+        x[pairs[5, 0], i] if count > 5 else none,
+        x[pairs[6, 0], i] if count > 6 else none,
+        x[pairs[7, 0], i] if count > 7 else none,
+    )
 
 
-@jit
-def _add_all(partial: Residues, x: Residues, weights: Residues, pairs: Integers, limb: int, start: int) -> None:
-    """Some products into the three sums of both polynomials, which begin at zero."""
-    partial.fill(0)
-    k, end = 0, pairs.shape[0]
-    while k + 4 <= end:
-        _add_four(partial, x, weights, pairs[k : k + 4], limb, start)
-        k += 4
-    if k + 2 <= end:
-        _add_two(partial, x, weights, pairs[k : k + 2], limb, start)
-        k += 2
-    if k < end:
-        _add_one(partial, x[pairs[k, 0]], weights[pairs[k, 1], limb, start : start + partial.shape[2]])
+@inline
+def _add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli, limb: int) -> None:
+    """Total + sum of the first four or all eight products, reduced."""
+    (xa, xb, xc, xd, xe, xf, xg, xh), (wa, wb, wc, wd, we, wf, wg, wh) = x, w
+    powers, half, p = moduli.powers[limb], moduli.half[limb], moduli.primes[limb]
+    one, power, quotient = powers[0], powers[1], powers[2]
+    if count <= AT_ONCE // 2:
+        for j in range(total.size):
+            low, middle, high = four_products(xa[j], xb[j], xc[j], xd[j], wa[j], wb[j], wc[j], wd[j])
+            total[j] = once(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
+    else:
+        for j in range(total.size):
+            low, middle, high = four_products(xa[j], xb[j], xc[j], xd[j], wa[j], wb[j], wc[j], wd[j])
+            more = four_products(xe[j], xf[j], xg[j], xh[j], we[j], wf[j], wg[j], wh[j])
+            low, middle, high = low + more[0], middle + more[1], high + more[2]
+            total[j] = once(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
+
+
+@inline
+def four_products(  # noqa: PLR0913, PLR0917
+    xa: Word, xb: Word, xc: Word, xd: Word, wa: Word, wb: Word, wc: Word, wd: Word
+) -> tuple[Word, Word, Word]:
+    """The three sums of four products of words that are cut."""
+    a0, a1, b0, b1 = wa & _LOW, wa >> _HALF, wb & _LOW, wb >> _HALF
+    c0, c1, d0, d1 = wc & _LOW, wc >> _HALF, wd & _LOW, wd >> _HALF
+    p0, p1, q0, q1 = xa & _LOW, xa >> _HALF, xb & _LOW, xb >> _HALF
+    r0, r1, s0, s1 = xc & _LOW, xc >> _HALF, xd & _LOW, xd >> _HALF
+    low = p0 * a0 + q0 * b0 + r0 * c0 + s0 * d0
+    middle = p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0 + r0 * c1 + r1 * c0 + s0 * d1 + s1 * d0
+    return low, middle, p1 * a1 + q1 * b1 + r1 * c1 + s1 * d1
+
+
+@inline
+def joined(  # noqa: PLR0913, PLR0917
+    low: Word, middle: Word, high: Word, one: Word, power: Word, quotient: Word, half: Word, p: Word
+) -> Word:
+    """Three sums to low + 2^s middle + 2^2s high mod p, reduced; one, power and quotient: :attr:`Moduli.powers`.
+
+    The middle one is cut in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),
+    where the first two are under 2^63 and the last, reduced, is under 4 p <= 2^63.
+    """
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    upper = times(high + (middle >> half), power, quotient, p)
+    return reduced(folded(low + ((middle & mask) << half) + upper, one, p), p)
 
 
 @jit
@@ -230,62 +260,3 @@ def successive(start: int, count: int) -> Terms:
     for k in range(count):
         pairs[k, 0], pairs[k, 1] = start + k, k
     return Terms(pairs, np.array([0, count]))
-
-
-@jit
-def _add_one(partial: Residues, x: Residues, weight: Residues) -> None:
-    """One product, see :func:`_add_four`."""
-    for j in range(weight.size):
-        a0, a1 = weight[j] & _LOW, weight[j] >> _HALF
-        for i in range(2):
-            p0, p1 = x[i, j] & _LOW, x[i, j] >> _HALF
-            partial[i, 0, j] += p0 * a0
-            partial[i, 1, j] += p0 * a1 + p1 * a0
-            partial[i, 2, j] += p1 * a1
-
-
-@jit
-def _add_two(partial: Residues, x: Residues, weights: Residues, terms: Integers, limb: int, start: int) -> None:
-    """Two products at a time, see :func:`_add_four`."""
-    size = partial.shape[2]
-    xa, xb = x[terms[0, 0]], x[terms[1, 0]]
-    wa, wb = weights[terms[0, 1], limb, start : start + size], weights[terms[1, 1], limb, start : start + size]
-    for j in range(size):
-        a0, a1, b0, b1 = wa[j] & _LOW, wa[j] >> _HALF, wb[j] & _LOW, wb[j] >> _HALF
-        for i in range(2):
-            p0, p1, q0, q1 = xa[i, j] & _LOW, xa[i, j] >> _HALF, xb[i, j] & _LOW, xb[i, j] >> _HALF
-            partial[i, 0, j] += p0 * a0 + q0 * b0
-            partial[i, 1, j] += p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0
-            partial[i, 2, j] += p1 * a1 + q1 * b1
-
-
-@jit
-def _add_four(partial: Residues, x: Residues, weights: Residues, terms: Integers, limb: int, start: int) -> None:
-    """Four products at a time: the sums stay in registers between them (1.5 times as fast as one by one)."""
-    size = partial.shape[2]
-    xa, xb, xc, xd = x[terms[0, 0]], x[terms[1, 0]], x[terms[2, 0]], x[terms[3, 0]]
-    wa, wb = weights[terms[0, 1], limb, start : start + size], weights[terms[1, 1], limb, start : start + size]
-    wc, wd = weights[terms[2, 1], limb, start : start + size], weights[terms[3, 1], limb, start : start + size]
-    for j in range(size):
-        a0, a1, b0, b1 = wa[j] & _LOW, wa[j] >> _HALF, wb[j] & _LOW, wb[j] >> _HALF
-        c0, c1, d0, d1 = wc[j] & _LOW, wc[j] >> _HALF, wd[j] & _LOW, wd[j] >> _HALF
-        for i in range(2):
-            p0, p1, q0, q1 = xa[i, j] & _LOW, xa[i, j] >> _HALF, xb[i, j] & _LOW, xb[i, j] >> _HALF
-            r0, r1, s0, s1 = xc[i, j] & _LOW, xc[i, j] >> _HALF, xd[i, j] & _LOW, xd[i, j] >> _HALF
-            partial[i, 0, j] += p0 * a0 + q0 * b0 + r0 * c0 + s0 * d0
-            partial[i, 1, j] += p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0 + r0 * c1 + r1 * c0 + s0 * d1 + s1 * d0
-            partial[i, 2, j] += p1 * a1 + q1 * b1 + r1 * c1 + s1 * d1
-
-
-@jit
-def reduce_sums(total: Residues, partial: Residues, powers: Residues, half: Word, p: Word) -> None:
-    """Total + low + 2^s middle + 2^2s high mod p, for the three sums in ``partial``.
-
-    The middle one is cut in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),
-    where the first two are under 2^63 and the last, reduced, is under 4 p <= 2^63.
-    """
-    mask, one, power, quotient = (np.uint64(1) << half) - np.uint64(1), powers[0], powers[1], powers[2]
-    for j in range(total.size):
-        low = partial[0, j] + ((partial[1, j] & mask) << half)
-        high = times(partial[2, j] + (partial[1, j] >> half), power, quotient, p)
-        total[j] = reduced(once(folded(low + high, one, p) + total[j], p + p + p + p), p)
