@@ -32,7 +32,7 @@ from privcirnet.he.threads import count, each, ranges
 LIMITS = Limits(turned=64, sums=128, products=1024)
 """Of a layer's work in pieces: 25 MB of turned inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
 
-_CHUNKS = 8
+_CHUNKS = 4
 """Chunks of words in a task: long enough for a thread to be worth waking."""
 
 

@@ -20,7 +20,7 @@ def words_per_second(repetitions: int = 5) -> float:
     words = np.ones(_WORDS, dtype=np.uint64)
     parts = ranges(_WORDS, _WORDS // 16)
     return _WORDS / min(
-        _seconds(lambda: each(lambda p: _sum(words, p.start, p.stop), parts)) for _ in range(repetitions)
+        _seconds(lambda: each(lambda p: _sum(words[p.start : p.stop]), parts)) for _ in range(repetitions)
     )
 
 
@@ -54,10 +54,10 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 @jit
-def _sum(words: Residues, first: int, end: int) -> np.uint64:
+def _sum(words: Residues) -> np.uint64:
     total = np.uint64(0)
-    for i in range(first, end):
-        total += words[i]
+    for word in words:
+        total += word
     return total
 
 

@@ -23,8 +23,8 @@ from privcirnet.he.kernels.arithmetic import Word, folded, once, reduced, times
 from privcirnet.he.kernels.jit import inline, jit
 from privcirnet.he.modular import Integers, Residues, constant_quotients
 
-CHUNK = 1024
-"""Words of a chunk: 24 inputs' chunks fit the smallest second-level caches of today (512 KB)."""
+CHUNK = 2048
+"""Words of a chunk: 32 inputs' chunks fit a second-level cache of 1 MB; shorter ones cost a tenth more."""
 
 AT_ONCE = 8
 """Products of a pass over the words: their 16 rows and the sum stay in registers. More of them read as much."""

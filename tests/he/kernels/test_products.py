@@ -5,7 +5,7 @@ from privcirnet.he.kernels import products
 from privcirnet.he.kernels.products import CHUNK, Terms, moduli
 from tests.he.kernels.oracles import primes_of, random_residues
 
-N = 2048
+N = 2 * CHUNK
 
 
 def chunks_of(ciphertexts: np.ndarray, primes: tuple[int, ...]) -> np.ndarray:
@@ -41,7 +41,7 @@ def test_sums_of_products_are_exact(bits: tuple[int, ...], largest: bool) -> Non
     products.multiply_accumulate(sums, x, w, terms, moduli(primes), (1, len(x)))
     for number in range(len(lengths)):
         own = pairs[terms.first[number] : terms.first[number + 1]]
-        for half, limb, place in [(0, 0, 0), (1, 0, 1023), (0, 1, 1024), (1, 1, N - 1)]:
+        for half, limb, place in [(0, 0, 0), (1, 0, CHUNK - 1), (0, 1, CHUNK), (1, 1, N - 1)]:
             found = sum(int(inputs[i, half, limb, place]) * int(weights[j, limb, place]) for i, j in own.tolist())
             assert int(sums[number, half, limb, place]) == found % primes[limb]
 
