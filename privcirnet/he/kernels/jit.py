@@ -8,13 +8,35 @@ Kernels let go of Python's lock, so threads work side by side, and are compiled 
 # Numba has no type stubs.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
+import hashlib
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import numba
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def forget_stale(folder: Path) -> None:
+    """Remove the machine code in ``folder/__pycache__`` that was compiled before any source in the folder changed.
+
+    Numba looks only at the file that a kernel stands in, but kernels have those of other files compiled into them.
+    """
+    sources, kept = hashlib.sha256(), folder / "__pycache__" / "sources.sha256"
+    with suppress(OSError):  # of an installation that cannot be written to, whose sources do not change either
+        for path in sorted(folder.glob("*.py")):
+            sources.update(path.read_bytes())
+        if not kept.exists() or kept.read_text() != sources.hexdigest():
+            for path in [*kept.parent.glob("*.nbi"), *kept.parent.glob("*.nbc")]:
+                path.unlink(missing_ok=True)
+            kept.parent.mkdir(exist_ok=True)
+            kept.write_text(sources.hexdigest())
+
+
+forget_stale(Path(__file__).parent)
 
 
 def jit(function: Callable[P, R]) -> Callable[P, R]:

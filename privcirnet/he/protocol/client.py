@@ -145,7 +145,7 @@ def check_image(node: Node, image: Values) -> None:
 
 
 def _share_from_bytes(message: bytes, like: Residues, t: int) -> Residues:
-    if len(message) != 8 * like.size:
+    if len(message) != like.nbytes:
         raise RuleError("a share must hold one word a value", got=f"{len(message)} bytes", remedy="send it again")
     share = np.frombuffer(message, dtype="<u8").astype(np.uint64).reshape(like.shape)
     if (share >= t).any():
