@@ -204,8 +204,12 @@ def product_cost(left: Layer, right: Layer, profile: Profile, link: Link) -> Cos
 
 
 def for_one_use(profile: Profile) -> Profile:
-    """The same profile for weights that are encoded for every image."""
-    return replace(profile, seconds=profile.seconds | {"pmult": profile.seconds["pmult_plain"]})
+    """The same profile for weights that are encoded for every image.
+
+    "pmult_plain" transforms the ciphertext too, which a layer does once for all products.
+    """
+    s = profile.seconds
+    return replace(profile, seconds=s | {"pmult": max(s["pmult_plain"] - s["to_ntt"], 0.0)})
 
 
 def square_cost(values: int, profile: Profile, link: Link) -> Cost:

@@ -153,6 +153,12 @@ def test_square_counts(values: int) -> None:
         assert square_cost(values, pricing(name), FREE).total == pytest.approx(count, abs=1e-6), name
 
 
+def test_weights_of_one_use_do_not_pay_for_the_ciphertext() -> None:
+    seconds = cost.COUNTED.seconds | {"pmult": 1.0, "pmult_plain": 7.0, "to_ntt": 3.0}
+    profile = replace(cost.COUNTED, seconds=seconds)
+    assert cost.for_one_use(profile).seconds == seconds | {"pmult": 4.0}
+
+
 def test_product_counts() -> None:
     """Both layers, their plaintexts encoded for one use, in one round trip."""
     left, right, link = (4, 3, 1), (4, 2, 1), Link(1e9, 0.25)
