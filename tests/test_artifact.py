@@ -34,7 +34,7 @@ from privcirnet.artifact import (
     write_text,
 )
 from privcirnet.artifact import program as programs
-from privcirnet.artifact.atomic import replacing, replacing_folder, room_for
+from privcirnet.artifact.atomic import forget_drafts, replacing, replacing_folder, room_for
 from privcirnet.errors import RuleError
 from privcirnet.he import manifest, modular, ntt
 from privcirnet.he.cost import COUNTED, LINKS
@@ -365,6 +365,20 @@ def _evaluate(coefficients: np.ndarray, t: int) -> list[int]:
             value = (value * root + coefficient) % t
         found.append(value)
     return found
+
+
+def test_drafts_of_a_killed_process_are_forgotten(tmp_path: Path) -> None:
+    whole, other = tmp_path / "whole", tmp_path / ".hidden"
+    whole.write_bytes(b"1")
+    other.write_bytes(b"2")
+    with replacing(whole) as draft:
+        draft.write_bytes(b"3")
+        forget_drafts(tmp_path)
+        assert not draft.exists()
+        draft.write_bytes(b"4")
+    assert (whole.read_bytes(), other.read_bytes()) == (b"4", b"2")
+    forget_drafts(tmp_path / "nowhere")
+    assert sorted(tmp_path.iterdir()) == [other, whole]
 
 
 class TestAtomic:

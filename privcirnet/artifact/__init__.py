@@ -3,7 +3,7 @@
 Writing is atomic: a file or folder appears under its name when it is complete, or not at all.
 """
 
-from privcirnet.artifact.atomic import replacing, room_for
+from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
 from privcirnet.artifact.program import (
     FULL_FOLDER,
     MANIFEST,
@@ -35,6 +35,7 @@ __all__ = [
     "WEIGHTS",
     "Checkpoint",
     "folder_bytes",
+    "forget_drafts",
     "plaintext_coefficients",
     "read_checkpoint",
     "read_json",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from privcirnet.errors import RuleError
 
+_DRAFT = ".draft"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -46,7 +47,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     with room_for(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(_DRAFT, f".{path.name}.", path.parent)
         os.close(handle)
         draft = Path(name)
         try:
@@ -56,6 +57,12 @@ def replacing(path: Path) -> Iterator[Path]:
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def forget_drafts(folder: Path) -> None:
+    """Remove files that a killed process was writing in a folder; nobody else may be writing there now."""
+    for draft in folder.glob(f".*{_DRAFT}"):
+        draft.unlink(missing_ok=True)
 
 
 def _to_disk(path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from privcirnet.artifact import replacing
+from privcirnet.artifact import forget_drafts, replacing
 from privcirnet.errors import RuleError
 from privcirnet.training.loop import Progress
 
@@ -53,8 +53,9 @@ def load(folder: Path, settings: dict[str, Any]) -> Progress | None:
 
 
 def remove(folder: Path) -> None:
-    """Forget the state: the run is complete."""
+    """Forget the state, and what a killed process was writing: the run is complete."""
     (folder / NAME).unlink(missing_ok=True)
+    forget_drafts(folder)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -34,6 +34,7 @@ def test_killed_at_a_random_step(tmp_path):
         time.sleep(random.random() / 2)
         process.kill()
     assert not (killed / "summary.json").exists(), "the run was over before it was killed"
+    (killed / ".resume.pt.abc.draft").write_bytes(b"killed while it was written")
     run(killed)
     recorded = [line.split(",")[:4] for line in (killed / "history.csv").read_text().splitlines()]
     assert len(recorded) == 21

@@ -97,7 +97,7 @@ def _hoist(values: Residues, digits: Residues, residues: Residues, ring: Ring) -
 @jit
 def _switched(switched: Residues, digits: Residues, key: Key, ring: Ring, limb: int) -> None:
     """Sum of digits times key digits under one prime, P times what is to be turned: [0, :, limb] is written."""
-    each = switched.shape[3] // products.CHUNK
+    each = switched.shape[3] // key.inputs.shape[3]
     terms = products.successive(key.start, digits.shape[0])
     products.multiply_accumulate(switched, key.inputs, digits, terms, ring.moduli, (limb * each, (limb + 1) * each))
 

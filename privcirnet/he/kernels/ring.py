@@ -43,9 +43,9 @@ class Ring(NamedTuple):
         return residues
 
     def inputs(self, count: int) -> Residues:
-        """Room for that many inputs of products, (chunks, count, 2, CHUNK)."""
-        chunks = len(self.primes) * self.degree // products.CHUNK
-        return np.empty((chunks, count, 2, products.CHUNK), dtype=np.uint64)
+        """Room for that many inputs of products, (chunks, count, 2, CHUNK); a shorter ring is one chunk a prime."""
+        words = min(products.CHUNK, self.degree)
+        return np.empty((len(self.primes) * self.degree // words, count, 2, words), dtype=np.uint64)
 
     def place(self, inputs: Residues, index: int, values: Residues) -> None:
         """Make values (2, L, n), which are lost, an input of products."""

@@ -3,6 +3,7 @@ import pytest
 
 from privcirnet.he.kernels import products
 from privcirnet.he.kernels.products import CHUNK, Terms, moduli
+from privcirnet.he.kernels.ring import ring
 from tests.he.kernels.oracles import primes_of, random_residues
 
 N = 2 * CHUNK
@@ -64,6 +65,18 @@ def test_inner_product_starts_where_it_should(count: int) -> None:
     found = products.inner_product(chunks_of(inputs, primes), 2, cut(weights, primes), moduli(primes))
     expected = sum(int(inputs[2 + k, 1, 1, 9]) * int(weights[k, 1, 9]) for k in range(count)) % primes[1]
     assert int(found[1, 1, 9]) == expected
+
+
+def test_a_ring_that_is_shorter_than_a_chunk() -> None:
+    primes = primes_of((55, 54), CHUNK // 2)
+    own, few = ring(primes, CHUNK // 2), CHUNK // 2
+    ciphertext, weights = random_residues(primes, 2, few, seed=7), random_residues(primes, 1, few, seed=8)
+    inputs = own.inputs(1)
+    own.place(inputs, 0, ciphertext.copy())
+    found = products.inner_product(inputs, 0, cut(weights, primes), moduli(primes))
+    for limb, p in enumerate(primes):
+        expected = [int(a) * int(b) % p for a, b in zip(ciphertext[1, limb], weights[0, limb], strict=True)]
+        assert found[1, limb].tolist() == expected
 
 
 def test_add() -> None:
