@@ -80,18 +80,14 @@ class Evaluation:
             "layers": [
                 self._layer(i, n, profile, link, count)
                 for i, n in enumerate(self.program.nodes)
-                if self._ciphertexts(n)
+                if sizes.ciphertexts(n, self.program.parameters) is not None
             ],
             "predictions": predictions({**columns, "encrypted": encrypted}, logits),
         }
 
-    def _ciphertexts(self, node: Node) -> tuple[int, ...]:
-        """Up and down; nothing for a node that needs no exchange."""
-        return sizes.ciphertexts(node, self.program.parameters) or ()
-
     def _layer(self, position: int, node: Node, profile: Profile, link: Link, images: int) -> dict[str, Any]:
         traffic = next(t for t in self.inference.answers[-1].traffic if t.position == position)
-        counts, up, down = self.server.counts[node.name], *self._ciphertexts(node)
+        counts, (up, down) = self.server.counts[node.name], sizes.exchanged(node, self.program.parameters)
         seconds = self.inference.client.meter.seconds[node.name] + self.server.seconds[node.name]
         match node.operation:
             case Linear(layer):

@@ -149,7 +149,7 @@ class Inference:
 
     def _layer(self, exchange: Traffic) -> dict[str, Any]:
         node = self.program.nodes[exchange.position]
-        up, down = sizes.ciphertexts(node, self.program.parameters) or (0, 0)
+        up, down = sizes.exchanged(node, self.program.parameters)
         return {
             "name": name_of(node),
             "rounds": 1,

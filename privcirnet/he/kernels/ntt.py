@@ -156,9 +156,7 @@ def _short_stage(values: Residues, roots: Residues, half: int, p: Word) -> None:
         block = values[2 * half * group : 2 * half * (group + 1)]
         root, quotient = roots[0, groups + group], roots[1, groups + group]
         for i in range(half):
-            u, v = once(block[i], four), times(block[i + half], root, quotient, p)
-            block[i] = u + v
-            block[i + half] = u - v + four
+            block[i], block[i + half] = _butterfly(block[i], block[i + half], root, quotient, p, four)
 
 
 @inline
@@ -169,29 +167,36 @@ def _short_stage_back(values: Residues, roots: Residues, half: int, p: Word) -> 
         block = values[2 * half * group : 2 * half * (group + 1)]
         root, quotient = roots[0, groups + group], roots[1, groups + group]
         for i in range(half):
-            u, v = block[i], block[i + half]
-            block[i] = once(u + v, four)
-            block[i + half] = times(u - v + four, root, quotient, p)
+            block[i], block[i + half] = _butterfly_back(block[i], block[i + half], root, quotient, p, four)
+
+
+@inline
+def _butterfly(u: Word, v: Word, root: Word, quotient: Word, p: Word, four: Word) -> tuple[Word, Word]:
+    """(u + root v, u - root v), all values under 8 p before and after; four: 4 p."""
+    u, v = once(u, four), times(v, root, quotient, p)
+    return u + v, u - v + four
+
+
+@inline
+def _butterfly_back(u: Word, v: Word, root: Word, quotient: Word, p: Word, four: Word) -> tuple[Word, Word]:
+    """(u + v, root (u - v)), all values under 4 p before and after; four: 4 p."""
+    return once(u + v, four), times(u - v + four, root, quotient, p)
 
 
 @jit
 def _halves(upper: Residues, lower: Residues, root: Word, quotient: Word, p: Word) -> None:
-    """(u, v) -> (u + root v, u - root v), all values under 8 p before and after."""
+    """:func:`_butterfly` of all words."""
     four = p + p + p + p
     for i in range(upper.size):
-        u, v = once(upper[i], four), times(lower[i], root, quotient, p)
-        upper[i] = u + v
-        lower[i] = u - v + four
+        upper[i], lower[i] = _butterfly(upper[i], lower[i], root, quotient, p, four)
 
 
 @jit
 def _halves_back(upper: Residues, lower: Residues, root: Word, quotient: Word, p: Word) -> None:
-    """(u, v) -> (u + v, root (u - v)), all values under 4 p before and after."""
+    """:func:`_butterfly_back` of all words."""
     four = p + p + p + p
     for i in range(upper.size):
-        u, v = upper[i], lower[i]
-        upper[i] = once(u + v, four)
-        lower[i] = times(u - v + four, root, quotient, p)
+        upper[i], lower[i] = _butterfly_back(upper[i], lower[i], root, quotient, p, four)
 
 
 @jit
@@ -209,9 +214,7 @@ def _tile(values: Residues, roots: Residues, p: Word) -> None:
             for row in range(2 * half * group, 2 * half * group + half):
                 upper, lower = block[row], block[row + half]
                 for i in range(WIDTH):
-                    u, v = once(upper[i], four), times(lower[i], root[i], quotient[i], p)
-                    upper[i] = u + v
-                    lower[i] = u - v + four
+                    upper[i], lower[i] = _butterfly(upper[i], lower[i], root[i], quotient[i], p, four)
         first, half = first + GROUP // (2 * half), half // 2
     for j in range(GROUP):
         for i in range(WIDTH):
@@ -230,9 +233,7 @@ def _tile_back(values: Residues, roots: Residues, p: Word) -> None:
             for row in range(2 * half * group, 2 * half * group + half):
                 upper, lower = block[row], block[row + half]
                 for i in range(WIDTH):
-                    u, v = upper[i], lower[i]
-                    upper[i] = once(u + v, four)
-                    lower[i] = times(u - v + four, root[i], quotient[i], p)
+                    upper[i], lower[i] = _butterfly_back(upper[i], lower[i], root[i], quotient[i], p, four)
         half *= 2
         first -= GROUP // (2 * half)
     for j in range(GROUP):
