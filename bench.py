@@ -5,20 +5,20 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.artifact import write_json
-from privcirnet.cli import console, script, show, show_rows
-from privcirnet.comparison import asked, engines, facts, runs
 from privcirnet.config import BenchConfig
-from privcirnet.he import threads
-from privcirnet.he.layers import Layer
-from privcirnet.he.planner import Goal
-from privcirnet.he.reference import network_shapes
+from privcirnet.console import console, script, show, show_rows
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.measure.networks import network_shapes
+from privcirnet.he.planning.planner import Goal
+from privcirnet.he.ring import threads
+from privcirnet.pipeline.bench import engines, requests, results, runs
 
 
 @script(BenchConfig)
 def main(config: BenchConfig) -> None:
     """One layer, a whole network, or encodings side by side; each writes summary.json."""
     threads.use(config.threads)
-    goal = asked.goal(config, config.engine)
+    goal = requests.goal(config, config.engine)
     run = bench_suite if config.suite else bench_network if config.network else bench_layer
     summary = {"stage": "bench", **run(config, goal), "config": asdict(config)}
     write_json(Path(config.out) / "summary.json", summary)
@@ -26,7 +26,7 @@ def main(config: BenchConfig) -> None:
 
 def bench_layer(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     """One layer in one encoding."""
-    shape = asked.shape(config)
+    shape = requests.shape(config)
     if config.explain:
         choice = runs.explained(config.plan, config.encoding, shape, config.block_size, goal)
         console.print(choice.explain(), soft_wrap=True)
@@ -34,10 +34,10 @@ def bench_layer(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     def layers(plan: str, goal: Goal) -> dict[str, Layer]:
         return {"": runs.plan_layer(plan, config.encoding, shape, config.block_size, goal)}
 
-    rivals = asked.rivals(config, goal, layers)
-    each = asked.run(config, rivals)
+    rivals = requests.rivals(config, goal, layers)
+    each = requests.run(config, rivals)
     found = {
-        rival: each[rival][""] if each else facts.described(entered.layers[""], goal.profile)
+        rival: each[rival][""] if each else results.described(entered.layers[""], goal.profile)
         for rival, entered in rivals.items()
     }
     summary = {"layer": config.layer, "dims": list(config.dims), "plan": config.plan, **found[config.plan]}
@@ -46,7 +46,7 @@ def bench_layer(config: BenchConfig, goal: Goal) -> dict[str, Any]:
         summary |= {"compared": found[config.compare]}
     show(
         f"bench: {config.layer} {config.dims}, b = {config.block_size}, {config.encoding}, plan {config.plan}",
-        facts.layer_facts(summary) | {"saved": _saved(config)},
+        results.layer_facts(summary) | {"saved": _saved(config)},
     )
     return summary
 
@@ -58,31 +58,33 @@ def bench_network(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     def layers(plan: str, goal: Goal) -> dict[str, Layer]:
         return runs.network_layers(shapes, plan, config.encoding, b, goal)
 
-    rivals = asked.rivals(config, goal, layers)
-    each = asked.run(config, rivals)
-    found = {name: facts.network_summary(rival.layers, rival.profile, each.get(name)) for name, rival in rivals.items()}
+    rivals = requests.rivals(config, goal, layers)
+    each = requests.run(config, rivals)
+    found = {
+        name: results.network_summary(rival.layers, rival.profile, each.get(name)) for name, rival in rivals.items()
+    }
     for name, summary in found.items():
-        show(f"bench: {config.network}, b = {b}, {name}", facts.network_facts(summary, rivals[name].profile))
+        show(f"bench: {config.network}, b = {b}, {name}", results.network_facts(summary, rivals[name].profile))
     result = {"network": config.network, "plan": config.plan, "block_size": b, "engine": config.engine}
     result |= found[config.plan]
     if config.weights_gb:
-        result |= {"memory": asked.memory(config, rivals[config.plan])}
+        result |= {"memory": requests.memory(config, rivals[config.plan])}
         show("memory", {name: f"{size / 1e9:.2f} GB" for name, size in result["memory"].items()})
     for other in filter(None, (config.against, config.compare)):
-        result |= facts.against(result, "against" if config.against else "compared", found[other])
-        show("compared", facts.against_facts(result))
+        result |= results.against(result, "against" if config.against else "compared", found[other])
+        show("compared", results.against_facts(result))
     show("written", {"summary": _saved(config)})
     return result
 
 
 def bench_suite(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     """Encodings or engines side by side, with a table and a picture."""
-    name, rows, machine = asked.suite(config, goal)
-    table = engines.engine_table(rows) if machine else facts.suite_table(rows)
+    name, rows, machine = requests.suite(config, goal)
+    table = engines.engine_table(rows) if machine else results.suite_table(rows)
     show_rows(f"bench: {name} side by side, medians", table)
     picture, text = Path(config.out) / f"{name}.png", Path(config.out) / f"{name}.md"
-    asked.draw(picture, rows, machine, f"{config.suite}, n = {goal.profile.ring_degree}")
-    text.write_text(facts.markdown(table) + engines.peaks(machine))
+    requests.draw(picture, rows, machine, f"{config.suite}, n = {goal.profile.ring_degree}")
+    text.write_text(results.markdown(table) + engines.peaks(machine))
     show("saved", {"picture": picture, "table": text, "figures": _saved(config)})
     return {"suite": config.suite, "rows": rows, "machine": machine}
 

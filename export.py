@@ -6,12 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_program
-from privcirnet.cli import counting, in_words_revealed, script, show
 from privcirnet.config import ExportConfig
+from privcirnet.console import counting, in_words_revealed, script, show
 from privcirnet.data import load_for
-from privcirnet.exporting import exceeding, lower_for
-from privcirnet.he import bounds, params
-from privcirnet.he.flooding import FLOODING_BITS
+from privcirnet.he import params
+from privcirnet.he.program import bounds
+from privcirnet.he.ring.flooding import FLOODING_BITS
+from privcirnet.pipeline.export import exceeding, lower_for
 from privcirnet.training import stages
 
 

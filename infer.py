@@ -8,17 +8,17 @@ import numpy as np
 from torch import Tensor
 
 from privcirnet.artifact import read_profile, read_program, write_arrays, write_json
-from privcirnet.cli import counting, in_words_revealed, inference_bar, script, show, show_rows
 from privcirnet.config import InferConfig
+from privcirnet.console import counting, in_words_revealed, inference_bar, script, show, show_rows
 from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
-from privcirnet.evaluation import evaluate, evaluate_apart
-from privcirnet.he import threads
-from privcirnet.he.cost import LINKS
-from privcirnet.he.protocol.remote import Remote
-from privcirnet.he.protocol.transport import parse_address
-from privcirnet.he.room import Room
-from privcirnet.inference import infer
+from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.planning.cost import LINKS
+from privcirnet.he.protocol.transport.client import Remote
+from privcirnet.he.protocol.transport.tcp import parse_address
+from privcirnet.he.ring import threads
+from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
+from privcirnet.pipeline.infer import infer
 from privcirnet.training import stages
 from privcirnet.training.loop import predict
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from privcirnet.artifact import write_text
-from privcirnet.cli import console, readable_errors
+from privcirnet.console import console, readable_errors
 from privcirnet.report import build_page, load_runs, print_tables
 
 

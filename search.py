@@ -4,11 +4,12 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from privcirnet import distributed, searching
+from privcirnet import distributed
 from privcirnet.artifact import write_json
-from privcirnet.cli import counting, script, show
 from privcirnet.config import SearchConfig
+from privcirnet.console import counting, script, show
 from privcirnet.data import load_for
+from privcirnet.pipeline import search
 
 
 @script(SearchConfig)
@@ -18,17 +19,17 @@ def main(config: SearchConfig) -> None:
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress, distributed.first_goes_first():
         data = load_for(config.data, progress)
-    found = searching.search(config, data)
+    found = search.search(config, data)
     if distributed.rank() > 0:
         return
-    searching.write(found, out)
+    search.write(found, out)
     files = {"plan": str(out / "plan.json"), "profile": str(out / "profile.json")}
     seconds = {"seconds": time.perf_counter() - started, "config": asdict(config)}
-    write_json(out / "summary.json", {**searching.summary(found), **files, **seconds})
+    write_json(out / "summary.json", {**search.summary(found), **files, **seconds})
     show("search: block sizes", _in_words(found, config) | {"saved": files["plan"], "look at": out / "pareto.png"})
 
 
-def _in_words(found: searching.Found, config: SearchConfig) -> dict[str, object]:
+def _in_words(found: search.Found, config: SearchConfig) -> dict[str, object]:
     solution, measured = found.solution, found.measured
     steady = {None: "", True: "; more would not change the plan", False: "; the plan still changed at the end"}
     return {

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from privcirnet.artifact import read_program
-from privcirnet.cli import console, inference_bar, progress_bar, script, show
 from privcirnet.config import ServeConfig
-from privcirnet.he import threads
-from privcirnet.he.memory import peak_bytes
-from privcirnet.he.program import Input
-from privcirnet.he.protocol import sizes
+from privcirnet.console import console, inference_bar, progress_bar, script, show
+from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.measure.memory import peak_bytes
+from privcirnet.he.program.program import Input
+from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.service import Hospitality, Service
-from privcirnet.he.room import Room
-from privcirnet.inference import answers
+from privcirnet.he.protocol.transport.server import Hospitality, Service
+from privcirnet.he.ring import threads
+from privcirnet.pipeline.infer import answers
 
 
 @script(ServeConfig)
@@ -31,7 +31,8 @@ def main(config: ServeConfig) -> None:
     if config.rehearsal:
         _rehearse(server, config.engine)
     service = Service(server, (config.host, config.port), Hospitality(config.connections, config.patience), log=_log)
-    source, most = program.nodes[0], sizes.largest(program)
+    rounds = message_sizes.rounds(program)
+    source, most = program.nodes[0], message_sizes.largest(program)
     assert isinstance(source.operation, Input)
     host, port = service.address
     show(
@@ -39,10 +40,10 @@ def main(config: ServeConfig) -> None:
         + (", NOTHING IS ENCRYPTED" if config.engine == "cleartext" else ""),
         {
             "address": f"{host}:{port}, {config.connections} clients at once; Ctrl-C ends it",
-            "program": f"{len(program.linear_nodes)} layers with weights, {sizes.rounds(program)} rounds an image, "
+            "program": f"{len(program.linear_nodes)} layers with weights, {rounds} rounds an image, "
             f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}",
             "memory": f"{peak_bytes() / 1e6:.0f} MB so far, {room.taken / 1e6:.0f} MB of them encoded weights; "
-            f"{sizes.keys_in_memory(program) / 1e6:.0f} MB of keys for each client",
+            f"{message_sizes.keys_in_memory(program) / 1e6:.0f} MB of keys for each client",
             "a client": f"images of {' x '.join(map(str, source.shape))} integers in "
             f"[{source.operation.low}, {source.operation.high}]; sends {most.keys / 1e6:.1f} MB of keys once",
             "command": f"python infer.py server={f'[{host}]' if ':' in host else host}:{port}",

@@ -8,8 +8,8 @@ import torch
 
 from privcirnet import distributed
 from privcirnet.artifact import write_checkpoint, write_json
-from privcirnet.cli import counting, progress_bar, script, show
 from privcirnet.config import TrainConfig
+from privcirnet.console import counting, progress_bar, script, show
 from privcirnet.data import ImageData, load_for
 from privcirnet.training import checkpoint, record, stages
 from privcirnet.training.loop import Progress, Step, accuracy, fit

@@ -16,13 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.artifact import read_profile, read_program
-from privcirnet.he import bounds, options, params
-from privcirnet.he.cost import LINKS, Link, Profile
-from privcirnet.he.flooding import FLOODING_BITS
-from privcirnet.he.layers import Layer
+from privcirnet.he import params
+from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.params import MAX_LOG_Q, MAX_PLAIN_BITS, MIN_NOISE_BUDGET
-from privcirnet.he.program import Add, Input, Linear, Node, Program, Truncate, interpret
-from privcirnet.he.verdict import ParameterSet, budget
+from privcirnet.he.planning import options
+from privcirnet.he.planning.cost import LINKS, Link, Profile
+from privcirnet.he.planning.noise_budget import ParameterSet, budget
+from privcirnet.he.program import bounds
+from privcirnet.he.program.program import Add, Input, Linear, Node, Program, Truncate, interpret
+from privcirnet.he.ring.flooding import FLOODING_BITS
 
 _PRIME_BITS = 60
 

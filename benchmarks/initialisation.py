@@ -18,7 +18,7 @@ from common import add_data, load, tuning
 from torch import nn
 
 from privcirnet.artifact import write_json
-from privcirnet.cli import progress_bar, show_rows
+from privcirnet.console import progress_bar, show_rows
 from privcirnet.data import ImageData
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.training import stages

@@ -13,11 +13,11 @@ from typing import Any
 from common import add_data, load
 
 from privcirnet.artifact import read_plan, read_profile, write_json
-from privcirnet.cli import progress_bar, show_rows
-from privcirnet.he.benchmark import LayerBenchmark, bench_layer
-from privcirnet.he.cost import LINKS, linear_cost
-from privcirnet.he.layers import Layer
-from privcirnet.he.planner import cheapest_layer
+from privcirnet.console import progress_bar, show_rows
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.measure.benchmark import LayerBenchmark, bench_layer
+from privcirnet.he.planning.cost import LINKS, linear_cost
+from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.search.latency import layer_shapes
 from privcirnet.training import stages
 

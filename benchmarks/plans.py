@@ -17,9 +17,9 @@ from common import add_data, load, tuning
 from torch import nn
 
 from privcirnet.artifact import read_profile, write_json
-from privcirnet.cli import progress_bar, show_rows
+from privcirnet.console import progress_bar, show_rows
 from privcirnet.data import ImageData
-from privcirnet.he.cost import LINKS
+from privcirnet.he.planning.cost import LINKS
 from privcirnet.search.latency import figure_table, layer_shapes, seconds_of
 from privcirnet.search.solve import solve, total, uniform_latency, uniform_sizes
 from privcirnet.training import sensitivities, stages

@@ -14,7 +14,7 @@ from common import add_data, load
 
 from privcirnet import plots
 from privcirnet.artifact import write_json
-from privcirnet.cli import progress_bar, show_rows
+from privcirnet.console import progress_bar, show_rows
 from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.functional.sensitivity import damped
 from privcirnet.training import sensitivities, stages

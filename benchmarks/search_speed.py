@@ -15,9 +15,9 @@ import torch
 
 import privcirnet.models  # noqa: F401  (registers its networks with timm)
 from privcirnet.artifact import read_profile, write_json
-from privcirnet.cli import progress_bar, show
-from privcirnet.he.cost import COUNTED, LINKS
-from privcirnet.he.reference import NETWORKS, network_shapes
+from privcirnet.console import progress_bar, show
+from privcirnet.he.measure.networks import NETWORKS, network_shapes
+from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.search.latency import figure_table
 from privcirnet.search.solve import solve, uniform_latency

@@ -11,8 +11,8 @@ import time
 import torch
 from torch import nn
 
-from privcirnet.he.memory import peak_bytes
-from privcirnet.he.reference import network_shapes
+from privcirnet.he.measure.memory import peak_bytes
+from privcirnet.he.measure.networks import network_shapes
 from privcirnet.nn.candidates import candidates
 from privcirnet.nn.convert import circulant_
 from privcirnet.training.network import create
@@ -59,7 +59,9 @@ def peak(name: str, block_size: int, batch: int, memory_format: torch.memory_for
 def main() -> None:
     """Print both medians, the median ratio and both peaks of memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="mobilenetv2_cifar", help="a network of privcirnet.he.reference for CIFAR")
+    parser.add_argument(
+        "--model", default="mobilenetv2_cifar", help="a network of privcirnet.he.measure.networks for CIFAR"
+    )
     parser.add_argument("--block-size", type=int, default=8)
     parser.add_argument("--batch", type=int, default=128, help="images")
     parser.add_argument("--repetitions", type=int, default=7)

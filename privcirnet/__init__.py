@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privcirnet.artifact import read_program, write_program
     from privcirnet.errors import RuleError
-    from privcirnet.evaluation import evaluate
     from privcirnet.functional.circulant import expand, project
     from privcirnet.functional.sensitivity import sensitivity
-    from privcirnet.he.calibrate import calibrate
-    from privcirnet.he.program import interpret
+    from privcirnet.he.measure.calibrate import calibrate
+    from privcirnet.he.program.program import interpret
     from privcirnet.he.protocol.client import Client
     from privcirnet.he.protocol.server import Server
     from privcirnet.nn.activations import Aespa2d, Square
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from privcirnet.nn.convert import circulant_, dense_state_dict
     from privcirnet.nn.fuse import fuse
     from privcirnet.nn.quantize import quantize
+    from privcirnet.pipeline.evaluation import evaluate
     from privcirnet.search.fisher import diagonal_fisher
     from privcirnet.search.solve import solve
 
@@ -35,15 +35,15 @@ _HOME = {
     "RuleError": "errors",
     "Server": "he.protocol.server",
     "Square": "nn.activations",
-    "calibrate": "he.calibrate",
+    "calibrate": "he.measure.calibrate",
     "candidates": "nn.candidates",
     "circulant_": "nn.convert",
     "dense_state_dict": "nn.convert",
     "diagonal_fisher": "search.fisher",
-    "evaluate": "evaluation",
+    "evaluate": "pipeline.evaluation",
     "expand": "functional.circulant",
     "fuse": "nn.fuse",
-    "interpret": "he.program",
+    "interpret": "he.program.program",
     "project": "functional.circulant",
     "quantize": "nn.quantize",
     "read_program": "artifact",

@@ -123,7 +123,7 @@ def test_he_works_where_there_is_no_torch(subprocess_python):
         "import sys; sys.modules['torch'] = sys.modules['timm'] = None\n"
         "from privcirnet.he.protocol import client, server, session\n"
         "from privcirnet.he import calibrate, manifest, engine\n"
-        "import privcirnet, privcirnet.artifact, privcirnet.evaluation\n"
+        "import privcirnet, privcirnet.artifact, privcirnet.pipeline.evaluation\n"
         "print(privcirnet.Client.__name__)"
     )
     assert subprocess_python(program) == "Client"

@@ -36,14 +36,15 @@ from privcirnet.artifact import (
 from privcirnet.artifact import program as programs
 from privcirnet.artifact.atomic import forget_drafts, replacing, replacing_folder, room_for
 from privcirnet.errors import RuleError
-from privcirnet.he import manifest, modular, ntt
-from privcirnet.he.cost import COUNTED, LINKS
 from privcirnet.he.encodings import spectral
+from privcirnet.he.encodings.bsgs import Product
+from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params import choose
-from privcirnet.he.plan import Product
-from privcirnet.he.planner import cheapest_layer
-from privcirnet.he.program import Input, Linear, Node, Program, Weights, expand_rows
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.planning.cost import COUNTED, LINKS
+from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.program import manifest
+from privcirnet.he.program.program import Input, Linear, Node, Program, Weights, expand_rows
+from privcirnet.he.ring import modular, ntt
 from tests.he.networks import attention, network
 
 CHECKPOINT = Checkpoint(

@@ -10,9 +10,9 @@ from privcirnet.artifact import read_checkpoint
 from privcirnet.config import HEConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
-from privcirnet.evaluation import evaluate
-from privcirnet.exporting import lower_for
-from privcirnet.he.program import Square
+from privcirnet.he.program.program import Square
+from privcirnet.pipeline.evaluation import evaluate
+from privcirnet.pipeline.export import lower_for
 from privcirnet.training import stages
 from privcirnet.training.loop import accuracy
 from tests.data.test_real import ARCHIVES

@@ -14,12 +14,12 @@ import torch
 
 from privcirnet.artifact import read_program, write_program
 from privcirnet.functional.circulant import expand, project
-from privcirnet.he.cost import COUNTED, LINKS, Profile
-from privcirnet.he.fitting import Target
 from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
-from privcirnet.he.planner import candidate_layers
-from privcirnet.he.program import Linear, Truncate, interpret
-from privcirnet.he.protocol import audit, shares
+from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
+from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.planner import candidate_layers
+from privcirnet.he.program.program import Linear, Truncate, interpret
+from privcirnet.he.protocol import shares
 from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
@@ -29,6 +29,7 @@ from privcirnet.nn.learned import fix_steps_, follow_learned_steps_, learn_steps
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
+from privcirnet.pipeline import audit
 from tests.he.parties import protocol
 
 BLOCKS = {"stem": 1, "down": 4, "conv1": 8, "conv2": 16, "classifier": 2}
@@ -46,7 +47,7 @@ def plans_that_rotate():
         return max(layers, key=lambda layer: (all(rotations_of(layer)), layer.rotations))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("privcirnet.he.options.planned_layer", restless)
+        patch.setattr("privcirnet.he.planning.options.planned_layer", restless)
         yield
 
 

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.artifact import read_program, write_program
-from privcirnet.exporting import seen_on
-from privcirnet.he.cost import COUNTED, LINKS, Profile
-from privcirnet.he.fitting import Target
-from privcirnet.he.layout import SpectralLayout
-from privcirnet.he.linear import LinearLayer
+from privcirnet.he.encodings.layout import SpectralLayout
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
-from privcirnet.he.pieces import Piece
-from privcirnet.he.planner import cheapest_layer
-from privcirnet.he.program import Add, Square, Truncate, interpret
-from privcirnet.he.protocol import audit, shares
+from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
+from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.program.program import Add, Square, Truncate, interpret
+from privcirnet.he.protocol import shares
 from privcirnet.lower import lower
 from privcirnet.models.activation import activation
 from privcirnet.models.mobilenetv2 import InvertedResidual
@@ -27,6 +26,8 @@ from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
+from privcirnet.pipeline import audit
+from privcirnet.pipeline.export import seen_on
 from tests.he.parties import protocol
 
 LEVELS, LOG_STEP, SHAPE = 16, -4, (1, 7, 7)
@@ -72,7 +73,7 @@ def plans_with_several_ciphertexts():
         return LinearLayer(shape, b, profile.ring_degree, tile, pieces)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("privcirnet.he.options.planned_layer", cut)
+        patch.setattr("privcirnet.he.planning.options.planned_layer", cut)
         yield
 
 

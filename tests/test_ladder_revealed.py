@@ -7,15 +7,15 @@ from torch import Tensor, nn
 
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
-from privcirnet.he.cost import COUNTED, LINKS
-from privcirnet.he.fitting import Target
-from privcirnet.he.program import interpret
-from privcirnet.he.protocol import audit
+from privcirnet.he.planning.cost import COUNTED, LINKS
+from privcirnet.he.planning.fit import Target
+from privcirnet.he.program.program import interpret
 from privcirnet.lower import lower
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
+from privcirnet.pipeline import audit
 from tests.he.parties import protocol
 
 LEVELS, LOG_STEP, SHAPE = 16, -4, (1, 8, 8)

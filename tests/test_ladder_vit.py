@@ -11,13 +11,12 @@ from torch import nn
 
 import privcirnet.models  # noqa: F401  (registers the networks)
 from privcirnet.artifact import read_program, write_program
-from privcirnet.exporting import seen_on
-from privcirnet.he.cost import COUNTED, LINKS, Profile
-from privcirnet.he.fitting import Target
 from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
-from privcirnet.he.program import Product, Square, Truncate, interpret
-from privcirnet.he.protocol import audit, shares
-from privcirnet.he.rearrangement import Channels, Take, Tokens, Transpose
+from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
+from privcirnet.he.planning.fit import Target
+from privcirnet.he.program.program import Product, Square, Truncate, interpret
+from privcirnet.he.program.rearrangement import Channels, Take, Tokens, Transpose
+from privcirnet.he.protocol import shares
 from privcirnet.lower import lower
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.circulant import block_size_of
@@ -25,6 +24,8 @@ from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.quantize import quantize
+from privcirnet.pipeline import audit
+from privcirnet.pipeline.export import seen_on
 from tests.he.parties import protocol
 
 LEVELS, LOG_STEP, SHAPE = 16, -4, (1, 8, 8)

@@ -15,13 +15,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from privcirnet import cli
+from privcirnet import console
 from privcirnet.artifact import read_profile, read_program
-from privcirnet.cli import counting, progress_bar
+from privcirnet.console import counting, progress_bar
 from privcirnet.data.dataset import ImageData
-from privcirnet.he.options import scaled
-from privcirnet.he.shape import LinearShape
-from privcirnet.he.verdict import ParameterSet
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.planning.noise_budget import ParameterSet
+from privcirnet.he.planning.options import scaled
 from privcirnet.training import record
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -360,7 +360,7 @@ def test_bad_settings(root, monkeypatch, capsys, tmp_path, script, overrides, ma
 
 def exported(root, monkeypatch, tmp_path, *overrides):
     """Summary of an export, and the sets that were measured for it."""
-    measured, cli = [], importlib.import_module("privcirnet.cli")
+    measured, cli = [], importlib.import_module("privcirnet.console")
 
     def calibrate(ring_degree, coefficient_bits, *_):
         measured.append((ring_degree, coefficient_bits))
@@ -452,7 +452,7 @@ def test_missing_images_are_one_line(monkeypatch, capsys, tmp_path):
 
 @pytest.mark.parametrize(("width", "lines"), [(80, 2), (160, 1)])
 def test_a_bar_moves_within_an_epoch_and_has_room_for_its_note(monkeypatch, capsys, width, lines):
-    monkeypatch.setattr(cli, "console", Console(width=width, highlight=False))
+    monkeypatch.setattr(console, "console", Console(width=width, highlight=False))
     note = "loss 0.332  top-1 99.17 %  12,345 images/s"
     with progress_bar("finetune (preparation)", 40) as advance:
         advance(note, to=2.5)

@@ -15,9 +15,9 @@ import torch
 from privcirnet.artifact import write_checkpoint, write_json, write_program
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
-from privcirnet.exporting import lower_for
-from privcirnet.he.protocol.remote import Remote
-from privcirnet.inference import infer
+from privcirnet.he.protocol.transport.client import Remote
+from privcirnet.pipeline.export import lower_for
+from privcirnet.pipeline.infer import infer
 from privcirnet.training import stages
 from privcirnet.training.network import checkpoint_of
 from tests.conftest import ROOT

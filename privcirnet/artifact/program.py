@@ -17,10 +17,11 @@ from safetensors import SafetensorError
 from privcirnet.artifact.atomic import replacing_folder
 from privcirnet.artifact.records import VERSION, check_format, read_json, write_json, write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he import bounds, manifest, ntt
-from privcirnet.he.layers import Layer
-from privcirnet.he.modular import Residues
-from privcirnet.he.program import NO_ROWS, Linear, Program, Tokens, Weights, has_weights
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.program import bounds, manifest
+from privcirnet.he.program.program import NO_ROWS, Linear, Program, Tokens, Weights, has_weights
+from privcirnet.he.ring import ntt
+from privcirnet.he.ring.modular import Residues
 
 MANIFEST, WEIGHTS, PLAINTEXTS = "manifest.json", "weights.safetensors", "plaintexts.safetensors"
 FULL_FOLDER = "plaintexts_full"

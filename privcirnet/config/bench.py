@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.rules import check, check_name
-from privcirnet.he.engine import ENGINES
-from privcirnet.he.named import ENCODINGS
+from privcirnet.he.engines.interface import ENGINES
+from privcirnet.he.measure.networks import NETWORKS
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
-from privcirnet.he.reference import NETWORKS
+from privcirnet.he.planning.named import ENCODINGS
 
 PLANS = ("paper", "published", "best")
 

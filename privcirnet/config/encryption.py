@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from privcirnet.config.rules import check, check_name
-from privcirnet.he.chooser import sets_for
-from privcirnet.he.cost import LINKS
+from privcirnet.he.planning.chooser import sets_for
+from privcirnet.he.planning.cost import LINKS
 
 
 @dataclass

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from privcirnet.config.data import DataConfig
 from privcirnet.config.rules import check, check_name
-from privcirnet.he.engine import ENGINES
-from privcirnet.he.protocol.transport import parse_address
+from privcirnet.he.engines.interface import ENGINES
+from privcirnet.he.protocol.transport.tcp import parse_address
 
 
 @dataclass

@@ -5,7 +5,7 @@ standard (Albrecht et al., 2018, table 1).
 
 The noise model is the average-case one, with constants that were measured: after a rotation, one product with a dense
 plaintext and a rotation the noise is at most t 2^20 at n = 8192; it grows with n^1.5 and with the square root of the
-number of products in a sum. A reply adds flooding noise that is 2^40 times as large (:mod:`privcirnet.he.flooding`).
+number of products in a sum. A reply adds flooding noise that is 2^40 times as large (:mod:`ring.flooding`).
 The noise budget is what is left of q' / t (q' without the special prime). The model is checked against the library's
 own measurement in the tests.
 """
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from privcirnet.errors import RuleError
-from privcirnet.he import modular
-from privcirnet.he.flooding import FLOODING_BITS
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.flooding import FLOODING_BITS
 
 SECURITY_BITS = 128
 MAX_LOG_Q = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881}
@@ -175,7 +175,7 @@ def noise_budget(parameters: Parameters, noise: int) -> float:
 def fitting_plain_bits(coefficient_bits: tuple[int, ...], noise: int) -> int:
     """The most bits that t may have for a result with noise of at most 2^``noise``, whatever t is, to keep its budget.
 
-    Of a coefficient encoding the noise does not depend on t (:mod:`privcirnet.he.coefficient`).
+    Of a coefficient encoding the noise does not depend on t (:mod:`encodings.coefficient_layer`).
     """
     return min(MAX_PLAIN_BITS, sum(coefficient_bits[:-1]) - noise - FLOODING_BITS - 1 - math.ceil(MIN_NOISE_BUDGET))
 

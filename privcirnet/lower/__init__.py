@@ -7,7 +7,7 @@ circulant structure: only the first row of each block row is stored. What has no
 is lowered.
 
 The integer network does not depend on the encryption parameters, so they are chosen last, from the proved bounds
-(:mod:`privcirnet.he.fitting`), and the layers are planned for them.
+(:mod:`planning.fit`), and the layers are planned for them.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from torch import fx
 
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.chooser import Choice
-from privcirnet.he.fitting import Fitted, Target, fit
 from privcirnet.he.params import message_bytes
-from privcirnet.he.program import Input, Program
+from privcirnet.he.planning.chooser import Choice
+from privcirnet.he.planning.fit import Fitted, Target, fit
+from privcirnet.he.program.program import Input, Program
 from privcirnet.lower.builder import Builder
 from privcirnet.lower.supported import check_operations
 from privcirnet.nn.steps import refine

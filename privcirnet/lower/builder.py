@@ -7,12 +7,12 @@ import torch
 from torch import fx, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.he import options
-from privcirnet.he.fitting import Target
-from privcirnet.he.program import Add, Input, Linear, Node, Operation, Revealed, SumPool, Truncate, Weights
-from privcirnet.he.program import Square as SquareOperation
-from privcirnet.he.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose, shape_after
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.planning import options
+from privcirnet.he.planning.fit import Target
+from privcirnet.he.program.program import Add, Input, Linear, Node, Operation, Revealed, SumPool, Truncate, Weights
+from privcirnet.he.program.program import Square as SquareOperation
+from privcirnet.he.program.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose, shape_after
 from privcirnet.lower.layers import Shape, constants, integer_weights, linear_shape, weight_log_step
 from privcirnet.nn import tokens
 from privcirnet.nn.activations import Square

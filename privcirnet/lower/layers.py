@@ -5,9 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he import bounds
-from privcirnet.he.program import NO_ROWS, Values, Weights
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.program import bounds
+from privcirnet.he.program.program import NO_ROWS, Values, Weights
 from privcirnet.nn.quantizers import quantizer_of
 
 Shape = tuple[int, int, int]

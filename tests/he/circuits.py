@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
-from privcirnet.he.circuit import Circuit, Pair
-from privcirnet.he.modular import Residues
+from privcirnet.he.engines.circuit import Circuit, Pair
+from privcirnet.he.ring.modular import Residues
 
 
 @st.composite

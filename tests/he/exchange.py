@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he import cleartext, modular
 from privcirnet.he.encodings import spectral
-from privcirnet.he.engine import client_engine, server_engine
-from privcirnet.he.linear import LinearLayer, encode_weights
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
+from privcirnet.he.engines import cleartext
+from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params import Parameters
-from privcirnet.he.program import Values
+from privcirnet.he.program.program import Values
 from privcirnet.he.protocol import linear, shares
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.ring import modular
 
 
 class Watched(cleartext.Server):

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from privcirnet.he import modular
-from privcirnet.he.coefficient import CoefficientLayer
-from privcirnet.he.engine import ClientEngine, ServerEngine, client_engine, server_engine
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.engines.interface import ClientEngine, ServerEngine, client_engine, server_engine
 from privcirnet.he.params import Parameters
-from privcirnet.he.program import Values
+from privcirnet.he.program.program import Values
 from privcirnet.he.protocol import shares
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.ring import modular
 
 MANY_TILES = LinearShape(90, 70, 2, 3, 3, 1, 1)
 """Its maps are cut in tiles at a ring degree of 2048."""

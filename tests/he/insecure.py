@@ -2,8 +2,8 @@
 
 import math
 
-from privcirnet.he import modular
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, Parameters
+from privcirnet.he.ring import modular
 
 INSECURE_RING_DEGREES = (64, 128, 256)
 

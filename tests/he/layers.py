@@ -2,11 +2,11 @@
 
 from hypothesis import strategies as st
 
-from privcirnet.he.layout import SpectralLayout
-from privcirnet.he.linear import LinearLayer
-from privcirnet.he.pieces import Piece
-from privcirnet.he.plan import LinearPlan, copy_counts
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.encodings.bsgs import LinearPlan, copy_counts
+from privcirnet.he.encodings.layout import SpectralLayout
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer
 
 
 def powers_of_two(most: int) -> list[int]:

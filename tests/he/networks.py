@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from privcirnet.he.cost import COUNTED, LINKS
-from privcirnet.he.linear import LinearLayer
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.params import choose
-from privcirnet.he.pieces import Piece
-from privcirnet.he.planner import Goal, candidate_layers, paper_layer, plan_layer
-from privcirnet.he.program import (
+from privcirnet.he.planning.cost import COUNTED, LINKS
+from privcirnet.he.planning.planner import Goal, candidate_layers, paper_layer, plan_layer
+from privcirnet.he.program.program import (
     NO_ROWS,
     Add,
     Input,
@@ -26,8 +27,7 @@ from privcirnet.he.program import (
     Weights,
     encrypted_layers,
 )
-from privcirnet.he.rearrangement import Channels, Flatten, Take, Tokens, Transpose
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 from tests.he.exchange import random_rows
 
 N = 8192

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from privcirnet.he.program import Program, Values
-from privcirnet.he.protocol import audit
+from privcirnet.he.program.program import Program, Values
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import run
+from privcirnet.pipeline import audit
 
 
 class Outcome(NamedTuple):

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from privcirnet.he import kernel
-from privcirnet.he.kernels import hiding, sampling, words
-from privcirnet.he.kernels.hiding import Draws
-from privcirnet.he.kernels.ring import Ring
-from privcirnet.he.modular import Residues
+from privcirnet.he.engines import kernel
+from privcirnet.he.engines.kernels import reply, sampling, wire_bytes
+from privcirnet.he.engines.kernels.reply import Draws
+from privcirnet.he.engines.kernels.ring import Ring
+from privcirnet.he.ring.modular import Residues
 
 NO_SECRET = 0x5555555555555555
 """Fields of 1, which stand for 0."""
@@ -27,11 +27,11 @@ def no_flood(bits: int, primes: tuple[int, ...], count: int) -> sampling.Flood:
 
 def keep_all_primes(server: kernel.Server) -> None:
     """From now on replies are not switched down."""
-    server._form = hiding.form(server._extended, server._plain, server._modulus.widths)
+    server._form = reply.form(server._extended, server._plain, server._modulus.widths)
 
 
 def polynomials(server: kernel.Server, reply: bytes) -> Residues:
     """Of a reply that was not switched down, (2, L, n)."""
     modulus, half = server._modulus, len(reply) // 2
-    parts = [words.unpack(part, modulus.primes, modulus.widths) for part in (reply[:half], reply[half:])]
+    parts = [wire_bytes.unpack(part, modulus.primes, modulus.widths) for part in (reply[:half], reply[half:])]
     return np.stack(parts)

@@ -6,13 +6,15 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he import modular, params, tenseal
-from privcirnet.he.chooser import SETS
-from privcirnet.he.engine import client_engine, server_engine
-from privcirnet.he.flooding import FLOODING_BITS
+from privcirnet.he import params
+from privcirnet.he.engines import tenseal
+from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params import Parameters, choose
+from privcirnet.he.planning.chooser import SETS
+from privcirnet.he.planning.noise_budget import ParameterSet, switched_bits
 from privcirnet.he.protocol import shares
-from privcirnet.he.verdict import ParameterSet, switched_bits
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.flooding import FLOODING_BITS
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 
 GOOD = choose({9, 17}, 41)

@@ -3,7 +3,7 @@ import timm
 import torch
 from torch.testing import assert_close
 
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.graph import trace

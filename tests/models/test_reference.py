@@ -8,8 +8,8 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant
-from privcirnet.he.reference import NETWORKS, network_shapes
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.models.activation import NAMES, activation
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of

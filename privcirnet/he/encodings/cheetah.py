@@ -1,6 +1,6 @@
 """Cheetah's coefficient encoding of GEMMs and convolutions: one polynomial product does a whole tile.
 
-Maths (:mod:`privcirnet.he.encodings.positions` for one map): an input polynomial holds D maps (planes) side by side,
+Maths (:mod:`encodings.coefficient_layout` for one map): an input polynomial holds D maps (planes) side by side,
 map p at p S. The filters of output k stand in reverse order, that of plane p at (k D + D - 1 - p) S, so that all D
 products meet at (k D + D - 1) S: the sum over input channels costs nothing. E outputs fit if E D S <= n. What wraps
 around X^n = -1 ends before (D - 1) S + O and meets no output.
@@ -24,8 +24,8 @@ from functools import lru_cache
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.positions import Factor, Grid, Placement, balanced, grids
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.encodings.coefficient_layout import Factor, Grid, Placement, balanced, grids
+from privcirnet.he.encodings.shape import LinearShape
 
 UP_WEIGHT = 2
 """Bytes of a ciphertext up for each byte of one down: two primes against one, before the outputs' coefficients."""

@@ -13,7 +13,7 @@ weighs those up twice (they are longer), lets C_w not divide C_x, and takes the 
 A dense layer (one group) is a single unit; where it does not fit a polynomial, Cheetah's encoding is the one to use.
 
 Source: Xu et al., "Falcon" (ICCAD 2023), sections IV-C and IV-D. The paper's maps are "valid" convolutions; padding is
-:mod:`privcirnet.he.encodings.positions`'.
+:mod:`encodings.coefficient_layout`'.
 """
 
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.cheetah import UP_WEIGHT
+from privcirnet.he.encodings.coefficient_layout import Factor, Grid, Placement, balanced, grids
 from privcirnet.he.encodings.packing import Packing, first_groups, scattered, side_by_side
-from privcirnet.he.encodings.positions import Factor, Grid, Placement, balanced, grids
-from privcirnet.he.modular import Integers
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.ring.modular import Integers
 
 _MORE_TILES = 2
 """Cutting maps smaller than they must be seldom pays: grids of up to this many times the fewest tiles are tried."""

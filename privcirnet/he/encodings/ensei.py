@@ -7,7 +7,7 @@ p_N = 2311, p_E = 12289 for binary weights (table 2).
 Departure from the paper, because that is not enough. Ciphertexts compute mod p_E, so a slot holds the wanted
 convolution's spectrum mod p_N only if either
 
-* all three moduli are equal (which is what :mod:`privcirnet.he.encodings.spectral` does), or
+* all three moduli are equal (which is what :mod:`encodings.spectral` does), or
 * the *integers* under encryption never wrap mod p_E. Two shares' spectra add up to at most 2 (p_N - 1), times a
   weight's spectrum, over C channels: S <= B = 2 C (p_N - 1)^2. The mask is an integer r in [0, 2^kappa B), added
   without a wrap: B + 2^kappa B <= p_E. Client and server reduce S + r and -r mod p_N and transform those back.
@@ -34,12 +34,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he import modular
 from privcirnet.he.encodings import spectral
-from privcirnet.he.linear import LinearLayer
-from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.params import MAX_PLAIN_BITS
 from privcirnet.he.protocol import shares
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Integers, Residues
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def request_slots(layer: LinearLayer, share: Residues, moduli: Moduli) -> Residu
 
 
 def weight_spectrum(layer: LinearLayer, rows: Integers, moduli: Moduli) -> Residues:
-    """Server: the weights' spectra under p_N, for :func:`privcirnet.he.linear.encode_weights`."""
+    """Server: the weights' spectra under p_N, for :func:`encodings.spectral_layer.encode_weights`."""
     return spectral.weight_spectrum(layer.layout, rows, moduli.ntt)
 
 

@@ -17,7 +17,7 @@ the last are as many, because the polynomial wraps around; so what counts is the
   another p_j + o_l; C_x = C_w = k then fit about as many units as a set of k numbers without arithmetic progressions
   spans, where side by side needs about k^2 / 2. The search is local, from a fixed seed: both parties find the same.
 
-What a unit is, :mod:`privcirnet.he.encodings.depthwise` says: a map, or a whole group.
+What a unit is, :mod:`encodings.depthwise` says: a map, or a whole group.
 
 Source: Xu et al., "Falcon" (ICCAD 2023), section IV-B. The paper's problem is NP-hard for strings in general and its
 greedy algorithm random between equal edges; here ties go to the lowest channels. A ring of costs max(a, C_x - 1 - b) is
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.positions import balanced
+from privcirnet.he.encodings.coefficient_layout import balanced
 
 _ROUNDS = 2000
 _PAIRS = 2_000_000

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from privcirnet.he.layout import SpectralLayout, lanes_to_slots, slots_to_lanes
-from privcirnet.he.modular import Residues
-from privcirnet.he.ntt import Numbers
-from privcirnet.he.pieces import PlacedPiece
-from privcirnet.he.plan import LinearPlan
+from privcirnet.he.encodings.bsgs import LinearPlan
+from privcirnet.he.encodings.layout import SpectralLayout, lanes_to_slots, slots_to_lanes
+from privcirnet.he.encodings.pieces import PlacedPiece
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.ntt import Numbers
 
 Pieces = Sequence[PlacedPiece]
 

@@ -15,13 +15,13 @@ Departure from the papers: transforms have exactly the length that is needed, no
 import numpy as np
 import numpy.typing as npt
 
-from privcirnet.he import modular, ntt
+from privcirnet.he.encodings.bsgs import Product
+from privcirnet.he.encodings.layout import SpectralLayout, lanes_to_slots
+from privcirnet.he.encodings.pieces import PlacedPiece
 from privcirnet.he.encodings.places import Places
-from privcirnet.he.layout import SpectralLayout, lanes_to_slots
-from privcirnet.he.modular import Residues
-from privcirnet.he.ntt import Numbers
-from privcirnet.he.pieces import PlacedPiece
-from privcirnet.he.plan import Product
+from privcirnet.he.ring import modular, ntt
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.ntt import Numbers
 
 
 def encode_input(layout: SpectralLayout, places: Places, x: Residues, t: int) -> Residues:

@@ -6,12 +6,13 @@ from collections.abc import Generator
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he import limits, manifest, modular
-from privcirnet.he.engine import client_engine
-from privcirnet.he.modular import Residues
-from privcirnet.he.program import Input, Linear, Node, Product, Revealed, Square, Truncate, Values, apply
-from privcirnet.he.protocol import linear, product, shares, sizes, square, wire
+from privcirnet.he.engines.interface import client_engine
+from privcirnet.he.program import limits, manifest
+from privcirnet.he.program.program import Input, Linear, Node, Product, Revealed, Square, Truncate, Values, apply
+from privcirnet.he.protocol import linear, message_sizes, product, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Residues
 
 Exchange = Generator[bytes, bytes, Values]
 """Yields requests for the server, is sent its replies, returns the logits."""
@@ -111,7 +112,7 @@ class Client:
             message = wire.frame(position, parts)
         reply = yield message
         with self.meter.time(node.name):
-            _, due = sizes.exchanged(node, self.program.parameters)
+            _, due = message_sizes.exchanged(node, self.program.parameters)
             parts = wire.unframe(reply, position, due)
             match node.operation:
                 case Linear(layer):

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he import modular, threads
-from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
-from privcirnet.he.layers import Layer
-from privcirnet.he.modular import Integers, Residues
-from privcirnet.he.program import spread
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
+from privcirnet.he.program.program import spread
 from privcirnet.he.protocol import shares
+from privcirnet.he.ring import modular, threads
+from privcirnet.he.ring.modular import Integers, Residues
 
 
 @dataclass(frozen=True)

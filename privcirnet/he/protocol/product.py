@@ -13,14 +13,14 @@ Cost: what both layers' plans say, with every plaintext encoded anew, because sh
 
 import numpy as np
 
-from privcirnet.he import modular
-from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
-from privcirnet.he.integer import transpose
-from privcirnet.he.linear import LinearLayer, encode_weights
-from privcirnet.he.modular import Integers, Residues
-from privcirnet.he.program import Product, as_weights
+from privcirnet.he.encodings.integer import transpose
+from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
+from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
+from privcirnet.he.program.program import Product, as_weights
 from privcirnet.he.protocol import linear
 from privcirnet.he.protocol.linear import ServerLayer
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Integers, Residues
 
 Pair = tuple[Residues, Residues]
 """Shares of the left value, (g k, A, 1), and of the right one, (g k, B, 1)."""

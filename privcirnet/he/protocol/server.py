@@ -5,11 +5,11 @@ from collections.abc import Callable, Generator, Mapping
 
 import numpy as np
 
-from privcirnet.he import bounds, manifest, modular
-from privcirnet.he.engine import Keys, ServerEngine, server_engine
-from privcirnet.he.modular import Integers, Residues
+from privcirnet.he.engines.interface import Keys, ServerEngine, server_engine
+from privcirnet.he.engines.weight_cache import Room
 from privcirnet.he.params import check_noise, square_noise_bits
-from privcirnet.he.program import (
+from privcirnet.he.program import bounds, manifest
+from privcirnet.he.program.program import (
     Input,
     Linear,
     Node,
@@ -23,9 +23,10 @@ from privcirnet.he.program import (
     masked_node,
     spread,
 )
-from privcirnet.he.protocol import linear, product, shares, sizes, square, wire
+from privcirnet.he.protocol import linear, message_sizes, product, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
-from privcirnet.he.room import Room
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Integers, Residues
 
 
 class Server:
@@ -169,7 +170,7 @@ class Session:
         engine: ServerEngine = server.engine
         bound = server.mask_bound(node.name)
         with self.meter.time(node.name), self.meter.count(node.name, engine.counts):
-            due, _ = sizes.exchanged(node, engine.parameters)
+            due, _ = message_sizes.exchanged(node, engine.parameters)
             parts = wire.unframe(message, position, due)
             match node.operation:
                 case Linear():

@@ -10,10 +10,21 @@ import os
 
 import numpy as np
 
-from privcirnet.he import modular
-from privcirnet.he.modular import Residues
-from privcirnet.he.program import Add, Input, Linear, Operation, Product, Revealed, Square, SumPool, Truncate, rearrange
-from privcirnet.he.threads import each, ranges
+from privcirnet.he.program.program import (
+    Add,
+    Input,
+    Linear,
+    Operation,
+    Product,
+    Revealed,
+    Square,
+    SumPool,
+    Truncate,
+    rearrange,
+)
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.threads import each, ranges
 
 _AT_ONCE = 1 << 14
 """Values that a thread draws at a time."""

@@ -2,16 +2,17 @@
 
 x = c + s. The client sends Enc(c); the server returns Enc(2 s c + s^2 - r) and keeps r; the client adds c^2.
 One product a ciphertext, no rotation, no oblivious transfer. Values that do not fill a ciphertext live in a subring,
-which shortens both messages (:mod:`privcirnet.he.subring`).
+which shortens both messages (:mod:`encodings.subring`).
 """
 
 import numpy as np
 
-from privcirnet.he import modular, subring, threads
-from privcirnet.he.engine import ClientEngine, Keys, ServerEngine
-from privcirnet.he.modular import Residues
+from privcirnet.he.encodings import subring
+from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
 from privcirnet.he.params import square_noise_bits
 from privcirnet.he.protocol import shares
+from privcirnet.he.ring import modular, threads
+from privcirnet.he.ring.modular import Residues
 
 
 def request(share: Residues, engine: ClientEngine) -> list[bytes]:

@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he import ntt
-from privcirnet.he.coefficient import CoefficientLayer
 from privcirnet.he.encodings import cheetah
-from privcirnet.he.encodings.positions import Grid, balanced, grids, tile_sizes
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.coefficient_layout import Grid, balanced, grids, tile_sizes
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.ring import ntt
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 

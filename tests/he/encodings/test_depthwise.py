@@ -4,12 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.coefficient import CoefficientLayer
 from privcirnet.he.encodings import depthwise, packing
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.coefficient_layout import Grid
 from privcirnet.he.encodings.depthwise import GroupTile
 from privcirnet.he.encodings.packing import Packing
-from privcirnet.he.encodings.positions import Grid
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.encodings.shape import LinearShape
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 

@@ -8,15 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he import engine, modular, ntt
 from privcirnet.he.encodings import ensei
 from privcirnet.he.encodings.ensei import Moduli, Sums
-from privcirnet.he.linear import LinearLayer, encode_weights
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
+from privcirnet.he.engines import interface
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, Parameters, choose
-from privcirnet.he.planner import candidate_layers, paper_layer
-from privcirnet.he.program import Values, convolve, expand_rows
+from privcirnet.he.planning.planner import candidate_layers, paper_layer
+from privcirnet.he.program.program import Values, convolve, expand_rows
 from privcirnet.he.protocol import shares
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.ring import modular, ntt
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
 
@@ -138,8 +139,8 @@ class Exchange:
     rows: Values
     moduli: Moduli
     hiding_bits: int
-    client: engine.ClientEngine
-    server: engine.ServerEngine
+    client: interface.ClientEngine
+    server: interface.ServerEngine
 
     def __post_init__(self) -> None:
         steps = self.layer.column_steps
@@ -148,7 +149,7 @@ class Exchange:
             self.layer, ensei.weight_spectrum(self.layer, self.rows, self.moduli), self.server
         )
 
-    def sums(self, x: Values) -> list[engine.Ciphertext]:
+    def sums(self, x: Values) -> list[interface.Ciphertext]:
         """What is under encryption before the mask."""
         p_n = self.moduli.sharing
         theirs = shares.uniform(x.shape, p_n)
@@ -178,7 +179,7 @@ def in_clear(layer: LinearLayer, rows: Values, x: int, w: int, hiding_bits: int)
     found = ensei.choose(sums_of(layer, x + 8, w), layer.transform_lengths, layer.ring_degree, hiding_bits)
     toy = insecure_parameters(layer.ring_degree)
     object.__setattr__(toy, "plain_modulus", found.encryption)
-    sides = engine.client_engine("cleartext", toy), engine.server_engine("cleartext", toy)
+    sides = interface.client_engine("cleartext", toy), interface.server_engine("cleartext", toy)
     return Exchange(layer, rows, found, hiding_bits, *sides)
 
 
@@ -235,7 +236,7 @@ def real(shape: LinearShape, x: int, hiding_bits: int) -> Exchange:
     layer = paper_layer(shape, 1, 8192)
     found = ensei.choose(sums_of(layer, x, 1), layer.transform_lengths, 8192, hiding_bits)
     parameters = Parameters(8192, DEFAULT_COEFFICIENT_BITS, found.encryption)
-    sides = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
+    sides = interface.client_engine("tenseal", parameters), interface.server_engine("tenseal", parameters)
     return Exchange(layer, random_rows(shape, 1, 0, 1), found, hiding_bits, *sides)
 
 
@@ -257,7 +258,7 @@ def test_encrypted_at_real_parameters(
 def test_small_weight_slots_bring_no_noise_budget(plain_bits: int) -> None:
     """The paper's claim for its own scheme does not hold for batched slots: what counts are the coefficients."""
     parameters = choose({7}, plain_bits)
-    client, server = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
+    client, server = interface.client_engine("tenseal", parameters), interface.server_engine("tenseal", parameters)
     t = parameters.plain_modulus
     fresh = server.receive(client.encrypt(shares.uniform((8192,), t)))
     left = {}
@@ -276,7 +277,7 @@ def test_equal_moduli_leave_more_noise_budget() -> None:
     equal = choose({9}, 20).plain_modulus
     ensei.check(Moduli(equal, equal, equal), sums_of(lifted.layer, 255, 1), 40)
     parameters = Parameters(8192, DEFAULT_COEFFICIENT_BITS, equal)
-    sides = engine.client_engine("tenseal", parameters), engine.server_engine("tenseal", parameters)
+    sides = interface.client_engine("tenseal", parameters), interface.server_engine("tenseal", parameters)
     plain = Exchange(lifted.layer, lifted.rows, Moduli(equal, equal, equal), 0, *sides)
     x = np.full(lifted.layer.shape.input_shape, 255)
     budgets = [min(map(e.client._decryptor.invariant_noise_budget, e.sums(x))) for e in (plain, lifted)]

@@ -5,20 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he import modular, ntt
-from privcirnet.he.cost import COUNTED, LINKS
 from privcirnet.he.encodings import spectral
-from privcirnet.he.layout import SpectralLayout, slots_to_lanes
-from privcirnet.he.linear import LinearLayer
-from privcirnet.he.pieces import Piece
-from privcirnet.he.plan import Product
-from privcirnet.he.planner import Goal, candidate_layers, cheapest_layer, paper_layer, plan_layer
-from privcirnet.he.program import expand_rows
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.encodings.bsgs import Product
+from privcirnet.he.encodings.layout import SpectralLayout, slots_to_lanes
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.planning.cost import COUNTED, LINKS
+from privcirnet.he.planning.planner import Goal, candidate_layers, cheapest_layer, paper_layer, plan_layer
+from privcirnet.he.program.program import expand_rows
+from privcirnet.he.ring import modular, ntt
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
 from tests.he.layers import depthwise_shapes, layers
-from tests.he.test_planner import PROFILES
+from tests.he.planning.test_planner import PROFILES
 
 N = 256
 

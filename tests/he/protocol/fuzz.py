@@ -20,12 +20,15 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he import limits, params
-from privcirnet.he.coefficient import CoefficientLayer
-from privcirnet.he.layers import Layer
-from privcirnet.he.linear import LinearLayer
-from privcirnet.he.pieces import Piece
-from privcirnet.he.program import (
+from privcirnet.he import params
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.engines.sealfile import Level
+from privcirnet.he.program import limits
+from privcirnet.he.program.program import (
     NO_ROWS,
     Add,
     Input,
@@ -38,12 +41,10 @@ from privcirnet.he.program import (
     Weights,
     interpret,
 )
+from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.wire import OUTPUT
-from privcirnet.he.rearrangement import Flatten
-from privcirnet.he.sealfile import Level
-from privcirnet.he.shape import LinearShape
 from tests.he.exchange import random_rows
 from tests.he.protocol import mutations
 from tests.he.protocol.mutations import HEADER, LENGTH, Honest, Residues

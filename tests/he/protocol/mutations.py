@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he import modular
-from privcirnet.he.shape import Axis
-from privcirnet.he.tiling import TiledAxis
+from privcirnet.he.encodings.shape import Axis
+from privcirnet.he.encodings.tiling import TiledAxis
+from privcirnet.he.ring import modular
 
 HEADER, LENGTH = 8, 4
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he import limits
+from privcirnet.he.program import limits
 from privcirnet.he.protocol.client import Client
 from tests.he.protocol.fuzz import BYTES, HANG, MUTATIONS
 

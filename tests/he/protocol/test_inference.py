@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he import bounds, modular, params, subring
-from privcirnet.he.encodings import spectral
-from privcirnet.he.engine import ENGINES
-from privcirnet.he.program import Linear, Product, Program, Square, Values, interpret
-from privcirnet.he.protocol import audit, shares, square, wire
+from privcirnet.he import params
+from privcirnet.he.encodings import spectral, subring
+from privcirnet.he.engines.interface import ENGINES
+from privcirnet.he.program import bounds
+from privcirnet.he.program.program import Linear, Product, Program, Square, Values, interpret
+from privcirnet.he.protocol import shares, square, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import Traffic, run
+from privcirnet.he.ring import modular
+from privcirnet.pipeline import audit
 from tests.he.networks import attention, bottleneck, network, random_image, residual_of_the_image
 from tests.he.parties import parties
 

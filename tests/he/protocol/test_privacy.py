@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he import cleartext, engine, kernel, modular, ntt, planner, subring, tenseal
-from privcirnet.he.encodings import spectral
-from privcirnet.he.layout import slots_to_lanes
-from privcirnet.he.linear import LinearLayer, encode_weights
-from privcirnet.he.pieces import Piece
-from privcirnet.he.plan import LinearPlan
-from privcirnet.he.program import Product, expand_rows
+from privcirnet.he.encodings import spectral, subring
+from privcirnet.he.encodings.bsgs import LinearPlan
+from privcirnet.he.encodings.layout import slots_to_lanes
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
+from privcirnet.he.engines import cleartext, interface, kernel, tenseal
+from privcirnet.he.planning import planner
+from privcirnet.he.program.program import Product, expand_rows
 from privcirnet.he.protocol import linear, product, shares, square
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.shape import LinearShape
+from privcirnet.he.ring import modular, ntt
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters
 from tests.he.networks import network, random_image
@@ -102,7 +104,7 @@ def test_padding_is_masked_too() -> None:
 
 def test_every_slot_of_a_square_is_uniform() -> None:
     parameters = insecure_parameters(N, None, 20)
-    client, server = engine.client_engine("cleartext", parameters), engine.server_engine("cleartext", parameters)
+    client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
     t, share = parameters.plain_modulus, np.arange(1, N + 6, dtype=np.uint64)
     request, kept, found = square.request(share, client), subring.kept(N + 5, N), []
     for _ in range(REPLIES):
@@ -123,7 +125,7 @@ def test_every_slot_of_a_product_is_uniform(bound: int | None) -> None:
     shapes = LinearShape.product(left, right, 2), LinearShape.product(right, left, 2)
     factors = Product(*(LinearLayer(shape, 1, n, (1, 1), (Piece(2, shape.height, 4, 2),)) for shape in shapes))
     parameters = insecure_parameters(n, None, 20)
-    client, server = engine.client_engine("cleartext", parameters), engine.server_engine("cleartext", parameters)
+    client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
     t = parameters.plain_modulus
     steps = factors.left.column_steps | factors.right.column_steps
     keys = server.load_keys(client.public_keys(steps), steps)
@@ -166,7 +168,7 @@ def test_encrypted_replies_differ_in_every_slot(name: str) -> None:
     """An encrypted engine on one request twice: no slot keeps its value."""
     layer = planner.paper_layer(LinearShape(4, 4, 4, 4, 3, 1, 1), 2, 8192)
     parameters = network().parameters
-    client, server = engine.client_engine(name, parameters), engine.server_engine(name, parameters)
+    client, server = interface.client_engine(name, parameters), interface.server_engine(name, parameters)
     rows = random_rows(layer.shape, 2)
     spectrum = spectral.weight_spectrum(layer.layout, rows, parameters.plain_modulus)
     held = linear.ServerLayer(layer, encode_weights(layer, spectrum, server), np.zeros(4, dtype=np.int64))

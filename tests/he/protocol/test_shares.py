@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he import modular
-from privcirnet.he.program import Add, Square, SumPool
+from privcirnet.he.program.program import Add, Square, SumPool
+from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.protocol import shares
-from privcirnet.he.rearrangement import Flatten
+from privcirnet.he.ring import modular
 
 T = modular.largest_prime(41, 16384)
 

@@ -1,0 +1,238 @@
+"""What the scripts share: Hydra in, one-line errors and progress bars out."""
+
+import difflib
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from privcirnet.artifact import read_profile
+from privcirnet.config import HEConfig
+from privcirnet.errors import RuleError
+from privcirnet.he.measure.calibrate import calibrate
+from privcirnet.he.planning.chooser import WIDE, sets_for
+from privcirnet.he.planning.cost import COUNTED, Profile
+from privcirnet.he.planning.noise_budget import ParameterSet
+from privcirnet.he.planning.options import set_of
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.message_sizes import rounds
+from privcirnet.pipeline.infer import Step
+
+_RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
+"""This process's number, if torchrun started several."""
+console = Console(highlight=False, quiet=_RANK != "0")
+"""Where scripts write for people; of several processes the first one does."""
+
+_HYDRA = "1.3"
+CALIBRATION_ROUNDS = 25
+_NOTE = TextColumn("{task.fields[note]}")
+_WIDE = 140
+EXIT_RULE = 2
+"""Status of a script that was stopped by a :class:`RuleError`."""
+
+
+def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]]:
+    """Turn ``main(config)`` into a Hydra program whose config has this schema.
+
+    The YAML file beside the script, configs/<script>.yaml, gives the defaults and the help. A :class:`RuleError` is
+    printed as one line and ends the program with status 2; anything else is a bug and keeps its traceback.
+    """
+
+    def decorate(main: Callable[[Any], None]) -> Callable[[], None]:
+        path = Path(inspect.getfile(inspect.unwrap(main))).resolve()
+        ConfigStore.instance().store(name=f"{path.stem}_schema", node=schema)
+
+        @functools.wraps(main)
+        def task(config: DictConfig) -> None:
+            with readable_errors():
+                main(OmegaConf.to_object(config))
+
+        configs = path.parent / "configs"
+        run = hydra.main(version_base=_HYDRA, config_path=str(configs), config_name=path.stem)(task)
+
+        def main_program() -> None:
+            with readable_errors():
+                check_overrides(configs, path.stem, [a for a in sys.argv[1:] if "=" in a and not a.startswith("-")])
+                run()
+
+        return main_program
+
+    return decorate
+
+
+def check_overrides(configs: Path, name: str, overrides: list[str]) -> None:
+    """Raise for a setting that does not exist or has the wrong type, before Hydra explains it at length.
+
+    Raises:
+        RuleError: with the nearest setting that exists.
+    """
+    with hydra.initialize_config_dir(str(configs), version_base=_HYDRA):
+        try:
+            hydra.compose(name, overrides=overrides)
+        except (HydraException, OmegaConfBaseException) as error:
+            known = [f"{key}=" for key in _keys(OmegaConf.to_container(hydra.compose(name)))]
+            first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
+            close = difflib.get_close_matches(first.split("=")[0] + "=", known, n=1, cutoff=0.7)
+            remedy = f"did you mean {close[0]}..." if close else "--help lists the settings and groups"
+            raise RuleError(
+                "settings must exist and have the right type", got=str(error).splitlines()[0].rstrip("."), remedy=remedy
+            ) from None
+
+
+def _keys(config: Any, prefix: str = "") -> list[str]:
+    if not isinstance(config, dict):
+        return [prefix.rstrip(".")]
+    return [key for name, value in config.items() for key in _keys(value, f"{prefix}{name}.")]
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """Print a broken rule as one line and leave; leave silently if nobody reads what is printed."""
+    try:
+        yield
+    except RuleError as error:
+        print(f"error{'' if _RANK == '0' else f' (process {_RANK})'}: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(EXIT_RULE)
+    except BrokenPipeError:  # `--help | head`: who reads has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_RULE)
+    except KeyboardInterrupt:
+        print("error: interrupted; a training run continues where it was when started again", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
+
+
+class _Bar(Progress):
+    """A progress bar with a note: behind the bar where the console is wide enough, else below."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """What is drawn."""
+        yield from super().get_renderables()
+        if _NOTE not in self.columns:
+            yield from (Text(f"  {note}") for task in self.tasks if (note := task.fields["note"]))
+
+
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
+    """A progress bar.
+
+    Yields:
+        a function to call at each step, with a note on what just happened, steps to advance ``by`` or advance ``to``,
+        which may be a fraction. It is quick: the bar is drawn ten times a second, however often it is called.
+    """
+    columns = (
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        *([_NOTE] if console.width >= _WIDE else []),
+    )
+    with _Bar(*columns, console=console) as progress:
+        task = progress.add_task(description, total=total, note="")
+
+        def advance(note: object = "", by: int = 1, to: float | None = None) -> None:
+            progress.update(task, advance=by if to is None else None, completed=to, note=str(note))
+
+        yield advance
+
+
+@contextmanager
+def counting(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar that appears with the first step, if there is one.
+
+    Yields:
+        a function to call with the steps done and all steps.
+    """
+    with ExitStack() as stack:
+        bar: list[Callable[..., None]] = []
+
+        def step(done: int, total: int) -> None:
+            if not bar:
+                bar.append(stack.enter_context(progress_bar(description, total)))
+            bar[0](to=done)
+
+        yield step
+
+
+@contextmanager
+def inference_bar(program: Program, images: int) -> Iterator[Callable[[Step], None]]:
+    """A progress bar over all rounds of so many images.
+
+    Yields:
+        a function to call after each exchange.
+    """
+    with progress_bar("Encrypted inference (rounds)", images * rounds(program)) as advance:
+
+        def step(done: Step) -> None:
+            advance(f"image {done.image + 1} of {images}, {done.name}, {done.bytes / 1e6:.1f} MB")
+
+        yield step
+
+
+def show(title: str, facts: Mapping[str, object]) -> None:
+    """A title and its facts on aligned lines."""
+    console.print(f"[bold]{title}[/bold]")
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        console.print(f"  {name:<{width}}  {value}", soft_wrap=True)
+
+
+def in_words_revealed(values: int) -> dict[str, str]:
+    """A line on what the client sees in clear, if it sees anything, for :func:`show`."""
+    return {"client-aided": f"WEAKER: the client sees {values:,} values between the layers in clear"} if values else {}
+
+
+def show_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    """A table on aligned lines; the first two columns are names."""
+    table = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    console.print(f"[bold]{title}[/bold]")
+    for row in table:
+        padded = zip(row, widths, strict=True)
+        cells = (cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(padded))
+        console.print("  " + "  ".join(cells), soft_wrap=True)
+
+
+def find_profile(he: HEConfig, engine: str = "") -> Profile:
+    """The cost profile of a file, the papers' units, or this machine's, measured now, at the given or a wide set.
+
+    Args:
+        he: what is asked for.
+        engine: to measure; "": the one in ``he``.
+    """
+    if he.profile == "counted":
+        chosen = _one_set(he)
+        return replace(COUNTED, ring_degree=chosen.ring_degree, coefficient_bits=chosen.coefficient_bits)
+    if he.profile != "calibrate":
+        return read_profile(Path(he.profile))
+    return measure(_one_set(he), engine or he.engine)
+
+
+def _one_set(he: HEConfig) -> ParameterSet:
+    allowed = sets_for(he.ring_degree, he.coefficient_bits)
+    return WIDE if WIDE in allowed else allowed[0]
+
+
+def profile_at(profile: Profile, wanted: ParameterSet, engine: str) -> Profile:
+    """A profile at a set: this one if it was measured there, else this machine's, measured now."""
+    return profile if set_of(profile) == wanted else measure(wanted, engine)
+
+
+def measure(wanted: ParameterSet, engine: str) -> Profile:
+    """This machine's profile at a set."""
+    with progress_bar(f"Calibration, {engine}, n = {wanted.ring_degree}", CALIBRATION_ROUNDS + 1) as advance:
+        return calibrate(wanted.ring_degree, wanted.coefficient_bits, CALIBRATION_ROUNDS, advance, engine)

@@ -1,0 +1,263 @@
+"""A linear layer in coefficient encoding: polynomial products instead of rotations, exact, for small ring degrees.
+
+Two encodings behind one interface: "cheetah" (:mod:`encodings.cheetah`, any layer) and "falcon"
+(:mod:`encodings.depthwise`, depthwise and group convolutions). t = 1 mod 2n always, so a polynomial mod
+(X^n + 1, t) and its n batched slots are the same thing through an NTT mod t in clear, and the engines need no other
+kind of plaintext. What they save is in the reply: of c0 only the coefficients that hold outputs are sent.
+
+Noise (:func:`params.fresh_noise_bits`). A fresh ciphertext has noise e, at most 21 and with deviation 3.24 a
+coefficient (SEAL's centered binomial), and rounding errors under 1/2 from each of the two parties' shares. A product
+with a weight polynomial w adds up at most one e for each weight, times |w|, and BFV's scaling t-multiples cancel:
+nothing grows with t or n. For m weights under 2^a the sum is under 2^a (10 deviations sqrt(m) + m) except with
+probability 2^-70, and under 22 m 2^a always. m and a are public, so the flooding that rests on this bound says nothing
+of the weights.
+Measured with the secret key at n = 4096, all weights +-127 (tests/he/test_coefficient.py), bits of bound and of noise:
+m = 54 (the depthwise layer of Falcon 2023): 16, 14; m = 576 (a 3 x 3 convolution of 64 channels): 18, 16; m = 4096
+(a GEMM's two rows of 2048): 20, 16 to 17. With :data:`params.NARROW_COEFFICIENT_BITS` t then has 30, 28, 26 bits.
+
+Cost: :attr:`CoefficientLayer.pmults` products, no rotation, no Galois key.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.errors import RuleError
+from privcirnet.he import params
+from privcirnet.he.encodings import cheetah, depthwise
+from privcirnet.he.encodings.coefficient_layout import Factor, Placement
+from privcirnet.he.encodings.integer import expand_rows
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.engines.circuit import Circuit, Pair
+from privcirnet.he.engines.interface import Ciphertext, Keys, ServerEngine, Weights
+from privcirnet.he.params import Parameters
+from privcirnet.he.ring import modular, ntt
+from privcirnet.he.ring.modular import Integers, Residues
+
+ENCODINGS: dict[str, Callable[[LinearShape, int], Placement]] = {"cheetah": cheetah.place, "falcon": depthwise.place}
+
+_AT_ONCE = 8
+"""Weight polynomials transformed together: what fits a cache."""
+
+
+@dataclass(frozen=True)
+class CoefficientLayer:
+    """Everything public about a layer in coefficient encoding: what both parties know.
+
+    Attributes:
+        shape: dimensions.
+        block_size: b; weights come as the first rows of circulant blocks and are encoded densely.
+        ring_degree: n.
+        encoding: "cheetah" or "falcon".
+        weight_bits: weights are integers in [-2^(weight_bits - 1), 2^(weight_bits - 1)]; bounds the noise.
+
+    Raises:
+        RuleError: unknown encoding, or b does not divide a group's input channels and the output channels.
+    """
+
+    shape: LinearShape
+    block_size: int
+    ring_degree: int
+    encoding: str
+    weight_bits: int = 8
+
+    def __post_init__(self) -> None:
+        if self.encoding not in ENCODINGS:
+            known = ", ".join(ENCODINGS)
+            raise RuleError("the encoding must be a known one", got=repr(self.encoding), remedy=f"use one of {known}")
+        channels = self.shape.in_channels // self.shape.groups, self.shape.out_channels
+        if self.block_size < 1 or any(c % self.block_size for c in channels):
+            raise RuleError(
+                "block size must divide both weight dimensions",
+                got=f"{self.block_size} for ({channels[1]}, {channels[0]})",
+                remedy="use a common divisor of both",
+            )
+
+    @cached_property
+    def placement(self) -> Placement:
+        """What each polynomial holds."""
+        return ENCODINGS[self.encoding](self._flat, self.ring_degree)
+
+    @cached_property
+    def _flat(self) -> LinearShape:
+        """The shape that is laid out: the positions of a GEMM are one axis."""
+        shape = self.shape
+        return replace(shape, height=shape.height * shape.width, width=1) if shape.kind == "gemm" else shape
+
+    @property
+    def ciphertexts_in(self) -> int:
+        """Ciphertexts that the client sends: those of the first tile of the maps, then of the next."""
+        return len(self.placement.inputs) * self.placement.grid.tiles
+
+    @property
+    def ciphertexts_out(self) -> int:
+        """Ciphertexts that the server sends, in the same order."""
+        return len(self.placement.outputs) * self.placement.grid.tiles
+
+    @property
+    def pmults(self) -> int:
+        """HE-Pmult, if no weight polynomial is zero."""
+        return len(self.placement.factors) * self.placement.grid.tiles
+
+    @property
+    def most_products(self) -> int:
+        """HE-Pmult of the layer without groups, found before anything is placed: no more than that are gone through."""
+        return cheetah.products(self._flat, self.ring_degree) if self.encoding == "cheetah" else self.pmults
+
+    @property
+    def rotations(self) -> int:
+        """HE-Rot."""
+        return 0
+
+    @property
+    def column_steps(self) -> set[int]:
+        """Rotations for which the server needs Galois keys."""
+        return set()
+
+    @property
+    def transform_lengths(self) -> set[int]:
+        """Lengths that must divide t - 1."""
+        return {1}
+
+    @cached_property
+    def kept(self) -> tuple[Integers, ...]:
+        """Ascending positions of the coefficients that hold outputs, for each output ciphertext."""
+        return tuple(np.sort(exponents, axis=None) for _, _, exponents in self._places())
+
+    def message_bytes(self, parameters: Parameters) -> tuple[int, int]:
+        """Bytes that the layer sends: (client to server, server to client)."""
+        up, down = params.message_bytes(parameters)
+        sent = sum(self.ring_degree + len(kept) for kept in self.kept)
+        return self.ciphertexts_in * up, sent * down // (2 * self.ring_degree)
+
+    @cached_property
+    def weights_per_sum(self) -> int:
+        """The most weights that one output ciphertext meets."""
+        grid, counts = self.placement.grid, [0] * len(self.placement.outputs)
+        for factor in self.placement.factors:
+            counts[factor.target] += int(grid.taps_of_planes[factor.filters[:, 1] % len(grid.phases)].sum())
+        return max(counts)
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        """log2 of a bound on a result's noise from public data: see the module's header."""
+        assert parameters.ring_degree == self.ring_degree
+        return params.fresh_noise_bits(self.weight_bits - 1, self.weights_per_sum)
+
+    def encode_input(self, x: Residues, t: int) -> Residues:
+        """A share of the input as slots: (C, H, W) -> (ciphertexts_in, n)."""
+        grid, planes = self.placement.grid, x.reshape(self._flat.input_shape)
+        polynomials = np.zeros((grid.tiles, len(self.placement.inputs), self.ring_degree), dtype=np.uint64)
+        for tile in range(grid.tiles):
+            values = grid.cut(planes, tile)
+            for polynomial, held in zip(polynomials[tile], self.placement.inputs, strict=True):
+                polynomial[held[:, 1:] + np.arange(grid.pitch)] = values[held[:, 0]]
+        return ntt.coefficients_to_slots(polynomials.reshape(-1, self.ring_degree), t)
+
+    @property
+    def spectrum_shape(self) -> tuple[int, ...]:
+        """Shape of :meth:`spectrum`."""
+        return len(self.placement.factors), self.ring_degree
+
+    def spectrum(self, rows: npt.NDArray[np.integer], t: int) -> Residues:
+        """Every weight polynomial as slots, (products of a tile, n).
+
+        Args:
+            rows: first rows of circulant block rows, (K/b, C/groups, R, R).
+            t: plain modulus.
+
+        Raises:
+            RuleError: a weight beyond ``weight_bits``.
+        """
+        largest = int(np.abs(rows.astype(np.int64)).max())
+        if largest > 1 << (self.weight_bits - 1):
+            raise RuleError(
+                f"weights must have {self.weight_bits} bits, which the noise bound rests on",
+                got=largest,
+                remedy="raise weight_bits or quantise the weights to fewer bits",
+            )
+        dense = expand_rows(rows.astype(np.int64), self.block_size)
+        polynomials = np.stack([self._weight_polynomial(factor, dense) for factor in self.placement.factors])
+        return ntt.coefficients_to_slots(modular.residues(polynomials, t), t)
+
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> Weights:
+        """Encode every weight polynomial.
+
+        Args:
+            spectrum: see :meth:`spectrum`.
+            engine: the server's engine.
+            name: for the error.
+
+        Raises:
+            RuleError: an output ciphertext without a product.
+        """
+        return engine.encode_weights(self.circuit, spectrum, name)
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        """What an engine performs: tile by tile the same products and sums."""
+        count, outputs = len(self.placement.inputs), len(self.placement.outputs)
+        sums: list[list[Pair]] = [[] for _ in range(outputs * self.placement.grid.tiles)]
+        for tile in range(self.placement.grid.tiles):
+            for weight, factor in enumerate(self.placement.factors):
+                sums[tile * outputs + factor.target].append((tile * count + factor.source, weight))
+        turned = tuple((number, 0) for number in range(self.ciphertexts_in))
+        each = tuple(((number, 0),) for number in range(len(sums)))
+        return Circuit(turned, tuple(map(tuple, sums)), each, ((),) * len(sums), len(self.placement.factors))
+
+    def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
+        """Each product, as (piece, target, giant, baby, source), with its plaintext's slots (n,); zeros left out."""
+        for factor, slots in zip(self.placement.factors, spectrum, strict=True):
+            if slots.any():
+                yield (0, factor.target, 0, 0, factor.source), slots
+
+    def evaluate(
+        self, weights: Weights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: Keys
+    ) -> Sequence[Ciphertext]:
+        """Results: all products and sums of ciphertexts_in ciphertexts."""
+        return engine.evaluate(self.circuit, weights, inputs, keys)
+
+    def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
+        """Slots of a mask that decodes to ``wanted`` and whose other coefficients are ``uniform``'s.
+
+        Args:
+            wanted: residues, (K, H', W').
+            uniform: uniform residues, (ciphertexts_out, n), in coefficient order.
+            t: plain modulus.
+
+        Returns:
+            slots, (ciphertexts_out, n).
+        """
+        polynomials, maps = uniform.copy(), wanted.reshape(self._flat.output_shape)
+        for polynomial, (channels, place, exponents) in zip(polynomials, self._places(), strict=True):
+            polynomial[exponents] = maps[channels][:, *place]
+        return ntt.coefficients_to_slots(polynomials, t)
+
+    def decode_output(self, slots: Residues, t: int) -> Residues:
+        """A share of the output from a share of the slots: (ciphertexts_out, n) -> (K, H', W')."""
+        polynomials = ntt.slots_to_coefficients(slots, t)
+        maps = np.zeros(self._flat.output_shape, dtype=np.uint64)
+        for polynomial, (channels, place, exponents) in zip(polynomials, self._places(), strict=True):
+            maps[channels, *place] = polynomial[exponents]
+        return maps.reshape(self.shape.output_shape)
+
+    def _places(self) -> list[tuple[Integers, tuple[slice, slice], Integers]]:
+        """Each output ciphertext's channels, place in the output, coefficients (channels, rows, columns)."""
+        grid = self.placement.grid
+        return [
+            (held[:, 0], grid.place(tile), held[:, 1, None, None] + grid.outputs(tile))
+            for tile in range(grid.tiles)
+            for held in self.placement.outputs
+        ]
+
+    def _weight_polynomial(self, factor: Factor, dense: Integers) -> Integers:
+        grid, polynomial = self.placement.grid, np.zeros(self.ring_degree, dtype=np.int64)
+        channel, plane, start = factor.filters.T
+        inner, phase = plane // len(grid.phases) % dense.shape[1], plane % len(grid.phases)
+        for index in range(len(grid.phases)):
+            on = phase == index
+            for r, s, exponent in grid.taps(index):
+                polynomial[start[on] + exponent] += dense[channel[on], inner[on], r, s]
+        return polynomial

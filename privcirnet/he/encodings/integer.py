@@ -1,0 +1,70 @@
+"""Exact arithmetic on integer maps and weights in clear: what the interpreter and the oracles compute with."""
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.he.encodings.shape import LinearShape
+
+Values = npt.NDArray[np.int64]
+
+_EXACT_IN_FLOAT64 = 2**53
+
+
+def round_shift(values: Values, bits: int) -> Values:
+    """Values / 2^bits, rounded to nearest, ties up.
+
+    >>> round_shift(np.array([-3, -2, 1, 2, 3]), 2).tolist()
+    [-1, 0, 0, 1, 1]
+    """
+    return (values + (1 << bits >> 1)) >> bits
+
+
+def expand_rows(rows: Values, block_size: int) -> Values:
+    """First rows of circulant block rows -> dense weight: (K/b, C, R, R) -> (K, C, R, R).
+
+    >>> expand_rows(np.array([[1, 2]])[..., None, None], 2)[..., 0, 0].tolist()
+    [[1, 2], [2, 1]]
+    """
+    q, channels, *kernel = rows.shape
+    blocks = rows.reshape(q, channels // block_size, block_size, *kernel)
+    turned = np.stack([np.roll(blocks, i, axis=2) for i in range(block_size)], axis=1)
+    return turned.reshape(q * block_size, channels, *kernel)
+
+
+def transpose(x: np.ndarray, groups: int) -> np.ndarray:
+    """Channels and places of each group change places: (g a, b, 1) -> (g b, a, 1).
+
+    >>> transpose(np.arange(6).reshape(3, 2, 1), 1)[..., 0].tolist()
+    [[0, 2, 4], [1, 3, 5]]
+    """
+    return x.reshape(groups, -1, x.shape[1]).swapaxes(1, 2).reshape(groups * x.shape[1], -1, 1)
+
+
+def tokens(x: np.ndarray) -> np.ndarray:
+    """A map's places as tokens, a zero in front: (C, H, W) -> (C, 1 + H W, 1).
+
+    >>> tokens(np.arange(1, 5).reshape(1, 2, 2))[0, :, 0].tolist()
+    [0, 1, 2, 3, 4]
+    """
+    places = x.reshape(len(x), -1, 1)
+    return np.concatenate([np.zeros_like(places[:, :1]), places], axis=1)
+
+
+def convolve(x: Values, weight: Values, shape: LinearShape) -> Values:
+    """Exact integer convolution (correlation, as in deep learning): (C, H, W), (K, C/groups, R, R) -> (K, H', W')."""
+    padded = np.pad(x, ((0, 0), (shape.padding, shape.padding), (shape.padding, shape.padding)))
+    every = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
+    windows = every[:, :: shape.stride, :: shape.stride]
+    largest = float(np.abs(x).max(initial=0)) * float(np.abs(weight).sum(axis=(1, 2, 3)).max(initial=0))
+    dtype = np.float64 if largest < _EXACT_IN_FLOAT64 else np.int64
+    # (groups, K/groups, C/groups R R) @ (groups, C/groups R R, H' W')
+    columns = windows.transpose(0, 3, 4, 1, 2).reshape(shape.groups, -1, windows.shape[1] * windows.shape[2])
+    rows = weight.reshape(shape.groups, shape.out_channels // shape.groups, -1)
+    return (rows.astype(dtype) @ columns.astype(dtype)).astype(np.int64).reshape(shape.output_shape)
+
+
+def sum_pool(x: np.ndarray, kernel: int) -> np.ndarray:
+    """Sum over non-overlapping kernel x kernel windows: (C, H, W) -> (C, H / kernel, W / kernel)."""
+    channels, height, width = x.shape
+    windows = x[:, : height // kernel * kernel, : width // kernel * kernel]
+    return windows.reshape(channels, height // kernel, kernel, width // kernel, kernel).sum(axis=(2, 4))

@@ -1,0 +1,143 @@
+"""Dimensions of a linear layer: a convolution, with groups, or a GEMM as the 1 x 1 convolution that it is."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from privcirnet.errors import RuleError
+
+
+@dataclass(frozen=True)
+class LinearShape:
+    """Dimensions of a convolution or GEMM.
+
+    A GEMM (d1, d2, d3) is the 1 x 1 convolution with C = d2, K = d3 and d1 positions.
+
+    Attributes:
+        height: H, input rows (d1 for a GEMM).
+        width: W, input columns (1 for a GEMM).
+        in_channels: C (d2).
+        out_channels: K (d3).
+        kernel: R, square kernel.
+        stride: same on both axes.
+        padding: zeros on each side.
+        groups: channel groups; weights are (K, C / groups, R, R). C = K = groups is a depthwise convolution.
+    """
+
+    height: int
+    width: int
+    in_channels: int
+    out_channels: int
+    kernel: int = 1
+    stride: int = 1
+    padding: int = 0
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        sizes = self.height, self.width, self.in_channels, self.out_channels, self.kernel, self.stride, self.groups
+        if min(sizes) < 1:
+            raise RuleError("layer dimensions must be positive", got=self, remedy="give H, W, C, K, R of 1 or more")
+        if self.kernel > min(self.height, self.width) + 2 * self.padding or not 0 <= self.padding < max(self.kernel, 1):
+            raise RuleError(
+                "the kernel must fit the padded input and the padding must be smaller than the kernel",
+                got=f"kernel {self.kernel}, padding {self.padding}, input {self.height} x {self.width}",
+                remedy="use padding = (kernel - 1) / 2",
+            )
+        if self.in_channels % self.groups or self.out_channels % self.groups:
+            raise RuleError(
+                "groups must divide both channel counts",
+                got=f"{self.groups} for ({self.out_channels}, {self.in_channels})",
+                remedy="use a common divisor of both",
+            )
+
+    @classmethod
+    def gemm(cls, tokens: int, in_features: int, out_features: int) -> "LinearShape":
+        """The GEMM (d1, d2, d3)."""
+        return cls(height=tokens, width=1, in_channels=in_features, out_channels=out_features)
+
+    @classmethod
+    def product(cls, left: tuple[int, int, int], right: tuple[int, int, int], groups: int) -> "LinearShape":
+        """Of a product of two values (:class:`program.program.Product`), the right one as weights.
+
+        Args:
+            left: shape (g k, A, 1) of what is the layer's input.
+            right: shape (g k, B, 1) of what becomes its weights, (g B, k).
+            groups: g.
+        """
+        return cls(left[1], left[2], left[0], groups * right[1] * right[2], groups=groups)
+
+    @property
+    def kind(self) -> str:
+        """'gemm' for ungrouped 1 x 1 kernels with stride 1, 'depthwise' for a group for each channel, else 'conv'."""
+        if self.kernel == self.stride == self.groups == 1:
+            return "gemm"
+        return "depthwise" if self.groups == self.in_channels == self.out_channels > 1 else "conv"
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        return self.in_channels, self.height, self.width
+
+    @property
+    def output_shape(self) -> tuple[int, int, int]:
+        """(K, H', W')."""
+        return self.out_channels, self.rows.outputs, self.columns.outputs
+
+    def weight_shape(self, block_size: int) -> tuple[int, int, int, int]:
+        """(K / b, C / groups, R, R): shape of the stored weight, the first row of each circulant block row."""
+        return self.out_channels // block_size, self.in_channels // self.groups, self.kernel, self.kernel
+
+    @cached_property
+    def rows(self) -> "Axis":
+        """The vertical axis."""
+        return Axis(self.height, self.kernel, self.stride, self.padding)
+
+    @cached_property
+    def columns(self) -> "Axis":
+        """The horizontal axis."""
+        return Axis(self.width, self.kernel, self.stride, self.padding)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One image axis of a convolution: y[u] = sum_r w[r] x[stride u + r - padding].
+
+    With r - padding = stride a + phase, that is y[u] = sum over phases and taps a of w x_phase[u + a]: a
+    stride-1 correlation of each phase image x_phase[m] = x[stride m + phase].
+    """
+
+    size: int
+    kernel: int
+    stride: int
+    padding: int
+
+    @cached_property
+    def outputs(self) -> int:
+        """Length of the output."""
+        return (self.size + 2 * self.padding - self.kernel) // self.stride + 1
+
+    @cached_property
+    def taps(self) -> dict[int, list[tuple[int, int]]]:
+        """Phase -> [(kernel index r, tap offset a)], phases in ascending order."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for r in range(self.kernel):
+            offset, phase = divmod(r - self.padding, self.stride)
+            found.setdefault(phase, []).append((r, offset))
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def transformed(self) -> bool:
+        """Whether a tap reaches beyond its own position, so that the axis needs a transform."""
+        return any(offset for taps in self.taps.values() for _, offset in taps)
+
+    def stored(self, phase: int) -> int:
+        """Values of a phase image."""
+        return len(range(phase, self.size, self.stride))
+
+    def read_size(self, phase: int) -> int:
+        """Values of a phase image from its first to the last that an output reads."""
+        return max(0, min(self.stored(phase), self.outputs + self.reach(phase)[1]))
+
+    def reach(self, phase: int) -> tuple[int, int]:
+        """(lowest, highest) tap offset of a phase."""
+        offsets = [offset for _, offset in self.taps[phase]]
+        return min(offsets), max(offsets)

@@ -1,0 +1,221 @@
+"""A spectral linear layer under encryption: the plans of its pieces, as one circuit for an engine."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from privcirnet.he.encodings import spectral
+from privcirnet.he.encodings.bsgs import LinearPlan, Product
+from privcirnet.he.encodings.layout import SpectralLayout
+from privcirnet.he.encodings.pieces import Piece, PlacedPiece, place
+from privcirnet.he.encodings.places import Places, places
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.engines.circuit import Circuit, Pair
+from privcirnet.he.engines.interface import Ciphertext, Keys, ServerEngine, Weights
+from privcirnet.he.params import Parameters, noise_bits
+from privcirnet.he.ring.modular import Integers, Residues
+
+
+@dataclass(frozen=True)
+class LinearLayer:
+    """Everything public about an encrypted linear layer: what both parties know.
+
+    Attributes:
+        shape: dimensions.
+        block_size: b.
+        ring_degree: n.
+        tile: (rows, columns) of output in a tile.
+        pieces: cover all channel groups and tiles.
+    """
+
+    shape: LinearShape
+    block_size: int
+    ring_degree: int
+    tile: tuple[int, int]
+    pieces: tuple[Piece, ...]
+
+    encoding = "cirencode"
+
+    @cached_property
+    def layout(self) -> SpectralLayout:
+        """Which value sits in which cell."""
+        return SpectralLayout(self.shape, self.block_size, self.tile)
+
+    @cached_property
+    def placed(self) -> tuple[PlacedPiece, ...]:
+        """The pieces, each with its plan."""
+        return place(self.layout, self.ring_degree, self.pieces)
+
+    @cached_property
+    def places(self) -> Places:
+        """Where every value goes and comes from."""
+        return places(self.layout, self.placed)
+
+    @property
+    def transform_lengths(self) -> set[int]:
+        """Lengths that must divide t - 1."""
+        return self.layout.transform_lengths
+
+    @property
+    def rotations(self) -> int:
+        """HE-Rot."""
+        return sum(placed.plan.rotations for placed in self.placed)
+
+    @property
+    def pmults(self) -> int:
+        """HE-Pmult."""
+        return sum(placed.plan.pmults for placed in self.placed)
+
+    @property
+    def ciphertexts_in(self) -> int:
+        """Ciphertexts that the client sends."""
+        return sum(placed.plan.ciphertexts_in for placed in self.placed)
+
+    @property
+    def ciphertexts_out(self) -> int:
+        """Ciphertexts that the server sends back."""
+        return sum(placed.plan.ciphertexts_out for placed in self.placed)
+
+    @property
+    def products_per_sum(self) -> int:
+        """Largest number of products that end up in one output ciphertext (for the noise)."""
+        return max(placed.plan.products_per_sum for placed in self.placed)
+
+    @property
+    def column_steps(self) -> set[int]:
+        """Column steps of the plans' lane steps: what Galois keys are for."""
+        return {step * placed.lane_slots // 2 for placed in self.placed for step in placed.plan.rotation_steps}
+
+    def encode_input(self, x: Residues, t: int) -> Residues:
+        """See :func:`spectral.encode_input`."""
+        return spectral.encode_input(self.layout, self.places, x, t)
+
+    @property
+    def kept(self) -> None:
+        """All coefficients of a reply are needed."""
+        return None
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        """log2 of a bound on a result's noise, from public data."""
+        return noise_bits(self.ring_degree, parameters.plain_bits, self.products_per_sum)
+
+    @property
+    def spectrum_shape(self) -> tuple[int, ...]:
+        """Shape of :meth:`spectrum`."""
+        return self.layout.spectrum_shape
+
+    def spectrum(self, rows: Integers, t: int) -> Residues:
+        """See :func:`spectral.weight_spectrum`: each distinct slot value of the plaintexts, once."""
+        return spectral.weight_spectrum(self.layout, rows, t)
+
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> Weights:
+        """See :func:`encode_weights`."""
+        return encode_weights(self, spectrum, engine, name)
+
+    def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
+        """Each product, as (piece, target, giant, baby, source), with its plaintext's slots (n,); zeros left out."""
+        for index, placed in enumerate(self.placed):
+            for p in placed.plan.products:
+                slots = spectral.diagonal_slots(self.layout, placed, spectrum, p)
+                if slots.any():
+                    yield (index, p.target, p.giant, p.baby, p.source), slots
+
+    @cached_property
+    def distinct(self) -> tuple[tuple[PlacedPiece, Product], ...]:
+        """Every different plaintext: pieces that are alike share theirs."""
+        pieces = {_alike(placed): placed for placed in reversed(self.placed)}
+        alike = dict.fromkeys(map(_alike, self.placed))
+        return tuple((pieces[key], product) for key in alike for product in pieces[key].plan.products)
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        """What an engine performs."""
+        return _circuit(self)
+
+    def evaluate(
+        self, weights: Weights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: Keys
+    ) -> Sequence[Ciphertext]:
+        """Results, piece by piece in the order of ``plan.outputs``, from ciphertexts_in ciphertexts."""
+        return engine.evaluate(self.circuit, weights, inputs, keys)
+
+    def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
+        """See :func:`spectral.encode_mask`."""
+        return spectral.encode_mask(self.layout, self.places, wanted, uniform, t)
+
+    def decode_output(self, slots: Residues, t: int) -> Residues:
+        """See :func:`spectral.decode_output`."""
+        return spectral.decode_output(self.layout, self.places, slots, t)
+
+
+def encode_weights(
+    layer: LinearLayer, spectrum: Residues, engine: ServerEngine, name: str = "", *, keep: bool = True
+) -> Weights:
+    """Encode every diagonal of a layer.
+
+    Args:
+        layer: the layer.
+        spectrum: see :func:`spectral.weight_spectrum`.
+        engine: the server's engine.
+        name: for the error.
+        keep: see :meth:`engine.ServerEngine.encode_weights`.
+
+    Raises:
+        RuleError: an inner sum has no product left.
+    """
+    return engine.encode_weights(layer.circuit, Diagonals(layer, spectrum), name, keep=keep)
+
+
+@dataclass(frozen=True)
+class Diagonals:
+    """The plaintexts of a layer, in the order of its circuit's weights.
+
+    Attributes:
+        layer: the layer.
+        spectrum: see :func:`spectral.weight_spectrum`.
+    """
+
+    layer: LinearLayer
+    spectrum: Residues
+
+    def __len__(self) -> int:
+        return len(self.layer.distinct)
+
+    def __getitem__(self, weight: int) -> Residues:
+        placed, product = self.layer.distinct[weight]
+        return spectral.diagonal_slots(self.layer.layout, placed, self.spectrum, product)
+
+
+def _circuit(layer: LinearLayer) -> Circuit:
+    """The circuits of all pieces side by side."""
+    first_weight: dict[tuple[Piece, int], int] = {}
+    turned: list[Pair] = []
+    sums: list[tuple[Pair, ...]] = []
+    outputs: list[tuple[Pair, ...]] = []
+    folds: list[tuple[int, ...]] = []
+    weights = 0
+    for placed in layer.placed:
+        plan, columns = placed.plan, placed.lane_slots // 2
+        weight = first_weight.setdefault(_alike(placed), weights)
+        weights = max(weights, weight + plan.pmults)
+        place = {pair: len(turned) + i for i, pair in enumerate(plan.turned)}
+        turned += [(placed.first_in + source, baby * columns) for source, baby in plan.turned]
+        parts: dict[Pair, list[Pair]] = {part: [] for part in plan.parts}
+        for number, product in enumerate(plan.products, weight):
+            parts[product.target, product.giant].append((place[product.source, product.baby], number))
+        number = {part: len(sums) + i for i, part in enumerate(parts)}
+        sums += map(tuple, parts.values())
+        outputs += [_terms(plan, output, number, columns) for output in plan.outputs]
+        folds += [tuple(step * columns for step in plan.fold_rotations)] * len(plan.outputs)
+    return Circuit(tuple(turned), tuple(sums), tuple(outputs), tuple(folds), len(layer.distinct))
+
+
+def _terms(plan: LinearPlan, output: Pair, number: Mapping[Pair, int], columns: int) -> tuple[Pair, ...]:
+    """The inner sums that make an output, each with the column step of its giant step."""
+    if plan.giants_on_shares:
+        return ((number[output], 0),)
+    return tuple((number[part], part[1] * plan.baby_steps * columns) for part in plan.parts if part[0] == output[0])
+
+
+def _alike(placed: PlacedPiece) -> tuple[Piece, int]:
+    """Pieces for which this is the same have the same weights."""
+    return placed.piece, placed.first_group

@@ -1,0 +1,1 @@
+"""What computes on ciphertexts: one interface, three engines."""

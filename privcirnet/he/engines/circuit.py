@@ -1,0 +1,90 @@
+"""What an engine performs for a linear layer, as data: which ciphertexts are turned, multiplied, added, in which order.
+
+Maths: with x the ciphertexts that the client sent, w the plaintexts and rot_k a turn of both slot rows by k columns,
+
+    inner[s]  = sum over (i, j) in sums[s] of w[j] * rot_k(x[c])            where turned[i] = (c, k)
+    output[o] = sum over (s, k) in outputs[o] of rot_k(inner[s]),           then y += rot_k(y) for k in folds[o]
+
+A circuit is public: it depends on a layer's shape and plan alone. Both families of encodings make circuits, every
+engine runs them (the rewriting of a description into a plan that backends run is einops' idea).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ring.modular import Residues
+
+Pair = tuple[int, int]
+
+_FORMAT = "kernel 1"
+"""Of encoded weights: to be changed with it."""
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """Rotations, products and sums.
+
+    Attributes:
+        turned: (input ciphertext, column step) of everything that is multiplied; step 0 is the input as it is.
+        sums: (position in ``turned``, weight) of each product of each inner sum.
+        outputs: (inner sum, column step) of each term of each output ciphertext.
+        folds: column steps by which each output is turned and added to itself, in order.
+        weights: number of plaintexts.
+    """
+
+    turned: tuple[Pair, ...]
+    sums: tuple[tuple[Pair, ...], ...]
+    outputs: tuple[tuple[Pair, ...], ...]
+    folds: tuple[tuple[int, ...], ...]
+    weights: int
+
+    @cached_property
+    def last_uses(self) -> tuple[int, ...]:
+        """The last inner sum that needs each of ``turned``."""
+        last = [-1] * len(self.turned)
+        for number, products in enumerate(self.sums):
+            for turned, _ in products:
+                last[turned] = number
+        return tuple(last)
+
+
+class Slots(Protocol):
+    """The plaintexts of a layer's weights, made one at a time because all of them together can be large."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, weight: int, /) -> Residues:
+        """Slots (n,) of a plaintext; all zero if it is not needed."""
+        ...
+
+
+def check_sums(circuit: Circuit, present: Sequence[bool], layer: str) -> None:
+    """Raise if an inner sum has no product left: no engine can make a ciphertext of zero out of none.
+
+    Args:
+        circuit: the layer's.
+        present: whether each weight's plaintext is not zero.
+        layer: for the error.
+
+    Raises:
+        RuleError: there are such sums.
+    """
+    empty = [number for number, terms in enumerate(circuit.sums) if not any(present[weight] for _, weight in terms)]
+    if empty:
+        raise RuleError(
+            "every inner sum of a layer needs a weight that is not zero",
+            got=f"layer {layer}, sums {empty}",
+            remedy="train the layer further or remove its dead channels",
+        )
+
+
+def fingerprint(slots: Slots, parameters: object) -> str:
+    """A checksum of all that encoded weights depend on: the plaintexts themselves and the parameters (their repr)."""
+    checksum = hashlib.sha256(f"{_FORMAT} {parameters!r} {len(slots)}".encode())
+    for weight in range(len(slots)):
+        checksum.update(slots[weight].tobytes())
+    return checksum.hexdigest()

@@ -1,0 +1,148 @@
+"""The clear-text twin of the encrypted engine: the same interface on bare slots. It counts, and it hides NOTHING.
+
+It is strict where the real one is: rotating without a key, mixing forms, or multiplying by zero raises.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.engines.sequential import Sequential
+from privcirnet.he.params import Parameters
+from privcirnet.he.ring import modular, ntt
+from privcirnet.he.ring.modular import Integers, Residues
+
+
+@dataclass(frozen=True)
+class Slots:
+    """A ciphertext or plaintext in clear, with the form that the real one would have."""
+
+    values: Residues
+    ntt: bool = False
+
+
+class Client:
+    """The client's side in clear."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+
+    def public_keys(self, steps: Collection[int]) -> bytes:
+        """The steps themselves."""
+        return _steps_to_bytes(steps)
+
+    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
+        """The slots, or the coefficients that are kept, as little-endian 64-bit words."""
+        return _to_bytes(slots, kept, self.parameters)
+
+    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
+        """The slots again, or those of the polynomial with the coefficients that were kept and zeros."""
+        return _from_bytes(message, kept, self.parameters)
+
+
+class Server(Sequential):
+    """The server's side in clear."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.counts: Counter[str] = Counter()
+
+    def load_keys(self, message: bytes, steps: Collection[int]) -> frozenset[int]:
+        """The steps that the client allowed."""
+        if message != _steps_to_bytes(steps):
+            raise RuleError(
+                "the client's keys must be for the plan's rotations", got=f"{message!r:.80}", remedy="send keys again"
+            )
+        return frozenset(steps)
+
+    def receive(self, message: bytes, kept: Integers | None = None) -> Slots:
+        """Slots from bytes."""
+        return Slots(_from_bytes(message, kept, self.parameters))
+
+    def encode(self, slots: Residues) -> Slots:
+        """Slots in coefficient form."""
+        return Slots(slots)
+
+    def encode_factor(self, slots: Residues) -> Slots:
+        """Slots in NTT form."""
+        return Slots(slots, ntt=True)
+
+    def add_plain(self, ciphertext: Slots, plaintext: Slots) -> Slots:
+        """Slot-wise sum."""
+        return self._combine(modular.add, ciphertext, plaintext, ntt=False)
+
+    def rotate(self, ciphertext: Slots, step: int, keys: frozenset[int]) -> Slots:
+        """Roll both rows left."""
+        if step not in keys or ciphertext.ntt:
+            raise RuntimeError(f"rotation by {step} needs a key and coefficient form")
+        self.counts["rotate"] += 1
+        rows = ciphertext.values.reshape(2, -1)
+        return Slots(np.roll(rows, -step, axis=1).reshape(-1))
+
+    def to_ntt(self, ciphertext: Slots) -> Slots:
+        """Change the form's flag."""
+        self.counts["to_ntt"] += 1
+        return Slots(ciphertext.values, ntt=True)
+
+    def from_ntt(self, ciphertext: Slots) -> Slots:
+        """Change the form's flag back."""
+        self.counts["from_ntt"] += 1
+        return Slots(ciphertext.values)
+
+    def multiply(self, ciphertext: Slots, plaintext: Slots) -> Slots:
+        """Slot-wise product."""
+        if not plaintext.values.any():
+            raise RuntimeError("a product with zero is transparent: skip it")
+        self.counts["pmult"] += 1
+        return self._combine(modular.multiply, ciphertext, plaintext, ntt=plaintext.ntt)
+
+    def add(self, first: Slots, second: Slots) -> Slots:
+        """Slot-wise sum."""
+        self.counts["add"] += 1
+        return self._combine(modular.add, first, second, ntt=first.ntt)
+
+    def reply(self, ciphertext: Slots, keys: frozenset[int], noise_bits: int, kept: Integers | None = None) -> bytes:
+        """The slots, or the coefficients that are kept, as bytes."""
+        if ciphertext.ntt:
+            raise RuntimeError("a reply must be in coefficient form")
+        return _to_bytes(ciphertext.values, kept, self.parameters)
+
+    def _combine(
+        self, operation: Callable[[Residues, Residues, int], Residues], first: Slots, second: Slots, *, ntt: bool
+    ) -> Slots:
+        if first.ntt != ntt or second.ntt != ntt:
+            raise RuntimeError("operands must have the same form")
+        return Slots(operation(first.values, second.values, self.parameters.plain_modulus), ntt)
+
+
+def _steps_to_bytes(steps: Collection[int]) -> bytes:
+    return np.array(sorted(steps), dtype="<u8").tobytes()
+
+
+def _to_bytes(slots: Residues, kept: Integers | None, parameters: Parameters) -> bytes:
+    found = slots if kept is None else ntt.slots_to_coefficients(slots, parameters.plain_modulus)[kept]
+    return found.astype("<u8").tobytes()
+
+
+def _from_bytes(message: bytes, kept: Integers | None, parameters: Parameters) -> Residues:
+    if kept is None:
+        return _checked_residues(message, parameters.ring_degree, parameters)
+    coefficients = np.zeros(parameters.ring_degree, dtype=np.uint64)
+    coefficients[kept] = _checked_residues(message, len(kept), parameters)
+    return ntt.coefficients_to_slots(coefficients, parameters.plain_modulus)
+
+
+def _checked_residues(message: bytes, count: int, parameters: Parameters) -> Residues:
+    if len(message) != 8 * count:
+        raise RuleError(
+            "a clear-text message must hold n words, or one for each coefficient kept",
+            got=f"{len(message)} bytes where {8 * count} are due",
+            remedy="send it again",
+        )
+    values = np.frombuffer(message, dtype="<u8").astype(np.uint64)
+    if (values >= parameters.plain_modulus).any():
+        raise RuleError("slots must be residues mod t", got=int(values.max()), remedy="send it again")
+    return values

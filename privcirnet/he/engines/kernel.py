@@ -1,0 +1,288 @@
+"""The server's engine on compiled kernels: encrypted linear layers at the speed of the memory, on all cores.
+
+Ciphertexts are arrays of residues from the first byte to the last, so that a stranger's bytes never reach a native
+parser, and SEAL is not needed at all; the client is :mod:`engines.tenseal`'s. Products, sums, plaintexts and
+modulus switches give SEAL's words bit for bit, rotations its values with other noise of the same size.
+
+Order of work for a circuit: digits of each input that is turned (hoisting); all its turns; products and sums of a block
+of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double hoisting).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from privcirnet.he import params
+from privcirnet.he.engines import sealfile
+from privcirnet.he.engines.circuit import Circuit, Pair, Slots, check_sums, fingerprint
+from privcirnet.he.engines.kernels import blake2xb, galois, inner_products, plaintexts, receive, reply, wire_bytes
+from privcirnet.he.engines.kernels.galois import GaloisKeys
+from privcirnet.he.engines.kernels.inner_products import Terms
+from privcirnet.he.engines.kernels.reply import PublicKey
+from privcirnet.he.engines.kernels.ring import add_scaled, ring
+from privcirnet.he.engines.schedule import Block, Limits, Segment, schedule
+from privcirnet.he.engines.sealfile import Modulus
+from privcirnet.he.engines.weight_cache import Held, Room
+from privcirnet.he.params import Parameters
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.ring.threads import count, each, ranges
+
+LIMITS = Limits(turned=64, sums=128, products=1024)
+"""Of a layer's work in pieces: 25 MB of turned inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
+
+_CHUNKS = 4
+"""Chunks of words in a task: long enough for a thread to be worth waking."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The client's Galois keys and its public key."""
+
+    galois: GaloisKeys
+    public: PublicKey
+
+
+@dataclass(frozen=True)
+class Ciphertext:
+    """Residues (2, L, n) in coefficient form, or in the kernel's NTT order.
+
+    With L + 1 primes it is extended: P times the ciphertext, before the division that ends a sum of rotations.
+    """
+
+    residues: Residues
+    ntt: bool
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A layer's plaintexts in the NTT domain, cut, and the work that its circuit comes to."""
+
+    held: Held
+    segments: tuple[Segment, ...]
+
+
+class Server:
+    """The server's side: evaluation only.
+
+    Args:
+        parameters: n, q, t.
+        room: for encoded weights.
+    """
+
+    def __init__(self, parameters: Parameters, room: Room | None = None) -> None:
+        n, t = parameters.ring_degree, parameters.plain_modulus
+        primes = params.ordered_primes(n, parameters.coefficient_bits)
+        self.parameters, self._room = parameters, room or Room()
+        self.counts: Counter[str] = Counter()
+        self._key_modulus, self._modulus = sealfile.Modulus(primes, n), sealfile.Modulus(primes[:-1], n)
+        self._extended, self._ring = ring(primes, n), ring(primes[:-1], n)
+        self._plain = plaintexts.plain(t, primes[:-1], n)
+        left = params.reply_primes(parameters.coefficient_bits, parameters.plain_bits)
+        self._form = reply.form(self._extended, self._plain, self._modulus.widths[:left])
+
+    def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
+        """Public key and Galois keys from compact bytes."""
+        modulus, digits = self._key_modulus, len(self._modulus.primes)
+        by_element = sorted(steps, key=lambda step: pow(3, step, 2 * modulus.ring_degree))
+        public_size, size = modulus.compact_size(2), modulus.compact_size(1) + params.SEED_BYTES
+        sealfile.check_keys_length(message, public_size, size * digits * len(by_element))
+        public = wire_bytes.unpack(message[:public_size], modulus.primes * 2, modulus.widths * 2)
+        parts = [message[public_size + i * size :][:size] for i in range(digits * len(by_element))]
+        shape = len(by_element), digits, 2, len(modulus.primes), modulus.ring_degree
+        keys = list(self._seeded(parts, modulus).reshape(shape))
+        public = public.reshape(2, -1, modulus.ring_degree)[:, :-1]
+        return Keys(GaloisKeys.build(self._extended, by_element, keys), PublicKey.build(self._extended, public))
+
+    def receive_all(
+        self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
+    ) -> list[Ciphertext]:
+        """Ciphertexts from compact bytes, in coefficient form."""
+        return [Ciphertext(own, ntt=False) for own in self._seeded(messages, self._modulus, addends, kept)]
+
+    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> Weights:
+        """See :meth:`engine.ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
+        present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
+        check_sums(circuit, present, name)
+
+        def encode(target: Residues, numbers: Integers) -> None:
+            each(lambda pair: self._encode(target[pair[0]], slots[int(pair[1])]), enumerate(numbers))
+
+        shape = len(slots), len(self._modulus.primes), self._modulus.ring_degree
+        room = self._room if keep else Room(limit=0)
+        held = room.held(shape, encode, lambda: fingerprint(slots, self.parameters))
+        return Weights(held, schedule(circuit, present, LIMITS))
+
+    def _encode(self, target: Residues, slots: Residues) -> None:
+        plaintexts.factor(target, slots, self._plain, self._ring.tables)
+        self._ring.cut(target[None])
+
+    def evaluate(
+        self, circuit: Circuit, weights: Weights, inputs: Sequence[Ciphertext], keys: Keys
+    ) -> list[Ciphertext]:
+        """Run a circuit; see the module's header."""
+        found: list[Ciphertext] = []
+        for segment in weights.segments:
+            turned = self._turned(circuit.turned[segment.turned], inputs, keys.galois)
+            for block in segment.blocks:
+                sums = self._sums(block, turned, weights.held)
+                found += self._outputs(circuit, block, sums, keys.galois)
+        weights.held.release()
+        return found
+
+    def multiply_all(self, ciphertexts: Sequence[Ciphertext], factors: Residues) -> list[Ciphertext]:
+        """Slot-wise products."""
+        self.counts["pmult"] += len(ciphertexts)
+
+        def product(index: int) -> Ciphertext:
+            residues, inputs = ciphertexts[index].residues, self._ring.inputs(1)
+            weight = np.empty((1, *residues.shape[1:]), dtype=np.uint64)
+            self._encode(weight[0], factors[index])
+            self._ring.place(inputs, 0, self._ring.values(residues))
+            return Ciphertext(inner_products.inner_product(inputs, 0, weight, self._ring.moduli), ntt=True)
+
+        return each(product, range(len(ciphertexts)))
+
+    def reply_all(
+        self,
+        ciphertexts: Sequence[Ciphertext],
+        addends: Residues,
+        keys: Keys,
+        noise_bits: int,
+        kept: Sequence[Integers] | None = None,
+    ) -> list[bytes]:
+        """Add masks, encryptions of zero and flooding noise, switch down and serialise; the ciphertexts are lost."""
+
+        def finished(index: int) -> bytes:
+            found = ciphertexts[index]
+            values = found.residues if found.ntt else self._ring.values(found.residues)
+            places = None if kept is None else kept[index]
+            return reply.reply(values, keys.public, addends[index], noise_bits, self._form, places)
+
+        return each(finished, range(len(ciphertexts)))
+
+    def _seeded(
+        self,
+        messages: Sequence[bytes],
+        modulus: Modulus,
+        addends: Residues | None = None,
+        kept: Sequence[Integers] | None = None,
+    ) -> Residues:
+        """Seeded ciphertexts or key digits, (messages, 2, L, n): the polynomial, and what its seed stands for.
+
+        With addends, plaintexts' slots (messages, n), those are added; without kept, all coefficients are there.
+        """
+        shape = len(modulus.primes), modulus.ring_degree
+        places = kept or [np.arange(modulus.ring_degree)] * len(messages)
+        for message, place in zip(messages, places, strict=True):
+            sealfile.check_length(message, modulus.coefficients_size(len(place)) + params.SEED_BYTES)
+        residues = np.empty((len(messages), 2, *shape), dtype=np.uint64)
+        roots = blake2xb.roots([message[-params.SEED_BYTES :] for message in messages], prod(shape))
+
+        def one(index: int) -> None:
+            addend = None if addends is None else addends[index]
+            received = receive.Received(messages[index], places[index], addend)
+            receive.receive(residues[index], received, roots[index], modulus, self._plain)
+
+        each(one, range(len(messages)))
+        return residues
+
+    def _turned(self, turned: Sequence[Pair], inputs: Sequence[Ciphertext], keys: GaloisKeys) -> Residues:
+        """Inputs of products: all (input, step) of a segment, (chunks, turned, 2, CHUNK)."""
+        chunks, places = self._ring.inputs(len(turned)), defaultdict[int, list[tuple[int, int]]](list)
+        for place, (source, step) in enumerate(turned):
+            places[source].append((place, step))
+
+        def hoisted(source: int) -> tuple[Residues, Residues] | None:
+            """What the turns of an input share, if there are any; the input itself is placed if it is needed too."""
+            residues, steps = inputs[source].residues, [step for _, step in places[source]]
+            shared = keys.hoist(residues) if any(steps) else None
+            for place, step in places[source]:
+                if not step:
+                    own = shared[0].copy() if shared else self._ring.values(residues)
+                    self._ring.place(chunks, place, own)
+            return shared
+
+        def rotate(task: tuple[tuple[Residues, Residues], int, int]) -> None:
+            shared, place, step = task
+            keys.rotate(chunks, place, shared, step)
+
+        found = zip(places.values(), each(hoisted, places), strict=True)
+        tasks = [(shared, place, step) for own, shared in found if shared for place, step in own if step]
+        each(rotate, tasks)
+        self.counts["rotate"] += len(tasks)
+        return chunks
+
+    def _sums(self, block: Block, turned: Residues, held: Held) -> Residues:
+        """Inner sums of a block, (sums, 2, L, n)."""
+        shape = block.sums.stop - block.sums.start, 2, len(self._modulus.primes), self._modulus.ring_degree
+        sums = np.empty(shape, dtype=np.uint64)
+        numbers = block.terms.pairs[:, 1]
+        weights, first = held.fetch(int(numbers.min()), int(numbers.max()) + 1)
+        terms = Terms(block.terms.pairs - np.array([0, first]), block.terms.first)
+
+        def some(part: range) -> None:
+            inner_products.multiply_accumulate(sums, turned, weights, terms, self._ring.moduli, (part.start, part.stop))
+
+        each(some, ranges(turned.shape[0], _CHUNKS))
+        self.counts["pmult"] += len(block.terms.pairs)
+        return sums
+
+    def _outputs(self, circuit: Circuit, block: Block, sums: Residues, keys: GaloisKeys) -> list[Ciphertext]:
+        """Outputs of a block: giant steps and folds.
+
+        Where there are fewer outputs than threads, the terms of each are shared out.
+        """
+        start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
+        most = -(-count() // len(numbers))
+        shared = {index: _cut(circuit.outputs[index], most) for index in numbers}
+
+        def added(terms: Sequence[Pair]) -> Residues:
+            return self._added([(sums[number - start], step) for number, step in terms], keys)
+
+        parts = iter(each(added, [terms for cut in shared.values() for terms in cut]))
+        totals = {index: self._together([next(parts) for _ in cut]) for index, cut in shared.items()}
+
+        def output(index: int) -> Ciphertext:
+            found = totals[index]
+            for step in circuit.folds[index]:
+                values = galois.divided(found, self._extended)
+                found = self._added([(values, 0), (values, step)], keys)
+            return Ciphertext(found, ntt=True)
+
+        folded = any(circuit.folds[index] for index in numbers)  # else there is nothing to share out
+        done = each(output, numbers) if folded else [*map(output, numbers)]
+        steps = [step for terms in circuit.outputs[block.outputs] for _, step in terms]
+        self.counts["rotate"] += sum(map(bool, steps)) + sum(map(len, circuit.folds[block.outputs]))
+        return done
+
+    def _added(self, terms: Sequence[tuple[Residues, int]], keys: GaloisKeys) -> Residues:
+        """Sum of values (2, L, n), each turned by its step; extended if any is turned."""
+        if len(terms) == 1 and not terms[0][1]:
+            return terms[0][0]
+        limbs, n = len(self._key_modulus.primes), self._modulus.ring_degree
+        total = np.zeros((2, limbs, n), dtype=np.uint64)
+        for values, step in terms:
+            if step:
+                keys.add_rotated(total, values, step)
+            else:
+                add_scaled(total, values, self._extended.division)
+        return total
+
+    def _together(self, parts: Sequence[Residues]) -> Residues:
+        """The sum of parts, all extended; a single one as it is."""
+        total = parts[0]
+        primes = np.array(self._key_modulus.primes, dtype=np.uint64)[:, None]
+        for part in parts[1:]:
+            total = total + part
+            total -= np.where(total >= primes, primes, np.uint64(0))
+        return total
+
+
+def _cut(terms: Sequence[Pair], most: int) -> list[Sequence[Pair]]:
+    """Terms in at most so many runs of like size, each with a turn if there are several."""
+    runs = max(1, min(most, sum(bool(step) for _, step in terms)))
+    ordered = sorted(terms, key=lambda term: not term[1])
+    return [ordered[first::runs] for first in range(runs)]

@@ -1,0 +1,56 @@
+"""Modular arithmetic of 64-bit words inside kernels: lazy, without branches or divisions, in a form that vectorises.
+
+Lazy: a product is left under 4 p instead of p, and reduced once where it matters. All differences wrap mod 2^64.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from privcirnet.he.engines.kernels.jit import inline
+from privcirnet.he.ring.modular import Residues
+
+Word = Any
+"""A 64-bit word, ``numpy.uint64``: checkers take an element of an array of them for an array."""
+
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+
+
+def with_quotient(constant: int, p: int) -> Residues:
+    """A constant under p and floor(constant 2^64 / p), for :func:`times`, (2,)."""
+    return np.array([constant, (constant << 64) // p], dtype=np.uint64)
+
+
+@inline
+def estimate(x: Word, quotient: Word) -> Word:
+    """floor(x constant / p) or at most 3 less, for any 64-bit x and quotient = floor(constant 2^64 / p), constant < p.
+
+    It is the upper half of x quotient without the carry of its lowest quarter. Its products are of 32-bit halves, which
+    vector units have.
+    """
+    high, low, q_high, q_low = x >> _HALF, x & _LOW, quotient >> _HALF, quotient & _LOW
+    return high * q_high + ((high * q_low) >> _HALF) + ((low * q_high) >> _HALF)
+
+
+@inline
+def times(x: Word, constant: Word, quotient: Word, p: Word) -> Word:
+    """X constant mod p, under 4 p, for any 64-bit x and quotient = floor(constant 2^64 / p), constant < p (Shoup)."""
+    return x * constant - estimate(x, quotient) * p
+
+
+@inline
+def folded(x: Word, one: Word, p: Word) -> Word:
+    """X mod p, under 4 p, for any 64-bit x and one = floor(2^64 / p): :func:`times` 1."""
+    return x - estimate(x, one) * p
+
+
+@inline
+def once(x: Word, m: Word) -> Word:
+    """X - m where x >= m, else x: where x < m the difference wraps to a huge number."""
+    return min(x, x - m)
+
+
+@inline
+def reduced(x: Word, p: Word) -> Word:
+    """[0, 4 p) to [0, p)."""
+    return once(once(x, p + p), p)

@@ -1,0 +1,160 @@
+"""Rotations of ciphertexts with a client's Galois keys: :mod:`engines.kernels.keyswitch`, whole steps in a call.
+
+Words: L data primes, D = L digits, one special prime; "extended" residues are under all L + 1 primes. A call lets go of
+Python's lock for as long as it works, so calls are as long as can be: taking the lock back costs more than a transform.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he.engines.kernels import inner_products, keyswitch, ntt
+from privcirnet.he.engines.kernels.arithmetic import once
+from privcirnet.he.engines.kernels.jit import jit
+from privcirnet.he.engines.kernels.ring import Ring, to_values
+from privcirnet.he.ring.modular import Integers, Residues
+
+_order = lru_cache(maxsize=1024)(keyswitch.rotation)
+
+
+class Key(NamedTuple):
+    """One rotation's key.
+
+    Attributes:
+        inputs: the keys of all rotations.
+        start: its first digit among them.
+        order: where each value of a turned ciphertext comes from.
+    """
+
+    inputs: Residues
+    start: int
+    order: Integers
+
+
+@dataclass(frozen=True)
+class GaloisKeys:
+    """Keys for some rotations.
+
+    Attributes:
+        ring: of all primes.
+        steps: column steps.
+        inputs: every key's digits turned back by its rotation, as inputs of products, D for each step.
+    """
+
+    ring: Ring
+    steps: tuple[int, ...]
+    inputs: Residues
+
+    @staticmethod
+    def build(ring: Ring, steps: Sequence[int], digits: Sequence[Residues]) -> "GaloisKeys":
+        """Keys from each step's digits in SEAL's order, (D, 2, L + 1, n)."""
+        n, count = ring.degree, len(ring.primes) - 1
+        inputs = ring.inputs(len(steps) * count)
+        for number, (step, key) in enumerate(zip(steps, digits, strict=True)):
+            back = ntt.kernel_order(n)[np.argsort(_order(step, n))]
+            for digit in range(count):
+                ring.place(inputs, number * count + digit, np.ascontiguousarray(key[digit][..., back]))
+        return GaloisKeys(ring, tuple(steps), inputs)
+
+    def hoist(self, residues: Residues) -> tuple[Residues, Residues]:
+        """What all rotations of a ciphertext share, from its coefficients (2, L, n).
+
+        Returns:
+            (the ciphertext in the kernel's order (2, L, n), the digits of c1, cut (L, L + 1, n)).
+        """
+        values = np.empty_like(residues)
+        digits = np.empty((residues.shape[1], residues.shape[1] + 1, residues.shape[2]), dtype=np.uint64)
+        _hoist(values, digits, residues, self.ring)
+        return values, digits
+
+    def rotate(self, inputs: Residues, index: int, hoisted: tuple[Residues, Residues], step: int) -> None:
+        """Make a ciphertext turned by ``step`` an input of products."""
+        values, digits = hoisted
+        _rotate(inputs, index, values[0], digits, self._key(step), self.ring)
+
+    def add_rotated(self, total: Residues, values: Residues, step: int) -> None:
+        """Add P times a ciphertext (2, L, n) turned by ``step`` to an extended total (2, L + 1, n)."""
+        _add_rotated(total, values, self._key(step), self.ring)
+
+    def _key(self, step: int) -> Key:
+        start = self.steps.index(step) * (len(self.ring.primes) - 1)
+        return Key(self.inputs, start, _order(step, self.ring.degree))
+
+
+@jit
+def _hoist(values: Residues, digits: Residues, residues: Residues, ring: Ring) -> None:
+    """Both polynomials' values and the digits of c1, cut."""
+    values[:] = residues
+    to_values(values, ring.tables)
+    for limb in range(digits.shape[1]):
+        keyswitch.decompose(digits, residues[1], values[1], ring.tables, limb)
+    inner_products.cut(digits, ring.moduli)
+
+
+@jit
+def _switched(switched: Residues, digits: Residues, key: Key, ring: Ring, limb: int) -> None:
+    """Sum of digits times key digits under one prime, P times what is to be turned: [0, :, limb] is written."""
+    each = switched.shape[3] // key.inputs.shape[3]
+    terms = inner_products.successive(key.start, digits.shape[0])
+    inner_products.multiply_accumulate(
+        switched, key.inputs, digits, terms, ring.moduli, (limb * each, (limb + 1) * each)
+    )
+
+
+@jit
+def _rotate(inputs: Residues, index: int, first: Residues, digits: Residues, key: Key, ring: Ring) -> None:
+    """(first, 0) + a / P, turned, cut and placed; prime by prime, so that little is between caches."""
+    last, n = first.shape
+    switched, turned = np.empty((1, 2, last + 1, n), dtype=np.uint64), np.empty((2, n), dtype=np.uint64)
+    _switched(switched, digits, key, ring, last)
+    for half in range(2):
+        ntt.inverse(switched[0, half, last : last + 1], ring.tables, last)
+    for limb in range(last):
+        _switched(switched, digits, key, ring, limb)
+        for half in range(2):
+            values, p = switched[0, half, limb], ring.tables.primes[limb]
+            keyswitch.divide_values(values, switched[0, half, last], ring.tables, ring.division, limb)
+            if half == 0:
+                for i in range(n):
+                    values[i] = once(values[i] + first[limb, i], p)
+            for i in range(n):
+                turned[half, i] = values[key.order[i]]
+            inner_products.cut_words(turned[half], ring.moduli.half[limb])
+            inner_products.place_limb(inputs, index, half, turned[half], limb)
+
+
+@jit
+def _add_rotated(total: Residues, values: Residues, key: Key, ring: Ring) -> None:
+    """Total + turned (P first + a), prime by prime; a only under P itself."""
+    last, n = values.shape[1], values.shape[2]
+    polynomial = values[1].copy()
+    for limb in range(last):
+        ntt.inverse(polynomial[limb : limb + 1], ring.tables, limb)
+    digits = np.empty((last, last + 1, n), dtype=np.uint64)
+    switched = np.empty((1, 2, last + 1, n), dtype=np.uint64)
+    for limb in range(last + 1):
+        keyswitch.decompose(digits, polynomial, values[1], ring.tables, limb)
+        for digit in range(last):
+            inner_products.cut_words(digits[digit, limb], ring.moduli.half[limb])
+        _switched(switched, digits, key, ring, limb)
+        if limb < last:
+            keyswitch.add_scaled(switched[0, 0, limb], values[0, limb], ring.division, limb)
+        for half in range(2):
+            keyswitch.add_permuted(total[half, limb], switched[0, half, limb], key.order, ring.tables.primes[limb])
+
+
+@jit
+def divided(residues: Residues, ring: Ring) -> Residues:
+    """An extended ciphertext (2, L + 1, n) divided by P, (2, L, n), in the kernel's order; another one as it is."""
+    last = len(ring.primes) - 1
+    found = residues[:, :last].copy()
+    if residues.shape[1] > last:
+        for half in range(2):
+            rest = residues[half, last:].copy()
+            ntt.inverse(rest, ring.tables, last)
+            for limb in range(last):
+                keyswitch.divide_values(found[half, limb], rest[0], ring.tables, ring.division, limb)
+    return found

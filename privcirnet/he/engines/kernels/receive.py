@@ -1,0 +1,92 @@
+"""From a message to a ciphertext: its bytes, the polynomial that its seed stands for, the server's own share."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he.engines.kernels import blake2xb, plaintexts, wire_bytes
+from privcirnet.he.engines.kernels.blake2xb import Bounds
+from privcirnet.he.engines.kernels.jit import jit
+from privcirnet.he.engines.kernels.plaintexts import Plain
+from privcirnet.he.engines.sealfile import Modulus
+from privcirnet.he.params import SEED_BYTES
+from privcirnet.he.ring.modular import Integers, Residues
+
+_GOOD, _NOT_UNDER, _REJECTED = 0, 1, 2
+_NONE = np.empty(0, dtype=np.uint64)
+
+
+class Received(NamedTuple):
+    """A message, and what is done with it.
+
+    Attributes:
+        message: coefficients of the first polynomial in compact bytes, then the seed of the second.
+        kept: ascending places of these coefficients; the others are zero.
+        addend: slots of a plaintext to add, (n,), or None.
+    """
+
+    message: bytes
+    kept: Integers
+    addend: Residues | None = None
+
+
+def receive(target: Residues, received: Received, roots: Residues, modulus: Modulus, form: Plain) -> None:
+    """A seeded ciphertext, plus a plaintext, or a key digit.
+
+    Args:
+        target: written, residues (2, L, n).
+        received: of the length that the modulus and the kept coefficients fix.
+        roots: of the seed, for L n words.
+        modulus: L primes.
+        form: of the plaintext.
+
+    Raises:
+        RuleError: a residue is not under its prime.
+    """
+    message, size = received.message, len(received.message) - SEED_BYTES
+    # One more word than the residues fill: unpacking reads two neighbours for each.
+    packed, widths = np.frombuffer(message, dtype=np.uint64, count=-(-size // 8) + 1), np.array(modulus.widths)
+    addend = _NONE if received.addend is None else received.addend
+    result = _receive(target, packed, received.kept, roots, blake2xb.bounds(modulus.primes), 8 * widths, addend, form)
+    if result == _NOT_UNDER:
+        raise wire_bytes.not_under()
+    if result == _REJECTED:
+        target[1] = blake2xb.expand([message[size:]], modulus.primes, modulus.ring_degree)[0]
+
+
+@jit
+def _receive(  # noqa: PLR0913, PLR0917
+    target: Residues,
+    packed: Residues,
+    kept: Integers,
+    roots: Residues,
+    bounds: Bounds,
+    bits: Integers,
+    addend: Residues,
+    form: Plain,
+) -> int:
+    """:func:`receive` but for the words that SEAL rejects."""
+    if not _unpack(target[0], packed, kept, bounds.primes, bits):
+        return _NOT_UNDER
+    if addend.size:
+        plaintexts.add(target[0], addend, form)
+    made, uniform = np.empty((roots.shape[0], blake2xb.BUFFER), dtype=np.uint64), target[1].reshape(-1)
+    blake2xb.blocks(made, roots, blake2xb.START)
+    flat = made.reshape(-1)
+    for i in range(uniform.size):
+        uniform[i] = flat[i]
+    return _GOOD if blake2xb.reduce(target[1], bounds, flat[uniform.size :]) else _REJECTED
+
+
+@jit
+def _unpack(polynomial: Residues, packed: Residues, kept: Integers, primes: Residues, bits: Integers) -> bool:
+    """Kept coefficients to their places, (L, n); False if one is not under its prime."""
+    if kept.size == polynomial.shape[1]:
+        return wire_bytes.unpack_into(polynomial, packed, primes, bits)
+    some = np.empty((primes.size, kept.size), dtype=np.uint64)
+    under = wire_bytes.unpack_into(some, packed, primes, bits)
+    polynomial[:] = 0
+    for limb in range(primes.size):
+        for i in range(kept.size):
+            polynomial[limb, kept[i]] = some[limb, i]
+    return under

@@ -1,0 +1,184 @@
+"""From a result to a reply: what hides it (:mod:`ring.flooding`), the switch to a shorter modulus, bytes.
+
+With u ternary and e1 of SEAL's error distribution, pk u + (0, e1) is a fresh encryption of zero under the client's
+public key. The error e0 that SEAL adds to the first polynomial is left out: flooding noise covers it. pk is used modulo
+the data primes, which is as uniform as modulo all of them.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he.engines.kernels import keyswitch, ntt, plaintexts, sampling, wire_bytes
+from privcirnet.he.engines.kernels.arithmetic import once, reduced, times
+from privcirnet.he.engines.kernels.jit import jit
+from privcirnet.he.engines.kernels.ring import Ring, add_scaled, to_coefficients
+from privcirnet.he.engines.kernels.sampling import Flood
+from privcirnet.he.ring.flooding import FLOODING_BITS
+from privcirnet.he.ring.modular import Integers, Residues
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """The client's public key in the kernel's order, each word with its quotient: (2, 2, L, n), [word or quotient].
+
+    Attributes:
+        plain: for results as they are.
+        scaled: P times the key, for results that are still to be divided by P.
+    """
+
+    plain: Residues
+    scaled: Residues
+
+    @staticmethod
+    def build(extended: Ring, key: Residues) -> "PublicKey":
+        """From residues in SEAL's order, (2, L, n)."""
+        ordered = np.ascontiguousarray(key[..., ntt.kernel_order(extended.degree)])
+        scaled = np.zeros_like(ordered)
+        add_scaled(scaled, ordered, extended.division)
+        return PublicKey(_with_quotients(ordered, extended), _with_quotients(scaled, extended))
+
+
+class Draws(NamedTuple):
+    """What hides a reply.
+
+    Attributes:
+        secret: random words for ternary u.
+        error: random words for e1, (n,).
+        flood: flooding noise.
+    """
+
+    secret: Residues
+    error: Residues
+    flood: Flood
+
+
+def draw(noise_bits: int, extended: Ring) -> Draws:
+    """Fresh ones for a result whose noise is at most 2^noise_bits."""
+    n = extended.degree
+    flood = sampling.flooding(noise_bits + FLOODING_BITS, extended.primes[:-1], n)
+    return Draws(sampling.words(sampling.ternary_words(n)), sampling.words(n), flood)
+
+
+class Form(NamedTuple):
+    """What replies are made with.
+
+    Attributes:
+        extended: the ring of all L + 1 primes.
+        plain: of the masks.
+        switches: divisions by the last of L primes, of L - 1, ..., of one.
+        bits: of the packed residues of each of the primes that are left, (primes,).
+    """
+
+    extended: Ring
+    plain: plaintexts.Plain
+    switches: tuple[keyswitch.Division, ...]
+    bits: Residues
+
+
+def form(extended: Ring, modulus: plaintexts.Plain, widths: tuple[int, ...]) -> Form:
+    """Of replies whose residues are packed into that many bytes each, for each prime that is left."""
+    primes = extended.primes[:-1]
+    switches = tuple(keyswitch.division(primes[:last]) for last in range(len(primes), 0, -1))
+    return Form(extended, modulus, switches, 8 * np.array(widths, dtype=np.uint64))
+
+
+def reply(
+    values: Residues, key: PublicKey, addend: Residues, noise_bits: int, form: Form, kept: Integers | None = None
+) -> bytes:
+    """A result plus a plaintext and what hides it, switched down, as bytes.
+
+    Args:
+        values: the result in the kernel's order, (2, L, n), or times P with the special prime, (2, L + 1, n); lost.
+        key: the client's.
+        addend: the plaintext's slots, (n,).
+        noise_bits: log2 of a bound on the result's noise.
+        form: of the replies.
+        kept: coefficients of the first polynomial that are sent; None for all.
+    """
+    extended = form.extended
+    factors = key.scaled if values.shape[1] == len(extended.primes) else key.plain
+    places = np.arange(extended.degree) if kept is None else kept
+    first, second = (wire_bytes.packed(count, form.bits) for count in (places.size, extended.degree))
+    while not _reply(first, second, values, factors, addend, draw(noise_bits, extended), form, places):
+        pass
+    return wire_bytes.octets(first, places.size, form.bits) + wire_bytes.octets(second, extended.degree, form.bits)
+
+
+@jit
+def _reply(  # noqa: PLR0913, PLR0917
+    first: Residues,
+    second: Residues,
+    values: Residues,
+    key: Residues,
+    addend: Residues,
+    draws: Draws,
+    form: Form,
+    kept: Integers,
+) -> bool:
+    """:func:`reply` into the two polynomials' words; False, and nothing done, if the secret's words fall short."""
+    secret = np.empty(values.shape[2], dtype=np.uint64)
+    if not sampling.ternary(draws.secret, secret):
+        return False
+    limbs, left = key.shape[2], form.bits.size
+    _hide(values, key, secret, draws, form.extended)
+    plaintexts.add(values[0, :limbs], addend, form.plain)
+    for index in range(limbs - left):
+        for half in range(2):
+            keyswitch.divide_coefficients(values[half, : limbs - index], form.switches[index])
+    some = np.empty((left, kept.size), dtype=np.uint64)
+    for limb in range(left):
+        for i in range(kept.size):
+            some[limb, i] = values[0, limb, kept[i]]
+    wire_bytes.pack_into(first, some, form.bits)
+    wire_bytes.pack_into(second, values[1, :left], form.bits)
+    return True
+
+
+@jit
+def _hide(values: Residues, key: Residues, secret: Residues, draws: Draws, extended: Ring) -> None:
+    """A result, under L or L + 1 primes, to one plus an encryption of zero and flooding noise, in coefficient form."""
+    limbs, n, error = key.shape[2], values.shape[2], draws.error
+    polynomial = np.empty((1, n), dtype=np.uint64)
+    for limb in range(limbs):
+        p = extended.tables.primes[limb]
+        for i in range(n):
+            polynomial[0, i] = secret[i] + (p - np.uint64(1))
+        ntt.forward(polynomial, extended.tables, limb)
+        for half in range(2):
+            row, factors, quotients = values[half, limb], key[0, half, limb], key[1, half, limb]
+            for i in range(n):
+                row[i] = once(row[i] + reduced(times(polynomial[0, i], factors[i], quotients[i], p), p), p)
+    to_coefficients(values, extended.tables)
+    if values.shape[1] > limbs:
+        for half in range(2):
+            keyswitch.divide_coefficients(values[half], extended.division)
+    for limb in range(limbs):
+        p, row = extended.tables.primes[limb], values[1, limb]
+        sampling.add_flood(values[0, limb], draws.flood, limb, p)
+        offset = p - np.uint64(sampling.BINOMIAL)
+        for i in range(n):
+            row[i] = once(row[i] + once(sampling.binomial(error[i]) + offset, p), p)
+
+
+def _with_quotients(key: Residues, ring: Ring) -> Residues:
+    quotients = np.empty_like(key)
+    _quotients(quotients, key, ring.tables.primes)
+    return np.stack([key, quotients])
+
+
+@jit
+def _quotients(target: Residues, words: Residues, primes: Residues) -> None:
+    """floor(word 2^64 / p) by long division, a bit at a time, for (2, L, n)."""
+    for half in range(words.shape[0]):
+        for limb in range(words.shape[1]):
+            p = primes[limb]
+            for i in range(words.shape[2]):
+                rest, quotient = words[half, limb, i], np.uint64(0)
+                for _ in range(64):
+                    rest = rest + rest
+                    bit = np.uint64(rest >= p)
+                    rest = rest - bit * p
+                    quotient = quotient + quotient + bit
+                target[half, limb, i] = quotient

@@ -1,0 +1,134 @@
+"""What hides a reply: small and wide random integers.
+
+Their words are OpenSSL's, whose generator (AES-256 in counter mode, NIST SP 800-90A) the operating system's seeds and
+reseeds; a fork has its own. It is five times as fast as BLAKE2Xb. No sampler branches on a value that it keeps.
+"""
+
+import ssl
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.engines.kernels.arithmetic import Word, once, reduced, times, with_quotient
+from privcirnet.he.engines.kernels.jit import inline, jit
+from privcirnet.he.ring.modular import Residues
+
+BINOMIAL = 21
+"""Random bits on each side of an error."""
+
+_FIELDS = 32
+_LIMB, _MAX_BITS = 64, 191
+_TWO, _THREE = np.uint64(2), np.uint64(3)
+
+
+def words(count: int) -> Residues:
+    """Random 64-bit words, (count,)."""
+    return np.frombuffer(ssl.RAND_bytes(8 * count), dtype=np.uint64)
+
+
+def ternary_words(count: int) -> int:
+    """Words for :func:`ternary`: a third more than it needs on average, so that they never fall short in a lifetime."""
+    return -(-2 * count // _FIELDS)
+
+
+class Flood(NamedTuple):
+    """Uniform integers in [-2^bits, 2^bits): each as one in [0, 2^(bits + 1)), and what makes residues of it.
+
+    Attributes:
+        digits: random words, (digits, count): base-2^64 digits, lowest first.
+        mask: of the bits that count in the highest digit.
+        starts: -2^bits mod p for each prime, (primes,).
+        weights: 2^(64 digit) mod p and its quotient, (primes, digits, 2).
+    """
+
+    digits: Residues
+    mask: Word
+    starts: Residues
+    weights: Residues
+
+
+def flooding(bits: int, primes: tuple[int, ...], count: int) -> Flood:
+    """:func:`ring.flooding.sample`, in digits.
+
+    Args:
+        bits: of the range, 0 to 191.
+        primes: of the modulus, each under 2^61.
+        count: integers.
+
+    Raises:
+        RuleError: more bits than three words have.
+    """
+    if not 0 <= bits <= _MAX_BITS:
+        raise RuleError(
+            f"flooding noise must have 0 to {_MAX_BITS} bits", got=bits, remedy="choose parameters with less noise"
+        )
+    digits = words((bits // _LIMB + 1) * count).reshape(-1, count)
+    return Flood(digits, np.uint64((2 << bits % _LIMB) - 1), *_constants(bits, primes))
+
+
+@lru_cache(maxsize=64)
+def _constants(bits: int, primes: tuple[int, ...]) -> tuple[Residues, Residues]:
+    powers = [1 << _LIMB * digit for digit in range(bits // _LIMB + 1)]
+    starts = np.array([-(1 << bits) % p for p in primes], dtype=np.uint64)
+    return starts, np.array([[with_quotient(power % p, p) for power in powers] for p in primes])
+
+
+@jit
+def add_flood(target: Residues, flood: Flood, limb: int, p: Word) -> None:
+    """Target + flood mod p, (n,); limb: which of the primes p is.
+
+    Formula: start + sum over digits of digit 2^(64 index). Each term is exact in [0, p), so no sum passes 2 p.
+    """
+    start, last = flood.starts[limb], flood.digits.shape[0] - 1
+    for k in range(last + 1):
+        digits, weight, quotient = flood.digits[k], flood.weights[limb, k, 0], flood.weights[limb, k, 1]
+        mask = flood.mask if k == last else ~np.uint64(0)
+        for i in range(target.size):
+            target[i] = once(target[i] + reduced(times(digits[i] & mask, weight, quotient, p), p), p)
+    for i in range(target.size):
+        target[i] = once(target[i] + start, p)
+
+
+@jit
+def ternary(words: Residues, draws: Residues) -> bool:
+    """Integers that are uniform in {0, 1, 2}, exactly so: those in {-1, 0, 1} plus 1.
+
+    A word has 32 candidates of two bits, from the lowest, of which 3 is rejected. A candidate is written before it is
+    known to count, and the place moves on only if it does: which ones count says nothing about those that do.
+
+    Returns:
+        False if the words do not fill ``draws``.
+    """
+    place = 0
+    for word in words:
+        rest = word
+        for _ in range(_FIELDS):
+            field = rest & _THREE
+            rest = rest >> _TWO
+            draws[place] = field
+            place += int(field < _THREE)
+            if place == draws.size:
+                return True
+    return False
+
+
+@inline
+def binomial(word: Word) -> Word:
+    """A word's 21 + (ones among bits 0 to 20) - (ones among bits 21 to 41), in [0, 42].
+
+    As an error, 21 less: SEAL's, of deviation sqrt(10.5) = 3.24. Formula: 21 minus the ones of the second half are the
+    ones of its complement, so this is one count of 42 bits.
+    """
+    half = np.uint64((1 << BINOMIAL) - 1)
+    return _ones((word & half) | (~word & (half << np.uint64(BINOMIAL))))
+
+
+@inline
+def _ones(x: Word) -> Word:
+    """How many bits of a word are one: sums of 2, 4 and 8 neighbours, then all eight by a product."""
+    x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (x * np.uint64(0x0101010101010101)) >> np.uint64(56)

@@ -1,0 +1,144 @@
+"""Whole steps of the protocol on an engine that works on one ciphertext at a time.
+
+Order of work (he.md section 5): rotate in coefficient form, change to NTT form once for each turned input, multiply and
+add in NTT form, change back once for each inner sum, rotate and add those in coefficient form.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Protocol
+
+from privcirnet.he.engines.circuit import Circuit, Pair, Slots, check_sums
+from privcirnet.he.ring.modular import Integers, Residues
+
+Weights = list[Any | None]
+"""Encoded plaintexts; None for zeros, because SEAL refuses a product with zero."""
+
+
+class Operations(Protocol):
+    """What such an engine computes. Ciphertexts are rotated and masked in coefficient form, multiplied in NTT form."""
+
+    def receive(self, message: bytes, kept: Integers | None = None, /) -> Any:
+        """Check and load one ciphertext from the client, in coefficient form."""
+        ...
+
+    def encode(self, slots: Residues, /) -> Any:
+        """A plaintext in coefficient form, for adding, subtracting and single products."""
+        ...
+
+    def encode_factor(self, slots: Residues, /) -> Any:
+        """A plaintext in NTT form, for products in NTT form."""
+        ...
+
+    def add_plain(self, ciphertext: Any, plaintext: Any, /) -> Any:
+        """Ciphertext + plaintext, coefficient form."""
+        ...
+
+    def rotate(self, ciphertext: Any, step: int, keys: Any, /) -> Any:
+        """Turn both slot rows left by ``step`` columns, coefficient form. Counted as "rotate"."""
+        ...
+
+    def to_ntt(self, ciphertext: Any, /) -> Any:
+        """Coefficient form to NTT form."""
+        ...
+
+    def from_ntt(self, ciphertext: Any, /) -> Any:
+        """NTT form to coefficient form."""
+        ...
+
+    def multiply(self, ciphertext: Any, plaintext: Any, /) -> Any:
+        """Slot-wise product; both in the same form. Counted as "pmult"."""
+        ...
+
+    def add(self, first: Any, second: Any, /) -> Any:
+        """Sum of two ciphertexts of the same form."""
+        ...
+
+    def reply(self, ciphertext: Any, keys: Any, noise_bits: int, kept: Integers | None = None, /) -> bytes:
+        """See :meth:`engine.ServerEngine.reply_all`, for one ciphertext."""
+        ...
+
+
+class Sequential:
+    """The steps of :class:`engines.interface.ServerEngine` out of :class:`Operations`, which a subclass has."""
+
+    def receive_all(
+        self: Operations,
+        messages: Sequence[bytes],
+        addends: Residues | None,
+        kept: Sequence[Integers] | None = None,
+    ) -> list[Any]:
+        """See :meth:`engine.ServerEngine.receive_all`."""
+        places = kept or [None] * len(messages)
+        received = [self.receive(message, place) for message, place in zip(messages, places, strict=True)]
+        if addends is None:
+            return received
+        return [self.add_plain(c, self.encode(slots)) for c, slots in zip(received, addends, strict=True)]
+
+    def encode_weights(
+        self: Operations, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True
+    ) -> Weights:
+        """See :meth:`engine.ServerEngine.encode_weights`."""
+        plain = (slots[weight] for weight in range(len(slots)))
+        weights = [self.encode_factor(values) if values.any() else None for values in plain]
+        check_sums(circuit, [plaintext is not None for plaintext in weights], name)
+        return weights
+
+    def evaluate(self: Operations, circuit: Circuit, weights: Weights, inputs: Sequence[Any], keys: Any) -> list[Any]:
+        """See :meth:`engine.ServerEngine.evaluate`."""
+        return _Run(self, circuit, weights, inputs, keys, {}).outputs()
+
+    def multiply_all(self: Operations, ciphertexts: Sequence[Any], factors: Residues) -> list[Any]:
+        """See :meth:`engine.ServerEngine.multiply_all`."""
+        return [self.multiply(c, self.encode(slots)) for c, slots in zip(ciphertexts, factors, strict=True)]
+
+    def reply_all(
+        self: Operations,
+        ciphertexts: Sequence[Any],
+        addends: Residues,
+        keys: Any,
+        noise_bits: int,
+        kept: Sequence[Integers] | None = None,
+    ) -> list[bytes]:
+        """See :meth:`engine.ServerEngine.reply_all`."""
+        places = kept or [None] * len(ciphertexts)
+        masked = [self.add_plain(c, self.encode(slots)) for c, slots in zip(ciphertexts, addends, strict=True)]
+        return [self.reply(c, keys, noise_bits, place) for c, place in zip(masked, places, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One circuit on one engine; turned inputs are kept from their first use to their last."""
+
+    engine: Operations
+    circuit: Circuit
+    weights: Weights
+    inputs: Sequence[Any]
+    keys: Any
+    turned: dict[int, Any]
+
+    def outputs(self) -> list[Any]:
+        return [self._output(*parts) for parts in zip(self.circuit.outputs, self.circuit.folds, strict=True)]
+
+    def _output(self, terms: tuple[Pair, ...], folds: tuple[int, ...]) -> Any:
+        total = reduce(self.engine.add, (self._turn(self._inner(number), step) for number, step in terms))
+        for step in folds:
+            total = self.engine.add(total, self._turn(total, step))
+        return total
+
+    def _inner(self, number: int) -> Any:
+        engine, pairs = self.engine, self.circuit.sums[number]
+        for index, _ in pairs:
+            if index not in self.turned:
+                source, step = self.circuit.turned[index]
+                self.turned[index] = engine.to_ntt(self._turn(self.inputs[source], step))
+        present = [(self.turned[index], self.weights[w]) for index, w in pairs if self.weights[w] is not None]
+        total = engine.from_ntt(reduce(engine.add, (engine.multiply(*pair) for pair in present)))
+        for index in {index for index, _ in pairs}:
+            if self.circuit.last_uses[index] == number:
+                del self.turned[index]
+        return total
+
+    def _turn(self, ciphertext: Any, step: int) -> Any:
+        return self.engine.rotate(ciphertext, step, self.keys) if step else ciphertext

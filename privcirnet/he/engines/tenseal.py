@@ -1,0 +1,229 @@
+"""The encrypted engine: SEAL's evaluator through ``tenseal.sealapi``. The only file that imports tenseal.
+
+The library saves and loads through file names only, so messages pass through one file in a private directory (in memory
+where the system has /dev/shm). Only ciphertexts and evaluation keys are ever written there, never a secret key.
+
+Randomness: SEAL's generator, seeded by the operating system for every encryption.
+"""
+
+# The library has no type stubs; what its objects may be is checked at run time, by the library and by the tests.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+import shutil
+import tempfile
+import weakref
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tenseal.sealapi as seal
+
+from privcirnet.errors import RuleError
+from privcirnet.he.engines import sealfile
+from privcirnet.he.engines.sequential import Sequential
+from privcirnet.he.params import SEED_BYTES, Parameters, reply_primes
+from privcirnet.he.ring import flooding
+from privcirnet.he.ring.flooding import FLOODING_BITS
+from privcirnet.he.ring.modular import Integers, Residues
+
+
+class _Context:
+    """What both sides derive from the parameters."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        n = parameters.ring_degree
+        literal = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
+        literal.set_poly_modulus_degree(n)
+        literal.set_coeff_modulus(seal.CoeffModulus.Create(n, list(parameters.coefficient_bits)))
+        literal.set_plain_modulus(parameters.plain_modulus)
+        self.seal = seal.SEALContext(literal, True, seal.SEC_LEVEL_TYPE.TC128)
+        if not self.seal.parameters_set():
+            raise RuleError(
+                "SEAL must accept the parameters",
+                got=f"{parameters}: {self.seal.parameters_error_message()}",
+                remedy="let params.choose pick them",
+            )
+        shm = Path("/dev/shm")
+        folder = tempfile.mkdtemp(prefix="privcirnet-", dir=shm if shm.is_dir() else None)
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._file = Path(folder) / "object.seal"
+        self._version = self._library_version()
+        self.encoder = seal.BatchEncoder(self.seal)
+        primes = tuple(m.value() for m in literal.coeff_modulus())
+        kept = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
+        self.key_level = self._level(self.seal.key_parms_id(), primes)
+        self.data_level = self._level(self.seal.first_parms_id(), primes[:-1])
+        self.reply_level = self._level(_parms_id_of(self.seal, kept), primes[:kept])
+
+    def _library_version(self) -> sealfile.Version:
+        """SEAL's version, as it writes it."""
+        seal.Plaintext().save(str(self._file))
+        return sealfile.version_of(self._file.read_bytes())
+
+    def _level(self, parms_id: Any, primes: tuple[int, ...]) -> sealfile.Level:
+        return sealfile.Level(primes, self.encoder.slot_count(), tuple(parms_id), self._version)
+
+    def encode(self, slots: Residues) -> Any:
+        """Slots as a plaintext in coefficient form."""
+        plaintext = seal.Plaintext()
+        self.encoder.encode(slots.tolist(), plaintext)
+        return plaintext
+
+    def save(self, item: Any) -> bytes:
+        """Payload of a SEAL object."""
+        item.save(str(self._file))
+        return sealfile.unwrap(self._file.read_bytes())
+
+    def load(self, item: Any, payload: bytes) -> Any:
+        """Fill a SEAL object from a payload that was checked."""
+        self._file.write_bytes(sealfile.wrap(payload, self._version))
+        item.load(self.seal, str(self._file))
+        return item
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The client's evaluation keys and its public key."""
+
+    galois: Any
+    public: Any
+
+
+class Client:
+    """The client's side: it makes the keys, encrypts with the secret key (seeded) and decrypts."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self._context = _Context(parameters)
+        self._keys = seal.KeyGenerator(self._context.seal)
+        secret_key = self._keys.secret_key()
+        self._encryptor = seal.Encryptor(self._context.seal, secret_key)
+        self._decryptor = seal.Decryptor(self._context.seal, secret_key)
+
+    def public_keys(self, steps: Collection[int]) -> bytes:
+        """Public key (the library has no seeded one) and seeded Galois keys, compact."""
+        level, made = self._context.key_level, seal.PublicKey()
+        self._keys.create_public_key(made)
+        public_key = sealfile.compact(self._context.save(made), level)
+        elements = _elements(steps, self.parameters.ring_degree)
+        if not elements:
+            return public_key
+        payload = self._context.save(self._keys.create_galois_keys(elements))
+        return public_key + sealfile.compact_keys(payload, level, len(self._context.data_level.primes))
+
+    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
+        """One seeded ciphertext: one polynomial, or some coefficients of it, and a seed."""
+        ciphertext = self._encryptor.encrypt_symmetric(self._context.encode(slots))
+        return sealfile.compact(self._context.save(ciphertext), self._context.data_level, kept)
+
+    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
+        """Check, load and decrypt a reply; coefficients of c0 that were not sent count as zero."""
+        payload = sealfile.expand(message, self._context.reply_level, kept, seeded=False, ntt=False)
+        ciphertext = self._context.load(seal.Ciphertext(self._context.seal), payload)
+        plaintext = seal.Plaintext()
+        self._decryptor.decrypt(ciphertext, plaintext)
+        return np.array(self._context.encoder.decode_uint64(plaintext), dtype=np.uint64)
+
+
+class Server(Sequential):
+    """The server's side: evaluation only."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.counts: Counter[str] = Counter()
+        self._context = _Context(parameters)
+        self._evaluator = seal.Evaluator(self._context.seal)
+
+    def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
+        """Public key and Galois keys from compact bytes."""
+        level, context = self._context.key_level, self._context
+        elements, digits = _elements(steps, self.parameters.ring_degree), len(context.data_level.primes)
+        size, each = level.compact_size(2), level.compact_size(1) + SEED_BYTES
+        sealfile.check_keys_length(message, size, each * digits * len(elements))
+        payload = sealfile.expand(message[:size], level, seeded=False, ntt=True)
+        public_key = context.load(seal.PublicKey(), payload)
+        payload = sealfile.expand_keys(message[size:], level, digits, elements)
+        galois = context.load(seal.GaloisKeys(), payload)
+        return Keys(galois, public_key)
+
+    def receive(self, message: bytes, kept: Integers | None = None) -> Any:
+        """A ciphertext from compact bytes; SEAL expands the seed."""
+        payload = sealfile.expand(message, self._context.data_level, kept, seeded=True, ntt=False)
+        return self._context.load(seal.Ciphertext(self._context.seal), payload)
+
+    def encode(self, slots: Residues) -> Any:
+        """A plaintext in coefficient form."""
+        return self._context.encode(slots)
+
+    def encode_factor(self, slots: Residues) -> Any:
+        """A plaintext in NTT form."""
+        plaintext = self._context.encode(slots)
+        self._evaluator.transform_to_ntt_inplace(plaintext, list(self._context.data_level.parms_id))
+        return plaintext
+
+    def add_plain(self, ciphertext: Any, plaintext: Any) -> Any:
+        """Ciphertext + plaintext."""
+        return self._apply(self._evaluator.add_plain, ciphertext, plaintext)
+
+    def rotate(self, ciphertext: Any, step: int, keys: Keys) -> Any:
+        """Galois automorphism and key switch."""
+        self.counts["rotate"] += 1
+        element = pow(3, step, 2 * self.parameters.ring_degree)
+        return self._apply(self._evaluator.apply_galois, ciphertext, element, keys.galois)
+
+    def to_ntt(self, ciphertext: Any) -> Any:
+        """Coefficient form to NTT form."""
+        self.counts["to_ntt"] += 1
+        return self._apply(self._evaluator.transform_to_ntt, ciphertext)
+
+    def from_ntt(self, ciphertext: Any) -> Any:
+        """NTT form to coefficient form."""
+        self.counts["from_ntt"] += 1
+        return self._apply(self._evaluator.transform_from_ntt, ciphertext)
+
+    def multiply(self, ciphertext: Any, plaintext: Any) -> Any:
+        """HE-Pmult."""
+        self.counts["pmult"] += 1
+        return self._apply(self._evaluator.multiply_plain, ciphertext, plaintext)
+
+    def add(self, first: Any, second: Any) -> Any:
+        """Sum."""
+        self.counts["add"] += 1
+        return self._apply(self._evaluator.add, first, second)
+
+    def reply(self, ciphertext: Any, keys: Keys, noise_bits: int, kept: Integers | None = None) -> bytes:
+        """Add an encryption of zero and flooding noise, switch down and serialise."""
+        level = self._context.reply_level
+        hidden = self._hide(ciphertext, keys, noise_bits)
+        switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
+        return sealfile.compact(self._context.save(switched), level, kept)
+
+    def _hide(self, ciphertext: Any, keys: Keys, noise_bits: int) -> Any:
+        level = self._context.data_level
+        drawn = flooding.sample(noise_bits + FLOODING_BITS, level.primes, self.parameters.ring_degree)
+        noise = sealfile.addend(drawn, level)
+        encryptor = seal.Encryptor(self._context.seal, keys.public)
+        zero = self._apply(encryptor.encrypt_zero, list(level.parms_id))
+        flood = self._context.load(seal.Ciphertext(self._context.seal), noise)
+        return self._apply(self._evaluator.add, self._apply(self._evaluator.add, ciphertext, zero), flood)
+
+    def _apply(self, operation: Any, *arguments: Any) -> Any:
+        result = seal.Ciphertext(self._context.seal)
+        operation(*arguments, result)
+        return result
+
+
+def _elements(steps: Collection[int], ring_degree: int) -> list[int]:
+    """Galois elements 3^step mod 2n, ascending: the order of SEAL's file."""
+    return sorted(pow(3, step, 2 * ring_degree) for step in steps)
+
+
+def _parms_id_of(context: Any, primes: int) -> sealfile.ParmsId:
+    data = context.first_context_data()
+    while len(data.parms().coeff_modulus()) > primes:
+        data = data.next_context_data()
+    return tuple(data.parms_id())

@@ -1,0 +1,1 @@
+"""What this machine takes: operation times, layers, memory, peaks."""

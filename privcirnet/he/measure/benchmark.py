@@ -1,0 +1,167 @@
+"""Run linear layers through the protocol, with random weights and inputs, timed and checked.
+
+Contestants take turns, run by run, so that a slow moment of the machine meets all of them.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he import params
+from privcirnet.he.encodings.integer import convolve, expand_rows
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.engines.interface import client_engine, server_engine
+from privcirnet.he.protocol import linear, shares
+from privcirnet.he.ring import modular, threads
+from privcirnet.he.ring.threads import one_thread
+
+_LARGEST = 127
+"""Weights and inputs are 8-bit."""
+
+
+class Timing(NamedTuple):
+    """Seconds of one run."""
+
+    client_encrypt: float
+    server: float
+    client_decrypt: float
+
+
+@dataclass(frozen=True)
+class LayerBenchmark:
+    """What was measured of one layer; counts and bytes are of one run.
+
+    Attributes:
+        rotations: HE-Rot that the engine performed.
+        pmults: HE-Pmult that the engine performed.
+        bytes_up: client to server.
+        bytes_down: server to client.
+        timings: of each run.
+        max_abs_error: of the decrypted result against direct integer convolution, over all runs.
+    """
+
+    rotations: int
+    pmults: int
+    bytes_up: int
+    bytes_down: int
+    timings: tuple[Timing, ...]
+    max_abs_error: int
+
+    @property
+    def median(self) -> Timing:
+        """Median seconds of each part."""
+        return Timing(*(statistics.median(part) for part in zip(*self.timings, strict=True)))
+
+    @property
+    def seconds(self) -> float:
+        """Median seconds of whole runs."""
+        return statistics.median(sum(timing) for timing in self.timings)
+
+
+class Entry(NamedTuple):
+    """Who runs what.
+
+    Attributes:
+        layer: the layer.
+        engine: of the server.
+        threads: to work on; 0: as many as are in use.
+    """
+
+    layer: Layer
+    engine: str
+    threads: int = 0
+
+
+def speedup(found: LayerBenchmark, other: LayerBenchmark) -> float:
+    """How many times as long the other's server took: median over the runs, pair by pair."""
+    return statistics.median(b.server / a.server for a, b in zip(found.timings, other.timings, strict=True))
+
+
+def bench_layer(
+    layer: Layer,
+    engine: str,
+    plain_bits: int,
+    coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS,
+    repetitions: int = 3,
+    progress: Callable[[], object] | None = None,
+) -> LayerBenchmark:
+    """:func:`bench_layers` of one layer."""
+    return bench_layers({"": Entry(layer, engine)}, plain_bits, coefficient_bits, repetitions, progress)[""]
+
+
+def bench_layers(
+    entries: Mapping[str, Entry],
+    plain_bits: int,
+    coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS,
+    repetitions: int = 3,
+    progress: Callable[[], object] | None = None,
+) -> dict[str, LayerBenchmark]:
+    """Run layers ``repetitions`` times on shared random inputs, in turns; weights are encoded beforehand, once.
+
+    Args:
+        entries: layer and server's engine, by name.
+        plain_bits: bits of t.
+        coefficient_bits: bits of the primes of q.
+        repetitions: timed runs of each, after one that is not timed if there are more than one.
+        progress: called after each run.
+
+    Raises:
+        RuleError: unknown engine, parameters that do not exist, or too little noise budget.
+    """
+    contestants = {name: _Contestant(entry, plain_bits, coefficient_bits) for name, entry in entries.items()}
+    warm_up = int(repetitions > 1)
+    for _ in range(repetitions + warm_up):
+        for name, contestant in contestants.items():
+            with threads.using(entries[name].threads):
+                contestant.run()
+            if progress:
+                progress()
+    return {name: contestant.result(warm_up) for name, contestant in contestants.items()}
+
+
+class _Contestant:
+    """Both parties of one layer, ready to run."""
+
+    def __init__(self, entry: Entry, plain_bits: int, coefficient_bits: tuple[int, ...]) -> None:
+        layer, engine = entry.layer, entry.engine
+        parameters = params.choose(layer.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits)
+        params.check_noise(parameters, layer.noise_bits(parameters), "bench")
+        self._layer, self._t = layer, parameters.plain_modulus
+        self._client, self._server = client_engine(engine, parameters), server_engine(engine, parameters)
+        self._random = np.random.default_rng(0)
+        self._rows = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
+        encoded = layer.encode_spectrum(layer.spectrum(self._rows, self._t), self._server, "bench")
+        self._held = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
+        self._keys = self._server.load_keys(self._client.public_keys(layer.column_steps), layer.column_steps)
+        self._timings: list[Timing] = []
+        self._error = self._up = self._down = 0
+
+    def run(self) -> None:
+        """One exchange, checked."""
+        layer, t = self._layer, self._t
+        x = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.input_shape)
+        theirs = shares.uniform(x.shape, t)
+        ours = modular.subtract(modular.residues(x, t), theirs, t)
+        start = time.perf_counter()
+        messages = linear.request(layer, ours, self._client)
+        sent = time.perf_counter()
+        replies, server_share = linear.reply(self._held, theirs, messages, self._server, self._keys)
+        answered = time.perf_counter()
+        client_share = linear.finish(layer, replies, self._client)
+        self._timings.append(Timing(sent - start, answered - sent, time.perf_counter() - answered))
+        result = modular.centered(modular.add(client_share, server_share, t), t)
+        with one_thread():
+            expected = convolve(x, expand_rows(self._rows, layer.block_size), layer.shape)
+        self._error = max(self._error, int(np.abs(result - expected).max()))
+        self._up, self._down = sum(map(len, messages)), sum(map(len, replies))
+
+    def result(self, skipped: int) -> LayerBenchmark:
+        """What was measured, the first ``skipped`` runs' times left out."""
+        runs = len(self._timings)
+        rotations, pmults = (self._server.counts[name] // runs for name in ("rotate", "pmult"))
+        timings = tuple(self._timings[skipped:])
+        return LayerBenchmark(rotations, pmults, self._up, self._down, timings, self._error)

@@ -1,0 +1,180 @@
+"""Measure this machine's operations into a cost profile, through the same engine that inference uses.
+
+What an operation costs is measured as it is met in a layer: small circuits that differ in one operation are timed in
+turns, on several ciphertexts at once, so that an engine with threads has work for all of them. Repeating one operation
+alone would measure it with a warm cache and on one thread.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he import params
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.engines import interface
+from privcirnet.he.engines.circuit import Circuit, Pair
+from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
+from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
+from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.protocol import linear, shares
+from privcirnet.he.ring import ntt, threads
+
+_INPUTS = 8
+"""Ciphertexts of each circuit."""
+_TURNS, _PRODUCTS = 5, 9
+"""Of the circuits that have many."""
+_LAYER, _BLOCK_SIZE = LinearShape(8, 8, 32, 32, 3, 1, 1), 4
+"""The layer whose time says what layers take beyond their operations."""
+_TRANSFORM_LENGTH = 8
+_COEFFICIENT_NOISE = 16
+"""Bits of noise of a small layer in coefficient encoding."""
+
+
+def calibrate(
+    ring_degree: int = params.WIDE_RING_DEGREE,
+    coefficient_bits: tuple[int, ...] = params.WIDE_COEFFICIENT_BITS,
+    repetitions: int = 15,
+    progress: Callable[[str], None] | None = None,
+    engine_name: str = "kernel",
+) -> Profile:
+    """Median seconds of every operation of :data:`cost.OPERATIONS`.
+
+    Args:
+        ring_degree: n.
+        coefficient_bits: primes of q, special prime last.
+        repetitions: timed rounds over all operations, after one that is not.
+        progress: called with a note after each round.
+        engine_name: of the engine to measure.
+    """
+    used = threads.count() if engine_name == "kernel" else 1
+    plain_bits, noise = _plain_bits(ring_degree, tuple(coefficient_bits))
+    layer = cheapest_layer(_LAYER, _BLOCK_SIZE, replace(COUNTED, ring_degree=ring_degree), LINKS["local"])
+    lengths = {_TRANSFORM_LENGTH} | layer.transform_lengths
+    parameters = params.choose(lengths, plain_bits, ring_degree, coefficient_bits)
+    calls = _calls(parameters, noise, engine_name, layer)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for repetition in range(repetitions + 1):
+        for name, call in calls.items():
+            times[name].append(_time(call))
+        if progress:
+            progress(f"{repetition} of {repetitions}")
+    seconds = _seconds({name: statistics.median(found[1:]) for name, found in times.items()}, ring_degree)
+    about = f"this machine, {engine_name}", ring_degree, tuple(coefficient_bits)
+    predicted = linear_cost(layer, Profile(*about, seconds, used), LINKS["local"]).server
+    seconds["call"] = max(statistics.median(times["layer"][1:]) - predicted, 0.0)
+    return Profile(*about, seconds, used)
+
+
+def circuits(step: int) -> dict[str, Circuit]:
+    """Circuits on :data:`_INPUTS` ciphertexts, named after what they have more than "one".
+
+    Args:
+        step: columns of the first turn; the others are its multiples.
+    """
+    steps = [number * step for number in range(1, _TURNS + 1)]
+    return {
+        "one": _circuit([0], 1),
+        "products": _circuit([0], _PRODUCTS),
+        "outputs": _circuit([0], 1, sums=2),
+        "giant": _circuit([0], 1, sums=2, giant=step),
+        "fold": _circuit([0], 1, fold=step),
+        "turned": _circuit(steps[:1], 1),
+        "turns": _circuit(steps, _TURNS),
+    }
+
+
+def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fold: int = 0) -> Circuit:
+    """Each input turned by every step and multiplied ``products`` times, in each of its ``sums`` inner sums."""
+    turned = tuple((source, step) for source in range(_INPUTS) for step in steps)
+    inner: list[tuple[Pair, ...]] = []
+    for source in range(_INPUTS):
+        for _ in range(sums):
+            first = len(inner) * products
+            inner.append(tuple((source * len(steps) + k % len(steps), first + k) for k in range(products)))
+    if giant:
+        outputs = tuple(((2 * source, 0), (2 * source + 1, giant)) for source in range(_INPUTS))
+    else:
+        outputs = tuple(((number, 0),) for number in range(len(inner)))
+    return Circuit(turned, tuple(inner), outputs, ((fold,) if fold else (),) * len(outputs), len(inner) * products)
+
+
+def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
+    """Seconds of each operation, from those of the calls."""
+    each = {name: found[name] / _INPUTS for name in circuits(1)}
+    seconds = {name: found[name] / _INPUTS for name in ("receive", "receive and add", "pmult_plain", "reply")}
+    seconds |= {name: found[name] for name in ("encrypt", "decrypt", "polynomial")}
+    seconds["transform"] = found["transform"] / (n * _TRANSFORM_LENGTH)
+    seconds["add_plain"] = seconds.pop("receive and add") - seconds["receive"]
+    seconds["pmult"] = (each["products"] - each["one"]) / (_PRODUCTS - 1)
+    seconds["from_ntt"] = each["outputs"] - each["one"] - seconds["pmult"]
+    seconds["to_ntt"] = each["one"] - seconds["pmult"] - seconds["from_ntt"]
+    seconds["rotate"] = (each["turns"] - each["turned"]) / (_TURNS - 1) - seconds["pmult"]
+    seconds["hoist"] = each["turned"] - each["one"] + seconds["to_ntt"] - seconds["rotate"]
+    seconds["giant"] = each["giant"] - each["outputs"] + seconds["from_ntt"]
+    seconds["fold"] = each["fold"] - each["one"]
+    return {name: max(seconds.get(name, 0.0), 0.0) for name in OPERATIONS}
+
+
+def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple[int, int]:
+    """(bits of t, bits of noise) that these parameters are for: slots, or where those do not fit, coefficients."""
+    try:
+        plain_bits = params.largest_plain_bits(ring_degree, coefficient_bits, 1)
+    except RuleError:
+        return params.fitting_plain_bits(coefficient_bits, _COEFFICIENT_NOISE), _COEFFICIENT_NOISE
+    return plain_bits, params.noise_bits(ring_degree, plain_bits, 1)
+
+
+def _calls(parameters: params.Parameters, noise: int, name: str, layer: Layer) -> dict[str, Callable[[], object]]:
+    """Each timed call, on operands like those of inference."""
+    n, t, step = parameters.ring_degree, parameters.plain_modulus, parameters.ring_degree // 16
+    client, server = interface.client_engine(name, parameters), interface.server_engine(name, parameters)
+    steps = {number * step for number in range(1, _TURNS + 1)} | layer.column_steps
+    keys = server.load_keys(client.public_keys(steps), steps)
+    slots = shares.uniform((_INPUTS, n), t)
+    messages = [client.encrypt(row) for row in slots]
+    received = server.receive_all(messages, None)
+    (reply,) = server.reply_all(received[:1], slots[:1], keys, noise)
+    maps = shares.uniform((n // 4, _TRANSFORM_LENGTH, 4), t)
+    return _circuit_calls(server, received, keys, step, slots) | {
+        "encrypt": lambda: client.encrypt(slots[0]),
+        "receive": lambda: server.receive_all(messages, None),
+        "receive and add": lambda: server.receive_all(messages, slots),
+        "pmult_plain": lambda: server.multiply_all(received, slots),
+        "reply": lambda: server.reply_all(received, shares.uniform((_INPUTS, n), t), keys, noise),
+        "decrypt": lambda: client.decrypt(reply),
+        "polynomial": lambda: ntt.coefficients_to_slots(slots[:1], t),
+        "transform": lambda: ntt.cyclic(maps, 1, t),
+        "layer": _layer_call(layer, client, server, keys, t),
+    }
+
+
+def _layer_call(layer: Layer, client: ClientEngine, server: ServerEngine, keys: Keys, t: int) -> Callable[[], object]:
+    """The server's part of one layer."""
+    rows = shares.uniform(layer.shape.weight_shape(layer.block_size), 255).astype(np.int64) - 127
+    encoded = layer.encode_spectrum(layer.spectrum(rows, t), server, "calibration")
+    held = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
+    ours, theirs = (shares.uniform(layer.shape.input_shape, t) for _ in range(2))
+    messages = linear.request(layer, ours, client)
+    return lambda: linear.reply(held, theirs, messages, server, keys)
+
+
+def _circuit_calls(
+    server: ServerEngine, inputs: Any, keys: Keys, step: int, slots: np.ndarray
+) -> dict[str, Callable[[], object]]:
+    found: dict[str, Callable[[], object]] = {}
+    for name, circuit in circuits(step).items():
+        weights = server.encode_weights(circuit, [slots[k % _INPUTS] for k in range(circuit.weights)])
+        found[name] = lambda circuit=circuit, weights=weights: server.evaluate(circuit, weights, inputs, keys)
+    return found
+
+
+def _time(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

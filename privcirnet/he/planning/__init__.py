@@ -1,0 +1,1 @@
+"""Costs, plans of layers, and the choice of encryption parameters."""

@@ -1,0 +1,153 @@
+"""The choice of (n, q, t) from a program's proved bounds, and the reasons for it.
+
+Every candidate is judged (:mod:`planning.noise_budget`); among those that fit, the one with the least predicted time
+wins. The papers fix (n, q, t) by hand; what the parameters have to satisfy is in he.md sections 3 and 4.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from privcirnet.errors import RuleError
+from privcirnet.he import params
+from privcirnet.he.params import MAX_LOG_Q, Parameters
+from privcirnet.he.planning.noise_budget import STAGES, Option, ParameterSet, Verdict, judge
+from privcirnet.he.planning.requirements import Requirements
+
+WIDE = ParameterSet(params.WIDE_RING_DEGREE, params.WIDE_COEFFICIENT_BITS)
+SETS = (
+    ParameterSet(8192, params.DEFAULT_COEFFICIENT_BITS),
+    ParameterSet(8192, (43, 43, 44, 44, 44)),
+    ParameterSet(8192, (36, 36, 36, 36, 37, 37)),
+    ParameterSet(16384, (60, 60, 60, 60)),
+    WIDE,
+    ParameterSet(16384, (49, 49, 49, 49, 49)),
+)
+"""Sets worth considering, all 128-bit. For one product they carry t of up to 48, 53, 57, 55, 60 and 60 bits; the last
+also for sums of tens of thousands of products. n = 4096 has no room for flooding, n = 32768 is never needed."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen and what else there was.
+
+    Attributes:
+        wants: what the program wants of t.
+        verdicts: of every candidate, the fastest first.
+        chosen: one of them.
+    """
+
+    wants: Requirements
+    verdicts: tuple[Verdict, ...]
+    chosen: Verdict
+
+    @property
+    def set(self) -> ParameterSet:
+        """The chosen n and q."""
+        return self.chosen.option.parameters
+
+    @property
+    def parameters(self) -> Parameters:
+        """The chosen n, q and t."""
+        assert self.chosen.parameters is not None, "what is chosen fits"
+        return self.chosen.parameters
+
+    @property
+    def cheapest(self) -> Verdict:
+        """The fastest that fits."""
+        return next(verdict for verdict in self.verdicts if verdict.fits)
+
+    def reason(self) -> str:
+        """The choice in one line."""
+        if self.cheapest is not self.chosen:
+            share = self.cheapest.option.seconds / self.chosen.option.seconds
+            return f"{self.cheapest.option.parameters} would do in {share:.2f} of the time; he.ring_degree=0 chooses"
+        faster = self.verdicts[: self.verdicts.index(self.chosen)]
+        if not faster:
+            return f"{self.set}: the fastest set, and it fits"
+        nearest = max(faster, key=_closeness)
+        return f"{self.set}: the fastest that fits; {nearest.option.parameters} does not ({nearest.binding})"
+
+    def explain(self) -> list[str]:
+        """A table in plain lines, one for each candidate, under what the program needs."""
+        wants = self.wants
+        needs = (
+            f"needed: t of {max(wants.value_bits, wants.truncation_bits)} bits by {wants.needed_by} "
+            f"(values {wants.value_bits}, truncation with he.{wants.setting} = {wants.wanted_bits} "
+            f"{wants.truncation_bits})"
+        )
+        header = ("set", "log q", "t", "noise budget", f"{wants.setting} reached", "predicted", "verdict")
+        rows = [header, *(_row(wants, verdict, verdict is self.chosen) for verdict in self.verdicts)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+        return [needs, *lines]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"reason": self.reason(), "table": self.explain()}
+
+
+def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[ParameterSet, ...]:
+    """The sets that settings allow: the one that they name, or the known ones of a ring degree, or all for n = 0.
+
+    Raises:
+        RuleError: no known set has this ring degree.
+    """
+    if coefficient_bits:
+        return (ParameterSet(ring_degree, tuple(coefficient_bits)),)
+    found = tuple(s for s in SETS if ring_degree in (0, s.ring_degree))
+    if not found:
+        known = ", ".join(map(str, sorted({s.ring_degree for s in SETS})))
+        raise RuleError(
+            "he.ring_degree without he.coefficient_bits must be that of a known set",
+            got=ring_degree,
+            remedy=f"use {known}, or 0 to let the program's bounds choose",
+        )
+    return found
+
+
+def choose(wants: Requirements, options: Iterable[Option], wanted: ParameterSet | None = None) -> Choice:
+    """The fastest option that fits.
+
+    Args:
+        wants: what the program wants of t.
+        options: candidates with their layers; at least one.
+        wanted: choose this one, which must be among them; the others are judged for the explanation.
+
+    Raises:
+        DoesNotFit: none fits, or the wanted one does not; names what binds for the one that comes closest.
+        RuleError: that one is not secure, or its layers have no layout.
+    """
+    verdicts = tuple(sorted((judge(wants, option) for option in options), key=lambda v: v.option.seconds))
+    eligible = [v for v in verdicts if wanted in (None, v.option.parameters)]
+    fitting = [v for v in eligible if v.fits]
+    if fitting:
+        return Choice(wants, verdicts, fitting[0])
+    closest = max(eligible, key=_closeness)
+    assert closest.error is not None
+    other = next((v.option.parameters for v in verdicts if v.fits), None)
+    if other is None:
+        raise closest.error
+    raise type(closest.error)(
+        closest.error.rule, got=closest.error.got, remedy=f"{other} would do: he.ring_degree=0 chooses it"
+    )
+
+
+def _closeness(verdict: Verdict) -> tuple[int, float]:
+    """Larger for a refused set that comes closer to fitting."""
+    return STAGES.index(verdict.stage), verdict.budget.left if verdict.budget else 0.0
+
+
+def _row(wants: Requirements, verdict: Verdict, chosen: bool) -> tuple[str, ...]:
+    option, parameters = verdict.option, verdict.parameters
+    limit = MAX_LOG_Q.get(option.parameters.ring_degree, 0)
+    result = "chosen" if chosen else "fits" if verdict.fits else verdict.binding
+    return (
+        str(option.parameters),
+        f"{option.parameters.log_q} of {limit}",
+        f"{parameters.plain_bits} bits" if parameters else "-",
+        str(verdict.budget or "-"),
+        f"{wants.reached(parameters.plain_modulus):.1f}" if parameters else "-",
+        f"{option.seconds:.3g} s" if option.layers else "-",
+        result,
+    )

@@ -1,0 +1,231 @@
+"""Seconds that a layer takes, from its plan and a profile of measured operation times; search and planner use it.
+
+A profile is a table of seconds per operation on one machine at one (n, q); a link adds bytes / bandwidth and round
+trips. The prediction is a plain sum over what the plan says will be done, so a wrong prediction means a wrong count or
+a wrong profile, never a hidden factor.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings import subring
+from privcirnet.he.encodings.bsgs import LinearPlan
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.layout import SpectralLayout
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ciphertext_bytes
+
+OPERATIONS = {
+    "call": "server: what a layer takes beyond its operations",
+    "encrypt": "client: encode n slots, encrypt, serialise",
+    "receive": "server: check and load one ciphertext",
+    "add_plain": "server: encode n slots and add them",
+    "to_ntt": "server: an input ciphertext to NTT form",
+    "hoist": "server: what all turns of an input ciphertext share",
+    "rotate": "server: HE-Rot of an input ciphertext, to NTT form",
+    "pmult": "server: HE-Pmult in NTT form, and a sum",
+    "from_ntt": "server: an output ciphertext from NTT form",
+    "giant": "server: HE-Rot of an inner sum, and a sum",
+    "fold": "server: HE-Rot of an output ciphertext, and a sum",
+    "pmult_plain": "server: encode n slots and multiply one ciphertext",
+    "reply": "server: draw, encode and add a mask, flood the noise, switch down, serialise",
+    "decrypt": "client: check, load, decrypt and decode one reply",
+    "polynomial": "either: n coefficients to n slots",
+    "transform": "either: one value through a transform of any length",
+}
+
+
+@dataclass(frozen=True)
+class Link:
+    """The network between the parties.
+
+    Attributes:
+        bandwidth: bytes a second.
+        round_trip: seconds.
+    """
+
+    bandwidth: float
+    round_trip: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether bytes cost time."""
+        return math.isfinite(self.bandwidth)
+
+
+SHARE_BYTES = 8
+"""Of a share that is handed out, a word a value."""
+
+LINKS = {"local": Link(math.inf, 0.0), "lan": Link(384e6, 0.3e-3), "wan": Link(9e6, 80e-3)}
+"""local: both parties in one process; lan: the papers' setting (384 MB/s, 0.3 ms); wan: 9 MB/s, 80 ms."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
+
+    The server's seconds are a share of many operations at once, on ``threads`` threads: a number of operations that the
+    threads cannot share evenly takes as long as the next number that they can.
+    """
+
+    name: str
+    ring_degree: int
+    coefficient_bits: tuple[int, ...]
+    seconds: dict[str, float] = field(hash=False)
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        wrong = set(self.seconds) ^ set(OPERATIONS)
+        if wrong or any(not s >= 0 for s in self.seconds.values()):
+            raise RuleError(
+                "a cost profile must hold a time for every operation",
+                got=", ".join(sorted(wrong)) or "a time that is negative",
+                remedy="measure it again with search.py he.profile=calibrate",
+            )
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+COUNTED = Profile(
+    "counted",
+    8192,
+    DEFAULT_COEFFICIENT_BITS,
+    {name: 1e-9 for name in OPERATIONS}
+    | dict.fromkeys(("rotate", "giant", "fold"), 1.0)
+    | dict.fromkeys(("pmult", "pmult_plain"), 0.135),
+)
+"""The papers' units: HE-Rot + 0.135 HE-Pmult, everything else free."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted seconds of one layer."""
+
+    client_encrypt: float = 0.0
+    server: float = 0.0
+    client_decrypt: float = 0.0
+    network: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __mul__(self, times: int) -> "Cost":
+        return Cost(*(times * part for part in astuple(self)))
+
+    @property
+    def total(self) -> float:
+        """Sum of all four."""
+        return self.client_encrypt + self.server + self.client_decrypt + self.network
+
+
+def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
+    """Predicted seconds of an encrypted linear layer."""
+    if isinstance(layer, CoefficientLayer):
+        return _coefficient_cost(layer, profile, link)
+    plans = [placed.plan for placed in layer.placed]
+    parts = [plan_cost(plan, profile, link) for plan in plans]
+    return sum(parts, fixed_cost(layer.layout, profile, link)) + Cost(server=_uneven(plans, profile))
+
+
+def plan_cost(plan: LinearPlan, profile: Profile, link: Link) -> Cost:
+    """Predicted seconds of one piece's plan, without transforms and round trip."""
+    s, inputs, outputs = profile.seconds, plan.ciphertexts_in, plan.ciphertexts_out
+    shared = sum(number * s[name] for name, number in _shared(plan).items())
+    server = shared + plan.pmults * s["pmult"] + outputs * len(plan.fold_rotations) * s["fold"]
+    network = _transfer(plan.ciphertexts_in, plan.ciphertexts_out, profile, link)
+    return Cost(inputs * s["encrypt"], server, outputs * s["decrypt"], network)
+
+
+def _shared(plan: LinearPlan) -> dict[str, int]:
+    """How often a plan does what threads share by whole operations."""
+    inputs, outputs, babies = plan.ciphertexts_in, plan.ciphertexts_out, plan.baby_rotations
+    return {
+        "receive": inputs,
+        "add_plain": inputs,
+        "to_ntt": len(plan.turned) - len(babies),
+        "hoist": len({source for source, _ in babies}),
+        "rotate": len(babies),
+        "giant": len(plan.giant_rotations),
+        "from_ntt": outputs,
+        "reply": outputs,
+    }
+
+
+def _uneven(plans: Sequence[LinearPlan], profile: Profile) -> float:
+    """Seconds that threads of the server wait for each other, beyond :func:`plan_cost`.
+
+    It depends on all pieces of a layer together, so plans are chosen without it.
+    """
+    counts = Counter[str]()
+    for plan in plans:
+        counts.update(_shared(plan))
+    outputs, folds = counts["reply"], max(len(plan.fold_rotations) for plan in plans)
+    idle = sum(-number % profile.threads * profile.seconds[name] for name, number in counts.items())
+    return idle + -outputs % profile.threads * folds * profile.seconds["fold"]
+
+
+def fixed_cost(layout: SpectralLayout, profile: Profile, link: Link) -> Cost:
+    """Predicted seconds that do not depend on the plan: transforms, the round trip, what any layer takes."""
+    return transform_cost(layout, profile) + Cost(server=profile.seconds["call"], network=link.round_trip)
+
+
+def transform_cost(layout: SpectralLayout, profile: Profile) -> Cost:
+    """Predicted seconds of the transforms: the client's share in and out, the server's share in, its mask out."""
+    per_value = profile.seconds["transform"] * len(layout.transformed_axes)
+    cells = layout.shape.groups * layout.tiles * layout.cell
+    into, out = (blocks * cells * per_value for blocks in (layout.blocks_in, layout.blocks_out))
+    return Cost(into, into + out, out)
+
+
+def _coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> Cost:
+    s, inputs, outputs = profile.seconds, layer.ciphertexts_in, layer.ciphertexts_out
+    server = (
+        inputs * (s["receive"] + s["polynomial"] + s["add_plain"] + s["to_ntt"])
+        + layer.pmults * s["pmult"]
+        + outputs * (s["from_ntt"] + s["polynomial"] + s["reply"])
+    )
+    per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
+    kept = sum(map(len, layer.kept)) / layer.ring_degree
+    network = (inputs * per_up + (outputs + kept) * per_down / 2) / link.bandwidth + link.round_trip
+    client = inputs * (s["encrypt"] + s["polynomial"]), outputs * (s["decrypt"] + s["polynomial"])
+    return Cost(client[0], server + s["call"], client[1], network)
+
+
+def product_cost(left: Layer, right: Layer, profile: Profile, link: Link) -> Cost:
+    """Predicted seconds of a product of two values: both layers in one round, every plaintext encoded anew."""
+    fresh = for_one_use(profile)
+    again = Cost(network=-link.round_trip)
+    return linear_cost(left, fresh, link) + linear_cost(right, fresh, link) + again
+
+
+def for_one_use(profile: Profile) -> Profile:
+    """The same profile for weights that are encoded for every image.
+
+    "pmult_plain" transforms the ciphertext too, which a layer does once for all products.
+    """
+    s = profile.seconds
+    return replace(profile, seconds=s | {"pmult": max(s["pmult_plain"] - s["to_ntt"], 0.0)})
+
+
+def square_cost(values: int, profile: Profile, link: Link) -> Cost:
+    """Predicted seconds of an encrypted square of that many values."""
+    n, s, sizes = profile.ring_degree, profile.seconds, subring.sizes(values, profile.ring_degree)
+    count, kept = len(sizes), sum(sizes) / n
+    server = (count + -count % profile.threads) * (s["receive"] + s["pmult_plain"] + s["reply"])
+    network = _transfer(kept, (count + kept) / 2, profile, link) + link.round_trip
+    return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
+
+
+def reveal_cost(values: int, link: Link) -> Cost:
+    """Predicted seconds of handing out the shares of that many values; the function itself is free."""
+    return Cost(network=values * SHARE_BYTES / link.bandwidth + link.round_trip)
+
+
+def _transfer(up: float, down: float, profile: Profile, link: Link) -> float:
+    per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
+    return (up * per_up + down * per_down) / link.bandwidth

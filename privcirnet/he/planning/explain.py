@@ -1,0 +1,94 @@
+"""Why the planner chose what it chose: candidates side by side, as text."""
+
+from collections.abc import Sequence
+
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.planning.cost import Cost
+from privcirnet.he.planning.planner import Choice
+
+_PLAN = ("tile", "pieces", "lanes", "copies", "B", "sums")
+_HEADINGS = ("encoding", *_PLAN, "HE-Rot", "HE-Pmult", "up", "down", "server", "total")
+
+
+def table(choice: Choice, most: int = 12) -> str:
+    """A table of the cheapest candidates and a sentence on what decided.
+
+    Args:
+        choice: what the planner found.
+        most: rows.
+
+    Returns:
+        lines; the chosen candidate is the first row. Times in ms (in the papers' units under the counted profile).
+    """
+    goal, (unlike, rest) = choice.goal, _unlike(choice.candidates, max(most, 2))
+    shown, left_out = unlike[:most], rest + max(0, len(unlike) - most)
+    shape = choice.layer.shape
+    head = (
+        f"{shape.kind} {shape.input_shape} -> {shape.output_shape}, kernel {shape.kernel}, stride {shape.stride}, "
+        f"groups {shape.groups}, b = {choice.layer.block_size}, n = {choice.layer.ring_degree}; "
+        f"profile {goal.profile.name}, sums {goal.sums}"
+    )
+    rows = [_HEADINGS, *(_row(cost, layer, goal.profile.name == "counted") for cost, layer in shown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    more = [f"... and {left_out} dearer candidates"] if left_out else []
+    return "\n".join([head, *lines, *more, _reason(unlike)])
+
+
+def sums_of(piece: Piece) -> str:
+    """Where a piece's sums of output lanes are done, in a word."""
+    giants, folds = piece.giants_on_shares, piece.folds_on_shares
+    return {(True, True): "on shares", (False, True): "folds on shares", (True, False): "giants on shares"}.get(
+        (giants, folds), "encrypted"
+    )
+
+
+def _unlike(candidates: Sequence[tuple[Cost, Layer]], most: int) -> tuple[list[tuple[Cost, Layer]], int]:
+    """(the cheapest that do not differ from a cheaper one in their tiles alone, how many were not looked at)."""
+    found: dict[tuple[object, ...], tuple[Cost, Layer]] = {}
+    for looked_at, (cost, layer) in enumerate(candidates):
+        if len(found) == most:
+            return list(found.values()), len(candidates) - looked_at
+        counts = layer.rotations, layer.pmults, layer.ciphertexts_in, layer.ciphertexts_out
+        found.setdefault((layer.encoding, *_plan_cells(layer)[1:], *counts), (cost, layer))
+    return list(found.values()), 0
+
+
+def _row(cost: Cost, layer: Layer, counted: bool) -> tuple[str, ...]:
+    return (
+        layer.encoding,
+        *_plan_cells(layer),
+        str(layer.rotations),
+        str(layer.pmults),
+        str(layer.ciphertexts_in),
+        str(layer.ciphertexts_out),
+        *(f"{part if counted else 1e3 * part:.1f}" for part in (cost.server, cost.total)),
+    )
+
+
+def _plan_cells(layer: Layer) -> tuple[str, ...]:
+    """The choices of a spectral layer's first piece; a coefficient encoding has none of them."""
+    if not isinstance(layer, LinearLayer):
+        return ("-",) * len(_PLAN)
+    first, plan = layer.pieces[0], layer.placed[0].plan
+    steps = f"{first.baby_steps}x{plan.giant_steps}"
+    tile, pieces = "x".join(map(str, layer.tile)), str(len(layer.pieces))
+    return tile, pieces, str(first.lanes), str(first.copies), steps, sums_of(first)
+
+
+def _reason(candidates: Sequence[tuple[Cost, Layer]]) -> str:
+    """What the first candidate saves, or spends, against the next."""
+    if len(candidates) < 2:
+        return "the only candidate"
+    (best, layer), (second, other) = candidates[:2]
+    parts = {
+        "HE-Rot": other.rotations - layer.rotations,
+        "HE-Pmult": other.pmults - layer.pmults,
+        "ciphertexts up": other.ciphertexts_in - layer.ciphertexts_in,
+        "ciphertexts down": other.ciphertexts_out - layer.ciphertexts_out,
+    }
+    saved = ", ".join(f"{abs(n)} {'fewer' if n > 0 else 'more'} {name}" for name, n in parts.items() if n)
+    share = 100 * (1 - best.total / second.total)
+    return f"chosen over the next by {share:.1f} %: {saved or 'the same counts, cheaper transforms'}"

@@ -1,0 +1,252 @@
+"""Whether a set (n, q) carries a program, with which t, and if not, what binds.
+
+The noise budget falls with t: of the data primes' bits, t itself, the noise of the products (t times a constant,
+:func:`params.noise_bits`), the flooding and a sign are spent. So a set carries t up to some size, the program needs t
+from some size on (:mod:`requirements`), and the set fits if there is a prime in between that is 1 modulo
+2n and every transform length. The chosen t is the largest such: that makes
+truncation safer still. Where bytes cost time, it is the largest with which replies are as short as with the smallest.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he import params
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.params import MAX_LOG_Q, MAX_PLAIN_BITS, MIN_NOISE_BUDGET, Parameters
+from privcirnet.he.planning.requirements import Requirements
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.flooding import FLOODING_BITS
+
+STAGES = ("layout", "security", "value bound", "truncation", "transform lengths", "noise budget")
+"""What can bind, in the order of the checks."""
+
+
+@dataclass(frozen=True)
+class ParameterSet:
+    """N and q before there is a t: ring degree, and bits of the primes of q, the special prime last."""
+
+    ring_degree: int
+    coefficient_bits: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"n = {self.ring_degree}, q of {'+'.join(map(str, self.coefficient_bits))} bits"
+
+    @property
+    def log_q(self) -> int:
+        """Bits of q, special prime included."""
+        return sum(self.coefficient_bits)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A set with the program's layers as they are planned under it.
+
+    Attributes:
+        parameters: n and q.
+        layers: planned for n; empty where they do not fit it.
+        seconds: predicted for one image.
+        problem: why the layers do not fit n, if so.
+        thrifty: bytes cost time, so t is not made so large that a reply would need a prime more.
+    """
+
+    parameters: ParameterSet
+    layers: tuple[Layer, ...]
+    seconds: float
+    problem: RuleError | None = None
+    thrifty: bool = False
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Where the bits of the data primes go. All but ``left`` and ``switched`` are spent.
+
+    Attributes:
+        modulus: bits of q without the special prime.
+        plain: bits of t.
+        noise: bits of the products' noise.
+        flooding: bits of flooding over the noise.
+        switched: bits left after the switch to the primes that a reply keeps, by its rounding alone.
+    """
+
+    modulus: int
+    plain: int
+    noise: int
+    flooding: int
+    switched: int
+
+    @property
+    def left(self) -> int:
+        """Bits of noise budget in a reply before the switch, a sign bit taken off."""
+        return self.modulus - self.plain - self.noise - self.flooding - 1
+
+    def __str__(self) -> str:
+        spent = f"{self.modulus} - {self.plain} t - {self.noise} noise - {self.flooding} flooding - 1 sign"
+        return f"{self.left} = {spent}; switch leaves {self.switched}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a set fits, and why.
+
+    Attributes:
+        option: the set.
+        parameters: with the chosen t; with the smallest t that the program needs where the budget does not carry it.
+        budget: for that t.
+        binding: where the set does not fit, what binds, e.g. "security: log q 240 > 218".
+        stage: the entry of :data:`STAGES` that binds.
+        error: the same as an error, None where the set fits.
+    """
+
+    option: Option
+    parameters: Parameters | None = None
+    budget: Budget | None = None
+    binding: str = ""
+    stage: str = ""
+    error: RuleError | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the program runs with this set."""
+        return self.error is None
+
+
+def layers_noise_bits(layers: Iterable[Layer], parameters: Parameters) -> int:
+    """log2 of a bound on the noise of any layer, or of a square, before flooding. The one place that asks a plan."""
+    return max([params.square_noise_bits(parameters), *(layer.noise_bits(parameters) for layer in layers)])
+
+
+def budget(layers: Iterable[Layer], parameters: Parameters) -> Budget:
+    """Where the bits go, for the layer with the most noise."""
+    modulus, noise = sum(parameters.coefficient_bits[:-1]), layers_noise_bits(layers, parameters)
+    return Budget(modulus, parameters.plain_bits, noise, FLOODING_BITS, switched_bits(parameters))
+
+
+def switched_bits(parameters: Parameters) -> int:
+    """Bits of noise budget that the rounding of the switch to a reply's primes leaves, by six standard deviations.
+
+    Each of n ternary secret coefficients, two thirds of them not zero, meets a rounding error in [-1/2, 1/2).
+    """
+    bits = parameters.coefficient_bits
+    kept = sum(bits[: params.reply_primes(bits, parameters.plain_bits)])
+    rounding = math.ceil(math.log2(6 * math.sqrt(parameters.ring_degree / 18)))
+    return kept - parameters.plain_bits - rounding - 1
+
+
+def judge(wants: Requirements, option: Option) -> Verdict:
+    """Whether a set fits; the first of :data:`STAGES` that fails binds."""
+    refused = _refused_set(option) or _refused_bits(wants, option)
+    if refused:
+        return refused
+    smallest = next((p for p in _parameters(option) if wants.satisfied(p.plain_modulus)), None)
+    if smallest is None:
+        return _refused_lengths(option)
+    verdict = _with_budget(option, smallest)
+    if not _carried(verdict):
+        return _refused_noise(wants, verdict)
+    larger = (p for p in _parameters(option, smallest.plain_bits + 1) if not option.thrifty or _as_short(p, smallest))
+    return [verdict, *(found for found in (_with_budget(option, p) for p in larger) if _carried(found))][-1]
+
+
+def _as_short(parameters: Parameters, smallest: Parameters) -> bool:
+    """Whether replies are as short as with the smallest t."""
+    return params.message_bytes(parameters) == params.message_bytes(smallest)
+
+
+def _parameters(option: Option, from_bits: int = 2) -> Iterator[Parameters]:
+    """With the largest prime t of each number of bits that carries every transform length, in ascending order."""
+    n, bits = option.parameters.ring_degree, option.parameters.coefficient_bits
+    multiple, taken = _multiple(option), params.coefficient_primes(n, bits)
+    for size in range(max(from_bits, multiple.bit_length()), MAX_PLAIN_BITS + 1):
+        try:
+            t = modular.largest_prime(size, multiple, taken)
+        except RuleError:
+            continue
+        yield Parameters(n, bits, t)
+
+
+def _multiple(option: Option) -> int:
+    """What t - 1 must be a multiple of."""
+    lengths = set[int]().union(*(layer.transform_lengths for layer in option.layers))
+    return math.lcm(2 * option.parameters.ring_degree, *lengths)
+
+
+def _with_budget(option: Option, parameters: Parameters) -> Verdict:
+    return Verdict(option, parameters, budget(option.layers, parameters))
+
+
+def _carried(verdict: Verdict) -> bool:
+    return verdict.budget is not None and verdict.budget.left >= MIN_NOISE_BUDGET
+
+
+def _refused_set(option: Option) -> Verdict | None:
+    """A refusal that has nothing to do with t."""
+    n, bits = option.parameters.ring_degree, option.parameters.coefficient_bits
+    if option.problem:
+        return Verdict(option, binding=f"layout: {option.problem.got}", stage="layout", error=option.problem)
+    try:
+        params.check_security(n, bits)
+        params.coefficient_primes(n, bits)
+    except RuleError as error:
+        limit = MAX_LOG_Q.get(n, 0)
+        long = 0 < limit < sum(bits)
+        binding = f"security: log q {sum(bits)} > {limit}" if long else f"security: {error.rule}, not {error.got}"
+        return Verdict(option, binding=binding, stage="security", error=error)
+    return None
+
+
+def _refused_bits(wants: Requirements, option: Option) -> Verdict | None:
+    """A refusal because no t is as large as the program needs."""
+    if wants.value_bits > MAX_PLAIN_BITS:
+        return _refuse(
+            option,
+            "value bound",
+            f"value bound of {wants.node}: needs t of {wants.value_bits} bits, at most {MAX_PLAIN_BITS}",
+            "every value must stay under t / 2",
+            f"{wants.node} reaches 2^{math.log2(wants.largest):.1f}, t has at most {MAX_PLAIN_BITS} bits",
+            "use fewer bits for weights and activations",
+        )
+    needed = wants.truncation_bits
+    if needed > MAX_PLAIN_BITS:
+        return _refuse(
+            option,
+            "truncation",
+            f"{wants.needed_by}: needs t of {needed} bits, at most {MAX_PLAIN_BITS}",
+            f"truncation with {wants.masks} masks must reach he.{wants.setting} = {wants.wanted_bits}",
+            f"{wants.reached((1 << MAX_PLAIN_BITS) - 1):.1f} with the largest plain modulus, {MAX_PLAIN_BITS} bits "
+            f"({needed} needed)",
+            f"lower he.{wants.setting} or quant.activation_bits",
+        )
+    return None
+
+
+def _refused_lengths(option: Option) -> Verdict:
+    none = f"no t of at most {MAX_PLAIN_BITS} bits that is large enough is 1 mod {_multiple(option)}"
+    return _refuse(
+        option,
+        "transform lengths",
+        f"transform lengths: {none}",
+        "the plain modulus must be a prime with roots of unity for every transform length",
+        none,
+        "use layers with fewer different map sizes",
+    )
+
+
+def _refused_noise(wants: Requirements, verdict: Verdict) -> Verdict:
+    assert verdict.parameters
+    assert verdict.budget
+    t, left = verdict.parameters.plain_bits, verdict.budget.left
+    refusal = _refuse(
+        verdict.option,
+        "noise budget",
+        f"noise budget: {left} bits after {FLOODING_BITS}-bit flooding",
+        f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
+        f"{left} bits with {verdict.option.parameters} and the {t}-bit plain modulus that the {wants.needed_by} needs",
+        f"use fewer bits for weights and activations, lower he.{wants.setting}, or use another he.ring_degree",
+    )
+    return replace(refusal, parameters=verdict.parameters, budget=verdict.budget)
+
+
+def _refuse(option: Option, stage: str, binding: str, rule: str, got: str, remedy: str) -> Verdict:
+    return Verdict(option, binding=binding, stage=stage, error=DoesNotFit(rule, got=got, remedy=remedy))

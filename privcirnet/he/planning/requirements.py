@@ -1,0 +1,80 @@
+"""What a program wants of the plain modulus t, whatever the ring and the coefficient modulus.
+
+Every value must stay under t / 2, and truncation must fail (uniform masks) or reveal (bounded masks) little enough.
+Both grow with t. Source: he.md sections 3 and 4.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from privcirnet.he.program import bounds
+from privcirnet.he.program.program import Node
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a program wants of t, whatever n and q.
+
+    Attributes:
+        node: the node with the largest proved bound.
+        largest: that bound.
+        masks: "uniform" or "bounded".
+        wrapping: uniform masks, :func:`bounds.wrapping_masks`.
+        truncated: bounded masks, :func:`bounds.truncated_bounds`.
+        wanted_bits: failure_bits (uniform) or hiding_bits (bounded).
+    """
+
+    node: str
+    largest: int
+    masks: str
+    wrapping: float
+    truncated: tuple[tuple[int, int], ...]
+    wanted_bits: float
+
+    @property
+    def setting(self) -> str:
+        """Name of the setting behind ``wanted_bits``."""
+        return "failure_bits" if self.masks == "uniform" else "hiding_bits"
+
+    @property
+    def value_bits(self) -> int:
+        """Least bits of t for every value to stay under t / 2."""
+        return (2 * self.largest + 1).bit_length()
+
+    @property
+    def truncation_bits(self) -> int:
+        """Least bits of t for truncation to reach ``wanted_bits``; may be more than any t has."""
+        return next(bits for bits in itertools.count(1) if self.reached((1 << bits) - 1) >= self.wanted_bits)
+
+    @property
+    def needed_by(self) -> str:
+        """Which of the two wants the larger t."""
+        if self.value_bits >= self.truncation_bits:
+            return f"value bound of {self.node}"
+        return "truncation failure" if self.masks == "uniform" else "truncation hiding"
+
+    def reached(self, t: int) -> float:
+        """-log2 of an image's failure probability (uniform masks) or statistical distance (bounded)."""
+        if self.masks == "uniform":
+            return math.log2(t) - math.log2(self.wrapping) if self.wrapping else math.inf
+        return bounds.distance_bits(self.truncated, t)
+
+    def satisfied(self, t: int) -> bool:
+        """Whether t is large enough."""
+        return 2 * self.largest < t and self.reached(t) >= self.wanted_bits
+
+
+def requirements(
+    nodes: Iterable[Node],
+    intervals: Mapping[str, bounds.Interval],
+    sizes: bounds.Sizes,
+    masks: str,
+    wanted_bits: float,
+) -> Requirements:
+    """What a program wants of t, from the bounds and sizes of its values."""
+    nodes = tuple(nodes)
+    node, largest = max(((n, bounds.largest(i)) for n, i in intervals.items()), key=lambda found: found[1])
+    wrapping, truncated = bounds.wrapping_masks(nodes, sizes), bounds.truncated_bounds(nodes, intervals)
+    return Requirements(node, largest, masks, wrapping, truncated, wanted_bits)

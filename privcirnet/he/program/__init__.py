@@ -1,0 +1,1 @@
+"""The integer network as data: operations, bounds, checks, description."""

@@ -1,0 +1,76 @@
+"""Functions that are no polynomials, for people who can't retrain: the client computes them in clear (client-aided).
+
+The server hands its share of x to the client, which then knows x, computes y = round(f(x 2^s) 2^-u) for a step 2^u of
+the result, and holds y alone; the server's share of y is zero. It costs one message each way and no encryption, and it
+gives away every x: a client that asks for many images can learn the layers in between. Whoever exports a program has
+to ask for it by name.
+
+All functions here fall to one lowest point and rise from there, so that an interval's image follows from three points.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.he.encodings.integer import Values
+
+Reals = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of single numbers.
+
+    Attributes:
+        of: element by element.
+        lowest_at: where it is least; -inf for a function that never falls.
+    """
+
+    of: Callable[[Reals], Reals]
+    lowest_at: float = -math.inf
+
+
+def _gelu(x: Reals) -> Reals:
+    error = np.array([math.erf(value) for value in (x * math.sqrt(0.5)).ravel()]).reshape(x.shape)
+    return 0.5 * x * (1 + error)
+
+
+def _silu(x: Reals) -> Reals:
+    return x / (1 + np.exp(np.minimum(-x, 700.0)))
+
+
+FUNCTIONS = {
+    "relu": Function(lambda x: np.maximum(x, 0)),
+    "relu6": Function(lambda x: np.clip(x, 0, 6)),
+    "hardswish": Function(lambda x: x * np.clip(x + 3, 0, 6) / 6, -1.5),
+    "gelu": Function(_gelu, -0.7517915),
+    "silu": Function(_silu, -1.2784645),
+}
+"""What a client computes, by name."""
+
+
+def apply(name: str, values: Values, log_step: int, log_step_out: int) -> Values:
+    """Round f(x 2^log_step) 2^-log_step_out to the nearest integer, ties up.
+
+    >>> apply("relu6", np.array([-5, 3, 40]), -2, -1).tolist()
+    [0, 2, 12]
+    """
+    integers, places = np.unique(values.ravel(), return_inverse=True)
+    distinct: Reals = integers.astype(np.float64)
+    found = FUNCTIONS[name].of(distinct * 2.0**log_step) * 2.0**-log_step_out
+    return np.floor(found + 0.5).astype(np.int64)[places].reshape(values.shape)
+
+
+def ends(name: str, low: Values, high: Values, log_step: int, log_step_out: int) -> tuple[Values, Values]:
+    """The least and the largest value of :func:`apply` on [low, high]."""
+    first, last = (apply(name, end, log_step, log_step_out) for end in (low, high))
+    lowest = FUNCTIONS[name].lowest_at
+    least = np.minimum(first, last)
+    if math.isfinite(lowest):
+        turn = math.floor(FUNCTIONS[name].of(np.array([lowest]))[0] * 2.0**-log_step_out + 0.5)
+        crossed = (low * 2.0**log_step < lowest) & (lowest < high * 2.0**log_step)
+        least = np.where(crossed, turn, least)
+    return least, np.maximum(first, last)

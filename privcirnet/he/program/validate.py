@@ -1,0 +1,180 @@
+"""Whether the nodes of a program fit together: inputs exist, shapes follow, steps of a sum agree, sizes are sane.
+
+Both parties rely on it for everything they compute, so it is asked of whatever is lowered and of whatever is read.
+"""
+
+from collections.abc import Mapping, Set
+from math import prod
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.params import Parameters
+from privcirnet.he.program import limits, nonpolynomial, rearrangement
+from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
+from privcirnet.he.program.program import (
+    BOUNDS,
+    MASKS,
+    Add,
+    Input,
+    Linear,
+    Node,
+    Operation,
+    Product,
+    Program,
+    Revealed,
+    Square,
+    SumPool,
+    Truncate,
+    encrypted_layers,
+    masked_node,
+)
+from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
+
+REMEDY = "export the program again with this version"
+_ARITY: dict[type, int] = {Input: 0, Add: 2, Product: 2}
+
+
+def check(program: Program) -> None:
+    """Raise unless the nodes form a program: inputs exist, shapes follow, steps of a sum agree, sizes are sane.
+
+    Raises:
+        RuleError: naming the node.
+    """
+    if program.masks not in MASKS:
+        raise RuleError("masks must be a known kind", got=repr(program.masks), remedy=f"use {' or '.join(MASKS)}")
+    if program.bounds not in BOUNDS:
+        raise RuleError("bounds must be a known kind", got=repr(program.bounds), remedy=f"use {' or '.join(BOUNDS)}")
+    if program.masks == "bounded" and program.bounds != "proved":
+        rule, remedy = "bounded masks hide only within proved bounds", "use uniform masks, or he.bounds=proved"
+        raise RuleError(rule, got=f"{program.bounds} bounds", remedy=remedy)
+    _check_sizes(program)
+    known: dict[str, Node] = {}
+    of_client: set[str] = set()
+    for node in program.nodes:
+        problem = _misplaced(node, known, of_client)
+        sources = [known[name] for name in node.inputs if name in known]
+        problem = problem or _out_of_range(node, sources) or _unfit(node, sources, program.parameters)
+        if problem:
+            raise RuleError("a program's nodes must fit together", got=f"node {node.name}: {problem}", remedy=REMEDY)
+        known[node.name] = node
+        alone = isinstance(node.operation, Revealed) or of_client.issuperset(node.inputs)
+        if alone and not isinstance(node.operation, Linear):
+            of_client.add(node.name)
+    if not known or program.output.name in of_client:
+        raise RuleError("a program must have an input and a linear layer", got=f"{len(known)} nodes", remedy=REMEDY)
+
+
+def _check_sizes(program: Program) -> None:
+    values = sum(prod(node.shape) for node in program.nodes)
+    if len(program.nodes) > limits.MAX_NODES or values > limits.MAX_ALL_VALUES:
+        raise RuleError(
+            f"a program must have at most {limits.MAX_NODES} nodes with {limits.MAX_ALL_VALUES} values in all",
+            got=f"{len(program.nodes)} nodes, {values} values",
+            remedy=REMEDY,
+        )
+
+
+def _misplaced(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> str:
+    """What is wrong with a node's name and inputs; ``of_client``: values that the client knows alone."""
+    operation = node.operation
+    if node.name in known:
+        return "its name is taken"
+    if isinstance(operation, Input) == bool(known):
+        return "a program has one input, its first node"
+    if len(node.inputs) != _ARITY.get(type(operation), 1) or not known.keys() >= set(node.inputs):
+        return f"inputs {node.inputs}"
+    if isinstance(operation, Square | Product | Tokens | Revealed) and not of_client.isdisjoint(node.inputs):
+        return (
+            f"a {type(operation).__name__.lower()} of the input itself or of a revealed value has no share to work on"
+        )
+    if isinstance(operation, Truncate):
+        masked = masked_node(known, node.inputs[0]).operation
+        if not isinstance(masked, Linear | Square | Product):
+            return "a truncation must follow a linear layer, a square or a product"
+    return ""
+
+
+def _out_of_range(node: Node, sources: list[Node]) -> str:
+    """What is wrong with an operation's numbers."""
+    match node.operation:
+        case Input(low, high) if not -MAX_PIXEL <= low <= high <= MAX_PIXEL:
+            return f"pixels in [{low}, {high}]"
+        case Truncate(bits) if not 1 <= bits < 60:
+            return f"a truncation by {bits} bits, not 1 to 59"
+        case Revealed(function, log_step, bits) if (
+            function not in nonpolynomial.FUNCTIONS
+            or (log_step, log_step + bits) != (sources[0].log_step, node.log_step)
+            or bits < 0
+        ):
+            return f"{function} at step 2^{log_step}, {bits} bits coarser"
+        case SumPool(kernel) if kernel < 1:
+            return f"a window of {kernel}"
+        case Add() if len({(source.shape, source.log_step) for source in sources}) != 1:
+            return "summands differ in shape or step"
+        case _:
+            return _misfit(node.operation, [source.shape for source in sources])
+
+
+def _misfit(operation: Operation, shapes: list[tuple[int, int, int]]) -> str:
+    """What is wrong with the shapes that an operation is given."""
+    match operation:
+        case Linear(layer) if layer.shape.input_shape != shapes[0]:
+            return f"takes {layer.shape.input_shape}, gets {shapes[0]}"
+        case Product():
+            return _misfit_product(operation, *shapes)
+        case Flatten() | Tokens() | Take() | Channels() | Transpose():
+            return rearrangement.unfit(operation, shapes[0])
+        case _:
+            return ""
+
+
+def _misfit_product(product: Product, left: tuple[int, int, int], right: tuple[int, int, int]) -> str:
+    groups, layers = product.groups, (product.left, product.right)
+    if left[0] != right[0] or left[0] % groups or (left[2], right[2]) != (1, 1):
+        return f"a product of {left} and {right} in {groups} groups"
+    expected = LinearShape.product(left, right, groups), LinearShape.product(right, left, groups)
+    if tuple(layer.shape for layer in layers) != expected or any(layer.block_size != 1 for layer in layers):
+        return f"layers that do not multiply {left} and {right}"
+    return ""
+
+
+def _unfit(node: Node, sources: list[Node], parameters: Parameters) -> str:
+    """What is wrong with a node's sizes."""
+    expected = _shape_after(node.operation, [source.shape for source in sources]) or node.shape
+    size = node.shape[0] * node.shape[1] * node.shape[2]
+    if node.shape != expected or min(node.shape) < 1 or size > MAX_VALUES or abs(node.log_step) > MAX_LOG_STEP:
+        return f"shape {node.shape}, step 2^{node.log_step} where {expected} follows"
+    problems = (_unfit_layer(layer, parameters) for layer in encrypted_layers(node.operation))
+    return next(filter(None, problems), "")
+
+
+def _unfit_layer(layer: Layer, parameters: Parameters) -> str:
+    """What is wrong with a layer's plan; sizes first, because everything else takes time that grows with them."""
+    if layer.ring_degree != parameters.ring_degree:
+        return f"made for ring degree {layer.ring_degree}"
+    if max(layer.shape.kernel, layer.shape.stride) > MAX_KERNEL:
+        return f"a kernel of {layer.shape.kernel} with stride {layer.shape.stride}"
+    if problem := limits.grid_excess(layer):
+        return problem
+    products = limits.products(layer)
+    if products > MAX_PRODUCTS:
+        return f"{products} products"
+    if any((parameters.plain_modulus - 1) % length for length in layer.transform_lengths):
+        return f"transforms of lengths {sorted(layer.transform_lengths)} that t is not made for"
+    return limits.excess(layer, parameters)
+
+
+def _shape_after(operation: Operation, shapes: list[tuple[int, int, int]]) -> tuple[int, int, int] | None:
+    match operation:
+        case Input():
+            return None
+        case Linear(layer) | Product(layer):
+            return layer.shape.output_shape
+        case SumPool(kernel):
+            channels, height, width = shapes[0]
+            return channels, height // kernel, width // kernel
+        case Truncate() | Square() | Revealed() | Add():
+            return shapes[0]
+        case _:
+            return rearrangement.shape_after(operation, shapes[0])

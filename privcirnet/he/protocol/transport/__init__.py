@@ -1,0 +1,1 @@
+"""TCP between the parties."""

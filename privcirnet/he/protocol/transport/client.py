@@ -1,0 +1,76 @@
+"""The client's end of a connection: to the client it is a session like one in the same process."""
+
+import socket
+import time
+from types import TracebackType
+
+from privcirnet.errors import RuleError
+from privcirnet.he.program import limits
+from privcirnet.he.protocol import message_sizes
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.transport import tcp
+from privcirnet.he.protocol.transport.tcp import Channel
+
+PATIENCE = 600.0
+"""Seconds that a server may take for an answer: it may have other clients to serve first."""
+_CONNECTING = 10.0
+
+
+class Remote:
+    """A connection to a server that answers one client's requests; ``with`` closes it.
+
+    Args:
+        address: host and port.
+        engine: the client's: "kernel" and "tenseal" are the same, "cleartext" hides nothing. The client alone decides.
+        patience: seconds to wait for an answer.
+
+    Attributes:
+        client: made from the server's greeting, its keys accepted.
+        bytes_keys: of the keys, sent once.
+        seconds: it took to connect, make and load the keys.
+
+    Raises:
+        RuleError: nothing or something else listens there; the greeting is damaged or not secure; the keys are refused.
+    """
+
+    def __init__(self, address: tuple[str, int], engine: str = "kernel", patience: float = PATIENCE) -> None:
+        started = time.perf_counter()
+        self._channel = Channel(_connected(address), f"the server at {address[0]}:{address[1]}", patience)
+        try:
+            self._channel.receive_hello(_CONNECTING)
+            greeting = self._channel.receive(tcp.GREETING, limits.MAX_BYTES)
+            self.client = Client(greeting, engine)
+            self._channel.send_hello()
+            self._most = message_sizes.largest(self.client.program).reply
+            keys = self.client.keys()
+            self._channel.send(tcp.KEYS, keys)
+            self._channel.receive(tcp.READY, 0)
+        except BaseException:
+            self._channel.close()
+            raise
+        self.bytes_keys, self.seconds = len(keys), time.perf_counter() - started
+
+    def handle(self, message: bytes) -> bytes:
+        """The server's answer to a request.
+
+        Raises:
+            RuleError: it refused, hung up, or answered something else.
+        """
+        self._channel.send(tcp.REQUEST, message)
+        return self._channel.receive(tcp.REPLY, self._most)
+
+    def __enter__(self) -> "Remote":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+
+def _connected(address: tuple[str, int]) -> socket.socket:
+    try:
+        return socket.create_connection(address, timeout=_CONNECTING)
+    except OSError as problem:
+        got = f"{address[0]}:{address[1]}: {problem.strerror or problem}"
+        raise RuleError("a server must listen at its address", got=got, remedy="start one with serve.py") from None

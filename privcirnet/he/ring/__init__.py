@@ -1,0 +1,1 @@
+"""Residues modulo primes: arithmetic, batching, random numbers, threads."""

@@ -1,0 +1,54 @@
+"""Circuit privacy: what a reply is added to so that its noise and its mask polynomial say nothing about the weights.
+
+A reply (c0, c1) under the client's key s decrypts to c0 + c1 s = D m + e. The client made the inputs, so it knows their
+c1 and noise; in the reply both are linear in the weights' plaintexts, c1 exactly so. Masking the slots hides m alone.
+
+Two additions mend that: a fresh encryption of zero under the client's public key, which makes c1 look uniform to
+whoever does not know the server's randomness (RLWE), and noise that is uniform in 2^:data:`FLOODING_BITS` times the
+range of e, which hides e to that statistical distance. Both come before the modulus switch. Source: he.md section 3
+for the flooding; the encryption of zero is not in the papers that this package follows.
+"""
+
+import os
+
+import numpy as np
+
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Residues
+
+FLOODING_BITS = 40
+"""Statistical distance of a reply's noise from one that does not depend on the weights: 2^-40 a coefficient."""
+
+_LIMB = 64
+
+
+def sample(bits: int, primes: tuple[int, ...], count: int) -> Residues:
+    """Uniform integers in [-2^bits, 2^bits) from the operating system's generator, as residues.
+
+    Args:
+        bits: of the range.
+        primes: of the modulus, each under 2^61.
+        count: integers.
+
+    Returns:
+        residues, shape (primes, count).
+    """
+    limbs = _limbs(bits + 1, count)
+    return np.stack([_residues(limbs, 1 << bits, prime) for prime in primes])
+
+
+def _limbs(bits: int, count: int) -> Residues:
+    """Random integers of that many bits as base-2^64 digits, lowest first: (digits, count)."""
+    digits = -(-bits // _LIMB)
+    limbs = np.frombuffer(os.urandom(8 * digits * count), dtype=np.uint64).reshape(digits, count).copy()
+    limbs[-1] &= np.uint64((1 << (bits - _LIMB * (digits - 1))) - 1)
+    return limbs
+
+
+def _residues(limbs: Residues, offset: int, prime: int) -> Residues:
+    total = np.full(limbs.shape[1], -offset % prime, dtype=np.uint64)
+    for index, limb in enumerate(limbs):
+        weight = np.array([pow(2, _LIMB * index, prime)], dtype=np.uint64)
+        quotient = modular.constant_quotients(weight, prime)
+        total = modular.add(total, modular.multiply_constant(limb, weight, quotient, prime), prime)
+    return total

@@ -1,0 +1,288 @@
+"""Number-theoretic transforms modulo t, in clear, of any length that divides t - 1.
+
+Two transforms live here:
+
+* :func:`cyclic`: y[k] = sum_j x[j] w^(j k), w of order N. The lengths of this field are short and odd (a circulant
+  block, a padded image side), so it is a matrix product with a constant matrix A. It is done in float64, where the
+  fast matrix products are, and exactly: with x = sum_i x_i 2^(v i) in d digits of v bits and A 2^(v i) mod t =
+  sum_j A_ij 2^(v j), y = sum_j 2^(v j) (sum_i A_ij x_i), one product of a (d N) x (d N) matrix whose sums stay under
+  2^53. Up to lengths of some dozens its time hardly depends on N: two or three digits apart and together again.
+* :func:`slots_to_coefficients` and its inverse: BFV batching. A plaintext polynomial m of degree under n holds n slots:
+  slot i of row 0 is m(psi^(3^i)) and slot i of row 1 is m(psi^(-3^i)), psi the smallest primitive 2n-th root of
+  unity modulo t. n log2(n) / 2 multiplications.
+
+Source: he.md section 2.1; batching as in SEAL's BatchEncoder.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.threads import one_thread
+
+Numbers = npt.NDArray[np.int32]
+"""Of places in a flat source, from 1; 0 for none."""
+
+_EXACT_BITS = 53
+"""Integers of up to that many bits are exact in float64, in whatever order they are added."""
+
+_VALUES_AT_ONCE = 1 << 13
+"""Numbers that one step works on: few enough for the cache, and for memory that is not given back in between."""
+
+
+def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues:
+    """Cyclic transform of one axis.
+
+    Args:
+        x: residues, any shape; the axis has length N.
+        axis: the axis to transform.
+        t: prime modulus with t = 1 mod N.
+        inverse: the inverse transform, 1/N included.
+
+    Returns:
+        residues of the same shape.
+
+    Raises:
+        RuleError: N does not divide t - 1.
+
+    >>> cyclic(np.uint64([1, 0, 0]), 0, 7).tolist()
+    [1, 1, 1]
+    """
+    axis, length = axis % x.ndim, x.shape[axis]
+    if length == 1:
+        return x
+    columns = x.reshape(prod(x.shape[:axis]), length, prod(x.shape[axis + 1 :]))
+    return _transform(columns, t, inverse).reshape(x.shape)
+
+
+def cyclic_cells(
+    source: Residues,
+    numbers: Numbers,
+    shape: tuple[int, ...],
+    axes: Sequence[int],
+    t: int,
+    *,
+    inverse: bool = False,
+) -> Residues:
+    """Put cells together from their places in a source and transform some of their axes.
+
+    Args:
+        source: residues, any shape.
+        numbers: places in the flat source, from 1, 0 for a zero, of each term of the cells' values:
+            (terms, cells, values of a cell).
+        shape: of a cell.
+        axes: of a cell's shape, to transform by :func:`cyclic`.
+        t: prime modulus.
+        inverse: the inverse transforms.
+
+    Returns:
+        residues, (cells, values of a cell).
+    """
+    compiled = _compiled()
+    if compiled and axes:
+        forms = {axis: compiled.transform(shape[axis], t, inverse) for axis in axes}
+        return compiled.transform_cells(source.reshape(-1), numbers, shape, forms)
+    found = gather(source, numbers[0])
+    for term in numbers[1:]:
+        found = modular.add(found, gather(source, term), t)
+    cells = found.reshape(-1, *shape)
+    for axis in axes:
+        cells = cyclic(cells, axis + 1, t, inverse=inverse)
+    return cells.reshape(found.shape)
+
+
+def gather(source: Residues, numbers: Numbers) -> Residues:
+    """The values at these places of the flat source, from 1; zeros at 0."""
+    compiled = _compiled()
+    if compiled:
+        return compiled.gather(source.reshape(-1), numbers.reshape(-1)).reshape(numbers.shape)
+    return np.concatenate([np.zeros(1, dtype=np.uint64), source.reshape(-1)])[numbers]
+
+
+def slots_to_coefficients(slots: Residues, t: int) -> Residues:
+    """The plaintext polynomial whose batched slots are the given values.
+
+    Args:
+        slots: residues, shape (..., n), row 0 then row 1, n a power of two.
+        t: prime modulus with t = 1 mod 2n.
+
+    Returns:
+        coefficients of 1, X, ..., X^(n-1), shape (..., n).
+    """
+    n = slots.shape[-1]
+    values = np.empty_like(slots)
+    values[..., (slot_exponents(n) - 1) // 2] = slots
+    omega_inverse = pow(minimal_root(2 * n, t), -2, t)
+    coefficients = _fourier(values, omega_inverse, t)
+    scale, quotients = _twiddles(pow(minimal_root(2 * n, t), -1, t), n, t, pow(n, -1, t))
+    return modular.multiply_constant(coefficients, scale, quotients, t)
+
+
+def coefficients_to_slots(coefficients: Residues, t: int) -> Residues:
+    """Inverse of :func:`slots_to_coefficients`: the batched slots of a plaintext polynomial.
+
+    Args:
+        coefficients: residues, shape (..., n), of 1, X, ..., X^(n-1), n a power of two.
+        t: prime modulus with t = 1 mod 2n.
+
+    Returns:
+        slots, shape (..., n), row 0 then row 1.
+    """
+    n = coefficients.shape[-1]
+    root = minimal_root(2 * n, t)
+    twist, quotients = _twiddles(root, n, t)
+    values = _fourier(modular.multiply_constant(coefficients, twist, quotients, t), root * root % t, t)
+    return values[..., (slot_exponents(n) - 1) // 2]
+
+
+@lru_cache(maxsize=16)
+def minimal_root(order: int, t: int) -> int:
+    """The smallest primitive root of unity of an order that is a power of two (SEAL's choice)."""
+    root = modular.root_of_unity(order, t)
+    square = root * root % t
+    smallest, power = root, root
+    for _ in range(order // 2):
+        smallest = min(smallest, power)
+        power = power * square % t
+    return smallest
+
+
+def _compiled() -> ModuleType | None:
+    """The compiled transforms where Numba is installed."""
+    try:
+        from privcirnet.he.engines.kernels import cyclic
+    except ModuleNotFoundError:
+        return None
+    return cyclic
+
+
+def _transform(columns: Residues, t: int, inverse: bool) -> Residues:
+    """Transform the middle axis of three: on compiled integers, or else on float64 products."""
+    compiled = _compiled()
+    if not compiled:
+        return _float_transform(columns, t, inverse)
+    return compiled.transform_all(columns, compiled.transform(columns.shape[1], t, inverse))
+
+
+def _float_transform(columns: Residues, t: int, inverse: bool) -> Residues:
+    length, shape = columns.shape[1], (columns.shape[0], columns.shape[2])
+    flat = columns.transpose(1, 0, 2).reshape(length, -1)
+    result, product = np.empty_like(flat), _ExactProduct(length, t, inverse)
+    with one_thread():
+        for start in range(0, flat.shape[1], product.step):
+            result[:, start : start + product.step] = product(flat[:, start : start + product.step])
+    return np.ascontiguousarray(result.reshape(length, *shape).transpose(1, 0, 2))
+
+
+def powers(root: int, length: int, scale: int, t: int) -> Residues:
+    """The matrix of y[k] = scale sum_j x[j] root^(j k) mod t, (N, N)."""
+    found = [pow(root, k, t) * scale % t for k in range(length)]
+    return np.array(found, dtype=np.uint64)[np.outer(np.arange(length), np.arange(length)) % length]
+
+
+def cyclic_root(length: int, t: int, inverse: bool) -> tuple[int, int]:
+    """(root, scale) of :func:`cyclic`."""
+    root = modular.root_of_unity(length, t)
+    return (pow(root, -1, t), pow(length, -1, t)) if inverse else (root, 1)
+
+
+class _ExactProduct:
+    """A transform's matrix times up to ``step`` columns at a time, with work space that is taken once."""
+
+    def __init__(self, length: int, t: int, inverse: bool) -> None:
+        self._t, self._length = t, length
+        self._width, self._limbs, self._matrix = _limb_matrix(length, t, inverse)
+        self.step = max(1, _VALUES_AT_ONCE // self._length)
+        self._digits, self._sums = np.empty((2, self._limbs * self._length * self.step))
+
+    def __call__(self, columns: Residues) -> Residues:
+        """(N, m) -> (N, m), m at most ``step``."""
+        shape = self._limbs, *columns.shape
+        digits, sums = (space[: prod(shape)].reshape(shape) for space in (self._digits, self._sums))
+        for i in range(self._limbs):
+            digits[i] = (columns >> np.uint64(self._width * i)) & np.uint64((1 << self._width) - 1)
+        flat = self._limbs * self._length, columns.shape[1]
+        np.matmul(self._matrix, digits.reshape(flat), out=sums.reshape(flat))
+        return self._together(sums)
+
+    def _together(self, sums: npt.NDArray[np.float64]) -> Residues:
+        """Sum of 2^(v j) sums[j] mod t, each under 2^53."""
+        total = sums[0].astype(np.uint64) % np.uint64(self._t)
+        for j in range(1, self._limbs):
+            weight = np.array([pow(2, self._width * j, self._t)], dtype=np.uint64)
+            quotient = modular.constant_quotients(weight, self._t)
+            term = modular.multiply_constant(sums[j].astype(np.uint64), weight, quotient, self._t)
+            total = modular.add(total, term, self._t)
+        return total
+
+
+@lru_cache(maxsize=128)
+def _limb_matrix(length: int, t: int, inverse: bool) -> tuple[int, int, npt.NDArray[np.float64]]:
+    """(v, d, the matrix of all A_ij, (d N, d N)): digit i of value l to sum j of value k."""
+    width, limbs = _digit_sizes(length, t)
+    root, scale = cyclic_root(length, t, inverse)
+    ordered = [int(power) for power in powers(root, length, scale, t)[min(1, length - 1)]]
+    matrix = np.zeros((limbs, length, limbs, length))
+    for i in range(limbs):
+        shifted = [(power << (width * i)) % t for power in ordered]
+        for j in range(limbs):
+            digits = np.array([(value >> (width * j)) & ((1 << width) - 1) for value in shifted], dtype=np.float64)
+            matrix[j, :, i] = digits[np.outer(np.arange(length), np.arange(length)) % length]
+    return width, limbs, matrix.reshape(limbs * length, limbs * length)
+
+
+def _digit_sizes(length: int, t: int) -> tuple[int, int]:
+    """(v, d): the fewest digits whose products can be summed exactly."""
+    limbs, bits = 1, t.bit_length()
+    while 2 * -(-bits // limbs) + (limbs * length - 1).bit_length() > _EXACT_BITS:
+        limbs += 1
+    return -(-bits // limbs), limbs
+
+
+@lru_cache(maxsize=8)
+def slot_exponents(n: int) -> modular.Integers:
+    """Exponent e of psi^e for each slot: 3^i in row 0, -3^i in row 1."""
+    exponents = [1]
+    for _ in range(n // 2 - 1):
+        exponents.append(exponents[-1] * 3 % (2 * n))
+    row = np.array(exponents, dtype=np.int64)
+    return np.concatenate([row, 2 * n - row])
+
+
+def _fourier(x: Residues, omega: int, t: int) -> Residues:
+    """y[k] = sum_j x[j] omega^(j k) along the last axis, by decimation in time; omega has order n."""
+    n, half = x.shape[-1], 1
+    values = x[..., bit_reversed(n)]
+    while half < n:
+        pairs = values.reshape(*x.shape[:-1], n // (2 * half), 2, half)
+        twiddles, quotients = _twiddles(pow(omega, n // (2 * half), t), half, t)
+        even, odd = pairs[..., 0, :], modular.multiply_constant(pairs[..., 1, :], twiddles, quotients, t)
+        both = [modular.add(even, odd, t), modular.subtract(even, odd, t)]
+        values = np.stack(both, axis=-2).reshape(x.shape)
+        half *= 2
+    return values
+
+
+@lru_cache(maxsize=8)
+def bit_reversed(n: int) -> modular.Integers:
+    """0, ..., n - 1 with their bits in reverse order."""
+    order = np.zeros(1, dtype=np.int64)
+    while order.size < n:
+        order = np.concatenate([2 * order, 2 * order + 1])
+    return order
+
+
+@lru_cache(maxsize=64)
+def _twiddles(base: int, count: int, t: int, first: int = 1) -> tuple[Residues, Residues]:
+    """``first`` times the powers of ``base``, and their quotients for :func:`modular.multiply_constant`."""
+    powers = [first]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * base % t)
+    factors = np.array(powers, dtype=np.uint64)
+    return factors, modular.constant_quotients(factors, t)

@@ -1,0 +1,1 @@
+"""What the scripts do, as functions that report progress through callbacks."""

@@ -1,0 +1,47 @@
+"""Look over both parties' shoulders: put their shares together and check every step against the integer network.
+
+Only a harness that runs both parties can do this; it is how the demo and the tests know that the encrypted result is
+right. Every linear layer, square, sum and reshape must equal the interpreter's exactly, on the values that went in.
+A truncation must be the floor or the ceiling of the exact quotient: that unit is the only freedom.
+"""
+
+from collections.abc import Mapping
+
+from privcirnet.he.program.program import Node, Program, Truncate, Values, apply
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Residues
+
+
+def reconstruct(
+    program: Program, client: Mapping[str, Residues], server: Mapping[str, Residues | None]
+) -> dict[str, Values]:
+    """Integer values of every node from the two parties' shares (None: zero)."""
+    t = program.parameters.plain_modulus
+    values: dict[str, Values] = {}
+    for node in program.nodes:
+        other = server[node.name]
+        whole = client[node.name] if other is None else modular.add(client[node.name], other, t)
+        values[node.name] = modular.centered(whole, t)
+    return values
+
+
+def wrong_nodes(program: Program, values: Mapping[str, Values]) -> list[str]:
+    """Nodes whose value does not follow from their inputs' values.
+
+    Args:
+        program: with weights.
+        values: from :func:`reconstruct`.
+
+    Returns:
+        names; empty if the inference was right.
+    """
+    return [node.name for node in program.nodes if node.inputs and not _follows(program, node, values)]
+
+
+def _follows(program: Program, node: Node, values: Mapping[str, Values]) -> bool:
+    arguments = [values[source] for source in node.inputs]
+    if isinstance(node.operation, Truncate):
+        floor = arguments[0] >> node.operation.bits
+        ceiling = -(-arguments[0] >> node.operation.bits)
+        return bool(((values[node.name] == floor) | (values[node.name] == ceiling)).all())
+    return bool((apply(node.operation, arguments, program.weights.get(node.name)) == values[node.name]).all())

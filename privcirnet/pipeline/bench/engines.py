@@ -1,0 +1,98 @@
+"""The compiled engine against TenSEAL's, on one thread and on all, and against what the machine could do at best."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.measure.benchmark import Entry, bench_layers, speedup
+from privcirnet.he.measure.roofline import layer_work
+from privcirnet.he.planning.planner import Goal
+from privcirnet.he.ring import threads
+from privcirnet.pipeline.bench.results import counts
+from privcirnet.pipeline.bench.runs import Contest, plan_layer
+
+LAYERS = {
+    "GEMM (256,192,576), b = 1": (LinearShape.gemm(256, 192, 576), 1),
+    "GEMM (256,192,576), b = 8": (LinearShape.gemm(256, 192, 576), 8),
+    "GEMM (512,768,3072), b = 8": (LinearShape.gemm(512, 768, 3072), 8),
+    "conv (16,16,128,128,3), b = 8": (LinearShape(16, 16, 128, 128, 3, 1, 1), 8),
+    "conv (32,32,64,64,3), b = 4": (LinearShape(32, 32, 64, 64, 3, 1, 1), 4),
+}
+"""Large layers of ViT and ResNet-18."""
+
+_BYTES = 8
+
+
+def run_engines(
+    plan: str, goals: Mapping[str, Goal], contest: Contest, progress: Callable[[], object]
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Run :data:`LAYERS` on both engines in turns.
+
+    Args:
+        plan: name of the plans.
+        goals: by engine, "kernel" and "tenseal": each engine runs the plan that suits it.
+        contest: how.
+        progress: called after each run.
+
+    Returns:
+        (a row for each layer, this machine's peaks: words and 32-bit products a second, all threads over one).
+    """
+    from privcirnet.he.measure.peaks import products_per_second, scaling, words_per_second
+
+    machine = {"words": words_per_second(), "products": products_per_second(), "scaling": scaling()}
+    least = machine["words"], machine["products"]
+    rows: list[dict[str, Any]] = []
+    for title, (shape, b) in LAYERS.items():
+        layers = {name: plan_layer(plan, "cirencode", shape, b, goal) for name, goal in goals.items()}
+        entries = {
+            "all": Entry(layers["kernel"], "kernel"),
+            "one": Entry(layers["kernel"], "kernel", 1),
+            "tenseal": Entry(layers["tenseal"], "tenseal"),
+        }
+        found = bench_layers(entries, contest.plain_bits, contest.coefficient_bits, contest.repetitions, progress)
+        work = layer_work(layers["kernel"], len(contest.coefficient_bits) - 1)
+        seconds = {name: result.median.server for name, result in found.items()}
+        rows.append(
+            {"layer": title, "block_size": b, **counts(layers["kernel"]), "seconds": seconds}
+            | {"speedup": speedup(found["all"], found["tenseal"]), "scaling": speedup(found["all"], found["one"])}
+            | {"words": work.words, "products": work.products}
+            | dict(zip(("least_memory", "least_products"), work.seconds(*least), strict=True))
+            | {"max_abs_error": max(result.max_abs_error for result in found.values())}
+        )
+    return rows, machine
+
+
+def engine_runs(repetitions: int) -> int:
+    """Runs of :func:`run_engines`."""
+    return 3 * len(LAYERS) * (repetitions + int(repetitions > 1))
+
+
+def engine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Rows of :func:`run_engines` in words."""
+    return [
+        {
+            "layer": row["layer"],
+            "HE-Rot": f"{row['rotations']}",
+            "HE-Pmult": f"{row['pmults']}",
+            "TenSEAL ms": f"{1e3 * row['seconds']['tenseal']:.1f}",
+            "1 thread": f"{1e3 * row['seconds']['one']:.1f}",
+            f"{threads.cores()} threads": f"{1e3 * row['seconds']['all']:.1f}",
+            "speed-up": f"{row['speedup']:.1f}",
+            "scaling": f"{row['scaling']:.2f}",
+            "memory's limit": f"{1e3 * row['least_memory']:.1f}",
+            "products' limit": f"{1e3 * row['least_products']:.1f}",
+            "error": f"{row['max_abs_error']}",
+        }
+        for row in rows
+    ]
+
+
+def peaks(machine: Mapping[str, float]) -> str:
+    """The machine's peaks in words; nothing if there are none."""
+    if not machine:
+        return ""
+    memory, products = _BYTES * machine["words"] / 1e9, machine["products"] / 1e9
+    return (
+        f"\nMeasured peaks of the machine: {memory:.1f} GB/s, {products:.1f} 10^9 products of 32 bits a second; "
+        f"{threads.cores()} threads make {machine['scaling']:.2f} times the products of one.\n"
+    )

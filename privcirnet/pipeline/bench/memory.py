@@ -1,0 +1,57 @@
+"""How much memory a server of a whole network takes: every layer's weights in one engine, one image through all."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from privcirnet.he import params
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.engines.interface import client_engine, server_engine
+from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.measure.memory import peak_bytes
+from privcirnet.he.protocol import linear, shares
+from privcirnet.pipeline.bench.runs import Contest
+
+_LARGEST = 127
+"""Weights are 8-bit."""
+
+
+def network_memory(
+    layers: Mapping[str, Layer], engine: str, contest: Contest, room: Room, progress: Callable[[], object]
+) -> dict[str, float]:
+    """Serve all layers from one process, client included, and ask the system for the most memory that it ever had.
+
+    Args:
+        layers: of the network, each with random weights of its own.
+        engine: of the server.
+        contest: parameters.
+        room: for encoded weights.
+        progress: called after each layer, twice: encoded, run.
+
+    Returns:
+        "peak" and "weights_kept" in bytes, "weights" encoded in all, in bytes.
+    """
+    lengths = set[int]().union(*(layer.transform_lengths for layer in layers.values()))
+    degree = next(iter(layers.values())).ring_degree
+    parameters = params.choose(lengths, contest.plain_bits, degree, contest.coefficient_bits)
+    steps = set[int]().union(*(layer.column_steps for layer in layers.values()))
+    client, server = client_engine(engine, parameters), server_engine(engine, parameters, room)
+    keys = server.load_keys(client.public_keys(steps), steps)
+    t, random = parameters.plain_modulus, np.random.default_rng(0)
+    held: dict[str, linear.ServerLayer] = {}
+    for name, layer in layers.items():
+        rows = random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
+        encoded = layer.encode_spectrum(layer.spectrum(rows, t), server, name)
+        held[name] = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
+        progress()
+    for layer in held.values():
+        share = shares.uniform(layer.layer.shape.input_shape, t)
+        replies, _ = linear.reply(layer, share, linear.request(layer.layer, share, client), server, keys)
+        linear.finish(layer.layer, replies, client)
+        progress()
+    each = 8 * degree * (len(contest.coefficient_bits) - 1)
+    return {
+        "peak": peak_bytes(),
+        "weights_kept": room.taken,
+        "weights": each * sum(x.circuit.weights for x in layers.values()),
+    }

@@ -1,0 +1,166 @@
+"""Layers and networks side by side: plans by name, and runs in turns.
+
+Layers are planned by name of plan: "paper" is what the papers count (every sum under encryption, least HE-Rot + 0.135
+HE-Pmult), "published" what they do (:mod:`planning.published`), "best" the least predicted time.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from privcirnet.errors import RuleError
+from privcirnet.he import params
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers, speedup
+from privcirnet.he.measure.networks import allowed_block_size
+from privcirnet.he.planning.cost import Profile
+from privcirnet.he.planning.named import plan_named
+from privcirnet.he.planning.planner import Choice, Goal, counted_goal
+from privcirnet.he.planning.published import published_layer
+from privcirnet.pipeline.bench.results import Found, described, measured
+
+SHAPES = {
+    "MobileNetV2 8x8 64-384": LinearShape(8, 8, 64, 384),
+    "MobileNetV2 4x4 960-160": LinearShape(4, 4, 960, 160),
+    "ViT 256 tokens 192-576": LinearShape.gemm(256, 192, 576),
+    "ViT 64 tokens 256-512": LinearShape.gemm(64, 256, 512),
+    "ResNet-18 16x16 128-128 3x3": LinearShape(16, 16, 128, 128, 3, 1, 1),
+    "ResNet-18 8x8 256-256 3x3": LinearShape(8, 8, 256, 256, 3, 1, 1),
+    "ResNet-18 4x4 512-512 3x3": LinearShape(4, 4, 512, 512, 3, 1, 1),
+}
+"""Layers of the kind that PrivCirNet's figure 7 and table 5 compare encodings on."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """How to run a comparison.
+
+    Attributes:
+        plain_bits: bits of t.
+        repetitions: timed runs of each layer.
+        coefficient_bits: bits of the primes of q.
+    """
+
+    plain_bits: int
+    repetitions: int
+    coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A network under one plan on one engine.
+
+    Attributes:
+        layers: by name.
+        engine: of the server.
+        profile: what its times are predicted with.
+    """
+
+    layers: Mapping[str, Layer]
+    engine: str
+    profile: Profile
+
+
+def plan_layer(plan: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> Layer:
+    """A layer by name of plan and encoding.
+
+    Raises:
+        RuleError: unknown names, or no such plan of this layer.
+    """
+    if plan == "published":
+        return published_layer(shape, block_size, goal.profile.ring_degree)
+    return explained(plan, encoding, shape, block_size, goal).layer
+
+
+def explained(plan: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> Choice:
+    """The planner's choice for plan "paper" or "best".
+
+    Raises:
+        RuleError: another plan, or no such plan of this layer.
+    """
+    if plan == "paper":
+        return plan_named(encoding, shape, block_size, counted_goal(goal.profile.ring_degree))
+    if plan == "best":
+        return plan_named(encoding, shape, block_size, goal)
+    raise RuleError("this plan has no candidates", got=plan, remedy="use plan=paper or plan=best")
+
+
+def network_layers(
+    shapes: Mapping[str, LinearShape], plan: str, encoding: str, block_size: int, goal: Goal
+) -> dict[str, Layer]:
+    """Layers of a network at the largest block size up to ``block_size`` that each allows."""
+    sizes = {name: allowed_block_size(shape, block_size) for name, shape in shapes.items()}
+    return {name: plan_layer(plan, encoding, shape, sizes[name], goal) for name, shape in shapes.items()}
+
+
+def run_networks(rivals: Mapping[str, Rival], contest: Contest, progress: Callable[[], object]) -> dict[str, Found]:
+    """Run every different layer of all rivals, in turns; layers that are alike share the result.
+
+    Args:
+        rivals: by name, with the same names of layers.
+        contest: how.
+        progress: called after each run.
+
+    Returns:
+        What was found of each rival's layers; "speedup" is how many times as long the last rival's server took.
+    """
+    alike = _alike(rivals)
+    results = {
+        group: _run(dict(zip(rivals, group, strict=True)), contest, progress) for group in dict.fromkeys(alike.values())
+    }
+    return {
+        rival: {
+            name: {**described(layer, entered.profile), **measured(results[alike[name]][rival])}
+            | {"speedup": speedup(results[alike[name]][rival], results[alike[name]][list(rivals)[-1]])}
+            for name, layer in entered.layers.items()
+        }
+        for rival, entered in rivals.items()
+    }
+
+
+def network_runs(rivals: Mapping[str, Rival], repetitions: int) -> int:
+    """Runs of :func:`run_networks`."""
+    return len(set(_alike(rivals).values())) * len(rivals) * (repetitions + int(repetitions > 1))
+
+
+def _alike(rivals: Mapping[str, Rival]) -> dict[str, tuple[Entry, ...]]:
+    """For each name of a layer what the rivals run; the same for layers that are alike."""
+    names = next(iter(rivals.values())).layers
+    return {name: tuple(Entry(rival.layers[name], rival.engine) for rival in rivals.values()) for name in names}
+
+
+def run_suite(
+    goal: Goal, engine: str, contest: Contest, block_sizes: tuple[int, ...], progress: Callable[[], object]
+) -> list[dict[str, Any]]:
+    """Encodings side by side on :data:`SHAPES`, each at every block size, its best plan; runs take turns."""
+    rows: list[dict[str, Any]] = []
+    for title, shape in SHAPES.items():
+        layers = {
+            name: plan_named(encoding, shape, b, goal).layer for name, encoding, b in contestants(shape, block_sizes)
+        }
+        results = _run({name: Entry(layer, engine) for name, layer in layers.items()}, contest, progress)
+        baseline = next(iter(results.values())).seconds
+        rows += [
+            {"layer": title, "name": name, **described(layer, goal.profile), **measured(results[name])}
+            | {"speedup": baseline / results[name].seconds}
+            for name, layer in layers.items()
+        ]
+    return rows
+
+
+def suite_runs(block_sizes: Sequence[int], repetitions: int) -> int:
+    """Runs of :func:`run_suite`."""
+    contests = sum(len(contestants(shape, tuple(block_sizes))) for shape in SHAPES.values())
+    return contests * (repetitions + int(repetitions > 1))
+
+
+def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[str, str, int]]:
+    """(label, encoding, block size): the other papers' encodings for b = 1, then CirEncode."""
+    dense = "bolt" if shape.kernel == 1 else "neujeans"
+    others = [("Bolt, NeuJeans (b = 1)", dense, 1), ("Cheetah (b = 1)", "cheetah", 1)]
+    return others + [(f"PrivCirNet b = {b}", "cirencode", b) for b in block_sizes if b > 1]
+
+
+def _run(entries: Mapping[str, Entry], contest: Contest, progress: Callable[[], object]) -> dict[str, LayerBenchmark]:
+    return bench_layers(entries, contest.plain_bits, contest.coefficient_bits, contest.repetitions, progress)

@@ -1,0 +1,202 @@
+"""Encrypted inference of many images as the client alone sees it: logits, seconds, bytes and rounds."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.planning.cost import LINKS, Link
+from privcirnet.he.program.program import Node, Program, Values
+from privcirnet.he.protocol import message_sizes
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.session import Answering, Traffic, run
+from privcirnet.he.protocol.transport.client import Remote
+
+
+class Answer(NamedTuple):
+    """One image's: logits as integers in units of the output's step, every exchange, seconds in all."""
+
+    logits: Values
+    traffic: list[Traffic]
+    seconds: float
+
+
+class Step(NamedTuple):
+    """How far an inference is: image from 0, the step that is done, bytes of this image so far both ways."""
+
+    image: int
+    name: str
+    bytes: int
+
+
+Progress = Callable[[Step], object]
+
+
+def quiet(step: Step) -> None:
+    """Show nothing."""
+
+
+def answers(
+    client: Client, server: Answering, images: Iterable[Values], progress: Progress = quiet
+) -> Iterator[Answer]:
+    """Run the protocol on one image after the other.
+
+    Args:
+        client: with its keys accepted.
+        server: its session.
+        images: integers, (C, H, W) each.
+        progress: called after each exchange.
+
+    Raises:
+        RuleError: an image does not fit the program, or the server refuses.
+    """
+    nodes = dict(enumerate(client.program.nodes))
+    for number, image in enumerate(images):
+        exchanged = 0
+
+        def step(exchange: Traffic, number: int = number) -> None:
+            nonlocal exchanged
+            exchanged += exchange.up + exchange.down
+            node = nodes.get(exchange.position)
+            progress(Step(number, name_of(node) if node else "result", exchanged))
+
+        started = time.perf_counter()
+        logits, traffic = run(client, server, image, step)
+        yield Answer(logits.reshape(-1), traffic, time.perf_counter() - started)
+
+
+def name_of(node: Node) -> str:
+    """What a node is called where people read: by its module, if it comes from one."""
+    return node.module or node.name
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What a client knows afterwards.
+
+    Attributes:
+        program: the public description.
+        answers: of each image.
+        client: with its measurements.
+        seconds_setup: until the first request: encoding weights where that was done too, making and loading keys.
+        bytes_keys: public key and Galois keys, sent once.
+    """
+
+    program: Program
+    answers: Sequence[Answer]
+    client: Client
+    seconds_setup: float
+    bytes_keys: int
+
+    @property
+    def logits(self) -> Values:
+        """(N, classes), in units of the output's step."""
+        return np.stack([answer.logits for answer in self.answers])
+
+    @property
+    def seconds(self) -> float:
+        """Of all inferences, set-up left out."""
+        return sum(answer.seconds for answer in self.answers)
+
+    def costs(self) -> dict[str, Any]:
+        """The keys of infer's summary.json about time and traffic."""
+        count, traffic = len(self.answers), self.answers[-1].traffic
+        up, down = sum(t.up for t in traffic), sum(t.down for t in traffic)
+        return {
+            "seconds_per_image": self.seconds / count,
+            "seconds_images": [answer.seconds for answer in self.answers],
+            "seconds_client": sum(self.client.meter.seconds.values()) / count,
+            "links": {
+                name: self._over(link, up + down, len(traffic)) for name, link in LINKS.items() if name != "local"
+            },
+            "revealed": self.program.revealed,
+            "rounds": len(traffic),
+            "bytes_up": up,
+            "bytes_down": down,
+            "bytes_per_image": up + down,
+            "bytes_keys": self.bytes_keys,
+            "seconds": self.seconds,
+            "seconds_setup": self.seconds_setup,
+        }
+
+    def _over(self, link: Link, size: int, rounds: int) -> dict[str, float]:
+        """Seconds of an image over a link: what was measured here, and what its bytes and round trips add."""
+        compute = median(answer.seconds for answer in self.answers)
+        parts = {"compute": compute, "transfer": size / link.bandwidth, "round_trips": rounds * link.round_trip}
+        return {**parts, "seconds": sum(parts.values())}
+
+    def summary(self, clear: Values | None, labels: Values) -> dict[str, Any]:
+        """The keys of infer's summary.json that a client alone can fill in.
+
+        Args:
+            clear: class predicted by the float network, (N,); None if there is none.
+            labels: (N,).
+        """
+        encrypted, step = self.logits.argmax(axis=1), 2.0**self.program.output.log_step
+        columns = {"label": labels, "float": clear, "encrypted": encrypted}
+        return {
+            "images": len(labels),
+            "top1_float": None if clear is None else percent(clear == labels),
+            "top1_encrypted": percent(encrypted == labels),
+            **self.costs(),
+            "layers": [self._layer(exchange) for exchange in self.answers[-1].traffic[:-1]],
+            "predictions": predictions(columns, {"logits": step * self.logits}),
+        }
+
+    def _layer(self, exchange: Traffic) -> dict[str, Any]:
+        node = self.program.nodes[exchange.position]
+        up, down = message_sizes.exchanged(node, self.program.parameters)
+        return {
+            "name": name_of(node),
+            "rounds": 1,
+            "ciphertexts_up": up,
+            "ciphertexts_down": down,
+            "bytes_up": exchange.up,
+            "bytes_down": exchange.down,
+            "seconds_client": self.client.meter.seconds[node.name] / len(self.answers),
+            "seconds_waiting": exchange.seconds,
+        }
+
+
+def infer(remote: Remote, images: Sequence[Values] | Values, progress: Progress = quiet) -> Inference:
+    """Have a server classify images.
+
+    Args:
+        remote: connected.
+        images: integers, (N, C, H, W).
+        progress: called after each exchange.
+
+    Raises:
+        RuleError: no image, or one that does not fit the program; the server refuses or is gone.
+    """
+    check_some(images)
+    found = [*answers(remote.client, remote, images, progress)]
+    return Inference(remote.client.program, found, remote.client, remote.seconds, remote.bytes_keys)
+
+
+def check_some(images: Sequence[Values] | Values) -> None:
+    """Raise unless there is an image.
+
+    Raises:
+        RuleError: there is none.
+    """
+    if not len(images):
+        raise RuleError("there must be an image to evaluate", got=0, remedy="give one or more")
+
+
+def percent(right: Values) -> float:
+    """Share of what is true, in percent."""
+    return 100.0 * float(np.mean(right))
+
+
+def predictions(classes: dict[str, Values | None], logits: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each image: its index, classes by name, and logits by name in the network's units."""
+    found = {name: values.tolist() for name, values in (classes | logits).items() if values is not None}
+    return [
+        {"index": index, **dict(zip(found, row, strict=True))}
+        for index, row in enumerate(zip(*found.values(), strict=True))
+    ]

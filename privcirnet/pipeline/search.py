@@ -1,0 +1,143 @@
+"""Block sizes for a trained network, under the settings of search.py: what search.py does."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from privcirnet import distributed, plots
+from privcirnet.artifact import read_checkpoint, write_json, write_plan
+from privcirnet.config import SearchConfig, run_file
+from privcirnet.console import find_profile, progress_bar
+from privcirnet.data.dataset import ImageData
+from privcirnet.he.planning.cost import LINKS, Profile
+from privcirnet.search.latency import FigureTable, figure_table, figures_of, layer_shapes, seconds_of
+from privcirnet.search.rules import rules_for
+from privcirnet.search.solve import Rules, Solution, Table, solve, uniform_latency
+from privcirnet.search.sweep import Point, sweep, uniform_points
+from privcirnet.training import sensitivities, stages
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        model: the network's name.
+        checkpoint: digest of its weights.
+        profile: operation times behind the predictions.
+        figures: predictions by layer and block size.
+        measured: sensitivities.
+        budget: seconds.
+        solution: the best assignment within it.
+        uniform: one block size everywhere, by block size.
+        front: (budget, best assignment) of the sweep.
+        seconds_fisher: that measuring sensitivities took.
+    """
+
+    model: str
+    checkpoint: str
+    profile: Profile
+    figures: FigureTable
+    measured: sensitivities.Measured
+    budget: float
+    solution: Solution
+    uniform: dict[int, Point]
+    front: list[tuple[float, Solution]]
+    seconds_fisher: float
+
+
+def search(config: SearchConfig, data: ImageData) -> Found:
+    """Predict latencies, measure sensitivities until they decide, solve the integer program.
+
+    Under torchrun every process calls it, and all find the same.
+    """
+    held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
+    model = stages.built(held, data).model
+    profile, link = distributed.from_first(lambda: find_profile(config.he)), LINKS[config.he.link]
+    figures = figure_table(layer_shapes(model, data.real(data.train_images[:1])), config.block_sizes, profile, link)
+    latency, rules = seconds_of(figures), _rules(config, figures)
+    budget = _budget(config, latency)
+
+    def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
+        return solve(omega, latency, budget, rules, config.solver)
+
+    decided({name: dict.fromkeys(row, 0.0) for name, row in latency.items()})  # what cannot be met is said at once
+    started = time.perf_counter()
+    with progress_bar("Sensitivity", config.samples) as advance:
+        measured = sensitivities.measure(
+            model,
+            data,
+            {name: tuple(row) for name, row in latency.items()},
+            config.sensitivity,
+            config.samples,
+            config.damping,
+            (lambda omega: decided(omega).block_sizes) if config.until_stable else None,
+            lambda n: advance(to=n),
+        )
+        seconds = time.perf_counter() - started
+    omega = measured.values
+    front = sweep(omega, latency, config.sweep, rules, config.solver) if config.sweep else []
+    uniform = uniform_points(omega, latency)
+    digest = held.digest()
+    return Found(held.model, digest, profile, figures, measured, budget, decided(omega), uniform, front, seconds)
+
+
+def write(found: Found, out: Path) -> None:
+    """Plans, profile and pictures."""
+    about = {"model": found.model, "checkpoint": found.checkpoint, "profile": found.profile.to_dict()}
+    for earlier in (out / "plans").glob("*ms.json"):
+        earlier.unlink()
+    plans = [(out / "plan.json", found.budget, found.solution)]
+    plans += [(out / "plans" / f"{1e3 * budget:.0f}ms.json", budget, solution) for budget, solution in found.front]
+    for path, budget, solution in plans:
+        facts = {"budget_s": budget, "latency_predicted_s": solution.latency, "objective": solution.sensitivity}
+        write_plan(path, solution.block_sizes, **facts, **about)
+    write_json(out / "profile.json", found.profile.to_dict())
+    front = [(solution.latency, solution.sensitivity) for _, solution in found.front]
+    uniform = {b: (point.latency, point.sensitivity) for b, point in found.uniform.items()}
+    chosen = found.solution.latency, found.solution.sensitivity
+    plots.pareto(out / "pareto.png", front, uniform, chosen, found.model)
+    plots.sensitivities(out / "sensitivity.png", found.measured.values, found.solution.block_sizes, found.model)
+    plots.blocks(out / "blocks.png", found.solution.block_sizes, found.model)
+
+
+def summary(found: Found) -> dict[str, Any]:
+    """Everything that was found, as plain data."""
+    solution, measured = found.solution, found.measured
+    return {
+        "stage": "search",
+        "status": solution.status,
+        "gap": solution.gap,
+        "objective": solution.sensitivity,
+        "budget_s": found.budget,
+        "latency_predicted_s": solution.latency,
+        "predicted": asdict(figures_of(found.figures, solution.block_sizes)),
+        "uniform": {
+            b: {"latency_predicted_s": p.latency, "objective": p.sensitivity} for b, p in found.uniform.items()
+        },
+        "sweep": [
+            {"budget_s": budget, "latency_predicted_s": s.latency, "objective": s.sensitivity}
+            for budget, s in found.front
+        ],
+        "block_sizes": solution.block_sizes,
+        "layers": {name: {b: asdict(figures) for b, figures in row.items()} for name, row in found.figures.items()},
+        "latency": seconds_of(found.figures),
+        "sensitivity": measured.values,
+        "sensitivity_error": {name: {b: e.error for b, e in row.items()} for name, row in measured.omegas.items()},
+        "samples": measured.samples,
+        "stable": measured.stable,
+        "seconds_fisher": found.seconds_fisher,
+        "seconds_solve": solution.seconds,
+    }
+
+
+def _rules(config: SearchConfig, figures: FigureTable) -> Rules:
+    return rules_for(figures, config.pinned, config.equal, 1e6 * config.traffic_mb, 1e6 * config.memory_mb)
+
+
+def _budget(config: SearchConfig, latency: Table) -> float:
+    if config.fraction:
+        return config.fraction * uniform_latency(latency, min(config.block_sizes))
+    return config.budget or uniform_latency(latency, config.uniform)

@@ -1,0 +1,131 @@
+"""A server in a process of its own, and a harness that may look over its shoulder.
+
+The harness talks to the server as any client does, over TCP on loopback. The server's shares, which only an audit of
+both parties may see, come through a pipe that the harness made and the server's process inherited: no message of the
+protocol asks for them, and serve.py has no such pipe.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from privcirnet.errors import RuleError
+from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.measure.memory import peak_bytes
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.meter import Meter
+from privcirnet.he.protocol.server import Server, Session
+from privcirnet.he.protocol.transport.server import Hospitality, Service
+from privcirnet.he.ring import threads
+from privcirnet.he.ring.modular import Residues
+
+_AT_END = 10.0
+_HARNESS = Hospitality(connections=1, patience=86_400.0)
+"""One client, which may take its time: between two images it audits."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to serve, and how: as :class:`Server` and :class:`Room` take it, with the number of threads."""
+
+    program: Program
+    spectra: Mapping[str, Residues]
+    engine: str
+    limit: int | None = None
+    folder: Path | None = None
+    threads: int = 0
+
+
+class Seen(NamedTuple):
+    """What the server's process tells after an inference.
+
+    Attributes:
+        shares: the server's of every node; None: zero.
+        meter: of all inferences so far.
+        peak: most memory that its process ever had, bytes.
+    """
+
+    shares: Mapping[str, Residues | None]
+    meter: Meter
+    peak: int
+
+
+class Witness:
+    """The harness's end: where the server listens, and what it did."""
+
+    def __init__(self, pipe: Connection, address: tuple[str, int]) -> None:
+        self._pipe, self.address = pipe, address
+
+    def seen(self) -> Seen:
+        """What the server's process tells of the inference that has just ended; once for each."""
+        return cast(Seen, self._pipe.recv())
+
+
+@contextmanager
+def second_process(task: Task) -> Generator[Witness]:
+    """A server in another process, which ends with the block.
+
+    Raises:
+        RuleError: the server refuses the program.
+    """
+    here, there = Pipe()
+    command = [sys.executable, "-c", f"from {__name__} import serve; serve({there.fileno()})"]
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    process = subprocess.Popen(command, pass_fds=[there.fileno()], env=environment)
+    there.close()
+    try:
+        here.send(task)
+        found = here.recv()
+        if isinstance(found, RuleError):
+            raise found
+        yield Witness(here, found)
+    except (EOFError, ConnectionError):
+        rule, remedy = "the server's process must not end by itself", "see above what it said"
+        raise RuleError(rule, got=f"status {process.wait()}", remedy=remedy) from None
+    finally:
+        here.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_AT_END)
+        process.kill()
+        process.wait()
+
+
+def serve(inherited: int) -> None:
+    """The server's process, until the harness closes the pipe.
+
+    Args:
+        inherited: number of the pipe's file.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted harness closes the pipe
+    pipe = Connection(inherited)
+    task = cast(Task, pipe.recv())
+    threads.use(task.threads)
+
+    def tell(session: Session) -> None:
+        pipe.send(Seen(session.shares, session.meter, peak_bytes()))
+
+    try:
+        server = Server(task.program, task.engine, task.spectra, room=Room(task.limit, task.folder))
+        service = Service(server, hospitality=_HARNESS, finished=tell)
+    except RuleError as error:
+        pipe.send(error)
+        return
+
+    def watch() -> None:
+        with suppress(EOFError, OSError):
+            pipe.recv()
+        service.stop()
+
+    threading.Thread(target=watch, daemon=True).start()
+    pipe.send(service.address)
+    service.run()

@@ -1,0 +1,219 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privcirnet.errors import RuleError
+from privcirnet.he import params
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.params import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters
+from privcirnet.he.program.program import expand_rows
+from privcirnet.he.protocol import shares
+from privcirnet.he.ring import modular, ntt
+from tests.he.exchange import random_rows
+from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
+from tests.he.insecure import insecure_parameters
+from tests.he.protocol.test_privacy import LIMIT, REPLIES, pairwise, worst_chi_square
+
+ENCODINGS = ("cheetah", "falcon")
+DEPTHWISE = LinearShape(14, 14, 576, 576, 3, 1, 1, 576)
+SMALL = LinearShape(4, 3, 4, 4, 3, 1, 1, 4)
+
+
+def narrow(plain_bits: int) -> Parameters:
+    return params.choose({1}, plain_bits, NARROW_RING_DEGREE, NARROW_COEFFICIENT_BITS)
+
+
+def largest_t(layer: CoefficientLayer) -> Parameters:
+    """The largest plain modulus that the layer's noise leaves room for."""
+    return narrow(params.fitting_plain_bits(NARROW_COEFFICIENT_BITS, layer.noise_bits(narrow(20))))
+
+
+def test_falcon_s_layer_at_the_paper_s_size() -> None:
+    """(14, 14, 576, 3), "same", n = 4096, flooded: the paper reports 8.98 MB without flooding."""
+    layer = CoefficientLayer(DEPTHWISE, 1, 4096, "falcon")
+    parameters = largest_t(layer)
+    assert parameters.plain_bits == 30
+    params.check_noise(parameters, layer.noise_bits(parameters), "conv1")
+    assert all((np.diff(kept) > 0).all() for kept in layer.kept), "filters stand in another order than outputs"
+    weight, x = random_weights(DEPTHWISE), random_input(DEPTHWISE)
+    exchange = Exchange(layer, weight, parameters, "tenseal")
+    assert (exchange.run(x) == slow_grouped(DEPTHWISE, weight, x)).all()
+    assert exchange.sent == layer.message_bytes(parameters) == (96 * (12 * 4096 + 64), 6 * (96 * 4096 + 576 * 196))
+    assert sum(exchange.sent) == 7_761_408
+
+
+@pytest.mark.parametrize(
+    ("shape", "encoding"),
+    [
+        (LinearShape(14, 14, 40, 40, 3, 1, 1, 40), "cheetah"),
+        (LinearShape(7, 9, 48, 96, 5, 2, 2, 24), "falcon"),
+        (LinearShape(16, 16, 16, 20, 3, 1, 1), "cheetah"),
+        (LinearShape(90, 70, 3, 5, 7, 2, 3), "cheetah"),
+        (LinearShape.gemm(64, 48, 60), "cheetah"),
+    ],
+    ids=str,
+)
+def test_encrypted_layers_are_exact(shape: LinearShape, encoding: str) -> None:
+    layer = CoefficientLayer(shape, 1, 4096, encoding)
+    parameters, weight, x = largest_t(layer), random_weights(shape), random_input(shape)
+    exchange = Exchange(layer, weight, parameters, "tenseal")
+    assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
+    assert exchange.sent == layer.message_bytes(parameters)
+    assert exchange.server.counts["pmult"] == layer.pmults
+    assert exchange.server.counts["rotate"] == 0
+
+
+MEASURED = {
+    (LinearShape(14, 14, 36, 36, 3, 1, 1, 36), "falcon"): (16, 14),
+    (LinearShape(16, 16, 64, 4, 3, 1, 1), "cheetah"): (18, 16),
+    (LinearShape.gemm(1, 2048, 8), "cheetah"): (20, 16),
+}
+"""(shape, encoding) -> (bits of the bound, bits measured), all weights at 127 in absolute value."""
+
+
+@pytest.mark.parametrize(("shape", "encoding"), MEASURED, ids=str)
+@pytest.mark.parametrize("signs", ["equal", "random"])
+def test_noise_is_under_its_bound(shape: LinearShape, encoding: str, signs: str) -> None:
+    """With the secret key: SEAL's budget is log2 q - log2(t noise) - 1."""
+    layer = CoefficientLayer(shape, 1, 4096, encoding)
+    parameters, weight = largest_t(layer), random_weights(shape)
+    weight = np.full_like(weight, 127) if signs == "equal" else np.sign(weight) * 127
+    exchange = Exchange(layer, weight, parameters, "tenseal")
+    budgets = [exchange.client._decryptor.invariant_noise_budget(c) for c in exchange.results(random_input(shape))]
+    noise = sum(NARROW_COEFFICIENT_BITS[:-1]) - min(budgets) - 1 - parameters.plain_bits
+    bound, least = MEASURED[shape, encoding]
+    assert layer.noise_bits(parameters) == bound
+    assert least - 1 <= noise < bound
+
+
+def test_noise_bound_is_the_formula() -> None:
+    layer = CoefficientLayer(LinearShape(14, 14, 576, 576, 3, 1, 1, 576), 1, 4096, "falcon")
+    assert layer.weights_per_sum == 6 * 9
+    parameters = narrow(20)
+    expected = 128 * (10 * math.sqrt(10.5) * math.sqrt(54) + 54)
+    assert layer.noise_bits(parameters) == math.ceil(math.log2(expected)) == 16
+    four = CoefficientLayer(layer.shape, 1, 4096, "falcon", weight_bits=4)
+    assert four.noise_bits(parameters) == 12
+    one = CoefficientLayer(LinearShape.gemm(4096, 1, 1), 1, 4096, "cheetah")
+    assert one.weights_per_sum == 1
+    assert one.noise_bits(parameters) == math.ceil(7 + math.log2(22))
+
+
+@settings(max_examples=40)
+@given(shapes(), st.sampled_from(ENCODINGS), st.integers(0, 2**32 - 1))
+def test_mask_decodes_to_itself_and_leaves_the_rest_uniform(shape: LinearShape, encoding: str, seed: int) -> None:
+    n = 1024
+    layer = CoefficientLayer(shape, 1, n, encoding)
+    t, random = insecure_parameters(n).plain_modulus, np.random.default_rng(seed)
+    wanted = random.integers(0, t, shape.output_shape, dtype=np.uint64)
+    uniform = random.integers(0, t, (layer.ciphertexts_out, n), dtype=np.uint64)
+    before = uniform.copy()
+    slots = layer.encode_mask(wanted, uniform, t)
+    assert (uniform == before).all()
+    assert (layer.decode_output(slots, t) == wanted).all()
+    polynomials = ntt.slots_to_coefficients(slots, t)
+    for polynomial, drawn, kept in zip(polynomials, uniform, layer.kept, strict=True):
+        assert (np.diff(kept) > 0).all()
+        rest = np.setdiff1d(np.arange(n), kept)
+        assert (polynomial[rest] == drawn[rest]).all()
+    assert sum(map(len, layer.kept)) == np.prod(shape.output_shape)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_every_coefficient_that_is_sent_is_uniform(encoding: str) -> None:
+    layer, parameters = CoefficientLayer(SMALL, 1, 64, encoding), insecure_parameters(64, None, 20)
+    exchange, x, t = Exchange(layer, random_weights(SMALL), parameters), random_input(SMALL), parameters.plain_modulus
+    found = []
+    for _ in range(REPLIES):
+        messages, _ = exchange.replies(x)
+        slots = [exchange.client.decrypt(m, kept) for m, kept in zip(messages, layer.kept, strict=True)]
+        polynomials = ntt.slots_to_coefficients(np.stack(slots), t)
+        found.append(np.concatenate([p[kept] for p, kept in zip(polynomials, layer.kept, strict=True)]))
+    samples = np.stack(found)
+    assert samples.shape[1] == np.prod(SMALL.output_shape)
+    assert worst_chi_square(samples, t) < LIMIT
+    assert worst_chi_square(pairwise(samples, t), t) < LIMIT
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_an_encrypted_reply_says_nothing_of_what_is_not_kept(encoding: str) -> None:
+    """Only the coefficients in ``kept`` of c0 come, and two replies to one request differ in every one of them."""
+    layer, parameters = CoefficientLayer(SMALL, 1, 4096, encoding), narrow(28)
+    exchange, t = Exchange(layer, random_weights(SMALL), parameters, "tenseal"), parameters.plain_modulus
+    first, second = (exchange.replies(random_input(SMALL))[0] for _ in range(2))
+    for one, other, kept in zip(first, second, layer.kept, strict=True):
+        assert len(one) == 6 * (4096 + len(kept))
+        values = [ntt.slots_to_coefficients(exchange.client.decrypt(m, kept), t)[kept] for m in (one, other)]
+        assert (values[0] != values[1]).all()
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("b", [2, 4])
+def test_circulant_rows_are_encoded_densely(encoding: str, b: int) -> None:
+    shape = LinearShape(5, 4, 8, 16, 3, 1, 1, 2)
+    rows = random_rows(LinearShape(5, 4, 4, 16, 3, 1, 1), b)
+    x = random_input(shape)
+    layer = CoefficientLayer(shape, b, 256, encoding)
+    expected = slow_grouped(shape, expand_rows(rows, b), x)
+    assert (Exchange(layer, rows, insecure_parameters(256)).run(x) == expected).all()
+
+
+def test_zero_weights_are_skipped_and_dead_outputs_named() -> None:
+    shape = LinearShape(6, 6, 8, 2, 3, 1, 1)
+    layer, parameters = CoefficientLayer(shape, 1, 64, "cheetah"), insecure_parameters(64)
+    weight, x = random_weights(shape), random_input(shape)
+    weight[:, 0] = 0
+    exchange = Exchange(layer, weight, parameters)
+    assert sum(plaintext is not None for plaintext in exchange.weights) < len(layer.placement.factors)
+    assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
+    weight[1] = 0
+    with pytest.raises(RuleError, match=r"needs a weight that is not zero: got layer conv1, sums \[1\];"):
+        Exchange(layer, weight, parameters)
+
+
+def test_weights_beyond_the_bound_are_refused() -> None:
+    weight = random_weights(SMALL)
+    weight[0, 0, 0, 0] = -129
+    with pytest.raises(RuleError, match=r"weights must have 8 bits, .*: got 129; raise weight_bits or"):
+        Exchange(CoefficientLayer(SMALL, 1, 128, "cheetah"), weight, insecure_parameters(128))
+    nine = CoefficientLayer(SMALL, 1, 128, "cheetah", weight_bits=9)
+    x = random_input(SMALL)
+    assert (Exchange(nine, weight, insecure_parameters(128)).run(x) == slow_grouped(SMALL, weight, x)).all()
+
+
+def test_unknown_encodings_and_block_sizes_are_refused() -> None:
+    with pytest.raises(RuleError, match="got 'iron'; use one of cheetah, falcon"):
+        CoefficientLayer(SMALL, 1, 128, "iron")
+    for b in (0, 2):
+        with pytest.raises(RuleError, match=rf"block size must divide .*: got {b} for \(4, 1\)"):
+            CoefficientLayer(SMALL, b, 128, "falcon")
+
+
+def test_what_a_program_asks_of_a_layer() -> None:
+    layer = CoefficientLayer(SMALL, 1, 128, "falcon")
+    assert (layer.rotations, layer.column_steps, layer.transform_lengths) == (0, set(), {1})
+    assert layer == CoefficientLayer(SMALL, 1, 128, "falcon")
+    assert hash(layer) == hash(CoefficientLayer(SMALL, 1, 128, "falcon"))
+
+
+def test_values_up_to_half_the_modulus() -> None:
+    parameters = narrow(28)
+    half = parameters.plain_modulus // 2
+    weight, x = np.zeros((4, 1, 3, 3), dtype=np.int64), np.zeros(SMALL.input_shape, dtype=np.int64)
+    weight[:, 0, 1, 1] = 1
+    x[0], x[1] = half, -half
+    result = Exchange(CoefficientLayer(SMALL, 1, 4096, "falcon"), weight, parameters, "tenseal").run(x)
+    assert (result == x).all()
+    assert (modular.centered(modular.residues(result, parameters.plain_modulus), parameters.plain_modulus) == x).all()
+
+
+def test_shares_of_an_input_add_up() -> None:
+    """Encoding is linear: the client's and the server's shares may be encoded apart."""
+    layer, t = CoefficientLayer(SMALL, 1, 128, "cheetah"), insecure_parameters(128).plain_modulus
+    first, second = (shares.uniform(SMALL.input_shape, t) for _ in range(2))
+    apart = modular.add(layer.encode_input(first, t), layer.encode_input(second, t), t)
+    assert (apart == layer.encode_input(modular.add(first, second, t), t)).all()

@@ -1,0 +1,111 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from privcirnet.he.encodings.shape import Axis
+from privcirnet.he.encodings.tiling import TiledAxis
+
+AXES = [
+    Axis(size, kernel, stride, padding)
+    for size, kernel, stride in itertools.product(range(1, 10), (1, 3, 5, 7), (1, 2, 3))
+    for padding in range(kernel)
+    if kernel <= size + 2 * padding
+]
+
+
+def slow_correlation(x: np.ndarray, w: np.ndarray, axis: Axis) -> list[int]:
+    """y[u] = sum_r w[r] x[stride u + r - padding], nothing outside."""
+
+    def at(i: int) -> int:
+        return int(x[i]) if 0 <= i < axis.size else 0
+
+    starts = range(-axis.padding, axis.size + axis.padding - axis.kernel + 1, axis.stride)
+    return [sum(int(w[r]) * at(start + r) for r in range(axis.kernel)) for start in starts]
+
+
+def cyclic(images: dict[int, np.ndarray], w: np.ndarray, axis: Axis) -> np.ndarray:
+    """Sum over phases of cyclic correlations of (tiles, N), along N."""
+    return sum(w[r] * np.roll(images[phase], -a, axis=1) for phase, taps in axis.taps.items() for r, a in taps)
+
+
+def of_the_product(x: np.ndarray, w: np.ndarray, tiled: TiledAxis) -> list[int]:
+    padded = {phase: np.append(x[phase :: tiled.axis.stride], 0) for phase in tiled.axis.taps}
+    images = {phase: padded[phase][tiled.sources(phase)] for phase in padded}
+    assert all(image.shape == (tiled.count, tiled.length) for image in images.values())
+    return cyclic(images, w, tiled.axis).reshape(-1)[tiled.outputs].tolist()
+
+
+def by_hand(x: np.ndarray, w: np.ndarray, axis: Axis, tile: int, length: int) -> list[int] | None:
+    """The same tiles on cycles of any length, put there value by value; None where two share a place."""
+    found: list[int] = []
+    for start in range(0, axis.outputs, tile):
+        count, images = min(tile, axis.outputs - start), {}
+        for phase, taps in axis.taps.items():
+            image, taken = np.zeros((1, length), dtype=np.int64), set[int]()
+            read = {u + a for u in range(count) for _, a in taps}
+            for m in range(min(read), max(read) + 1):
+                position = (start + m) * axis.stride + phase
+                if 0 <= start + m and position < axis.size:
+                    if m % length in taken:
+                        return None
+                    taken.add(m % length)
+                    image[0, m % length] = x[position]
+            images[phase] = image
+        found += cyclic(images, w, axis)[0, :count].tolist()
+    return found
+
+
+@pytest.mark.parametrize("axis", AXES, ids=str)
+def test_every_tile_size_is_exact_at_the_smallest_length(axis: Axis) -> None:
+    random = np.random.default_rng(0)
+    x, w = random.integers(1, 1000, axis.size), random.integers(1, 1000, axis.kernel)
+    expected = slow_correlation(x, w, axis)
+    assert len(expected) == axis.outputs
+    for tile in range(1, axis.outputs + 1):
+        tiled = TiledAxis(axis, tile)
+        assert tiled.count == len(range(0, axis.outputs, tile))
+        assert of_the_product(x, w, tiled) == expected
+        assert by_hand(x, w, axis, tile, tiled.length) == expected
+        for shorter in range(tile, tiled.length):
+            assert by_hand(x, w, axis, tile, shorter) != expected, f"length {shorter} would do"
+
+
+@pytest.mark.parametrize(
+    ("axis", "length"),
+    [
+        (Axis(16, 3, 1, 1), 17),
+        (Axis(16, 5, 1, 2), 18),
+        (Axis(16, 7, 1, 3), 19),
+        (Axis(16, 1, 1, 0), 16),
+        (Axis(16, 3, 1, 0), 16),
+        (Axis(16, 3, 2, 1), 9),
+        (Axis(5, 3, 2, 1), 3),
+        (Axis(8, 2, 2, 0), 4),
+        (Axis(9, 2, 2, 0), 4),
+        (Axis(112, 3, 1, 1), 113),
+    ],
+)
+def test_known_lengths_without_tiles(axis: Axis, length: int) -> None:
+    """he.md 2.1: one run of zeros serves both borders."""
+    assert TiledAxis(axis, axis.outputs).length == length
+
+
+@pytest.mark.parametrize(("tile", "length"), [(1, 3), (2, 4), (4, 6), (7, 9), (8, 10), (14, 16), (15, 17), (16, 17)])
+def test_known_lengths_with_tiles(tile: int, length: int) -> None:
+    """A tile reads a neighbour or a border's zero on each side; only without tiles is it one zero for both."""
+    assert TiledAxis(Axis(16, 3, 1, 1), tile).length == length
+
+
+def test_spectra_of_axes_that_are_not_transformed_have_one_value() -> None:
+    assert TiledAxis(Axis(16, 1, 1, 0), 4).spectral_length == 1
+    assert TiledAxis(Axis(16, 3, 1, 1), 4).spectral_length == 6
+
+
+def test_places_without_a_value_are_the_zero_after_the_phase_image() -> None:
+    tiled = TiledAxis(Axis(5, 3, 1, 1), 5)
+    assert tiled.sources(0).tolist() == [[0, 1, 2, 3, 4, 5]]
+    assert tiled.outputs.tolist() == [0, 1, 2, 3, 4]
+    halves = TiledAxis(Axis(4, 3, 1, 1), 2)
+    assert halves.sources(0).tolist() == [[0, 1, 2, 4], [2, 3, 4, 1]]
+    assert halves.outputs.tolist() == [0, 1, 4, 5]

@@ -1,0 +1,133 @@
+"""The samplers against Python integers on the same words, their distributions, and that all primes agree."""
+
+import math
+import os
+import ssl
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.engines.kernels import blake2xb, sampling
+from privcirnet.he.engines.kernels.jit import jit
+from privcirnet.he.ring import flooding, modular
+from privcirnet.he.ring.modular import Residues
+
+SEED = bytes(range(100, 164))
+PRIMES = tuple(modular.largest_prime(bits, 2) for bits in (55, 61, 17, 60, 59))
+N = 8192
+
+
+@pytest.fixture(autouse=True)
+def seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generator gives the words of :data:`SEED`."""
+    monkeypatch.setattr(ssl, "RAND_bytes", lambda size: blake2xb.stream(SEED, size // 8).tobytes())
+
+
+def ternary(words: Residues, count: int) -> list[int]:
+    draws = np.empty(count, dtype=np.uint64)
+    assert sampling.ternary(words, draws)
+    return [int(draw) - 1 for draw in draws]
+
+
+@jit
+def binomials(words: Residues) -> Residues:
+    found = np.empty_like(words)
+    for i in range(words.size):
+        found[i] = sampling.binomial(words[i])
+    return found
+
+
+def flooded(bits: int, count: int) -> Residues:
+    """Flooding noise added to zeros: residues, (primes, count)."""
+    flood, found = sampling.flooding(bits, PRIMES, count), np.zeros((len(PRIMES), count), dtype=np.uint64)
+    for limb, p in enumerate(PRIMES):
+        sampling.add_flood(found[limb], flood, limb, np.uint64(p))
+    return found
+
+
+def integers(residues: Residues) -> list[int]:
+    """The integers of least absolute value that have these residues, which under every prime must be the same."""
+    total = math.prod(PRIMES)
+    weights = [total // p * pow(total // p, -1, p) for p in PRIMES]
+    lifted = (sum(w * r for w, r in zip(weights, column, strict=True)) % total for column in residues.T.tolist())
+    return [value - total if value > total // 2 else value for value in lifted]
+
+
+def chi_square(values: list[int], expected: dict[int, float]) -> float:
+    counts = Counter(values)
+    assert set(counts) <= set(expected)
+    return sum((counts[value] - mean) ** 2 / mean for value, mean in expected.items())
+
+
+def test_ternary_from_the_words() -> None:
+    words = blake2xb.stream(SEED, sampling.ternary_words(N))
+    fields = [word >> shift & 3 for word in words.tolist() for shift in range(0, 64, 2)]
+    assert ternary(words, N) == [field - 1 for field in fields if field < 3][:N]
+
+
+def test_ternary_is_uniform() -> None:
+    """Two degrees of freedom: over 18 once in 8000 seeds."""
+    values = ternary(sampling.words(sampling.ternary_words(N)), N)
+    assert chi_square(values, dict.fromkeys((-1, 0, 1), N / 3)) < 18
+
+
+def test_ternary_says_where_the_words_do_not_suffice() -> None:
+    """A word of candidates 3 only, then 3, 2, 1, 0, 3 from the lowest bits."""
+    words = np.array([2**64 - 1, 0b11_00_01_10_11, 0], dtype=np.uint64)
+    assert ternary(words, 4) == [1, 0, -1, -1]
+    assert not sampling.ternary(words[:1], np.empty(1, dtype=np.uint64))
+    for last, enough in ((0, True), (2, True), (3, False)):
+        word = np.array([last << 62 | (1 << 62) - 1], dtype=np.uint64)
+        assert sampling.ternary(word, np.empty(1, dtype=np.uint64)) is enough
+
+
+def test_errors_from_the_words() -> None:
+    words, half = blake2xb.stream(SEED, 1000), (1 << 21) - 1
+    oracle = [21 + (word & half).bit_count() - (word >> 21 & half).bit_count() for word in words.tolist()]
+    assert binomials(words).tolist() == oracle
+
+
+@pytest.mark.parametrize(("word", "value"), [((1 << 21) - 1, 21), (((1 << 21) - 1) << 21, -21), (0, 0), (2**64 - 1, 0)])
+def test_the_largest_errors(word: int, value: int) -> None:
+    assert binomials(np.array([word], dtype=np.uint64)).tolist() == [21 + value]
+
+
+def test_errors_are_binomial() -> None:
+    """20 degrees of freedom, values beyond 10 taken together: over 60 once in 140 000 seeds."""
+    values = [max(-10, min(10, int(value) - 21)) for value in binomials(sampling.words(N))]
+    expected = dict.fromkeys(range(-10, 11), 0.0)
+    for ones in range(43):
+        expected[max(-10, min(10, ones - 21))] += N * math.comb(42, ones) / 2**42
+    assert chi_square(values, expected) < 60
+    assert math.isclose(np.std(values), math.sqrt(10.5), rel_tol=0.03)
+
+
+@pytest.mark.parametrize("bits", [0, 1, 40, 63, 64, 126, 127, 128, 190, 191])
+def test_flooding_from_the_words(bits: int) -> None:
+    """At 63, 127 and 191 bits the highest word is used whole; at 64 and 128 only one bit of it."""
+    count = bits // 64 + 1
+    words = blake2xb.stream(SEED, count * 100).reshape(count, 100)
+    oracle = [sum(int(w) << 64 * i for i, w in enumerate(column)) % 2 ** (bits + 1) - 2**bits for column in words.T]
+    made = flooded(bits, 100)
+    assert integers(made) == oracle
+
+
+def test_flooding_is_the_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", ssl.RAND_bytes)
+    for bits in (5, 64, 150):
+        assert (flooded(bits, 100) == flooding.sample(bits, PRIMES, 100)).all()
+
+
+def test_flooding_is_uniform() -> None:
+    """16 equal parts of the range, 15 degrees of freedom: over 50 once in 80 000 seeds."""
+    values = integers(flooded(100, N))
+    assert -(2**100) <= min(values) < 0 <= max(values) < 2**100
+    assert chi_square([value >> 97 for value in values], dict.fromkeys(range(-8, 8), N / 16)) < 50
+
+
+@pytest.mark.parametrize("bits", [-1, 192])
+def test_flooding_has_three_words(bits: int) -> None:
+    with pytest.raises(RuleError, match=f"flooding noise must have 0 to 191 bits: got {bits}"):
+        sampling.flooding(bits, PRIMES, 8)

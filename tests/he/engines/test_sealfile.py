@@ -1,0 +1,79 @@
+import functools
+import struct
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he import params
+from privcirnet.he.engines import sealfile, tenseal
+from privcirnet.he.protocol import shares
+
+PARAMETERS = params.choose({1}, 23, 4096, (37, 36, 36))
+N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
+SLOTS = shares.uniform((N,), T)
+NOISE = params.noise_bits(N, 23, 1)
+
+
+@functools.cache
+def engines() -> tuple[tenseal.Client, tenseal.Server]:
+    return tenseal.Client(PARAMETERS), tenseal.Server(PARAMETERS)
+
+
+def test_seeded_ciphertext_round_trip() -> None:
+    client, _ = engines()
+    context = client._context
+    payload = context.save(client._encryptor.encrypt_symmetric(context.encode(SLOTS)))
+    message = sealfile.compact(payload, context.data_level)
+    assert len(message) == context.data_level.compact_size(1) + params.SEED_BYTES
+    assert sealfile.expand(message, context.data_level, seeded=True, ntt=False) == payload
+
+
+@pytest.mark.parametrize("ntt", [False, True])
+def test_full_ciphertext_round_trip(ntt: bool) -> None:
+    client, server = engines()
+    context, ciphertext = server._context, server.receive(client.encrypt(SLOTS))
+    payload = context.save(server.to_ntt(ciphertext) if ntt else ciphertext)
+    message = sealfile.compact(payload, context.data_level)
+    assert len(message) == context.data_level.compact_size(2)
+    assert sealfile.expand(message, context.data_level, seeded=False, ntt=ntt) == payload
+
+
+def test_keys_round_trip() -> None:
+    client, _ = engines()
+    context, elements = client._context, [3, 9, 27]
+    payload = context.save(client._keys.create_galois_keys(elements))
+    digits = len(context.data_level.primes)
+    message = sealfile.compact_keys(payload, context.key_level, digits)
+    assert len(message) < len(payload) - 8 * N
+    assert sealfile.expand_keys(message, context.key_level, digits, elements) == payload
+    with pytest.raises(RuleError, match="the length that the plan's rotations fix"):
+        sealfile.expand_keys(message, context.key_level, digits, elements[:2])
+
+
+def test_residues_are_written_little_endian_in_whole_bytes() -> None:
+    """Golden: the first residues of a message are those of SEAL's file, 5 bytes each for 37- and 36-bit primes."""
+    client, _ = engines()
+    context = client._context
+    payload = context.save(client._encryptor.encrypt_symmetric(context.encode(SLOTS)))
+    words = struct.unpack_from("<2Q", payload, 73 + 16 + 8)
+    message = sealfile.compact(payload, context.data_level)
+    assert context.data_level.widths == (5, 5)
+    assert message[:10] == b"".join(word.to_bytes(5, "little") for word in words)
+
+
+def test_file_header() -> None:
+    assert sealfile.wrap(b"abc", (4, 3)) == bytes.fromhex("5ea1 10 04 03 00 0000 1300000000000000") + b"abc"
+    assert sealfile.unwrap(sealfile.wrap(b"abc", (4, 3))) == b"abc"
+
+
+@pytest.mark.parametrize("prime", [0, 1])
+def test_the_first_residue_out_of_range_is_refused(prime: int) -> None:
+    client, server = engines()
+    level = server._context.data_level
+    message = bytearray(client.encrypt(SLOTS))
+    start = 5 * N * prime + 5 * 17
+    message[start : start + 5] = (level.primes[prime] - 1).to_bytes(5, "little")
+    server.receive(bytes(message))
+    message[start : start + 5] = level.primes[prime].to_bytes(5, "little")
+    with pytest.raises(RuleError, match="every residue must be under its prime"):
+        server.receive(bytes(message))

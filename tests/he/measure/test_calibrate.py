@@ -1,0 +1,25 @@
+import pytest
+
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.measure.calibrate import calibrate
+from privcirnet.he.planning.cost import LINKS, OPERATIONS, linear_cost
+from privcirnet.he.planning.planner import cheapest_layer
+
+TIMED = {"encrypt", "receive", "rotate", "pmult_plain", "reply", "decrypt", "polynomial", "transform"}
+"""Operations that no noise of the clock takes for free; the others are differences of times that may be alike."""
+
+
+@pytest.mark.parametrize("engine", ["kernel", "tenseal"])
+@pytest.mark.parametrize(("n", "bits"), [(8192, (55, 55, 54, 54)), (16384, (48, 48, 48, 48, 49))])
+def test_a_profile_of_this_machine(n: int, bits: tuple[int, ...], engine: str) -> None:
+    seen: list[str] = []
+    profile = calibrate(n, bits, repetitions=1, progress=seen.append, engine_name=engine)
+    assert seen == ["0 of 1", "1 of 1"]
+    assert list(profile.seconds) == list(OPERATIONS)
+    assert (profile.ring_degree, profile.coefficient_bits) == (n, bits)
+    assert profile.name == f"this machine, {engine}"
+    assert all(0 <= s < 1 for s in profile.seconds.values())
+    assert all(profile.seconds[name] > 0 for name in TIMED)
+    assert profile.seconds["transform"] < 1e-5
+    layer = cheapest_layer(LinearShape(4, 4, 16, 16, 3, 1, 1), 2, profile, LINKS["lan"])
+    assert linear_cost(layer, profile, LINKS["lan"]).total > 0

@@ -1,0 +1,49 @@
+"""The least work of a layer, counted again from what its circuit says."""
+
+import math
+
+import pytest
+
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.measure.roofline import BUTTERFLY, Work, layer_work
+from privcirnet.he.planning import planner
+
+N, L = 256, 3
+SHAPES = [
+    (LinearShape(4, 4, 8, 8, 3, 1, 1), 2),
+    (LinearShape.gemm(4, 24, 12), 2),
+    (LinearShape.gemm(65, 6, 12), 1),
+    (LinearShape(4, 4, 6, 12, 3, 1, 1, groups=3), 2),
+]
+LAYERS = [layer for case in SHAPES for layer in planner.candidate_layers(*case, N)][::5]
+
+
+def counted(layer: Layer) -> Work:
+    """From the circuit: which inputs are turned, which sums."""
+    circuit = layer.circuit
+    babies = sum(step > 0 for _, step in circuit.turned)
+    switches = layer.rotations
+    extended = switches > babies
+    transforms = layer.ciphertexts_in * (1 + 2 * L) + len({c for c, step in circuit.turned if step}) * L * L
+    transforms += babies * 2 * (1 + L) + (switches - babies) * L * (L + 1)
+    transforms += layer.ciphertexts_out * (1 + L + 2 * (L + extended))
+    pmults, key = sum(map(len, circuit.sums)), 2 * L * (L + 1) * N
+    words = pmults * L * N + switches * key + 4 * L * N * (len(circuit.turned) + len(circuit.sums))
+    butterflies = transforms * N // 2 * int(math.log2(N))
+    return Work(words, BUTTERFLY * butterflies + 4 * (2 * L * N * pmults + switches * key))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_work_is_what_the_circuit_says(layer: Layer) -> None:
+    assert layer_work(layer, L) == counted(layer)
+
+
+def test_work_of_a_coefficient_layer() -> None:
+    layer = CoefficientLayer(LinearShape(6, 6, 8, 2, 3, 1, 1), 1, N, "cheetah")
+    assert layer_work(layer, L) == counted(layer)
+
+
+def test_seconds() -> None:
+    assert Work(10, 30).seconds(5.0, 60.0) == (2.0, 0.5)

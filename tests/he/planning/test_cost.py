@@ -1,0 +1,223 @@
+import math
+from collections.abc import Callable
+from dataclasses import astuple, replace
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he import params
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.engines.interface import client_engine, server_engine
+from privcirnet.he.planning import cost, planner
+from privcirnet.he.planning.cost import LINKS, OPERATIONS, Link, Profile, linear_cost, square_cost
+from privcirnet.he.planning.planner import Goal, plan_layer
+from privcirnet.he.protocol import shares, square
+from tests.he.exchange import Party, random_input, random_rows
+from tests.he.insecure import insecure_parameters
+
+N = 256
+TINY = 1e-12
+FREE = LINKS["local"]
+SHAPES = [
+    (LinearShape(4, 4, 8, 8, 3, 1, 1), 2),
+    (LinearShape(4, 4, 8, 4, 3, 2, 1), 1),
+    (LinearShape.gemm(4, 24, 12), 2),
+    (LinearShape.gemm(4, 64, 3), 1),
+    (LinearShape.gemm(1, 40, 10), 2),
+    (LinearShape(4, 4, 6, 12, 3, 1, 1, groups=3), 2),
+]
+DONE = ("encrypt", "receive", "add_plain", "rotate", "to_ntt", "from_ntt", "pmult", "add", "reply", "decrypt")
+"""Calls of the engines."""
+LAYERS = [layer for case in SHAPES for layer in planner.candidate_layers(*case, N)][::3]
+"""A third of all plans of a few shapes."""
+
+
+def pricing(name: str, ring_degree: int = N) -> Profile:
+    """A profile that prices one operation at 1 and the rest at next to nothing."""
+    return Profile(name, ring_degree, params.DEFAULT_COEFFICIENT_BITS, {**dict.fromkeys(OPERATIONS, TINY), name: 1.0})
+
+
+def performed(layer: LinearLayer) -> dict[str, int]:
+    """Operations of one exchange, counted by the engines: every call of theirs, whoever makes it."""
+    counts = dict.fromkeys(DONE, 0)
+    rows = random_rows(layer.shape, layer.block_size)
+    parameters = insecure_parameters(N, layer.transform_lengths)
+    party = Party(layer, rows, np.zeros(layer.shape.out_channels, dtype=np.int64), parameters)
+
+    def watch(engine: object, method: str, name: str) -> None:
+        original = getattr(engine, method)
+
+        def counted(*arguments: object) -> object:
+            counts[name] += 1
+            return original(*arguments)
+
+        setattr(engine, method, counted)
+
+    for name in ("receive", "add_plain", "rotate", "to_ntt", "from_ntt", "add", "reply"):
+        watch(party.server, name, name)
+    watch(party.server, "multiply", "pmult")
+    for name in ("encrypt", "decrypt"):
+        watch(party.client, name, name)
+    party.run(random_input(layer.shape))
+    return counts
+
+
+def assert_predicted(layer: LinearLayer, predicted: Callable[[str], float]) -> None:
+    """What a plan prices is what engines do one at a time: a rotation of an input ends in NTT form, that of a sum
+    begins there, and every rotation of a sum or an output adds."""
+    done = performed(layer)
+    expected = {
+        "rotate": sum(predicted(name) for name in ("rotate", "giant", "fold")),
+        "to_ntt": predicted("to_ntt") + predicted("rotate"),
+        "from_ntt": predicted("from_ntt") + predicted("giant"),
+        "add": predicted("pmult") - predicted("from_ntt") + predicted("fold"),
+        "add_plain": predicted("add_plain") + predicted("reply"),
+    } | {name: predicted(name) for name in ("encrypt", "receive", "pmult", "reply", "decrypt")}
+    assert expected == pytest.approx(done, abs=1e-6)
+    assert 0 <= round(predicted("hoist")) <= min(layer.ciphertexts_in, round(predicted("rotate")))
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.shape.kind}-{layer.pieces[0].lanes}")
+def test_predicted_counts_are_what_the_engines_do(layer: LinearLayer) -> None:
+    assert_predicted(layer, lambda name: linear_cost(layer, pricing(name), FREE).total)
+
+
+@pytest.mark.parametrize("case", [*SHAPES, (LinearShape.gemm(65, 6, 12), 1), (LinearShape(9, 9, 4, 4, 3, 1, 1), 2)])
+def test_unlike_pieces_add_up(case: tuple[LinearShape, int]) -> None:
+    """The planner's covers: tiles, and pieces of more than one kind."""
+    found = [layer for _, layer in plan_layer(*case, Goal(pricing("rotate"), FREE)).candidates]
+    for layer in sorted(found, key=lambda layer: -len(set(layer.pieces)))[:3]:
+        assert_predicted(layer, lambda name, layer=layer: linear_cost(layer, pricing(name), FREE).total)
+
+
+def test_a_cost_is_the_sum_of_its_plans_the_transforms_and_a_round_trip() -> None:
+    layer = LinearLayer(LinearShape.gemm(5, 6, 12), 2, 64, (1, 1), (Piece(1, 4, 8, 2), Piece(1, 1, 16, 1, 2)))
+    profile, link = pricing("rotate", 64), Link(1e6, 0.25)
+    one, other = (cost.plan_cost(placed.plan, profile, link) for placed in layer.placed)
+    found = linear_cost(layer, profile, link)
+    expected = one + other + cost.transform_cost(layer.layout, profile) + cost.Cost(network=0.25)
+    assert astuple(found) == pytest.approx(astuple(expected))
+    assert found.total == pytest.approx(found.client_encrypt + found.server + found.client_decrypt + found.network)
+    assert astuple(found * 3) == pytest.approx(astuple(found + found + found))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_wait_for_the_last_of_a_round(threads: int) -> None:
+    """Operations that are not a multiple of the threads count as the next one; of all pieces together."""
+    layer = LinearLayer(LinearShape.gemm(5, 6, 12), 2, 64, (1, 1), (Piece(1, 4, 8, 2), Piece(1, 1, 16, 1, 2)))
+    plans = [placed.plan for placed in layer.placed]
+    numbers = {
+        "receive": sum(plan.ciphertexts_in for plan in plans),
+        "rotate": sum(len(plan.baby_rotations) for plan in plans),
+        "giant": sum(len(plan.giant_rotations) for plan in plans),
+        "reply": sum(plan.ciphertexts_out for plan in plans),
+        "call": threads,
+    }
+    for name, number in numbers.items():
+        found = linear_cost(layer, replace(pricing(name, 64), threads=threads), FREE).total
+        wanted = 1 if name == "call" else -(-number // threads) * threads
+        assert found == pytest.approx(wanted, abs=1e-5)
+    square = cost.square_cost(64 * 4, replace(pricing("reply", 64), threads=threads), FREE).total
+    assert square == pytest.approx(-(-4 // threads) * threads, abs=1e-5)
+
+
+def test_transforms_are_priced_by_value_and_axis() -> None:
+    """Client and server each transform the input once and the output once, along three axes of 2, 5 and 5 points."""
+    layer = LinearLayer(LinearShape(4, 4, 8, 6, 3, 1, 1), 2, N, (4, 4), (Piece(1, 1, 4, 1),))
+    found = linear_cost(layer, pricing("transform"), FREE)
+    assert found.client_encrypt == pytest.approx(8 * 25 * 3)
+    assert found.client_decrypt == pytest.approx(6 * 25 * 3)
+    assert found.server == pytest.approx(14 * 25 * 3)
+    tiled = LinearLayer(layer.shape, 2, N, (2, 4), (Piece(1, 2, 2, 1),))
+    assert linear_cost(tiled, pricing("transform"), FREE).total == pytest.approx(2 * 14 * 2 * 4 * 5 * 3)
+    grouped = LinearLayer(LinearShape(4, 4, 6, 6, 3, 1, 1, groups=6), 1, N, (4, 4), (Piece(6, 1, 1, 1),))
+    assert linear_cost(grouped, pricing("transform"), FREE).total == pytest.approx(2 * 12 * 25 * 2)
+    circulant = planner.paper_layer(LinearShape.gemm(4, 8, 8), 2, N)
+    assert linear_cost(circulant, pricing("transform"), FREE).total == pytest.approx(2 * 16 * 4)
+    plain = planner.paper_layer(LinearShape.gemm(4, 8, 8), 1, N)
+    assert linear_cost(plain, pricing("transform"), FREE).total == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("values", [1, N, N + 1, 5 * N])
+def test_square_counts(values: int) -> None:
+    parameters = insecure_parameters(N)
+    client, server = client_engine("cleartext", parameters), server_engine("cleartext", parameters)
+    share = shares.uniform((values,), parameters.plain_modulus)
+    messages = square.request(share, client)
+    replies, _ = square.reply(share, messages, server, frozenset())
+    counts = {"encrypt": len(messages), "receive": len(messages), "reply": len(replies), "decrypt": len(replies)}
+    counts |= {"pmult_plain": server.counts["pmult"], "rotate": server.counts["rotate"]}
+    for name, count in counts.items():
+        assert square_cost(values, pricing(name), FREE).total == pytest.approx(count, abs=1e-6), name
+
+
+def test_weights_of_one_use_do_not_pay_for_the_ciphertext() -> None:
+    seconds = cost.COUNTED.seconds | {"pmult": 1.0, "pmult_plain": 7.0, "to_ntt": 3.0}
+    profile = replace(cost.COUNTED, seconds=seconds)
+    assert cost.for_one_use(profile).seconds == seconds | {"pmult": 4.0}
+
+
+def test_product_counts() -> None:
+    """Both layers, their plaintexts encoded for one use, in one round trip."""
+    left, right, link = (4, 3, 1), (4, 2, 1), Link(1e9, 0.25)
+    shapes = LinearShape.product(left, right, 2), LinearShape.product(right, left, 2)
+    layers = [planner.paper_layer(shape, 1, N) for shape in shapes]
+    pmults, inputs = (sum(getattr(layer, name) for layer in layers) for name in ("pmults", "ciphertexts_in"))
+    for name, count in {"pmult_plain": pmults, "pmult": 0, "receive": inputs, "encrypt": inputs, "call": 2}.items():
+        assert cost.product_cost(*layers, pricing(name), FREE).total == pytest.approx(count, abs=1e-6), name
+    found = cost.product_cost(*layers, pricing("pmult"), link).network
+    separate = [linear_cost(layer, pricing("pmult"), link).network for layer in layers]
+    assert found == pytest.approx(sum(separate) - link.round_trip)
+
+
+def test_network_time_is_bytes_and_one_round_trip() -> None:
+    """The bytes are those of real messages at the largest plain modulus."""
+    parameters = params.choose({2, 5}, 60)
+    layer = planner.paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192)
+    up, down = params.message_bytes(parameters)
+    profile = pricing("rotate", 8192)
+    expected = (layer.ciphertexts_in * up + layer.ciphertexts_out * down) / 1e6 + 0.25
+    assert linear_cost(layer, profile, Link(1e6, 0.25)).network == pytest.approx(expected)
+    assert linear_cost(layer, profile, FREE).network == 0
+    client = client_engine("tenseal", parameters)
+    slots = shares.uniform((8192,), parameters.plain_modulus)
+    assert len(client.encrypt(slots)) == up
+
+
+@pytest.mark.parametrize("values", [64, 8192, 8192 + 300])
+def test_network_time_of_a_square_is_that_of_its_messages(values: int) -> None:
+    """But for the seeds, of which a short request has one like any other."""
+    parameters = params.choose({1}, 60)
+    client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
+    keys, share = server.load_keys(client.public_keys(()), ()), shares.uniform((values,), parameters.plain_modulus)
+    messages = square.request(share, client)
+    sent = sum(map(len, (*messages, *square.reply(share, messages, server, keys)[0])))
+    network = cost.square_cost(values, pricing("rotate", 8192), Link(1e6, 0.25)).network
+    assert network == pytest.approx(sent / 1e6 + 0.25, abs=64 * len(messages) / 1e6)
+
+
+def test_papers_unit() -> None:
+    layer = planner.paper_layer(LinearShape.gemm(256, 192, 576), 8, 8192)
+    assert linear_cost(layer, cost.COUNTED, FREE).total == pytest.approx(18 + 0.135 * 432, abs=0.01)
+    assert math.isinf(FREE.bandwidth)
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        {},
+        dict.fromkeys(OPERATIONS, -1e-3),
+        {**dict.fromkeys(OPERATIONS, 1.0), "more": 1.0},
+        dict.fromkeys(OPERATIONS, math.nan),
+    ],
+)
+def test_profiles_are_checked(seconds: dict[str, float]) -> None:
+    with pytest.raises(RuleError, match="a cost profile must hold a time for every operation"):
+        Profile("broken", N, params.DEFAULT_COEFFICIENT_BITS, seconds)
+
+
+def test_profile_is_plain_data() -> None:
+    assert Profile(**cost.COUNTED.to_dict()) == cost.COUNTED  # type: ignore[arg-type]

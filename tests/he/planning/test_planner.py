@@ -1,0 +1,256 @@
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.planning import cost, planner
+from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
+from privcirnet.he.planning.planner import Goal, candidate_layers, cheapest_layer, counted_goal, paper_layer, plan_layer
+
+FREE = LINKS["local"]
+
+
+def predicted(choice: planner.Choice) -> cost.Cost:
+    """Predicted seconds of the chosen layer, priced as a whole."""
+    return linear_cost(choice.layer, choice.goal.profile, choice.goal.link)
+
+
+TINY = 1e-9
+DEPTHWISE = LinearShape(14, 14, 576, 576, 3, 1, 1, groups=576)
+SHAPES = [
+    (LinearShape.gemm(4, 32, 32), 1),
+    (LinearShape.gemm(65, 24, 12), 2),
+    (LinearShape.gemm(1, 40, 10), 2),
+    (LinearShape(4, 4, 8, 8, 3, 1, 1), 2),
+    (LinearShape(8, 6, 4, 8, 3, 2, 1), 1),
+    (LinearShape(6, 6, 12, 12, 3, 1, 1, groups=12), 1),
+    (LinearShape(6, 6, 12, 12, 3, 1, 1, groups=3), 2),
+]
+
+
+def pricing(ring_degree: int = 256, rotations: float = TINY, **prices: float) -> Profile:
+    """A profile of some prices, ``rotations`` for those of inputs, sums and outputs alike, the rest next to nothing."""
+    seconds = dict.fromkeys(OPERATIONS, TINY) | dict.fromkeys(("rotate", "giant", "fold"), rotations) | prices
+    return Profile("prices", ring_degree, DEFAULT_COEFFICIENT_BITS, seconds)
+
+
+PROFILES = {
+    "rotations": pricing(rotations=1.0),
+    "products": pricing(pmult=1.0),
+    "messages": pricing(reply=1.0, encrypt=1.0),
+    "transforms": pricing(transform=1.0),
+    "all": pricing(rotations=3.3, pmult=0.22, reply=4.0, encrypt=2.9, to_ntt=0.8, from_ntt=0.7, transform=1e-4),
+}
+
+
+def seconds(layer: LinearLayer, profile: Profile) -> float:
+    return linear_cost(layer, profile, FREE).total
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("shape", "b"), SHAPES, ids=lambda v: v.kind if isinstance(v, LinearShape) else "")
+def test_the_cheapest_is_the_least_of_all(shape: LinearShape, b: int, profile: str) -> None:
+    """Of the planner's own candidates, priced again one by one, and of every plan of an untiled map."""
+    goal = Goal(PROFILES[profile], FREE)
+    choice = plan_layer(shape, b, goal)
+    prices = [seconds(layer, goal.profile) for _, layer in choice.candidates]
+    assert [found.total for found, _ in choice.candidates] == pytest.approx(prices, rel=1e-9)
+    assert prices == pytest.approx(sorted(prices), rel=1e-9)
+    assert choice.layer == choice.candidates[0][1]
+    assert predicted(choice).total == prices[0]
+    exhaustive = min(seconds(layer, goal.profile) for layer in candidate_layers(shape, b, 256))
+    assert prices[0] <= exhaustive * (1 + 1e-9)
+    assert cheapest_layer(shape, b, goal.profile, FREE) == choice.layer
+
+
+def every_cover(shape: LinearShape, b: int, n: int) -> list[LinearLayer]:
+    """Layers whose grid is cut into like pieces in any way, under any tiling: more than the planner looks at."""
+    found: list[LinearLayer] = []
+    _, height, width = shape.output_shape
+    for tile in product(range(1, height + 1), range(1, width + 1)):
+        layout = planner.SpectralLayout(shape, b, tile)
+        sizes = product((1, 2, 4, 8, 16, 32), range(1, shape.groups + 1), range(1, layout.tiles + 1))
+        for lanes, groups, tiles in sizes:
+            if shape.groups % groups or layout.tiles % tiles or groups * tiles * layout.cell > n // lanes:
+                continue
+            for plan in planner.plans.candidates(lanes, layout.blocks_in, layout.blocks_out, on_shares=True):
+                piece = Piece(
+                    groups, tiles, lanes, plan.baby_steps, plan.copies, plan.giants_on_shares, plan.folds_on_shares
+                )
+                count = shape.groups // groups * (layout.tiles // tiles)
+                found.append(LinearLayer(shape, b, n, tile, (piece,) * count))
+    return found
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(
+    ("shape", "b"),
+    [
+        (LinearShape(3, 3, 4, 4, 3, 1, 1), 2),
+        (LinearShape(4, 3, 2, 4, 3, 1, 1, groups=2), 1),
+        (LinearShape.gemm(6, 4, 6), 2),
+        (LinearShape(4, 4, 2, 2, 3, 2, 1), 2),
+    ],
+    ids=["conv", "groups", "gemm", "stride"],
+)
+def test_nothing_that_the_planner_skips_is_cheaper(shape: LinearShape, b: int, profile: str) -> None:
+    prices = replace(PROFILES[profile], ring_degree=64)
+    least = min(seconds(layer, prices) for layer in every_cover(shape, b, 64))
+    assert seconds(cheapest_layer(shape, b, prices, FREE), prices) <= least * (1 + 1e-9)
+
+
+def test_candidates_are_different_layers_that_exist() -> None:
+    found = candidate_layers(LinearShape.gemm(4, 8, 4), 1, 256)
+    assert len(found) == len(set(found))
+    assert all(layer.rotations >= 0 and layer.pmults > 0 for layer in found)
+    flags = {(p.giants_on_shares, p.folds_on_shares, p.copies > 1) for layer in found for p in layer.pieces}
+    assert flags == set(product((False,), (False, True), (False, True))) | {(True, True, False), (True, True, True)}
+
+
+def test_the_cheapest_plan_follows_the_price() -> None:
+    shape = LinearShape.gemm(4, 64, 64)
+    few_rotations = cheapest_layer(shape, 1, PROFILES["rotations"], FREE)
+    few_messages = cheapest_layer(shape, 1, PROFILES["messages"], FREE)
+    few_products = cheapest_layer(shape, 1, PROFILES["products"], FREE)
+    assert few_rotations.rotations == 0
+    assert few_messages.rotations > 0
+    assert few_rotations.ciphertexts_out > few_messages.ciphertexts_out
+    assert few_products.pmults < few_rotations.pmults or few_products.pmults == few_messages.pmults == 64
+    untiled = cheapest_layer(LinearShape(16, 16, 8, 8, 3, 1, 1), 1, pricing(transform=1.0, ring_degree=8192), FREE)
+    assert untiled.tile == (16, 16)
+
+
+def test_a_slow_link_sends_fewer_ciphertexts() -> None:
+    shape = LinearShape.gemm(4, 64, 64)
+    near, far = (cheapest_layer(shape, 1, pricing(rotations=1e-3), LINKS[name]) for name in ("local", "wan"))
+    sent = [layer.ciphertexts_in + layer.ciphertexts_out for layer in (near, far)]
+    assert sent[1] < sent[0]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("shape", "b"), SHAPES, ids=lambda v: v.kind if isinstance(v, LinearShape) else "")
+def test_encrypted_sums_have_none_on_shares(shape: LinearShape, b: int, profile: str) -> None:
+    choice = plan_layer(shape, b, Goal(PROFILES[profile], FREE, "encrypted"))
+    for _, layer in choice.candidates:
+        assert not any(piece.giants_on_shares or piece.folds_on_shares for piece in layer.pieces)
+        for placed in layer.placed:
+            assert {len(terms) for terms in placed.plan.output_terms} == {1}, "an output is one lane of one ciphertext"
+    free = plan_layer(shape, b, Goal(PROFILES[profile], FREE))
+    assert predicted(free).total <= predicted(choice).total * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("shape", "b"), SHAPES, ids=lambda v: v.kind if isinstance(v, LinearShape) else "")
+def test_sums_on_shares_have_no_rotation(shape: LinearShape, b: int) -> None:
+    choice = plan_layer(shape, b, Goal(PROFILES["messages"], FREE, "shares"))
+    assert [layer.rotations for _, layer in choice.candidates] == [0] * len(choice.candidates)
+    assert choice.layer.column_steps == set()
+
+
+def test_the_papers_layer_counts_in_their_units() -> None:
+    shape = LinearShape.gemm(65, 256, 512)
+    found = paper_layer(shape, 4, 8192)
+    choice = plan_layer(shape, 4, Goal(COUNTED, FREE, "encrypted"))
+    assert found == choice.layer
+    least = min(layer.rotations + 0.135 * layer.pmults for _, layer in choice.candidates)
+    assert found.rotations + 0.135 * found.pmults == pytest.approx(least, abs=1e-6)
+    assert paper_layer(shape, 4, 16384).ring_degree == 16384
+
+
+@pytest.mark.parametrize("tokens", [65, 197, 257])
+def test_odd_numbers_of_tokens_are_covered_without_padding(tokens: int) -> None:
+    """PrivCirNet's vision transformers: 64 or 256 patches and a class token, which gets a piece of its own."""
+    layer = paper_layer(LinearShape.gemm(tokens, 256, 512), 1, 8192)
+    pieces = layer.placed
+    assert [p.first_tile for p in pieces] == [sum(q.piece.tiles for q in pieces[:i]) for i in range(len(pieces))]
+    assert sum(p.piece.tiles for p in pieces) == tokens
+    if tokens in (65, 257):
+        assert [p.piece.tiles for p in pieces] == [tokens - 1, 1]
+        alone = paper_layer(LinearShape.gemm(tokens - 1, 256, 512), 1, 8192)
+        one = paper_layer(LinearShape.gemm(1, 256, 512), 1, 8192)
+        assert (layer.rotations, layer.pmults) == (alone.rotations + one.rotations, alone.pmults + one.pmults)
+
+
+@pytest.mark.parametrize(
+    ("shape", "b"),
+    [
+        (LinearShape(112, 112, 4, 8, 3, 1, 1), 1),
+        (LinearShape(112, 112, 16, 16, 3, 1, 1), 16),
+        (LinearShape(112, 112, 4, 4, 3, 1, 1, groups=4), 1),
+        (LinearShape(112, 112, 16, 96), 1),
+    ],
+    ids=["conv", "b16", "depthwise", "1x1"],
+)
+def test_maps_larger_than_a_ciphertext_are_tiled(shape: LinearShape, b: int) -> None:
+    layer = paper_layer(shape, b, 8192)
+    assert 112 * 112 > 8192
+    assert layer.layout.tiles > 1
+    assert all(p.piece.groups * p.piece.tiles * layer.layout.cell <= p.lane_slots for p in layer.placed)
+    covered = sum(p.piece.groups * p.piece.tiles for p in layer.placed)
+    assert covered == shape.groups * layer.layout.tiles
+
+
+def test_depthwise_is_one_product_a_ciphertext() -> None:
+    """Falcon (2023): 576 channels of 14 x 14, 36 maps of 15 x 15 in a ciphertext of 8192 slots, no rotation."""
+    for layer in (paper_layer(DEPTHWISE, 1, 8192), cheapest_layer(DEPTHWISE, 1, COUNTED, LINKS["lan"])):
+        assert (layer.rotations, layer.pmults) == (0, 16)
+        assert (layer.ciphertexts_in, layer.ciphertexts_out) == (16, 16)
+        assert layer.column_steps == set()
+
+
+@pytest.mark.parametrize(
+    ("shape", "b", "n"), [(LinearShape(4, 4, 8, 8, 3, 1, 1), 8, 64), (LinearShape.gemm(9, 128, 128), 128, 64)]
+)
+def test_what_fits_no_ciphertext_is_refused(shape: LinearShape, b: int, n: int) -> None:
+    match = (
+        rf"a cell .* must fit a ciphertext: got block size {b} at {shape.height} x {shape.width} for {n} slots; use a"
+    )
+    with pytest.raises(RuleError, match=match):
+        cheapest_layer(shape, b, pricing(n), FREE)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(RuleError, match="block size must divide both weight dimensions: got 3"):
+        cheapest_layer(LinearShape.gemm(4, 8, 8), 3, COUNTED, FREE)
+    with pytest.raises(RuleError, match="sums must be of a known kind: got 'none'; use any, encrypted"):
+        Goal(COUNTED, FREE, "none")
+
+
+def test_predictions_are_the_layers_own() -> None:
+    """Plans are priced once for each number of lanes: what is remembered must not mix goals up."""
+    shape = LinearShape.gemm(65, 24, 12)
+    for profile, link in product(PROFILES.values(), (FREE, LINKS["wan"])):
+        choice = plan_layer(shape, 2, Goal(profile, link))
+        for found, layer in choice.candidates:
+            again = cost.linear_cost(layer, profile, link)
+            assert found.total == pytest.approx(again.total, rel=1e-9)
+            assert found.network == pytest.approx(again.network, rel=1e-9)
+
+
+def test_the_explanation_is_a_table_of_the_candidates() -> None:
+    """Cheapest first, one row each, and what the first saves."""
+    choice = plan_layer(LinearShape.gemm(65, 256, 512), 4, Goal(COUNTED, FREE, "encrypted"))
+    lines = choice.explain(5).splitlines()
+    assert "gemm (256, 65, 1) -> (512, 65, 1)" in lines[0]
+    assert "b = 4" in lines[0]
+    shown = choice.candidates[:5]
+    rows = [line.split() for line in lines[2 : 2 + len(shown)]]
+    for row, (found, layer) in zip(rows, shown, strict=True):
+        assert str(layer.rotations) in row
+        assert str(layer.pmults) in row
+        assert row[-1] == f"{found.total:.1f}"
+    assert f"{len(choice.candidates) - 5} dearer candidates" in lines[-2]
+    assert "chosen over the next by" in lines[-1]
+
+
+def test_heads_stand_side_by_side_with_as_many_tokens_as_fit() -> None:
+    """65 tokens of 4 heads fill 512 slots of a lane by half, 64 of them 256 slots whole; the last goes by itself."""
+    shape, goal = LinearShape.product((256, 65, 1), (256, 65, 1), 4), counted_goal(16384)
+    found = plan_layer(shape, 1, goal).layer
+    assert [(piece.groups, piece.tiles) for piece in found.pieces] == [(4, 64), (4, 1)]
+    whole = LinearLayer(shape, 1, 16384, (1, 1), (Piece(4, 65, 32, 8, folds_on_shares=False),))
+    assert found.pmults < 0.7 * whole.pmults

@@ -1,0 +1,282 @@
+"""Descriptions that are right in every other way but ask for too much, each refused at once and by its own rule."""
+
+import contextlib
+import itertools
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import Axis, LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.tiling import TiledAxis
+from privcirnet.he.engines.interface import client_engine
+from privcirnet.he.measure.networks import NETWORKS, network_shapes
+from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
+from privcirnet.he.planning.planner import paper_layer
+from privcirnet.he.program import limits, manifest
+from privcirnet.he.program.program import Add, Input, Linear, Node, Program
+from privcirnet.he.ring import modular
+
+N = 8192
+PLAIN = choose({5}, 46)
+NARROW = choose({1}, 20, 4096, NARROW_COEFFICIENT_BITS)
+ALONE = Piece(1, 1, 1, 1)
+
+
+def program(layer: Layer, parameters: Parameters = PLAIN) -> Program:
+    shape = layer.shape
+    nodes = (
+        Node("x", Input(0, 1), (), shape.input_shape, 0),
+        Node("y", Linear(layer), ("x",), shape.output_shape, 0),
+    )
+    return Program(nodes, parameters)
+
+
+def gemm(tokens: int, inputs: int, outputs: int, piece: Piece) -> LinearLayer:
+    """A GEMM in one piece, a token a tile."""
+    return LinearLayer(LinearShape.gemm(tokens, inputs, outputs), 1, N, (1, 1), (piece,))
+
+
+def column(height: int, tile: int, pieces: int = 1) -> LinearLayer:
+    """A 3 x 3 kernel over a map of one column, a tile in each piece."""
+    return LinearLayer(LinearShape(height, 1, 1, 1, 3, 1, 1), 1, N, (tile, 1), (ALONE,) * pieces)
+
+
+def coefficient(shape: LinearShape, weight_bits: int = 8) -> CoefficientLayer:
+    return CoefficientLayer(shape, 1, N, "cheetah", weight_bits)
+
+
+def small() -> LinearLayer:
+    return paper_layer(LinearShape.gemm(4, 4, 4), 1, N)
+
+
+def chain(count: int, size: int) -> Program:
+    """Sums of the image with itself, then a small layer, so that the program is whole."""
+    start = Node("0", Input(0, 1), (), (1, size, size), 0)
+    sums = tuple(Node(str(i), Add(), (str(i - 1),) * 2, (1, size, size), 0) for i in range(1, count))
+    last = LinearLayer(LinearShape(size, size, 1, 1, size if size <= 64 else 1), 1, N, (1, 1), (ALONE,))
+    return Program((start, *sums, Node("y", Linear(last), (str(count - 1),), last.shape.output_shape, 0)), PLAIN)
+
+
+LONG_MODULUS = Parameters(N, DEFAULT_COEFFICIENT_BITS, modular.largest_prime(50, 2 * N * 1022 * 2))
+TOO_MUCH = {
+    "transform": (program(column(1021, 1021), LONG_MODULUS), "node y: a transform of length 1022"),
+    "values": (program(gemm(4097, 1025, 1, Piece(1, 4097, 1, 1))), "node y: transforms of 4199425 values"),
+    "slots": (
+        program(gemm(64, 128, 64 * 512, Piece(1, 64, 128, 1, giants_on_shares=True))),
+        "node y: messages of 268435456 slots",
+    ),
+    "keys": (program(gemm(1, 4096, 4096, Piece(1, 1, 4096, 2048))), "node y: Galois keys of 14.* bytes"),
+    "products": (program(gemm(64, 8192, 8192, Piece(1, 64, 128, 64))), "node y: 524288 products"),
+    "tiles": (program(column(limits.MAX_TILES + 1, 1)), "node y: 1025 x 1 tiles"),
+    "pieces": (program(column(4, 1, limits.MAX_PIECES + 1)), "node y: 4097 pieces"),
+    "channel pairs": (program(coefficient(LinearShape.gemm(1, 2048, 2049))), "node y: 4196352 channel pairs"),
+    "channel pairs of two groups": (
+        program(coefficient(LinearShape(1, 1, 2898, 2896, groups=2))),
+        "node y: 4196304 channel pairs",
+    ),
+    "weight bits": (program(coefficient(LinearShape.gemm(1, 4, 4), 33)), "node y: weights of 33 bits"),
+    "no weight bits": (program(coefficient(LinearShape.gemm(1, 4, 4), 1)), "node y: weights of 1 bits"),
+    "input channels": (program(coefficient(LinearShape.gemm(1, 2049, 4))), "node y: 2049 to 4 channels"),
+    "output channels": (program(coefficient(LinearShape.gemm(1, 4, 2049))), "node y: 4 to 2049 channels"),
+    "kernel": (program(coefficient(LinearShape(9, 9, 1, 1, 8, 1, 3))), "node y: 1 to 1 channels, kernel 8"),
+    "stride": (program(coefficient(LinearShape(9, 9, 1, 1, 3, 8, 1))), "node y: .* kernel 3, stride 8"),
+    "positions": (program(coefficient(LinearShape.gemm((1 << 17) + 1, 1, 1))), "node y: maps of 131073 x 1"),
+    "maps": (
+        program(coefficient(LinearShape(65, 64, 256, 128, 3, 1, 1))),
+        "node y: maps of 65 x 64 for 32768 channel pairs",
+    ),
+    "nodes": (
+        chain(limits.MAX_NODES, 4),
+        "at most 4096 nodes with 67108864 values in all: got 4097 nodes, 65537 values",
+    ),
+    "all values": (chain(70, 1024), "got 71 nodes, 744.* values"),
+}
+
+
+@pytest.mark.parametrize("case", TOO_MUCH)
+def test_too_much_is_refused_at_once(case: str) -> None:
+    asked, match = TOO_MUCH[case]
+    start = time.process_time()
+    with pytest.raises(RuleError, match=match):
+        manifest.check(asked)
+    assert time.process_time() - start < 0.5
+
+
+OUTSIZED = {
+    "channels of a matrix": LinearShape.gemm(1, 2048, 2048),
+    "one input channel": LinearShape.gemm(1, 1, limits.MAX_CHANNEL_PAIRS),
+    "one output channel": LinearShape.gemm(1, limits.MAX_CHANNEL_PAIRS, 1),
+    "many groups": LinearShape(1, 1, 1 << 18, 1 << 18, groups=1 << 18),
+    "positions": LinearShape.gemm(limits.MAX_VALUES, 1, 1),
+    "rows": LinearShape(limits.MAX_VALUES, 1, 1, 1, 3, 1, 1),
+    "map": LinearShape(4096, 4096, 1, 1, 3, 1, 1),
+    "phases": LinearShape(64, 64, 256, 256, 64, 64),
+    "maps under a large kernel": LinearShape(64, 64, 512, 512, 63, 1, 31),
+    "most rows": LinearShape(limits.MAX_POSITIONS, 1, 1, 1, 3, 1, 1),
+    "most positions": LinearShape.gemm(limits.MAX_POSITIONS, 2048, 1),
+    "most of a map": LinearShape(362, 362, 1, 1, 7, 1, 3),
+    "most maps": LinearShape(362, 362, 2048, 1, 7, 7, 3),
+    "most phases": LinearShape(7, 7, 2048, 2048, 7, 7),
+    "phases of padding": LinearShape(1, 1, 2048, 2048, 7, 7, 6),
+    "tokens": LinearShape.gemm(64, 2048, 2048),
+    "groups of large maps": LinearShape(362, 362, 2048, 2048, 7, 1, 3, 2048),
+    "groups of phases": LinearShape(300, 300, 2048, 2048, 7, 7, 3, 2048),
+    "fewer groups of large maps": LinearShape(90, 90, 2048, 2048, 3, 1, 1, 128),
+}
+"""Large in one way and small in all others, or just within each limit of its sizes."""
+
+
+@pytest.mark.parametrize("case", OUTSIZED)
+def test_outsized_coefficient_layers_are_accepted_or_refused_at_once(case: str) -> None:
+    """Their placement is searched when a description is read: that must take little, whatever comes of it."""
+    outsized = program(CoefficientLayer(OUTSIZED[case], 1, 4096, "cheetah"), NARROW)
+    start = time.process_time()
+    with contextlib.suppress(RuleError), at_most(seconds=4):
+        manifest.check(outsized)
+    assert time.process_time() - start < 2
+
+
+@contextlib.contextmanager
+def at_most(seconds: int) -> Iterator[None]:
+    """End what would take minutes, and then all memory."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+PAPERS = (
+    gemm(512, 768, 3072, Piece(1, 512, 16, 4)),
+    gemm(1, 2048, 1000, Piece(1, 1, 2048, 64)),
+    gemm(1, 2048, 1000, Piece(1, 1, 2048, 1, giants_on_shares=True)),
+    LinearLayer(LinearShape(112, 112, 64, 64, 3, 1, 1), 1, 16384, (112, 112), (ALONE,)),
+    LinearLayer(LinearShape(112, 112, 64, 64, 3, 1, 1), 1, N, (7, 7), (*[Piece(1, 25, 4, 1)] * 10, Piece(1, 6, 16, 2))),
+)
+"""PrivCirNet's largest GEMM, a classifier's 1000 outputs, ResNet's first map at 224 x 224 whole and in tiles; b = 1."""
+
+
+@pytest.mark.parametrize("layer", PAPERS, ids=lambda layer: f"{layer.shape.kind} {layer.ciphertexts_out}")
+def test_what_the_papers_need_is_within_the_bounds(layer: LinearLayer) -> None:
+    manifest.check(program(layer, choose(layer.transform_lengths, 46, layer.ring_degree)))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_papers_networks_are_within_the_bounds(name: str) -> None:
+    for shape in set(network_shapes(name).values()):
+        layer = paper_layer(shape, 1, N)
+        manifest.check(program(layer, choose(layer.transform_lengths, 46)))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        LinearShape(224, 224, 3, 64, 7, 2, 3),
+        LinearShape(56, 56, 64, 64, 3, 1, 1),
+        LinearShape(7, 7, 512, 512, 3, 1, 1),
+        LinearShape.gemm(1, 2048, 1000),
+        LinearShape.gemm(197, 192, 768),
+        LinearShape(112, 112, 96, 96, 3, 2, 1, 96),
+        LinearShape(14, 14, 576, 576, 3, 1, 1, 576),
+        LinearShape(14, 14, 256, 256, 1, 2),
+    ],
+    ids=["stem", "map", "deep", "classifier", "tokens", "strided depthwise", "depthwise", "downsampling"],
+)
+def test_coefficient_layers_of_imagenet_are_within_the_bounds(shape: LinearShape) -> None:
+    manifest.check(program(CoefficientLayer(shape, 1, 4096, "cheetah"), NARROW))
+
+
+def test_programs_do_without_the_longer_search() -> None:
+    layer = CoefficientLayer(LinearShape(4, 4, 4, 4, 3, 1, 1, 4), 1, 4096, "falcon")
+    with pytest.raises(RuleError, match="node y: the encoding falcon, which programs do not use"):
+        manifest.check(program(layer, NARROW))
+
+
+def test_limits_are_inclusive() -> None:
+    assert limits.grid_excess(column(limits.MAX_TILES, 1)) == ""
+    assert limits.grid_excess(column(4, 1, limits.MAX_PIECES)) == ""
+    pairs = LinearShape.gemm(1, limits.MAX_CHANNELS, limits.MAX_CHANNEL_PAIRS // limits.MAX_CHANNELS)
+    for bits in (2, limits.MAX_WEIGHT_BITS):
+        assert limits.grid_excess(coefficient(pairs, bits)) == ""
+
+
+def test_products_are_at_most_counted() -> None:
+    """The count is without what a corner saves, and never too small."""
+    padded = gemm(4, 5, 3, Piece(1, 4, 8, 2))
+    assert padded.pmults <= limits.products(padded) == 4
+    both = (
+        paper_layer(LinearShape.gemm(65, 24, 12), 2, N),
+        CoefficientLayer(LinearShape.gemm(65, 24, 12), 2, N, "cheetah"),
+    )
+    assert [limits.products(layer) for layer in both] == [layer.pmults for layer in both]
+
+
+def test_lengths_at_the_bound() -> None:
+    assert TiledAxis(Axis(1021, 3, 1, 1), 1021).length == 1022 > limits.MAX_LENGTH
+    inside = column(511, 511)
+    assert max(inside.layout.transform_lengths) == limits.MAX_LENGTH
+    manifest.check(program(inside, choose(inside.layout.transform_lengths, 50)))
+
+
+def test_key_bytes_are_those_of_the_engine() -> None:
+    engine = client_engine("tenseal", PLAIN)
+    sizes = [len(engine.public_keys(steps)) for steps in ([], [1], [1, 2])]
+    assert [after - before for before, after in itertools.pairwise(sizes)] == [limits.key_bytes(PLAIN)] * 2
+
+
+@pytest.mark.parametrize("name", ["x" * (limits.MAX_NAME + 1), "\ud800", "a\x1b[2Jb", "a\n", 7, None, ["a"]], ids=ascii)
+@pytest.mark.parametrize("field", ["name", "module", "inputs"])
+def test_names_are_short_and_printable(name: object, field: str) -> None:
+    data = manifest.to_dict(program(small()))
+    data["nodes"][1][field] = [name] if field == "inputs" else name
+    with pytest.raises(RuleError, match="printable string of at most 256 characters: got") as caught:
+        manifest.from_dict(data)
+    assert len(str(caught.value)) < 300
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("value", [limits.MAX_INTEGER + 1, -limits.MAX_INTEGER - 1, 10**4299])
+def test_numbers_have_62_bits(value: int) -> None:
+    data = manifest.to_dict(program(small()))
+    data["nodes"][0]["low"] = value
+    with pytest.raises(RuleError, match=r"must be a 62-bit integer: got one of \d+ bits;"):
+        manifest.from_dict(data)
+
+
+def test_numbers_of_layers_have_62_bits() -> None:
+    for layer, key in ((small(), "block_size"), (coefficient(LinearShape.gemm(1, 4, 4)), "weight_bits")):
+        data = manifest.to_dict(program(layer))
+        data["nodes"][1]["layer"][key] = limits.MAX_INTEGER + 1
+        with pytest.raises(RuleError, match=r"must be a 62-bit integer: got one of 63 bits;"):
+            manifest.from_dict(data)
+
+
+@pytest.mark.parametrize(
+    ("field", "count"),
+    [("shape", 65), ("inputs", 65), ("nodes", 4097), ("bits", 10**5), ("tile", 65), ("pieces", 4097)],
+)
+def test_lists_are_short(field: str, count: int) -> None:
+    data = manifest.to_dict(program(small()))
+    if field == "nodes":
+        data["nodes"] = data["nodes"][:1] * count
+    elif field == "bits":
+        data["parameters"]["coefficient_bits"] = [20] * count
+    elif field == "pieces":
+        data["nodes"][1]["layer"]["pieces"] = list(data["nodes"][1]["layer"]["pieces"]) * count
+    else:
+        (data["nodes"][1]["layer"] if field == "tile" else data["nodes"][1])[field] = [1] * count
+    with pytest.raises(RuleError, match=f"must have a list of at most (64|4096) here: got {count} items;"):
+        manifest.from_dict(data)

@@ -1,0 +1,449 @@
+import copy
+import json
+import time
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.params import choose
+from privcirnet.he.planning.planner import paper_layer
+from privcirnet.he.program import manifest
+from privcirnet.he.program.program import Add, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
+from privcirnet.he.program.rearrangement import Flatten
+from tests.he.networks import attention
+
+N = 8192
+HUGE = 10**12
+DEEP = (Piece(1, 2, 64, 1, 2), Piece(1, 1, 64, 2, giants_on_shares=True), Piece(1, 1, 32, 1, folds_on_shares=False))
+
+TAIL = CoefficientLayer(LinearShape.gemm(1, 10, 4), 2, N, "cheetah", weight_bits=9)
+
+
+def valid() -> Program:
+    """Every operation once, pieces of more than one kind, and a layer in coefficient encoding."""
+    conv = LinearLayer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N, (4, 4), (Piece(1, 1, 32, 2, copies=2),))
+    deep = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1, groups=2), 2, N, (2, 4), DEEP)
+    head = paper_layer(LinearShape.gemm(1, 32, 10), 2, N)
+    nodes = (
+        Node("x", Input(0, 255), (), (4, 8, 8), -8),
+        Node("conv", Linear(conv), ("x",), (8, 4, 4), -16, "features.0"),
+        Node("convt", Truncate(8), ("conv",), (8, 4, 4), -8),
+        Node("twice", Add(), ("convt", "convt"), (8, 4, 4), -8),
+        Node("sq", Square(), ("twice",), (8, 4, 4), -16),
+        Node("pool", SumPool(2), ("sq",), (8, 2, 2), -18),
+        Node("flat", Flatten(), ("pool",), (32, 1, 1), -18),
+        Node("deep", Linear(deep), ("twice",), (8, 4, 4), -16),
+        Node("head", Linear(head), ("flat",), (10, 1, 1), -26),
+        Node("tail", Linear(TAIL), ("head",), (4, 1, 1), -30),
+    )
+    nodes = (*nodes[:4], nodes[7], *nodes[4:7], *nodes[8:])
+    parameters = choose({2, 4, 5}, 50)
+    return Program(nodes, parameters, {"conv": Weights(np.ones((4, 4, 3, 3), dtype=np.int64), np.zeros(8))}, "bounded")
+
+
+VALID = json.loads(json.dumps(manifest.to_dict(valid())))
+"""As it is read back from a file."""
+
+
+def index(name: str) -> int:
+    return [node["name"] for node in VALID["nodes"]].index(name)
+
+
+def changed(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    data = copy.deepcopy(VALID)
+    place: Any = data
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return data
+
+
+def test_round_trip_without_weights() -> None:
+    text = json.dumps(VALID)
+    found = manifest.from_dict(json.loads(text))
+    assert found == Program(valid().nodes, valid().parameters, {}, "bounded")
+    assert json.dumps(manifest.to_dict(found)) == text
+    assert "weights" not in text
+
+
+def paths(data: Any, before: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every place in a description, leaves and branches."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    found = [((*before, key), value) for key, value in items]
+    return [path for path, _ in found] + [deeper for path, value in found for deeper in paths(value, path)]
+
+
+@pytest.mark.parametrize("value", [None, [], {}, 1.5, -1.0, [[]]], ids=repr)
+def test_wrong_types_anywhere(value: Any) -> None:
+    for path in paths(VALID):
+        if path[-1] in ("inputs", "nodes", "shape", "coefficient_bits") and value in ([], {}):
+            continue
+        with pytest.raises(RuleError):
+            manifest.from_dict(changed(path, value))
+
+
+def test_booleans_are_no_integers_and_the_other_way_round() -> None:
+    for path in paths(VALID):
+        place: Any = VALID
+        for key in path:
+            place = place[key]
+        swapped = {int: True, bool: 1, str: 7}.get(type(place))
+        if swapped is not None:
+            with pytest.raises(RuleError):
+                manifest.from_dict(changed(path, swapped))
+
+
+def test_everything_is_needed() -> None:
+    for path in paths(VALID):
+        data = copy.deepcopy(VALID)
+        place: Any = data
+        for key in path[:-1]:
+            place = place[key]
+        if isinstance(place, dict):
+            del place[path[-1]]
+            with pytest.raises(RuleError, match="must be complete"):
+                manifest.from_dict(data)
+
+
+@pytest.mark.parametrize("data", [None, 1, "x", [], {}, [VALID], {"nodes": []}], ids=lambda d: repr(d)[:20])
+def test_not_a_description(data: Any) -> None:
+    with pytest.raises(RuleError, match="must be complete"):
+        manifest.from_dict(data)
+
+
+NODES = {
+    "unknown operation": (("conv", "operation"), "convolution", "operation must be a known one: got 'convolution'"),
+    "name taken": (("sq", "name"), "conv", "node conv: its name is taken"),
+    "dangling input": (("sq", "inputs"), ["nowhere"], "node sq: inputs"),
+    "later input": (("convt", "inputs"), ["sq"], "node convt: inputs"),
+    "own input": (("sq", "inputs"), ["sq"], "node sq: inputs"),
+    "two inputs": (("sq", "inputs"), ["twice", "convt"], "node sq: inputs"),
+    "one summand": (("twice", "inputs"), ["convt"], "node twice: inputs"),
+    "no inputs": (("twice", "inputs"), [], "node twice: inputs"),
+    "name in place of names": (("sq", "inputs"), "twice", "must have a list of at most 64 here: got 'twice'"),
+    "wrong shape": (("flat", "shape"), [16, 2, 1], r"node flat: shape \(16, 2, 1\)"),
+    "two sizes": (("flat", "shape"), [32, 1], "three sizes"),
+    "negative size": (("x", "shape"), [-4, -8, 8], "node x: shape"),
+    "summands of other shapes": (("twice", "inputs"), ["convt", "x"], "node twice: summands differ"),
+    "summands of other steps": (("twice", "inputs"), ["convt", "conv"], "node twice: summands differ"),
+    "truncation of a sum": (("convt", "inputs"), ["x"], "node convt: a truncation must follow"),
+    "truncation by 0": (("convt", "bits"), 0, "node convt: a truncation by 0 bits"),
+    "truncation by 60": (("convt", "bits"), 60, "node convt: a truncation by 60 bits"),
+    "window of 0": (("pool", "kernel"), 0, "node pool: a window of 0"),
+    "window of -1": (("pool", "kernel"), -1, "node pool: a window of -1"),
+    "window over the map": (("pool", "kernel"), 5, "node pool: shape"),
+    "pixels the wrong way round": (("x", "low"), 256, r"node x: pixels in \[256, 255\]"),
+    "pixels over 32 bits": (("x", "high"), HUGE, "node x: pixels"),
+    "another layer's input": (("conv", "inputs"), ["x", "x"], "node conv: inputs"),
+    "step out of all proportion": (("x", "log_step"), HUGE, "node x: shape"),
+}
+
+
+@pytest.mark.parametrize("case", NODES)
+def test_nodes_must_fit_together(case: str) -> None:
+    (name, key), value, match = NODES[case]
+    with pytest.raises(RuleError, match=match):
+        manifest.from_dict(changed(("nodes", index(name), key), value))
+
+
+LAYERS = {
+    "block size": (("block_size",), 3, "block size must divide"),
+    "ring degree": (("ring_degree",), 4096, "made for ring degree 4096"),
+    "ring degree no power of two": (("ring_degree",), N + 1, "made for ring degree 8193"),
+    "baby steps": (("pieces", 0, "baby_steps"), 3, "baby steps must divide"),
+    "lanes no power of two": (("pieces", 0, "lanes"), 24, "lanes must be a power of two: got 24"),
+    "too many lanes": (("pieces", 0, "lanes"), 256, "must fit its share of a ciphertext: got 50 values, 256 lanes"),
+    "more lanes than slots": (("pieces", 0, "lanes"), 2 * N, "must fit its share of a ciphertext"),
+    "no lanes": (("pieces", 0, "lanes"), 0, "must fit its share of a ciphertext"),
+    "copies that do not fit": (("pieces", 0, "copies"), 8, "copies must be a power of two that fits .*: got 8"),
+    "copies no power of two": (("pieces", 0, "copies"), 3, "copies must be a power of two that fits .*: got 3"),
+    "no copies": (("pieces", 0, "copies"), 0, "copies must be a power of two that fits .*: got 0"),
+    "no pieces": (("pieces",), [], "pieces must cover every channel group and tile"),
+    "a group too many": (("pieces", 0, "groups"), 2, "pieces must cover every channel group and tile"),
+    "a tile too many": (("pieces", 0, "tiles"), 2, "pieces must cover every channel group and tile"),
+    "tiles that no piece covers": (("tile",), [2, 4], "pieces must cover every channel group and tile"),
+    "a tile larger than the output": (("tile",), [4, 5], r"a tile must have .* at most all: got \(4, 5\) of \(4, 4\)"),
+    "a tile of nothing": (("tile",), [0, 4], "a tile must have at least one output"),
+    "a tile with one size": (("tile",), [4], "a tile must have two sizes|must be complete"),
+    "a tile with three sizes": (("tile",), [4, 4, 4], "a tile must have two sizes|must be complete"),
+    "groups": (("shape", "groups"), 3, "groups must divide both channel counts"),
+    "groups that b does not divide": (("shape", "groups"), 4, r"block size must divide both .*: got 2 for \(2, 1\)"),
+    "kernel": (("shape", "kernel"), 1, "node conv: shape|input"),
+    "stride": (("shape", "stride"), 1, "node conv: shape"),
+    "padding": (("shape", "padding"), -1, "padding must be smaller"),
+    "another padding": (("shape", "padding"), 0, "a tile must have|node conv: shape"),
+    "height": (("shape", "height"), 9, "node conv: takes"),
+}
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_layers_must_fit(case: str) -> None:
+    path, value, match = LAYERS[case]
+    with pytest.raises(RuleError, match=match):
+        manifest.from_dict(changed(("nodes", index("conv"), "layer", *path), value))
+
+
+def test_a_coefficient_layer_is_described_by_its_fields() -> None:
+    (node,) = [node for node in VALID["nodes"] if node["name"] == "tail"]
+    assert node["layer"] == {
+        "encoding": "cheetah",
+        "shape": VALID["nodes"][index("head")]["layer"]["shape"] | {"in_channels": 10, "out_channels": 4},
+        "block_size": 2,
+        "ring_degree": N,
+        "weight_bits": 9,
+    }
+    assert manifest.from_dict(VALID).output.operation == Linear(TAIL)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        CoefficientLayer(LinearShape(9, 7, 12, 12, 3, 2, 1, 12), 1, N, "cheetah"),
+        CoefficientLayer(LinearShape(9, 7, 12, 24, 5, 1, 2, 3), 2, N, "cheetah", 4),
+        CoefficientLayer(LinearShape(90, 70, 3, 8, 7, 2, 3), 1, N, "cheetah", 2),
+        CoefficientLayer(LinearShape.gemm(65, 24, 12), 4, N, "cheetah", 32),
+    ],
+    ids=["depthwise", "groups", "strided", "gemm"],
+)
+def test_round_trip_of_coefficient_layers(layer: CoefficientLayer) -> None:
+    program = around(layer)
+    found = manifest.from_dict(json.loads(json.dumps(manifest.to_dict(program))))
+    assert found == program
+    assert found.linear_nodes[0][1].kept[0].tolist() == layer.kept[0].tolist()
+
+
+COEFFICIENT_LAYERS = {
+    "unknown encoding": (("encoding",), "iron", "encoding must be a known one: got 'iron'; use one of cheetah, falcon"),
+    "encoding of another family": (("encoding",), "cirencode", "must be complete: got KeyError"),
+    "encoding by its paper's name": (("encoding",), "Cheetah", "encoding must be a known one: got 'Cheetah'"),
+    "block size": (("block_size",), 4, r"block size must divide both weight dimensions: got 4 for \(4, 10\)"),
+    "no block size": (("block_size",), 0, r"block size must divide both weight dimensions: got 0 for \(4, 10\)"),
+    "negative block size": (("block_size",), -2, "block size must divide both weight dimensions: got -2"),
+    "ring degree": (("ring_degree",), 4096, "node tail: made for ring degree 4096"),
+    "no weight bits": (("weight_bits",), 0, "node tail: weights of 0 bits"),
+    "negative weight bits": (("weight_bits",), -8, "node tail: weights of -8 bits"),
+    "too many weight bits": (("weight_bits",), 33, "node tail: weights of 33 bits"),
+    "groups": (("shape", "groups"), 3, "groups must divide both channel counts"),
+    "height": (("shape", "height"), 2, "node tail: takes"),
+    "outputs": (("shape", "out_channels"), 6, r"node tail: shape \(4, 1, 1\)"),
+}
+
+
+@pytest.mark.parametrize("case", COEFFICIENT_LAYERS)
+def test_coefficient_layers_must_fit(case: str) -> None:
+    path, value, match = COEFFICIENT_LAYERS[case]
+    with pytest.raises(RuleError, match=match):
+        manifest.from_dict(changed(("nodes", index("tail"), "layer", *path), value))
+
+
+def test_an_encoding_without_its_fields() -> None:
+    for encoding in ("cheetah", "falcon"):
+        with pytest.raises(RuleError, match="must be complete: got KeyError"):
+            manifest.from_dict(changed(("nodes", index("conv"), "layer", "encoding"), encoding))
+
+
+def test_falcon_is_not_for_programs() -> None:
+    layer = CoefficientLayer(LinearShape(9, 7, 12, 12, 3, 2, 1, 12), 1, N, "falcon")
+    with pytest.raises(RuleError, match="the encoding falcon, which programs do not use"):
+        manifest.check(around(layer))
+
+
+def with_nodes(*nodes: Node) -> Program:
+    return Program((Node("x", Input(0, 9), (), (4, 8, 8), 0), *nodes), valid().parameters)
+
+
+def test_operations_that_need_a_share_do_not_get_the_bare_input() -> None:
+    """The server has no share of the image, nor of sums over it alone."""
+    same = (4, 8, 8)
+    bare = Node("twice", Add(), ("x", "x"), same, 0), Node("pool", SumPool(2), ("twice",), (4, 4, 4), 0)
+    for before, source in (((), "x"), (bare[:1], "twice"), (bare, "pool")):
+        shape = (4, 4, 4) if source == "pool" else same
+        with pytest.raises(RuleError, match="node sq: a square of the input itself"):
+            manifest.check(with_nodes(*before, Node("sq", Square(), (source,), shape, 0)))
+    for nodes in ((), bare):
+        with pytest.raises(RuleError, match="must have an input and a linear layer"):
+            manifest.check(with_nodes(*nodes))
+
+
+def test_one_input_first() -> None:
+    for nodes in (
+        (Node("sq", Square(), (), (1, 1, 1), 0),),
+        (*valid().nodes, Node("z", Input(0, 1), (), (1, 1, 1), 0)),
+    ):
+        with pytest.raises(RuleError, match="one input, its first node"):
+            manifest.check(Program(nodes, valid().parameters))
+    with pytest.raises(RuleError, match="must have an input and a linear layer: got 0 nodes"):
+        manifest.check(Program((), valid().parameters))
+
+
+def test_modulus_must_carry_the_transforms() -> None:
+    choices = (choose({1}, bits) for bits in range(40, 50))
+    with pytest.raises(RuleError, match=r"node conv: transforms of lengths \[2, 5\] that t is not made for"):
+        manifest.check(Program(valid().nodes, next(p for p in choices if p.plain_modulus % 5 != 1)))
+
+
+def test_truncation_of_a_sum_is_refused() -> None:
+    nodes = [*valid().nodes[:4], Node("late", Truncate(2), ("twice",), (8, 4, 4), -6)]
+    with pytest.raises(RuleError, match="node late: a truncation must follow a linear layer, a square or a product"):
+        manifest.check(Program(tuple(nodes), valid().parameters))
+
+
+@pytest.mark.parametrize("masks", ["none", "", "Uniform"])
+def test_unknown_masks(masks: str) -> None:
+    with pytest.raises(RuleError, match=r"masks must be a known kind: got .*; use uniform or bounded"):
+        manifest.from_dict(changed(("masks",), masks))
+
+
+@pytest.mark.parametrize("value", [HUGE, 10**4000, 1 << 63, -HUGE], ids=["10^12", "10^4000", "2^63", "-10^12"])
+def test_huge_numbers_are_refused_at_once(value: int) -> None:
+    start = time.perf_counter()
+    for path in paths(VALID):
+        place: Any = VALID
+        for key in path:
+            place = place[key]
+        if type(place) is int:
+            with pytest.raises(RuleError):
+                manifest.from_dict(changed(path, value))
+    assert time.perf_counter() - start < 2
+
+
+def huge_layer(shape: LinearShape, b: int = 1) -> Program:
+    """A whole program around one outsized layer, everything else consistent."""
+    tile = shape.output_shape[1:]
+    return around(LinearLayer(shape, b, N, tile, (Piece(shape.groups, 1, 1, 1),)))
+
+
+def around(layer: Layer) -> Program:
+    shape = layer.shape
+    nodes = (
+        Node("x", Input(0, 1), (), shape.input_shape, 0),
+        Node("y", Linear(layer), ("x",), shape.output_shape, 0),
+    )
+    return Program(nodes, valid().parameters)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        LinearShape.gemm(1, HUGE, 10),
+        LinearShape.gemm(1, 10, HUGE),
+        LinearShape.gemm(HUGE, 10, 10),
+        LinearShape(HUGE, HUGE, 1, 1, 3, 1, 1),
+        LinearShape(1, 1, 1, 1, HUGE, HUGE, HUGE - 1),
+        LinearShape(1, 1, 1, 1, 4000, 4000, 3999),
+        LinearShape(1, 1, 1, 1, 1, HUGE, 0),
+        LinearShape.gemm(1, 1 << 23, 1 << 23),
+    ],
+    ids=str,
+)
+def test_consistent_but_huge_layers_are_refused_at_once(shape: LinearShape) -> None:
+    start = time.perf_counter()
+    with pytest.raises(RuleError):
+        manifest.check(huge_layer(shape))
+    assert time.perf_counter() - start < 1
+
+
+MANY = 1 << 22
+"""As many tiles or channels as one node may have values, with a few of each to spare."""
+OUTSIZED = {
+    "a tile for every position": LinearLayer(LinearShape(MANY, 1, 1, 1, 3, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),)),
+    "tiles of one in both directions": LinearLayer(
+        LinearShape(2048, 2048, 1, 1, 3, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),)
+    ),
+    "more pieces than any layer needs": LinearLayer(
+        LinearShape.gemm(1 << 20, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),) * (1 << 20)
+    ),
+    "all tiles in one lane": LinearLayer(LinearShape.gemm(MANY, 1, 1), 1, N, (1, 1), (Piece(1, MANY, 1, 1),)),
+    "one block as large as the layer": LinearLayer(
+        LinearShape.gemm(1, MANY, MANY), MANY, N, (1, 1), (Piece(1, 1, 1, 1),)
+    ),
+    "a matrix of all blocks": LinearLayer(LinearShape.gemm(1, MANY, MANY), 1, N, (1, 1), (Piece(1, 1, 4096, 1),)),
+    "a kernel over the whole map": LinearLayer(
+        LinearShape(2048, 2048, 1, 1, 2047, 1, 1023), 1, N, (2048, 2048), (Piece(1, 1, 1, 1),)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIZED)
+def test_outsized_layers_with_sizes_within_the_limits_are_refused_at_once(case: str) -> None:
+    """And without much memory."""
+    program = around(OUTSIZED[case])
+    tracemalloc.start()
+    start = time.perf_counter()
+    try:
+        with pytest.raises(RuleError, match=r"node y|must"):
+            manifest.check(program)
+        assert time.perf_counter() - start < 1
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+
+
+ATTENTION = json.loads(json.dumps(manifest.to_dict(attention())))
+
+
+def attention_with(name: str, path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    data = copy.deepcopy(ATTENTION)
+    place: Any = next(node for node in data["nodes"] if node["name"] == name)
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return data
+
+
+def test_attention_goes_round_without_constants() -> None:
+    program = attention()
+    found = manifest.from_dict(ATTENTION)
+    assert found == Program(program.nodes, program.parameters)
+    changed = {name: Weights(w.rows, w.bias + 1) for name, w in program.weights.items()}
+    assert manifest.to_dict(replace(program, weights=changed)) == manifest.to_dict(program)
+
+
+UNFIT: dict[str, tuple[str, tuple[str | int, ...], Any, str]] = {
+    "first channel": ("k", ("first",), -1, "node k: channels -1 to 7 of 24"),
+    "last channel": ("v", ("first",), 17, "node v: channels 17 to 25 of 24"),
+    "no channel": ("q", ("count",), 0, "node q: channels 0 to 0 of 24"),
+    "token": ("token", ("place",), 5, "node token: token 5 of 5"),
+    "token before": ("token", ("place",), -1, "node token: token -1 of 5"),
+    "groups": ("turned", ("groups",), 3, "node turned: 3 groups of 8 channels"),
+    "no groups": ("turned", ("groups",), 0, "node turned: 0 groups"),
+    "shape": ("turned", ("shape",), [8, 5, 1], "node turned: shape"),
+    "tokens of tokens": ("tokens", ("shape",), [8, 4, 1], "node tokens: shape"),
+    "one factor": ("scores", ("inputs",), ["q_t"], "node scores: inputs"),
+    "other factors": ("gathered", ("inputs",), ["square_t", "v_t"], r"a product of \(10, 5, 1\) and \(8, 5, 1\) in 2"),
+    "a map": ("scores", ("inputs",), ["patches_t", "patches_t"], "node scores: a product of"),
+    "the image": ("scores", ("inputs",), ["x", "x"], "node scores: a product of the input itself"),
+    "tokens of the image": ("tokens", ("inputs",), ["x"], "node tokens: a tokens of the input itself"),
+    "groups of a product": ("scores", ("left", "shape", "groups"), 4, "must fit|divide"),
+    "channels of a product": ("scores", ("left", "shape", "out_channels"), 20, "layers that do not multiply"),
+    "the other layer": ("scores", ("right", "shape", "height"), 6, "layers that do not multiply|cover"),
+    "blocks": ("scores", ("right", "block_size"), 2, "divide|do not multiply|lane"),
+    "ring": ("scores", ("right", "ring_degree"), 16384, "made for ring degree 16384"),
+    "truncation of tokens": ("gathered_t", ("inputs",), ["turned"], "node gathered_t: a truncation must follow"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_attention_must_fit_together(case: str) -> None:
+    name, path, value, match = UNFIT[case]
+    with pytest.raises(RuleError, match=match):
+        manifest.from_dict(attention_with(name, path, value))
+
+
+def test_products_have_spectral_layers() -> None:
+    """The noise bound of a coefficient encoding is for small weights, and a share is as large as t."""
+    node = next(node for node in ATTENTION["nodes"] if node["name"] == "scores")
+    shape = {"encoding": "cheetah", "weight_bits": 8} | {
+        k: node["left"][k] for k in ("shape", "block_size", "ring_degree")
+    }
+    with pytest.raises(RuleError, match="a product must have spectral layers: got 'cheetah'"):
+        manifest.from_dict(attention_with("scores", ("left",), shape))

@@ -1,0 +1,129 @@
+"""Functions in clear: values, ranges, the rules for programs that reveal, both parties."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privcirnet.errors import RuleError
+from privcirnet.he.engines.interface import ENGINES
+from privcirnet.he.program import bounds, manifest, nonpolynomial
+from privcirnet.he.program.program import Node, Program, Revealed, interpret
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.session import run
+from privcirnet.pipeline import audit
+from tests.he.networks import random_image, revealing
+from tests.he.parties import parties
+
+TORCH = {
+    "relu": torch.nn.ReLU(),
+    "relu6": torch.nn.ReLU6(),
+    "hardswish": torch.nn.Hardswish(),
+    "gelu": torch.nn.GELU(),
+    "silu": torch.nn.SiLU(),
+}
+
+
+def test_every_function_is_tested() -> None:
+    assert set(TORCH) == set(nonpolynomial.FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("steps", [(-6, -6), (-6, -4), (0, 0), (-3, 1)])
+def test_values_are_the_functions_rounded(name: str, steps: tuple[int, int]) -> None:
+    values = np.arange(-1000, 1001).reshape(3, -1, 1)
+    real = TORCH[name](torch.from_numpy(values.astype(np.float64) * 2.0 ** steps[0])).numpy() * 2.0 ** -steps[1]
+    found = nonpolynomial.apply(name, values, *steps)
+    assert found.dtype == np.int64
+    assert found.shape == values.shape
+    assert np.abs(found - real).max() <= 0.5 + 1e-9
+
+
+def test_values_of_every_size_are_carried() -> None:
+    values = np.array([-(1 << 58), 1 << 58])
+    for name in TORCH:
+        assert nonpolynomial.apply(name, values, -40, -40).tolist() == [0, 6 << 40 if name == "relu6" else 1 << 58]
+
+
+@pytest.mark.parametrize("name", TORCH)
+@given(st.integers(-90, 60), st.integers(0, 90), st.integers(0, 3))
+def test_ranges_are_attained_and_never_left(name: str, low: int, width: int, bits: int) -> None:
+    values = np.arange(low, low + width + 1)
+    inside = nonpolynomial.apply(name, values, -4, -4 + bits)
+    least, most = nonpolynomial.ends(name, values[:1], values[-1:], -4, -4 + bits)
+    assert least[0] <= inside.min()
+    assert (most[0], inside.min() - least[0] <= 1) == (inside.max(), True)
+
+
+def test_exact_functions_keep_integers() -> None:
+    assert (nonpolynomial.apply("relu", np.arange(-9, 9), 3, 3) == np.maximum(np.arange(-9, 9), 0)).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("function", ["relu", "gelu"])
+def test_both_parties(engine: str, function: str) -> None:
+    program = revealing(function)
+    client, session = parties(program, engine)
+    for seed in range(2):
+        image = random_image(program, seed)
+        logits, traffic = run(client, session, image)
+        values = audit.reconstruct(program, client.shares, session.shares)
+        assert audit.wrong_nodes(program, values) == []
+        assert (interpret(program, image, lambda node, _, v=values: v[node.name])["head"] == logits).all()
+        assert [t.down for t in traffic if t.position in (3, 7)] == [len(wire.frame(3, [bytes(8 * 128)]))] * 2
+    assert session.shares["act"] is None, "the server has no share of what the client computed"
+
+
+def test_bounds_hold() -> None:
+    program = revealing()
+    intervals = bounds.prove(program)
+    for seed in range(5):
+        for name, values in interpret(program, random_image(program, seed)).items():
+            low, high = intervals[name]
+            assert (low <= values).all()
+            assert (values <= high).all()
+
+
+def test_a_description_comes_back() -> None:
+    described = json.loads(json.dumps(manifest.to_dict(revealing())))
+    again = manifest.to_dict(manifest.from_dict(described))
+    assert json.loads(json.dumps(again)) == described
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("function", "exp", "exp at step"),
+        ("function", 3, "printable string"),
+        ("bits", -1, "bits coarser"),
+        ("log_step_in", -5, "at step 2\\^-5"),
+        ("bits", "1", "62-bit integer"),
+    ],
+)
+def test_wrong_descriptions_are_refused(field: str, value: object, message: str) -> None:
+    described = manifest.to_dict(revealing())
+    described["nodes"][3][field] = value
+    with pytest.raises(RuleError, match=message):
+        manifest.from_dict(described)
+
+
+def test_what_the_client_knows_is_not_revealed_again() -> None:
+    nodes = revealing().nodes
+    again = Node("again", Revealed("relu", -3, 0), ("act",), (8, 4, 4), -3)
+    with pytest.raises(RuleError, match="no share to work on"):
+        manifest.check(Program((*nodes[:4], again), revealing().parameters))
+    with pytest.raises(RuleError, match="must have an input and a linear layer"):
+        manifest.check(Program(nodes[:4], revealing().parameters))
+
+
+@pytest.mark.parametrize("wrong", [bytes(8), b"\xff" * (8 * 128)])
+def test_a_share_that_is_none_is_refused(wrong: bytes) -> None:
+    program = revealing()
+    client, session = parties(program, "cleartext")
+    exchange = client.infer(random_image(program))
+    assert exchange.send(session.handle(next(exchange))) == wire.frame(3, [])
+    with pytest.raises(RuleError, match=r"a share must"):
+        exchange.send(wire.frame(3, [wrong]))

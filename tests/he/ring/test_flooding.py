@@ -1,0 +1,185 @@
+"""Circuit privacy: a client that simulates the server with guessed weights can't tell a right guess from a wrong one."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import tenseal.sealapi as seal
+
+from privcirnet.he import params
+from privcirnet.he.encodings import spectral
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
+from privcirnet.he.engines import interface, kernel, sealfile, tenseal
+from privcirnet.he.engines.kernels import galois, reply
+from privcirnet.he.engines.kernels.ring import ring
+from privcirnet.he.protocol import shares
+from privcirnet.he.ring import flooding
+from privcirnet.he.ring.modular import Residues
+from tests.he.replies import keep_all_primes, no_flood, nothing, polynomials
+
+LAYER = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, (4, 4), (Piece(1, 1, 128, baby_steps=2),))
+PARAMETERS = params.choose(LAYER.transform_lengths, 46)
+T = PARAMETERS.plain_modulus
+PRIMES = params.ordered_primes(8192, PARAMETERS.coefficient_bits)
+NOISE = params.noise_bits(8192, 46, LAYER.products_per_sum)
+
+
+class Game:
+    """One client, one request, and replies for guessed weights; all of them SEAL's ciphertexts."""
+
+    def __init__(self, server: Any) -> None:
+        self.client, self.server = tenseal.Client(PARAMETERS), server
+        steps = LAYER.column_steps
+        self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
+        x = shares.uniform(LAYER.shape.input_shape, T)
+        self.request = [self.client.encrypt(row) for row in LAYER.encode_input(x, T)]
+
+    def output(self, seed: int) -> Any:
+        """The layer's result under the weights of a seed, in the server's form."""
+        rows = np.random.default_rng(seed).integers(-127, 128, (4, 8, 3, 3))
+        weights = encode_weights(LAYER, spectral.weight_spectrum(LAYER.layout, rows, T), self.server)
+        (output,) = LAYER.evaluate(weights, self.server.receive_all(self.request, None), self.server, self.keys)
+        return output
+
+    def result(self, seed: int) -> Any:
+        """The layer's result under the weights of a seed, not masked and not hidden: anyone can compute it."""
+        return self.output(seed)
+
+    def masked(self, seed: int) -> Any:
+        """A masked result that is not hidden."""
+        return self.server.add_plain(self.result(seed), self.server.encode(shares.uniform((8192,), T)))
+
+    def reply(self, seed: int) -> Any:
+        """A masked and hidden result, before the modulus switch."""
+        return self.server._hide(self.masked(seed), self.keys, NOISE)
+
+    def noise_of_difference(self, reply: Any, guess: Any) -> int:
+        """Noise budget of reply - guess: high if the noises cancel."""
+        context = self.client._context.seal
+        difference = seal.Ciphertext(context)
+        seal.Evaluator(context).sub(reply, guess, difference)
+        return self.client._decryptor.invariant_noise_budget(difference)
+
+    def masks_polynomial(self, ciphertext: Any) -> bytes:
+        """c1 of a ciphertext."""
+        words = self.client._context.save(ciphertext)[-8 * 3 * 8192 :]
+        return words
+
+
+class KernelGame(Game):
+    """The same with the compiled engine, whose replies are not switched down."""
+
+    def __init__(self, server: kernel.Server) -> None:
+        super().__init__(server)
+        keep_all_primes(server)
+
+    def _loaded(self, residues: Residues) -> Any:
+        context = self.client._context
+        payload = sealfile._payload(residues, context.data_level, b"", ntt=False)
+        return context.load(seal.Ciphertext(context.seal), payload)
+
+    def result(self, seed: int) -> Any:
+        values = galois.divided(self.output(seed).residues, self.server._extended)
+        self.server._ring.to_coefficients(values)
+        return self._loaded(values)
+
+    def masked(self, seed: int) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reply, "draw", nothing)
+            return self.reply(seed)
+
+    def reply(self, seed: int) -> Any:
+        (reply,) = self.server.reply_all([self.output(seed)], shares.uniform((1, 8192), T), self.keys, NOISE)
+        return self._loaded(polynomials(self.server, reply))
+
+
+@pytest.fixture(scope="module", params=["kernel", "tenseal"])
+def game(request: pytest.FixtureRequest) -> Game:
+    server = interface.server_engine(request.param, PARAMETERS)
+    return KernelGame(server) if isinstance(server, kernel.Server) else Game(server)
+
+
+def test_without_hiding_the_weights_can_be_recognised(game: Game) -> None:
+    """The attack works, so that the next test means something: slots masked, everything else bare."""
+    reply, right, wrong = game.masked(1), game.result(1), game.result(2)
+    assert game.masks_polynomial(reply) == game.masks_polynomial(right)
+    assert game.masks_polynomial(reply) != game.masks_polynomial(wrong)
+    with pytest.raises(RuntimeError, match="transparent"):
+        game.noise_of_difference(reply, right)  # the mask polynomials cancel: only plain slots are left
+    assert game.noise_of_difference(reply, wrong) < 60
+
+
+def test_with_hiding_they_cannot(game: Game) -> None:
+    right, wrong = game.result(1), game.result(2)
+    budgets: dict[str, list[int]] = {"right": [], "wrong": []}
+    for _ in range(8):
+        reply = game.reply(1)
+        assert game.masks_polynomial(reply) != game.masks_polynomial(right)
+        budgets["right"].append(game.noise_of_difference(reply, right))
+        budgets["wrong"].append(game.noise_of_difference(reply, wrong))
+    assert budgets["right"] == budgets["wrong"]
+    assert min(budgets["right"]) >= params.MIN_NOISE_BUDGET - 1
+
+
+def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the flood the noises still cancel under the right guess."""
+
+    def no_sample(bits: int, primes: tuple[int, ...], count: int) -> Residues:
+        return np.zeros((len(primes), count), dtype=np.uint64)
+
+    monkeypatch.setattr(flooding, "sample", no_sample)
+    unflooded = reply.draw(NOISE, ring(PRIMES, 8192))._replace(flood=no_flood(NOISE, PRIMES[:-1], 8192))
+    monkeypatch.setattr(reply, "draw", lambda bits, extended: unflooded)
+    answer = game.reply(1)
+    right, wrong = (game.noise_of_difference(answer, game.result(seed)) for seed in (1, 2))
+    assert right > wrong + 20
+
+
+def test_served_replies_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reply goes through the hiding."""
+    game = Game(tenseal.Server(PARAMETERS))
+    seen: list[int] = []
+    original = tenseal.Server._hide
+    monkeypatch.setattr(tenseal.Server, "_hide", lambda s, c, k, p: seen.append(p) or original(s, c, k, p))
+    game.server.reply(game.result(1), game.keys, 7)
+    assert seen == [7]
+
+
+def test_replies_of_the_compiled_engine_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reply has draws of its own."""
+    game = KernelGame(kernel.Server(PARAMETERS))
+    seen, original = [], reply.draw
+    monkeypatch.setattr(reply, "draw", lambda bits, extended: seen.append(bits) or original(bits, extended))
+    outputs = [game.output(1) for _ in range(3)]
+    game.server.reply_all(outputs, shares.uniform((3, 8192), T), game.keys, 7)
+    assert seen == [7, 7, 7]
+
+
+@pytest.mark.parametrize("bits", [1, 47, 48, 95, 96, 119])
+def test_samples_are_uniform_in_their_range(bits: int) -> None:
+    primes = (281474976546817, 281474976317441, 281474975662081)
+    residues = flooding.sample(bits, primes, 4000)
+    assert residues.shape == (3, 4000)
+    assert all((residues[i] < p).all() for i, p in enumerate(primes))
+    values = [_lift([int(r) for r in column], primes) for column in residues.T]
+    assert all(-(1 << bits) <= v < 1 << bits for v in values)
+    mean = Fraction(sum(2 * v + 1 for v in values), 2 * len(values) << bits)
+    assert abs(mean) < Fraction(1, 10), "5 standard errors of a uniform mean are 0.046"
+    assert len({v < 0 for v in values}) == 2
+    assert max(map(abs, values)) > (1 << bits) * 0.99 or bits == 1
+
+
+def _lift(residues: list[int], primes: tuple[int, ...]) -> int:
+    """The signed integer of least absolute value with these residues."""
+    modulus = primes[0] * primes[1] * primes[2]
+    total = sum(r * (modulus // p) * pow(modulus // p, -1, p) for r, p in zip(residues, primes, strict=True)) % modulus
+    return total - modulus if total > modulus // 2 else total
+
+
+def test_the_flood_is_forty_bits_over_the_noise_bound() -> None:
+    assert flooding.FLOODING_BITS == 40
+    assert params.noise_bits(8192, 46, 1) == 66
+    assert interface.server_engine("tenseal", PARAMETERS).parameters == PARAMETERS

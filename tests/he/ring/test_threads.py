@@ -1,0 +1,208 @@
+from collections.abc import Iterator
+from threading import Barrier, Event, Thread, current_thread
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threadpoolctl import ThreadpoolController
+
+from privcirnet.he.ring import threads
+from privcirnet.he.ring.threads import beside, each, one_thread, ranges
+
+PATIENCE = 20
+"""Seconds that threads wait for each other before a test fails."""
+
+
+@pytest.fixture(params=[1, 2, 3])
+def count(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = threads._setting.count
+    threads.use(request.param)
+    yield request.param
+    threads.use(before)
+
+
+def test_results_are_in_the_items_order(count: int) -> None:
+    assert each(lambda item: item * item, range(200)) == [item * item for item in range(200)]
+
+
+def test_any_iterable_will_do(count: int) -> None:
+    assert each(str, (letter for letter in "abc")) == ["a", "b", "c"]
+    assert each(str, {"a": 1, "b": 2}) == ["a", "b"]
+    assert each(str, []) == []
+    assert each(str, [7]) == ["7"]
+
+
+def test_as_many_threads_work_as_were_asked_for(count: int) -> None:
+    """No item is done before all threads hold one."""
+    meeting = Barrier(count)
+
+    def work(item: int) -> str:
+        meeting.wait(PATIENCE)
+        return current_thread().name
+
+    assert len(set(each(work, range(count)))) == count
+
+
+@pytest.mark.parametrize("by_caller", [True, False])
+def test_an_item_s_error_reaches_the_caller(by_caller: bool) -> None:
+    """Whoever works on the item: each thread holds one of the two when the error comes."""
+    caller, meeting = current_thread(), Barrier(2)
+
+    def work(item: int) -> None:
+        meeting.wait(PATIENCE)
+        if (current_thread() is caller) == by_caller:
+            raise ValueError(f"by caller: {by_caller}")
+
+    threads.use(2)
+    try:
+        with pytest.raises(ValueError, match=f"by caller: {by_caller}"):
+            each(work, range(2))
+    finally:
+        threads.use(0)
+    assert each(abs, [-1, 2]) == [1, 2], "the pool still works"
+
+
+def test_one_thread_stops_at_an_error() -> None:
+    done: list[int] = []
+
+    def work(item: int) -> None:
+        done.append(item)
+        if item == 3:
+            raise ValueError("third")
+
+    threads.use(1)
+    try:
+        with pytest.raises(ValueError, match="third"):
+            each(work, range(100))
+    finally:
+        threads.use(0)
+    assert done == [0, 1, 2, 3]
+
+
+def test_zero_threads_means_all_cores() -> None:
+    threads.use(0)
+    assert threads._setting.count == threads.cores() >= 1
+
+
+@given(st.integers(0, 300), st.integers(1, 40), st.integers(1, 5))
+def test_ranges_cover_all_numbers_once(numbers: int, most: int, count: int) -> None:
+    threads.use(count)
+    try:
+        found = ranges(numbers, most)
+    finally:
+        threads.use(0)
+    assert [number for part in found for number in part] == list(range(numbers))
+    assert all(1 <= len(part) <= most for part in found)
+    assert max(map(len, found), default=0) - min(map(len, found), default=0) <= 1
+    assert len(found) == numbers or len(found) % count == 0, "as many for each thread"
+
+
+def blas_threads() -> list[int]:
+    """Limits of all linear algebra libraries in this process."""
+    controller: Any = ThreadpoolController()
+    return [library["num_threads"] for library in controller.select(user_api="blas").info()]
+
+
+class Visitor:
+    """A thread that enters and leaves when it is told to, and lives on."""
+
+    def __init__(self) -> None:
+        self._meeting = Barrier(2)
+        self._thread = Thread(target=self._visit, daemon=True)
+        self._thread.start()
+
+    def step(self) -> None:
+        """Go in, then out, then away."""
+        self._meeting.wait(PATIENCE)
+        self._meeting.wait(PATIENCE)
+
+    def _visit(self) -> None:
+        self._meeting.wait(PATIENCE)
+        with one_thread():
+            self._meeting.wait(PATIENCE)
+            self._meeting.wait(PATIENCE)
+        self._meeting.wait(PATIENCE)
+        self.step()
+
+
+@pytest.fixture
+def two_blas_threads() -> Iterator[None]:
+    np.ones((2, 2)) @ np.ones((2, 2))
+    with ThreadpoolController().limit(limits=2, user_api="blas"):
+        yield
+
+
+def test_matrix_products_run_on_one_thread_inside(two_blas_threads: None) -> None:
+    before = blas_threads()
+    assert before
+    with one_thread():
+        assert set(blas_threads()) == {1}
+        with one_thread():
+            assert set(blas_threads()) == {1}
+        assert set(blas_threads()) == {1}
+    assert blas_threads() == before
+
+
+def test_an_error_inside_lifts_the_limit(two_blas_threads: None) -> None:
+    before = blas_threads()
+    with pytest.raises(ValueError, match="inside"), one_thread():
+        raise ValueError("inside")
+    assert blas_threads() == before
+
+
+@pytest.mark.parametrize("leaving", [(0, 1), (1, 0)], ids=["first in, first out", "first in, last out"])
+def test_the_last_thread_to_leave_lifts_the_limit(leaving: tuple[int, int], two_blas_threads: None) -> None:
+    before, visitors = blas_threads(), [Visitor(), Visitor()]
+    for visitor in visitors:
+        visitor.step()
+        assert set(blas_threads()) == {1}
+    visitors[leaving[0]].step()
+    assert set(blas_threads()) == {1}
+    visitors[leaving[1]].step()
+    assert blas_threads() == before
+    for visitor in visitors:
+        visitor.step()
+
+
+def test_each_thread_can_be_the_only_one_inside(two_blas_threads: None) -> None:
+    """Whichever threads were inside before and live on."""
+    before, visitors = blas_threads(), [Visitor(), Visitor()]
+    for visitor in visitors:
+        visitor.step()
+        assert set(blas_threads()) == {1}
+        visitor.step()
+        assert blas_threads() == before
+    for visitor in visitors:
+        visitor.step()
+
+
+def test_work_beside_goes_on_meanwhile_and_gives_its_result(count: int) -> None:
+    begun, free = Event(), Event()
+
+    def work() -> str:
+        begun.set()
+        return "alone" if count == 1 else f"{free.wait(PATIENCE)}"
+
+    result = beside(work)
+    if count > 1:
+        assert begun.wait(PATIENCE)
+        assert each(lambda item: item + 1, range(50)) == list(range(1, 51)), "nobody waits for who is busy"
+        free.set()
+    assert result() == ("alone" if count == 1 else "True")
+
+
+def test_an_error_beside_comes_with_the_result(count: int) -> None:
+    def work() -> None:
+        raise ValueError("beside")
+
+    result = beside(work)
+    with pytest.raises(ValueError, match="beside"):
+        result()
+
+
+def test_work_beside_may_be_shared_out_too(count: int) -> None:
+    outer = beside(lambda: each(lambda item: item * item, range(20)))
+    assert each(lambda item: -item, range(20)) == [-item for item in range(20)]
+    assert outer() == [item * item for item in range(20)]

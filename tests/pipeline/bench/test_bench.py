@@ -1,0 +1,131 @@
+"""What bench.py reports, on layers small enough to run in clear."""
+
+from dataclasses import replace
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.measure.networks import network_shapes
+from privcirnet.he.planning.cost import COUNTED, LINKS, linear_cost
+from privcirnet.he.planning.planner import Goal, paper_layer, plan_layer
+from privcirnet.he.planning.published import published_layer
+from privcirnet.pipeline.bench import engines, memory, results, runs
+from privcirnet.plots import grouped_bars, roofline
+
+GOAL = Goal(COUNTED, LINKS["local"])
+SHAPE = LinearShape(4, 4, 16, 8, 3, 1, 1)
+SHAPES = {"a": SHAPE, "b": LinearShape.gemm(4, 16, 16), "c": SHAPE}
+IN_CLEAR = runs.Contest(41, 2)
+
+
+def plans(*names: str) -> dict[str, dict[str, object]]:
+    return {name: runs.network_layers(SHAPES, name, "cirencode", 8, GOAL) for name in names}
+
+
+def rivals(**engines: str) -> dict[str, runs.Rival]:
+    """Rivals in clear, by plan."""
+    return {name: runs.Rival(plans(name)[name], engine, COUNTED) for name, engine in engines.items()}
+
+
+def test_plans_by_name() -> None:
+    assert runs.plan_layer("paper", "cirencode", SHAPE, 4, GOAL) == paper_layer(SHAPE, 4, 8192)
+    assert runs.plan_layer("published", "cirencode", SHAPE, 4, GOAL) == published_layer(SHAPE, 4, 8192)
+    assert runs.plan_layer("best", "any", SHAPE, 4, GOAL) == plan_layer(SHAPE, 4, replace(GOAL, family="any")).layer
+    with pytest.raises(RuleError, match="this plan has no candidates: got published; use plan=paper or plan=best"):
+        runs.explained("published", "cirencode", SHAPE, 4, GOAL)
+    with pytest.raises(RuleError, match="the encoding bolt is for b = 1 and 1 x 1 kernels: got b = 4, kernel 3"):
+        runs.plan_layer("best", "bolt", SHAPE, 4, GOAL)
+
+
+def test_a_network_takes_the_largest_block_sizes_that_its_layers_allow() -> None:
+    layers = runs.network_layers(network_shapes("vit_cifar"), "paper", "cirencode", 16, GOAL)
+    assert {layer.block_size for layer in layers.values()} == {16, 2}
+    assert layers["head"].block_size == 2
+    assert results.totals(layers)["rotations"] == sum(layer.rotations for layer in layers.values())
+
+
+def test_networks_run_in_turns_and_like_layers_once() -> None:
+    both, ticks = plans("best", "published"), []
+    entered = rivals(best="cleartext", published="cleartext")
+    found = runs.run_networks(entered, IN_CLEAR, lambda: ticks.append(1))
+    assert len(ticks) == runs.network_runs(entered, IN_CLEAR.repetitions) == 2 * 2 * 3
+    for plan, layers in both.items():
+        assert list(found[plan]) == ["a", "b", "c"]
+        assert found[plan]["a"]["seconds"] == found[plan]["c"]["seconds"]
+        for name, layer in layers.items():
+            made = found[plan][name]
+            assert made["max_abs_error"] == 0
+            assert (made["rotations"], made["pmults"]) == (layer.rotations, layer.pmults)
+            assert made["seconds_total"] > 0
+
+
+def test_summaries_and_savings() -> None:
+    both, entered = plans("best", "published"), rivals(best="cleartext", published="cleartext")
+    found = runs.run_networks(entered, IN_CLEAR, lambda: None)
+    ran = {plan: results.network_summary(layers, COUNTED, found[plan]) for plan, layers in both.items()}
+    assert ran["best"]["seconds_total"] == pytest.approx(sum(layer["seconds_total"] for layer in ran["best"]["layers"]))
+    expected = sum(linear_cost(layer, COUNTED, LINKS["wan"]).total for layer in both["best"].values())
+    assert ran["best"]["seconds_predicted"]["wan"] == pytest.approx(expected)
+    saved = results.against(ran["best"], "against", ran["published"])["saved"]
+    assert set(saved) == {"predicted_local", "predicted_lan", "predicted_wan", "measured"}
+    assert saved["measured"] == 1 - ran["best"]["seconds_total"] / ran["published"]["seconds_total"]
+    assert {"measured", "server"} <= set(results.network_facts(ran["best"], COUNTED))
+    planned = results.network_summary(both["best"], COUNTED, None)
+    assert "seconds_total" not in planned
+    assert "measured" not in results.network_facts(planned, COUNTED)
+    assert "HE-Rot + 0.135 HE-Pmult" in results.network_facts(planned, COUNTED)["predicted"]
+
+
+def test_a_suite_compares_encodings_and_draws_them(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(runs, "SHAPES", {"conv 4x4": SHAPE, "gemm 4": SHAPES["b"]})
+    ticks = []
+    rows = runs.run_suite(GOAL, "cleartext", IN_CLEAR, (1, 8), lambda: ticks.append(1))
+    assert len(ticks) == runs.suite_runs((1, 8), IN_CLEAR.repetitions) == 2 * 3 * 3
+    names = ["Bolt, NeuJeans (b = 1)", "Cheetah (b = 1)", "PrivCirNet b = 8"]
+    assert [(row["layer"], row["name"]) for row in rows] == [(s, n) for s in ("conv 4x4", "gemm 4") for n in names]
+    assert all(row["max_abs_error"] == 0 for row in rows)
+    assert rows[0]["speedup"] == rows[3]["speedup"] == 1
+    assert rows[2]["speedup"] == rows[0]["seconds_total"] / rows[2]["seconds_total"]
+    table = results.markdown(results.suite_table(rows)).splitlines()
+    assert len(table) == 2 + len(rows)
+    assert len({line.count("|") for line in table}) == 1
+    for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
+        path = tmp_path / "new" / f"bars{suffix}"
+        grouped_bars(path, rows, "a title")
+        assert path.read_bytes().startswith(start)
+        assert [p.name for p in path.parent.iterdir() if p.name.startswith(".")] == []
+
+
+def test_engines_are_held_against_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """On one small layer: both engines exact, a table, a picture, the least times of what was counted."""
+    monkeypatch.setattr(engines, "LAYERS", {"conv 4x4": (SHAPE, 4)})
+    ticks = []
+    goals = {"kernel": GOAL, "tenseal": GOAL}
+    (row,), machine = engines.run_engines("paper", goals, runs.Contest(41, 1), lambda: ticks.append(1))
+    assert len(ticks) == 3
+    assert engines.engine_runs(2) == 3 * 3
+    assert row["max_abs_error"] == 0
+    assert row["speedup"] == row["seconds"]["tenseal"] / row["seconds"]["all"]
+    assert row["scaling"] == row["seconds"]["one"] / row["seconds"]["all"]
+    assert row["least_memory"] == row["words"] / machine["words"]
+    assert row["least_products"] == row["products"] / machine["products"]
+    (line,) = engines.engine_table([row])
+    assert line["layer"] == "conv 4x4"
+    assert "GB/s" in engines.peaks(machine)
+    assert engines.peaks({}) == ""
+    roofline(tmp_path / "roofline.png", [row], machine, "title")
+    assert (tmp_path / "roofline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_memory_of_a_network() -> None:
+    layers = runs.network_layers(SHAPES, "best", "cirencode", 8, GOAL)
+    ticks, size = [], 3 * 8192 * 8
+    for limit in (0, 2 * size):
+        room = Room(limit)
+        found = memory.network_memory(layers, "kernel", runs.Contest(41, 1), room, lambda: ticks.append(1))
+        assert found["weights"] == sum(layer.circuit.weights for layer in layers.values()) * size
+        assert found["weights_kept"] == min(limit, found["weights"])
+        assert found["peak"] > 1e8
+    assert len(ticks) == 2 * 2 * len(layers)

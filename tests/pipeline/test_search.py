@@ -1,0 +1,99 @@
+"""The search as a whole, on an untrained network: rules are obeyed, what is written can be read, pictures appear."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from privcirnet.artifact import read_plan, write_checkpoint
+from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchConfig
+from privcirnet.data import load
+from privcirnet.errors import RuleError
+from privcirnet.pipeline import search
+from privcirnet.training import stages
+from privcirnet.training.network import checkpoint_of
+
+DATA = load("digits")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    root = tmp_path_factory.mktemp("outputs")
+    torch.manual_seed(0)
+    start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
+    write_checkpoint(root / "checkpoint.safetensors", checkpoint_of(start, "train"))
+    return root
+
+
+def config(run, **changes) -> SearchConfig:
+    he = HEConfig(profile="counted", ring_degree=8192)
+    return SearchConfig(**({"init": str(run), "samples": 128, "sweep": 5, "he": he} | changes))
+
+
+@pytest.fixture(scope="module")
+def found(run):
+    return search.search(config(run), DATA)
+
+
+def test_the_plan_is_within_its_budget_and_better_than_uniform(found):
+    assert found.solution.latency <= found.budget == found.uniform[4].latency
+    assert found.solution.sensitivity <= found.uniform[4].sensitivity
+    assert found.measured.samples == 128
+    assert len(found.front) >= 2
+    assert search.summary(found)["predicted"]["rounds"] == len(found.figures)
+
+
+def test_plans_are_for_this_network_alone(found, run, tmp_path):
+    search.write(found, tmp_path)
+    plan = tmp_path / "plan.json"
+    assert read_plan(plan, model="digits_resnet", checkpoint=found.checkpoint) == found.solution.block_sizes
+    assert len(list((tmp_path / "plans").glob("*ms.json"))) == len(found.front)
+    assert json.loads(plan.read_text())["latency_predicted_s"] == found.solution.latency
+    for name in ("pareto.png", "sensitivity.png", "blocks.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    start = RecipeConfig(stage="finetune", init=str(run), plan=str(plan))
+    assert stages.begin(start, QuantConfig(), ModelConfig(), DATA).block_sizes == found.solution.block_sizes
+    torch.manual_seed(1)
+    other = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
+    write_checkpoint(tmp_path / "checkpoint.safetensors", checkpoint_of(other, "train"))
+    with pytest.raises(RuleError, match=r"a plan must be for this checkpoint: got .*; search again, or remove checkp"):
+        stages.begin(dataclasses.replace(start, init=str(tmp_path)), QuantConfig(), ModelConfig(), DATA)
+    with pytest.raises(
+        RuleError, match=r"a plan must be for this model: got .*plan.json for model digits_resnet, used"
+    ):
+        read_plan(plan, model="lola_mnist")
+
+
+def test_rules_are_obeyed(found, run):
+    settings = {"pinned": ["down:2"], "equal": [["conv*"]], "fraction": 0.6, "sensitivity": "weights"}
+    ruled = search.search(config(run, **settings), DATA)
+    sizes = ruled.solution.block_sizes
+    assert sizes["down"] == 2
+    assert sizes["conv1"] == sizes["conv2"]
+    assert ruled.budget == pytest.approx(0.6 * found.uniform[1].latency)
+    assert (ruled.measured.samples, ruled.measured.stable) == (0, None)
+    most = 1e-6 * search.figures_of(found.figures, found.uniform[1].block_sizes).memory
+    capped = search.search(config(run, memory_mb=0.5 * most, budget=1e9, sensitivity="weights"), DATA)
+    assert search.figures_of(capped.figures, capped.solution.block_sizes).memory <= 0.5e6 * most
+    assert capped.solution.sensitivity > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": 1.0, "fraction": 0.5}, "a budget is given once: got budget=1.0 fraction=0.5; leave one out"),
+        ({"fraction": 1.5}, r"fraction must be in \[0, 1\]: got 1.5"),
+        ({"sensitivity": "hessian"}, "sensitivity must be a known one: got 'hessian'; use one of fisher, batch"),
+        ({"solver": "gurobi"}, "solver must be a known one"),
+        ({"traffic_mb": -1.0}, "must not be negative"),
+    ],
+)
+def test_settings_are_checked(run, changes, message):
+    with pytest.raises(RuleError, match=message):
+        config(run, **changes)
+
+
+def test_a_budget_out_of_reach_is_said_before_anything_is_measured(run):
+    with pytest.raises(RuleError, match="latency budget must be at least the fastest assignment's"):
+        search.search(config(run, budget=1e-12), DATA)
