@@ -9,7 +9,7 @@ from privcirnet.config import BenchConfig
 from privcirnet.console import console, script, show, show_rows
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.measure.networks import network_shapes
-from privcirnet.he.planning.planner import Goal
+from privcirnet.he.planning.goal import Goal
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.bench import engines, requests, results, runs
 

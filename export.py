@@ -11,7 +11,7 @@ from privcirnet.console import counting, in_words_revealed, script, show
 from privcirnet.data import load_for
 from privcirnet.he import params
 from privcirnet.he.program import bounds
-from privcirnet.he.ring.flooding import FLOODING_BITS
+from privcirnet.he.ring.sampling import FLOODING_BITS
 from privcirnet.pipeline.export import exceeding, lower_for
 from privcirnet.training import stages
 

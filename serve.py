@@ -11,7 +11,7 @@ from privcirnet.config import ServeConfig
 from privcirnet.console import console, inference_bar, progress_bar, script, show
 from privcirnet.he.engines.weight_cache import Room
 from privcirnet.he.measure.memory import peak_bytes
-from privcirnet.he.program.program import Input
+from privcirnet.he.program.operations import Input
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server

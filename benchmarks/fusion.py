@@ -19,12 +19,14 @@ from privcirnet.artifact import read_profile, read_program
 from privcirnet.he import params
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.params import MAX_LOG_Q, MAX_PLAIN_BITS, MIN_NOISE_BUDGET
-from privcirnet.he.planning import options
+from privcirnet.he.planning import fit
 from privcirnet.he.planning.cost import LINKS, Link, Profile
 from privcirnet.he.planning.noise_budget import ParameterSet, budget
 from privcirnet.he.program import bounds
-from privcirnet.he.program.program import Add, Input, Linear, Node, Program, Truncate, interpret
-from privcirnet.he.ring.flooding import FLOODING_BITS
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Add, Input, Linear, Truncate
+from privcirnet.he.program.program import Node, Program
+from privcirnet.he.ring.sampling import FLOODING_BITS
 
 _PRIME_BITS = 60
 
@@ -110,9 +112,9 @@ def main() -> None:
     long = set_for(own.ring_degree, min(wanted, MAX_PLAIN_BITS), noise + min(wanted, MAX_PLAIN_BITS) - own.plain_bits)
     print(f"modulus: {own.log_q} bits, fused {long.log_q} of {MAX_LOG_Q[own.ring_degree]} at n = {own.ring_degree}")
     for name, link in LINKS.items():
-        longer = options.scaled(profile, long)
-        now = options.predicted_seconds(program.nodes, profile, link)
-        fused = options.predicted_seconds(program.nodes, longer, link) - sum(saved(p, longer, link) for p in found)
+        longer = fit.scaled(profile, long)
+        now = fit.predicted_seconds(program.nodes, profile, link)
+        fused = fit.predicted_seconds(program.nodes, longer, link) - sum(saved(p, longer, link) for p in found)
         print(f"{name}: {now:.2f} s, fused at best {fused:.2f} s")
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from privcirnet.functional.circulant import expand, project
     from privcirnet.functional.sensitivity import sensitivity
     from privcirnet.he.measure.calibrate import calibrate
-    from privcirnet.he.program.program import interpret
+    from privcirnet.he.program.interpreter import interpret
     from privcirnet.he.protocol.client import Client
     from privcirnet.he.protocol.server import Server
     from privcirnet.nn.activations import Aespa2d, Square

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from privcirnet.artifact import read_profile
-from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
-from privcirnet.he.measure.calibrate import calibrate
-from privcirnet.he.planning.chooser import WIDE, sets_for
-from privcirnet.he.planning.cost import COUNTED, Profile
-from privcirnet.he.planning.noise_budget import ParameterSet
-from privcirnet.he.planning.options import set_of
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.message_sizes import rounds
 from privcirnet.pipeline.infer import Step
@@ -38,7 +30,6 @@ console = Console(highlight=False, quiet=_RANK != "0")
 """Where scripts write for people; of several processes the first one does."""
 
 _HYDRA = "1.3"
-CALIBRATION_ROUNDS = 25
 _NOTE = TextColumn("{task.fields[note]}")
 _WIDE = 140
 EXIT_RULE = 2
@@ -205,34 +196,3 @@ def show_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
         padded = zip(row, widths, strict=True)
         cells = (cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(padded))
         console.print("  " + "  ".join(cells), soft_wrap=True)
-
-
-def find_profile(he: HEConfig, engine: str = "") -> Profile:
-    """The cost profile of a file, the papers' units, or this machine's, measured now, at the given or a wide set.
-
-    Args:
-        he: what is asked for.
-        engine: to measure; "": the one in ``he``.
-    """
-    if he.profile == "counted":
-        chosen = _one_set(he)
-        return replace(COUNTED, ring_degree=chosen.ring_degree, coefficient_bits=chosen.coefficient_bits)
-    if he.profile != "calibrate":
-        return read_profile(Path(he.profile))
-    return measure(_one_set(he), engine or he.engine)
-
-
-def _one_set(he: HEConfig) -> ParameterSet:
-    allowed = sets_for(he.ring_degree, he.coefficient_bits)
-    return WIDE if WIDE in allowed else allowed[0]
-
-
-def profile_at(profile: Profile, wanted: ParameterSet, engine: str) -> Profile:
-    """A profile at a set: this one if it was measured there, else this machine's, measured now."""
-    return profile if set_of(profile) == wanted else measure(wanted, engine)
-
-
-def measure(wanted: ParameterSet, engine: str) -> Profile:
-    """This machine's profile at a set."""
-    with progress_bar(f"Calibration, {engine}, n = {wanted.ring_degree}", CALIBRATION_ROUNDS + 1) as advance:
-        return calibrate(wanted.ring_degree, wanted.coefficient_bits, CALIBRATION_ROUNDS, advance, engine)

@@ -38,13 +38,15 @@ from privcirnet.artifact.atomic import forget_drafts, replacing, replacing_folde
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.bsgs import Product
+from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params import choose
 from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.program import manifest
-from privcirnet.he.program.program import Input, Linear, Node, Program, Weights, expand_rows
-from privcirnet.he.ring import modular, ntt
+from privcirnet.he.program.operations import Input, Linear
+from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.he.ring import modular, roots
 from tests.he.networks import attention, network
 
 CHECKPOINT = Checkpoint(
@@ -358,7 +360,7 @@ def _public_key(keys: seal.KeyGenerator) -> seal.PublicKey:
 def _evaluate(coefficients: np.ndarray, t: int) -> list[int]:
     """A polynomial at a few of the roots where slots are, by Horner's rule."""
     n = len(coefficients)
-    psi = ntt.minimal_root(2 * n, t)
+    psi = roots.minimal_root(2 * n, t)
     found = []
     for exponent in (1, 3, 9, 2 * n - 1, 2 * n - 3):
         root, value = pow(psi, exponent, t), 0

@@ -10,7 +10,7 @@ from privcirnet.artifact import read_checkpoint
 from privcirnet.config import HEConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
-from privcirnet.he.program.program import Square
+from privcirnet.he.program.operations import Square
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import lower_for
 from privcirnet.training import stages

@@ -18,7 +18,8 @@ from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.planner import candidate_layers
-from privcirnet.he.program.program import Linear, Truncate, interpret
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Linear, Truncate
 from privcirnet.he.protocol import shares
 from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet
@@ -47,7 +48,7 @@ def plans_that_rotate():
         return max(layers, key=lambda layer: (all(rotations_of(layer)), layer.rotations))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("privcirnet.he.planning.options.planned_layer", restless)
+        patch.setattr("privcirnet.he.planning.fit.planned_layer", restless)
         yield
 
 

@@ -16,7 +16,8 @@ from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.program.program import Add, Square, Truncate, interpret
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Add, Square, Truncate
 from privcirnet.he.protocol import shares
 from privcirnet.lower import lower
 from privcirnet.models.activation import activation
@@ -73,7 +74,7 @@ def plans_with_several_ciphertexts():
         return LinearLayer(shape, b, profile.ring_degree, tile, pieces)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("privcirnet.he.planning.options.planned_layer", cut)
+        patch.setattr("privcirnet.he.planning.fit.planned_layer", cut)
         yield
 
 

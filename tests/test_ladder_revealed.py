@@ -9,7 +9,7 @@ from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.fit import Target
-from privcirnet.he.program.program import interpret
+from privcirnet.he.program.interpreter import interpret
 from privcirnet.lower import lower
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_

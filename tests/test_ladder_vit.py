@@ -14,7 +14,8 @@ from privcirnet.artifact import read_program, write_program
 from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
-from privcirnet.he.program.program import Product, Square, Truncate, interpret
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Product, Square, Truncate
 from privcirnet.he.program.rearrangement import Channels, Take, Tokens, Transpose
 from privcirnet.he.protocol import shares
 from privcirnet.lower import lower

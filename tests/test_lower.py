@@ -11,13 +11,16 @@ from torch import Tensor, fx, nn
 from privcirnet.config import HEConfig
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
+from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, message_bytes
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.noise_budget import ParameterSet
 from privcirnet.he.program import bounds
-from privcirnet.he.program.program import Program, Truncate, expand_rows, interpret
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Truncate
+from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
 from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet

@@ -19,8 +19,10 @@ from privcirnet.artifact.records import VERSION, check_format, read_json, write_
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.program import NO_ROWS, Linear, Program, Tokens, Weights, has_weights
-from privcirnet.he.ring import ntt
+from privcirnet.he.program.operations import Linear, has_weights
+from privcirnet.he.program.program import NO_ROWS, Program, Weights
+from privcirnet.he.program.rearrangement import Tokens
+from privcirnet.he.ring import batching
 from privcirnet.he.ring.modular import Residues
 
 MANIFEST, WEIGHTS, PLAINTEXTS = "manifest.json", "weights.safetensors", "plaintexts.safetensors"
@@ -102,7 +104,7 @@ def plaintext_coefficients(layer: Layer, spectrum: Residues, t: int) -> tuple[np
     """
     found = list(layer.plaintexts(spectrum))
     products = np.array([product for product, _ in found], dtype=np.int64)
-    return products, ntt.slots_to_coefficients(np.stack([slots for _, slots in found]), t)
+    return products, batching.slots_to_coefficients(np.stack([slots for _, slots in found]), t)
 
 
 def folder_bytes(folder: Path) -> dict[str, int]:

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.flooding import FLOODING_BITS
+from privcirnet.he.ring.sampling import FLOODING_BITS
 
 SECURITY_BITS = 128
 MAX_LOG_Q = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881}

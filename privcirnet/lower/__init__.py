@@ -18,7 +18,8 @@ from privcirnet.errors import DoesNotFit
 from privcirnet.he.params import message_bytes
 from privcirnet.he.planning.chooser import Choice
 from privcirnet.he.planning.fit import Fitted, Target, fit
-from privcirnet.he.program.program import Input, Program
+from privcirnet.he.program.operations import Input
+from privcirnet.he.program.program import Program
 from privcirnet.lower.builder import Builder
 from privcirnet.lower.supported import check_operations
 from privcirnet.nn.steps import refine

@@ -8,10 +8,11 @@ from torch import fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.planning import options
+from privcirnet.he.planning import fit
 from privcirnet.he.planning.fit import Target
-from privcirnet.he.program.program import Add, Input, Linear, Node, Operation, Revealed, SumPool, Truncate, Weights
-from privcirnet.he.program.program import Square as SquareOperation
+from privcirnet.he.program.operations import Add, Input, Linear, Operation, Revealed, SumPool, Truncate
+from privcirnet.he.program.operations import Square as SquareOperation
+from privcirnet.he.program.program import Node, Weights
 from privcirnet.he.program.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose, shape_after
 from privcirnet.lower.layers import Shape, constants, integer_weights, linear_shape, weight_log_step
 from privcirnet.nn import tokens
@@ -143,7 +144,7 @@ class Builder:
     def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:
         name, b = str(node.target), block_size_of(module)
         shape = linear_shape(module, source.shape, name)
-        layer = options.planned_layer(shape, b, self.target.profile, self.target.link)
+        layer = fit.planned_layer(shape, b, self.target.profile, self.target.link)
         log_step = source.log_step + weight_log_step(module, name)
         self.weights[node.name] = integer_weights(module, b, log_step, name)
         return Node(node.name, Linear(layer), (source.name,), shape.output_shape, log_step, name)
@@ -151,7 +152,7 @@ class Builder:
     def _product(self, node: fx.Node, module: tokens.HeadProduct, inputs: list[Node]) -> Node:
         left, right = (source.shape for source in inputs)
         shapes = LinearShape.product(left, right, module.heads), LinearShape.product(right, left, module.heads)
-        operation = options.planned_product(*shapes, self.target.profile, self.target.link)
+        operation = fit.planned_product(*shapes, self.target.profile, self.target.link)
         log_step, names = sum(source.log_step for source in inputs), tuple(source.name for source in inputs)
         bias = torch.zeros(module.heads) if module.bias is None else module.bias
         spread = bias.repeat_interleave(shapes[0].out_channels // module.heads)

@@ -5,9 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.program import bounds
-from privcirnet.he.program.program import NO_ROWS, Values, Weights
+from privcirnet.he.program.program import NO_ROWS, Weights
 from privcirnet.nn.quantizers import quantizer_of
 
 Shape = tuple[int, int, int]

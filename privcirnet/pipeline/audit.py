@@ -7,7 +7,10 @@ A truncation must be the floor or the ceiling of the exact quotient: that unit i
 
 from collections.abc import Mapping
 
-from privcirnet.he.program.program import Node, Program, Truncate, Values, apply
+from privcirnet.he.encodings.integer import Values
+from privcirnet.he.program.interpreter import apply
+from privcirnet.he.program.operations import Truncate
+from privcirnet.he.program.program import Node, Program
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 

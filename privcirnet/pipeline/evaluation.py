@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.weight_cache import Room
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.planning.cost import Link, Profile, linear_cost, product_cost, reveal_cost, square_cost
-from privcirnet.he.program.program import Linear, Node, Product, Program, Revealed, Values, interpret
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Linear, Product, Revealed
+from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.meter import Meter

@@ -7,16 +7,16 @@ import torch
 from torch import fx
 
 from privcirnet.config import HEConfig
-from privcirnet.console import console, find_profile, profile_at
+from privcirnet.console import console
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.planning.chooser import SETS, sets_for
 from privcirnet.he.planning.cost import LINKS, Profile
-from privcirnet.he.planning.fit import Target
-from privcirnet.he.planning.options import set_of
+from privcirnet.he.planning.fit import Target, set_of
 from privcirnet.he.program.bounds import Reals, Seen
 from privcirnet.he.program.program import Program
 from privcirnet.lower import Lowered, lower_refined
 from privcirnet.nn.ranges import peaks, ranges, usual
+from privcirnet.pipeline.profiles import find_profile, profile_at
 
 CHECKED_IMAGES = 512
 """Held-out images on which measured bounds are checked."""

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.planning.cost import LINKS, Link
-from privcirnet.he.program.program import Node, Program, Values
+from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.session import Answering, Traffic, run

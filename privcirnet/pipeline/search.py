@@ -9,9 +9,10 @@ from typing import Any
 from privcirnet import distributed, plots
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.config import SearchConfig, run_file
-from privcirnet.console import find_profile, progress_bar
+from privcirnet.console import progress_bar
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.planning.cost import LINKS, Profile
+from privcirnet.pipeline.profiles import find_profile
 from privcirnet.search.latency import FigureTable, figure_table, figures_of, layer_shapes, seconds_of
 from privcirnet.search.rules import rules_for
 from privcirnet.search.solve import Rules, Solution, Table, solve, uniform_latency

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.encodings import spectral
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
 from privcirnet.he.engines import cleartext
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params import Parameters
-from privcirnet.he.program.program import Values
-from privcirnet.he.protocol import linear, shares
-from privcirnet.he.ring import modular
+from privcirnet.he.protocol import linear
+from privcirnet.he.ring import modular, sampling
 
 
 class Watched(cleartext.Server):
@@ -53,7 +53,7 @@ class Party:
     def run(self, x: Values) -> Values:
         """The layer's output on a shared input."""
         t = self.parameters.plain_modulus
-        theirs = shares.uniform(x.shape, t)
+        theirs = sampling.uniform(x.shape, t)
         ours = modular.subtract(modular.residues(x, t), theirs, t)
         replies, own = linear.reply(
             self.held, theirs, linear.request(self.layer, ours, self.client), self.server, self.keys

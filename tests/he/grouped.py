@@ -6,12 +6,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.interface import ClientEngine, ServerEngine, client_engine, server_engine
 from privcirnet.he.params import Parameters
-from privcirnet.he.program.program import Values
-from privcirnet.he.protocol import shares
-from privcirnet.he.ring import modular
+from privcirnet.he.ring import modular, sampling
 
 MANY_TILES = LinearShape(90, 70, 2, 3, 3, 1, 1)
 """Its maps are cut in tiles at a ring degree of 2048."""
@@ -39,7 +38,7 @@ class Exchange:
     def results(self, x: Values) -> list[object]:
         """Ciphertexts of the outputs, not hidden, of a shared input."""
         t = self.parameters.plain_modulus
-        theirs = shares.uniform(x.shape, t)
+        theirs = sampling.uniform(x.shape, t)
         ours = modular.subtract(modular.residues(x, t), theirs, t)
         self.requests = [self.client.encrypt(row) for row in self.layer.encode_input(ours, t)]
         inputs = self.server.receive_all(self.requests, self.layer.encode_input(theirs, t))
@@ -48,8 +47,8 @@ class Exchange:
     def replies(self, x: Values) -> tuple[list[bytes], np.ndarray]:
         """Masked replies and the server's share of the output."""
         layer, t = self.layer, self.parameters.plain_modulus
-        own = shares.uniform(layer.shape.output_shape, t)
-        mask = layer.encode_mask(own, shares.uniform((layer.ciphertexts_out, layer.ring_degree), t), t)
+        own = sampling.uniform(layer.shape.output_shape, t)
+        mask = layer.encode_mask(own, sampling.uniform((layer.ciphertexts_out, layer.ring_degree), t), t)
         noise = layer.noise_bits(self.parameters)
         minus = modular.subtract(np.zeros_like(mask), mask, t)
         return self.server.reply_all(self.results(x), minus, self.keys, noise, layer.kept), own

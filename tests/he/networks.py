@@ -5,28 +5,26 @@ from dataclasses import replace
 
 import numpy as np
 
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.params import choose
 from privcirnet.he.planning.cost import COUNTED, LINKS
-from privcirnet.he.planning.planner import Goal, candidate_layers, paper_layer, plan_layer
-from privcirnet.he.program.program import (
-    NO_ROWS,
+from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.planner import candidate_layers, paper_layer, plan_layer
+from privcirnet.he.program.operations import (
     Add,
     Input,
     Linear,
-    Node,
     Product,
-    Program,
     Revealed,
     Square,
     SumPool,
     Truncate,
-    Values,
-    Weights,
     encrypted_layers,
 )
+from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
 from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 from tests.he.exchange import random_rows
 

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from privcirnet.he.program.program import Program, Values
+from privcirnet.he.encodings.integer import Values
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server, Session

@@ -12,9 +12,8 @@ from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params import Parameters, choose
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.noise_budget import ParameterSet, switched_bits
-from privcirnet.he.protocol import shares
-from privcirnet.he.ring import modular
-from privcirnet.he.ring.flooding import FLOODING_BITS
+from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring.sampling import FLOODING_BITS
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 
 GOOD = choose({9, 17}, 41)
@@ -97,7 +96,7 @@ def bench(plain_bits: int, n: int, bits: tuple[int, ...]) -> tuple[int, dict[int
 
     def encode() -> object:
         plaintext = seal.Plaintext()
-        encoder.encode(shares.uniform((n,), t).tolist(), plaintext)
+        encoder.encode(sampling.uniform((n,), t).tolist(), plaintext)
         return plaintext
 
     def apply(operation: object, *arguments: object) -> object:
@@ -142,7 +141,7 @@ def test_noise_of_a_square_is_under_its_bound(plain_bits: int) -> None:
     """Fresh ciphertexts times dense plaintexts; flooding rests on this bound. Measured: 3 bits under it."""
     parameters = choose({1}, plain_bits)
     client, server = tenseal.Client(parameters), tenseal.Server(parameters)
-    slots = [shares.uniform((8192,), parameters.plain_modulus) for _ in range(4)]
+    slots = [sampling.uniform((8192,), parameters.plain_modulus) for _ in range(4)]
     products = server.multiply_all(server.receive_all([client.encrypt(x) for x in slots], None), np.stack(slots))
     budget = min(client._decryptor.invariant_noise_budget(product) for product in products)
     noise = sum(parameters.coefficient_bits[:-1]) - budget - 1 - plain_bits
@@ -188,7 +187,7 @@ def test_noise_check_and_largest_plain_bits_agree() -> None:
 def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...], plain_bits: int) -> None:
     parameters = choose({1}, plain_bits, n, bits)
     client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
-    slots = shares.uniform((n,), parameters.plain_modulus)
+    slots = sampling.uniform((n,), parameters.plain_modulus)
     up = client.encrypt(slots)
     keys = server.load_keys(client.public_keys([]), [])
     down = server.reply(server.receive(up), keys, params.noise_bits(n, plain_bits, 1))

@@ -12,7 +12,7 @@ import privcirnet.models  # noqa: F401  (registers the networks)
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.fit import Target
-from privcirnet.he.program.program import interpret
+from privcirnet.he.program.interpreter import interpret
 from privcirnet.lower import lower
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.circulant import block_size_of

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.program.program import Program, apply
+from privcirnet.he.program.interpreter import apply
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import run

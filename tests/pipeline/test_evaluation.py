@@ -8,7 +8,8 @@ import privcirnet.pipeline.infer as inference_module
 from privcirnet.artifact import spectra
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import COUNTED, LINKS, linear_cost, product_cost, square_cost
-from privcirnet.he.program.program import Program, interpret
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
 from privcirnet.pipeline.evaluation import UNIT, Evaluation, evaluate, evaluate_apart
 from tests.he.networks import attention, bottleneck, network, random_image, revealing

@@ -10,7 +10,8 @@ from privcirnet.config import HEConfig
 from privcirnet.data import load
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.program import Truncate, interpret
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Truncate
 from privcirnet.nn.activations import Aespa2d
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize

@@ -34,7 +34,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import Ciphertext, Keys, ServerEngine, Weights
 from privcirnet.he.params import Parameters
-from privcirnet.he.ring import modular, ntt
+from privcirnet.he.ring import batching, modular
 from privcirnet.he.ring.modular import Integers, Residues
 
 ENCODINGS: dict[str, Callable[[LinearShape, int], Placement]] = {"cheetah": cheetah.place, "falcon": depthwise.place}
@@ -154,7 +154,7 @@ class CoefficientLayer:
             values = grid.cut(planes, tile)
             for polynomial, held in zip(polynomials[tile], self.placement.inputs, strict=True):
                 polynomial[held[:, 1:] + np.arange(grid.pitch)] = values[held[:, 0]]
-        return ntt.coefficients_to_slots(polynomials.reshape(-1, self.ring_degree), t)
+        return batching.coefficients_to_slots(polynomials.reshape(-1, self.ring_degree), t)
 
     @property
     def spectrum_shape(self) -> tuple[int, ...]:
@@ -180,7 +180,7 @@ class CoefficientLayer:
             )
         dense = expand_rows(rows.astype(np.int64), self.block_size)
         polynomials = np.stack([self._weight_polynomial(factor, dense) for factor in self.placement.factors])
-        return ntt.coefficients_to_slots(modular.residues(polynomials, t), t)
+        return batching.coefficients_to_slots(modular.residues(polynomials, t), t)
 
     def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> Weights:
         """Encode every weight polynomial.
@@ -233,11 +233,11 @@ class CoefficientLayer:
         polynomials, maps = uniform.copy(), wanted.reshape(self._flat.output_shape)
         for polynomial, (channels, place, exponents) in zip(polynomials, self._places(), strict=True):
             polynomial[exponents] = maps[channels][:, *place]
-        return ntt.coefficients_to_slots(polynomials, t)
+        return batching.coefficients_to_slots(polynomials, t)
 
     def decode_output(self, slots: Residues, t: int) -> Residues:
         """A share of the output from a share of the slots: (ciphertexts_out, n) -> (K, H', W')."""
-        polynomials = ntt.slots_to_coefficients(slots, t)
+        polynomials = batching.slots_to_coefficients(slots, t)
         maps = np.zeros(self._flat.output_shape, dtype=np.uint64)
         for polynomial, (channels, place, exponents) in zip(polynomials, self._places(), strict=True):
             maps[channels, *place] = polynomial[exponents]

@@ -37,8 +37,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.params import MAX_PLAIN_BITS
-from privcirnet.he.protocol import shares
-from privcirnet.he.ring import modular
+from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
 
 
@@ -170,7 +169,7 @@ def weight_spectrum(layer: LinearLayer, rows: Integers, moduli: Moduli) -> Resid
 def draw_mask(layer: LinearLayer, channels: int, moduli: Moduli, hiding_bits: int) -> Residues:
     """Server: what it *adds* to every slot of the result, used or not: (ciphertexts_out, n) integers under p_E."""
     shape = layer.ciphertexts_out, layer.ring_degree
-    return shares.uniform(shape, mask_range(moduli.ntt, channels, hiding_bits))
+    return sampling.uniform(shape, mask_range(moduli.ntt, channels, hiding_bits))
 
 
 def finish_client(layer: LinearLayer, slots: Residues, moduli: Moduli) -> Residues:

@@ -8,8 +8,8 @@ from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.bsgs import LinearPlan, Product
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.pieces import Piece, PlacedPiece, place
-from privcirnet.he.encodings.places import Places, places
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral import Places, places
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import Ciphertext, Keys, ServerEngine, Weights
 from privcirnet.he.params import Parameters, noise_bits

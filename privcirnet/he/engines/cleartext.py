@@ -12,7 +12,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.sequential import Sequential
 from privcirnet.he.params import Parameters
-from privcirnet.he.ring import modular, ntt
+from privcirnet.he.ring import batching, modular
 from privcirnet.he.ring.modular import Integers, Residues
 
 
@@ -123,7 +123,7 @@ def _steps_to_bytes(steps: Collection[int]) -> bytes:
 
 
 def _to_bytes(slots: Residues, kept: Integers | None, parameters: Parameters) -> bytes:
-    found = slots if kept is None else ntt.slots_to_coefficients(slots, parameters.plain_modulus)[kept]
+    found = slots if kept is None else batching.slots_to_coefficients(slots, parameters.plain_modulus)[kept]
     return found.astype("<u8").tobytes()
 
 
@@ -132,7 +132,7 @@ def _from_bytes(message: bytes, kept: Integers | None, parameters: Parameters) -
         return _checked_residues(message, parameters.ring_degree, parameters)
     coefficients = np.zeros(parameters.ring_degree, dtype=np.uint64)
     coefficients[kept] = _checked_residues(message, len(kept), parameters)
-    return ntt.coefficients_to_slots(coefficients, parameters.plain_modulus)
+    return batching.coefficients_to_slots(coefficients, parameters.plain_modulus)
 
 
 def _checked_residues(message: bytes, count: int, parameters: Parameters) -> Residues:

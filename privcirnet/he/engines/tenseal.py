@@ -26,9 +26,9 @@ from privcirnet.errors import RuleError
 from privcirnet.he.engines import sealfile
 from privcirnet.he.engines.sequential import Sequential
 from privcirnet.he.params import SEED_BYTES, Parameters, reply_primes
-from privcirnet.he.ring import flooding
-from privcirnet.he.ring.flooding import FLOODING_BITS
+from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.ring.sampling import FLOODING_BITS
 
 
 class _Context:
@@ -204,7 +204,7 @@ class Server(Sequential):
 
     def _hide(self, ciphertext: Any, keys: Keys, noise_bits: int) -> Any:
         level = self._context.data_level
-        drawn = flooding.sample(noise_bits + FLOODING_BITS, level.primes, self.parameters.ring_degree)
+        drawn = sampling.flood(noise_bits + FLOODING_BITS, level.primes, self.parameters.ring_degree)
         noise = sealfile.addend(drawn, level)
         encryptor = seal.Encryptor(self._context.seal, keys.public)
         zero = self._apply(encryptor.encrypt_zero, list(level.parms_id))

@@ -15,8 +15,8 @@ from privcirnet.he import params
 from privcirnet.he.encodings.integer import convolve, expand_rows
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import client_engine, server_engine
-from privcirnet.he.protocol import linear, shares
-from privcirnet.he.ring import modular, threads
+from privcirnet.he.protocol import linear
+from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.threads import one_thread
 
 _LARGEST = 127
@@ -144,7 +144,7 @@ class _Contestant:
         """One exchange, checked."""
         layer, t = self._layer, self._t
         x = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.input_shape)
-        theirs = shares.uniform(x.shape, t)
+        theirs = sampling.uniform(x.shape, t)
         ours = modular.subtract(modular.residues(x, t), theirs, t)
         start = time.perf_counter()
         messages = linear.request(layer, ours, self._client)

@@ -17,13 +17,13 @@ from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.engines import interface
+from privcirnet.he.engines import cyclic, interface
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
 from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.protocol import linear, shares
-from privcirnet.he.ring import ntt, threads
+from privcirnet.he.protocol import linear
+from privcirnet.he.ring import batching, sampling, threads
 
 _INPUTS = 8
 """Ciphertexts of each circuit."""
@@ -136,30 +136,30 @@ def _calls(parameters: params.Parameters, noise: int, name: str, layer: Layer) -
     client, server = interface.client_engine(name, parameters), interface.server_engine(name, parameters)
     steps = {number * step for number in range(1, _TURNS + 1)} | layer.column_steps
     keys = server.load_keys(client.public_keys(steps), steps)
-    slots = shares.uniform((_INPUTS, n), t)
+    slots = sampling.uniform((_INPUTS, n), t)
     messages = [client.encrypt(row) for row in slots]
     received = server.receive_all(messages, None)
     (reply,) = server.reply_all(received[:1], slots[:1], keys, noise)
-    maps = shares.uniform((n // 4, _TRANSFORM_LENGTH, 4), t)
+    maps = sampling.uniform((n // 4, _TRANSFORM_LENGTH, 4), t)
     return _circuit_calls(server, received, keys, step, slots) | {
         "encrypt": lambda: client.encrypt(slots[0]),
         "receive": lambda: server.receive_all(messages, None),
         "receive and add": lambda: server.receive_all(messages, slots),
         "pmult_plain": lambda: server.multiply_all(received, slots),
-        "reply": lambda: server.reply_all(received, shares.uniform((_INPUTS, n), t), keys, noise),
+        "reply": lambda: server.reply_all(received, sampling.uniform((_INPUTS, n), t), keys, noise),
         "decrypt": lambda: client.decrypt(reply),
-        "polynomial": lambda: ntt.coefficients_to_slots(slots[:1], t),
-        "transform": lambda: ntt.cyclic(maps, 1, t),
+        "polynomial": lambda: batching.coefficients_to_slots(slots[:1], t),
+        "transform": lambda: cyclic.cyclic(maps, 1, t),
         "layer": _layer_call(layer, client, server, keys, t),
     }
 
 
 def _layer_call(layer: Layer, client: ClientEngine, server: ServerEngine, keys: Keys, t: int) -> Callable[[], object]:
     """The server's part of one layer."""
-    rows = shares.uniform(layer.shape.weight_shape(layer.block_size), 255).astype(np.int64) - 127
+    rows = sampling.uniform(layer.shape.weight_shape(layer.block_size), 255).astype(np.int64) - 127
     encoded = layer.encode_spectrum(layer.spectrum(rows, t), server, "calibration")
     held = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
-    ours, theirs = (shares.uniform(layer.shape.input_shape, t) for _ in range(2))
+    ours, theirs = (sampling.uniform(layer.shape.input_shape, t) for _ in range(2))
     messages = linear.request(layer, ours, client)
     return lambda: linear.reply(held, theirs, messages, server, keys)
 

@@ -17,7 +17,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.params import MAX_LOG_Q, MAX_PLAIN_BITS, MIN_NOISE_BUDGET, Parameters
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.flooding import FLOODING_BITS
+from privcirnet.he.ring.sampling import FLOODING_BITS
 
 STAGES = ("layout", "security", "value bound", "truncation", "transform lengths", "noise budget")
 """What can bind, in the order of the checks."""

@@ -11,7 +11,7 @@ rotation at all.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 
 from privcirnet.errors import RuleError
@@ -25,60 +25,12 @@ from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.planning.cost import COUNTED, LINKS, Cost, Link, Profile, fixed_cost, linear_cost, plan_cost
+from privcirnet.he.planning.goal import Choice, Goal
 from privcirnet.he.program.limits import MAX_PIECES, grid_excess
 
-SUMS = ("any", "encrypted", "shares")
-FAMILIES = ("any", "spectral", *COEFFICIENT_ENCODINGS)
 _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
 """Lengths that divide this are carried by one plain modulus all together."""
 _TILES_ON_AN_AXIS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What a plan should be cheap under.
-
-    Attributes:
-        profile: seconds of operations at one (n, q).
-        link: the network.
-        sums: of lanes: "any"; "encrypted" for plans without sums on shares; "shares" for plans without rotations.
-        family: encodings to choose from: "spectral", which keeps a circulant weight's saving on disk and asks nothing
-            of its size; "any", with "cheetah" besides; or a coefficient encoding by name.
-    """
-
-    profile: Profile
-    link: Link
-    sums: str = "any"
-    family: str = "spectral"
-
-    def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            got = repr(self.family)
-            raise RuleError("encodings must be of a known family", got=got, remedy=f"use {', '.join(FAMILIES)}")
-        if self.sums not in SUMS:
-            raise RuleError("sums must be of a known kind", got=repr(self.sums), remedy=f"use {', '.join(SUMS)}")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What the planner found for a layer.
-
-    Attributes:
-        layer: the cheapest candidate.
-        goal: under this.
-        candidates: (predicted cost, layer) of the best plan for every coefficient encoding, tiling and number of lanes,
-            cheapest first.
-    """
-
-    layer: Layer
-    goal: Goal
-    candidates: tuple[tuple[Cost, Layer], ...]
-
-    def explain(self, most: int = 12) -> str:
-        """Candidates side by side, cheapest first, and what sets them apart, as a table of text."""
-        from privcirnet.he.planning.explain import table
-
-        return table(self, most)
 
 
 def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> Choice:

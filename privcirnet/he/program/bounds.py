@@ -20,28 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.encodings.integer import Values, convolve, expand_rows, sum_pool
 from privcirnet.he.program import nonpolynomial
-from privcirnet.he.program.program import (
-    Add,
-    Input,
-    Linear,
-    Node,
-    Operation,
-    Product,
-    Program,
-    Revealed,
-    Square,
-    SumPool,
-    Tokens,
-    Truncate,
-    Values,
-    Weights,
-    convolve,
-    expand_rows,
-    rearrange,
-    spread,
-    sum_pool,
-)
+from privcirnet.he.program.interpreter import spread
+from privcirnet.he.program.operations import Add, Input, Linear, Operation, Product, Revealed, Square, SumPool, Truncate
+from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.he.program.rearrangement import Tokens, rearrange
 
 Interval = tuple[Values, Values]
 Reals = npt.NDArray[np.floating[Any]]

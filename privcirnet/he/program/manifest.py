@@ -16,19 +16,8 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.params import Parameters
 from privcirnet.he.program import limits
-from privcirnet.he.program.program import (
-    Add,
-    Input,
-    Linear,
-    Node,
-    Operation,
-    Product,
-    Program,
-    Revealed,
-    Square,
-    SumPool,
-    Truncate,
-)
+from privcirnet.he.program.operations import Add, Input, Linear, Operation, Product, Revealed, Square, SumPool, Truncate
+from privcirnet.he.program.program import Node, Program
 from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 from privcirnet.he.program.validate import REMEDY, check
 

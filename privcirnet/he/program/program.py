@@ -8,98 +8,19 @@ each way, everything else is local on shares.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import Values, convolve, expand_rows, round_shift, sum_pool, transpose
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.params import Parameters
-from privcirnet.he.program import nonpolynomial
-from privcirnet.he.program.rearrangement import Channels, Rearrangement, Tokens, rearrange
+from privcirnet.he.program.operations import Linear, Operation, Revealed, encrypted_layers
+from privcirnet.he.program.rearrangement import Channels
 
 MASKS = ("uniform", "bounded")
 BOUNDS = ("proved", "measured")
-
-
-@dataclass(frozen=True)
-class Input:
-    """The image as integers in [low, high]."""
-
-    low: int
-    high: int
-
-
-@dataclass(frozen=True)
-class Linear:
-    """Convolution or GEMM with bias, on (C, H, W)."""
-
-    layer: Layer
-
-
-@dataclass(frozen=True)
-class Truncate:
-    """Division by 2^bits, rounded: the fixed-point rescale."""
-
-    bits: int
-
-
-@dataclass(frozen=True)
-class Square:
-    """x * x, element by element."""
-
-
-@dataclass(frozen=True)
-class Revealed:
-    """A function that is no polynomial, computed by the client, which sees the values (:mod:`revealed`).
-
-    Attributes:
-        function: of :data:`revealed.FUNCTIONS`.
-        log_step_in: of what goes in.
-        bits: that the step of the result is coarser.
-    """
-
-    function: str
-    log_step_in: int
-    bits: int
-
-
-@dataclass(frozen=True)
-class Add:
-    """Sum of two nodes with the same step."""
-
-
-@dataclass(frozen=True)
-class SumPool:
-    """Sum over non-overlapping windows (average pooling whose division went into ``log_step``)."""
-
-    kernel: int
-
-
-@dataclass(frozen=True)
-class Product:
-    """Product of two values, group by group: (g k, A, 1) and (g k, B, 1) to (g B, A, 1), with a bias.
-
-    y[h B + j, i] = sum over e of left[h k + e, i] right[h k + e, j]. With a head of attention as a group these are the
-    scores of queries and keys; with scores and transposed values, what attention gathers.
-
-    Attributes:
-        left: a linear layer from the left value whose weights are the right one, (g B, k).
-        right: a linear layer from the right value whose weights are the left one, (g A, k); its result is transposed.
-    """
-
-    left: LinearLayer
-    right: LinearLayer
-
-    @property
-    def groups(self) -> int:
-        """The number g of channel groups."""
-        return self.left.shape.groups
-
-
-Operation = Input | Linear | Truncate | Square | Revealed | Add | SumPool | Product | Rearrangement
 
 
 @dataclass(frozen=True)
@@ -190,99 +111,9 @@ class Program:
         return set[int]().union(*(layer.column_steps for _, layer in self.layers))
 
 
-def encrypted_layers(operation: Operation) -> tuple[Layer, ...]:
-    """The encrypted layers of an operation."""
-    match operation:
-        case Linear(layer):
-            return (layer,)
-        case Product(left, right):
-            return left, right
-        case _:
-            return ()
-
-
-def has_weights(operation: Operation) -> bool:
-    """Whether a node needs an entry in the program's weights."""
-    return isinstance(operation, Linear | Product | Tokens)
-
-
 def masked_node(known: Mapping[str, Node], name: str) -> Node:
     """The node whose mask a value carries: itself, or what its channels were taken from."""
     node = known[name]
     while isinstance(node.operation, Channels):
         node = known[node.inputs[0]]
     return node
-
-
-def interpret(
-    program: Program,
-    image: Values,
-    truncate: Callable[[Node, Values], Values] | None = None,
-) -> dict[str, Values]:
-    """Evaluate every node in clear.
-
-    Args:
-        program: with weights.
-        image: integers, shape of the input node.
-        truncate: (node, input values) -> truncated values; the default rounds to nearest. The protocol's truncation
-            may differ by 1 from it; a caller that knows the masks can pass exactly what the parties did.
-
-    Returns:
-        integer values of every node by name.
-    """
-    values: dict[str, Values] = {}
-    for node in program.nodes:
-        arguments = [values[name] for name in node.inputs]
-        if isinstance(node.operation, Input):
-            result = image.astype(np.int64).reshape(node.shape)
-        elif isinstance(node.operation, Truncate) and truncate is not None:
-            result = truncate(node, arguments[0])
-        else:
-            result = apply(node.operation, arguments, program.weights.get(node.name))
-        values[node.name] = result
-    return values
-
-
-def apply(  # noqa: PLR0911
-    operation: Operation, arguments: list[Values], weights: Weights | None = None
-) -> Values:
-    """One operation on integers."""
-    match operation:
-        case Linear() | Product() | Tokens():
-            assert weights is not None
-            return _apply_weights(operation, arguments, weights)
-        case Truncate(bits):
-            return round_shift(arguments[0], bits)
-        case Square():
-            return arguments[0] * arguments[0]
-        case Revealed(function, log_step, bits):
-            return nonpolynomial.apply(function, arguments[0], log_step, log_step + bits)
-        case Add():
-            return arguments[0] + arguments[1]
-        case SumPool(kernel):
-            return sum_pool(arguments[0], kernel)
-        case Input():
-            raise AssertionError("an input has no arguments")
-        case _:
-            return rearrange(operation, arguments[0])
-
-
-def _apply_weights(operation: Linear | Product | Tokens, arguments: list[Values], weights: Weights) -> Values:
-    match operation:
-        case Linear(layer):
-            result = convolve(arguments[0], expand_rows(weights.rows, layer.block_size), layer.shape)
-        case Product(layer):
-            result = convolve(arguments[0], as_weights(arguments[1], layer.shape.groups), layer.shape)
-        case Tokens():
-            result = rearrange(operation, arguments[0])
-    return result + spread(weights.bias)
-
-
-def spread(bias: Values) -> Values:
-    """A bias of channels (K,), or of channels and places, as it is added to (K, H, W)."""
-    return bias.reshape(bias.shape + (1,) * (3 - bias.ndim))
-
-
-def as_weights(x: np.ndarray, groups: int) -> np.ndarray:
-    """One factor of a product as the weights of the other's layer: (g k, B, 1) to (g B, k, 1, 1)."""
-    return transpose(x, groups)[..., None]

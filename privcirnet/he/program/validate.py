@@ -12,23 +12,19 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params import Parameters
 from privcirnet.he.program import limits, nonpolynomial, rearrangement
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
-from privcirnet.he.program.program import (
-    BOUNDS,
-    MASKS,
+from privcirnet.he.program.operations import (
     Add,
     Input,
     Linear,
-    Node,
     Operation,
     Product,
-    Program,
     Revealed,
     Square,
     SumPool,
     Truncate,
     encrypted_layers,
-    masked_node,
 )
+from privcirnet.he.program.program import BOUNDS, MASKS, Node, Program, masked_node
 from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 
 REMEDY = "export the program again with this version"

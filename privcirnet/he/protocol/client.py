@@ -6,9 +6,12 @@ from collections.abc import Generator
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.interface import client_engine
 from privcirnet.he.program import limits, manifest
-from privcirnet.he.program.program import Input, Linear, Node, Product, Revealed, Square, Truncate, Values, apply
+from privcirnet.he.program.interpreter import apply
+from privcirnet.he.program.operations import Input, Linear, Product, Revealed, Square, Truncate
+from privcirnet.he.program.program import Node
 from privcirnet.he.protocol import linear, message_sizes, product, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.ring import modular

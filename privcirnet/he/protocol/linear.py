@@ -7,9 +7,8 @@ import numpy as np
 
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
-from privcirnet.he.program.program import spread
-from privcirnet.he.protocol import shares
-from privcirnet.he.ring import modular, threads
+from privcirnet.he.program.interpreter import spread
+from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Integers, Residues
 
 
@@ -72,8 +71,8 @@ def _mask(held: ServerLayer, t: int) -> tuple[Residues, Residues]:
     """
     layer, shape = held.layer, held.layer.shape.output_shape
     bias = np.broadcast_to(modular.residues(spread(held.bias), t), shape)
-    minus = shares.uniform((layer.ciphertexts_out, layer.ring_degree), t)
+    minus = sampling.uniform((layer.ciphertexts_out, layer.ring_degree), t)
     if held.mask_bound is None:
         return minus, modular.subtract(bias, layer.decode_output(minus, t), t)
-    own = shares.bounded(shape, held.mask_bound, t)
+    own = sampling.bounded(shape, held.mask_bound, t)
     return layer.encode_mask(modular.subtract(bias, own, t), minus, t), own

@@ -11,7 +11,8 @@ import numpy as np
 from privcirnet.he import params
 from privcirnet.he.params import Parameters
 from privcirnet.he.program import limits
-from privcirnet.he.program.program import Linear, Node, Product, Program, Revealed, Square
+from privcirnet.he.program.operations import Linear, Product, Revealed, Square
+from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import square, wire
 
 _WORD = 8

@@ -16,7 +16,8 @@ import numpy as np
 from privcirnet.he.encodings.integer import transpose
 from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
 from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
-from privcirnet.he.program.program import Product, as_weights
+from privcirnet.he.program.interpreter import as_weights
+from privcirnet.he.program.operations import Product
 from privcirnet.he.protocol import linear
 from privcirnet.he.protocol.linear import ServerLayer
 from privcirnet.he.ring import modular

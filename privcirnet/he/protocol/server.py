@@ -9,20 +9,10 @@ from privcirnet.he.engines.interface import Keys, ServerEngine, server_engine
 from privcirnet.he.engines.weight_cache import Room
 from privcirnet.he.params import check_noise, square_noise_bits
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.program import (
-    Input,
-    Linear,
-    Node,
-    Operation,
-    Product,
-    Program,
-    Revealed,
-    Square,
-    Tokens,
-    Truncate,
-    masked_node,
-    spread,
-)
+from privcirnet.he.program.interpreter import spread
+from privcirnet.he.program.operations import Input, Linear, Operation, Product, Revealed, Square, Truncate
+from privcirnet.he.program.program import Node, Program, masked_node
+from privcirnet.he.program.rearrangement import Tokens
 from privcirnet.he.protocol import linear, message_sizes, product, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.ring import modular

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from privcirnet.he.program.program import Values
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.client import Client
 

@@ -10,8 +10,7 @@ import numpy as np
 from privcirnet.he.encodings import subring
 from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
 from privcirnet.he.params import square_noise_bits
-from privcirnet.he.protocol import shares
-from privcirnet.he.ring import modular, threads
+from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Residues
 
 
@@ -44,8 +43,8 @@ def finish(share: Residues, messages: list[bytes], engine: ClientEngine) -> Resi
 
 def _polynomial(share: Residues, n: int, t: int, mask_bound: int | None) -> tuple[Residues, Residues, Residues]:
     """Slots of 2 s and of s^2 - r, (ciphertexts, n), and the server's share r."""
-    own = shares.uniform(share.shape, t) if mask_bound is None else shares.bounded(share.shape, mask_bound, t)
-    mask = subring.spread(own.reshape(-1), n, shares.uniform((sum(subring.sizes(share.size, n)),), t))
+    own = sampling.uniform(share.shape, t) if mask_bound is None else sampling.bounded(share.shape, mask_bound, t)
+    mask = subring.spread(own.reshape(-1), n, sampling.uniform((sum(subring.sizes(share.size, n)),), t))
     rows = subring.spread(share.reshape(-1), n)
     return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), own
 

@@ -18,6 +18,8 @@ Residues = npt.NDArray[np.uint64]
 """Numbers in [0, t)."""
 Integers = npt.NDArray[np.int64]
 """Signed numbers."""
+SourceIndices = npt.NDArray[np.int32]
+"""Positions in a flat source, counted from 1; 0 stands for a zero."""
 
 MAX_BITS = 61
 _PART, _EXACT_TERMS = 21, 1 << 9

@@ -6,7 +6,7 @@ from typing import Any
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.benchmark import Entry, bench_layers, speedup
 from privcirnet.he.measure.roofline import layer_work
-from privcirnet.he.planning.planner import Goal
+from privcirnet.he.planning.goal import Goal
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.bench.results import counts
 from privcirnet.pipeline.bench.runs import Contest, plan_layer
@@ -37,7 +37,7 @@ def run_engines(
     Returns:
         (a row for each layer, this machine's peaks: words and 32-bit products a second, all threads over one).
     """
-    from privcirnet.he.measure.peaks import products_per_second, scaling, words_per_second
+    from privcirnet.he.measure.roofline import products_per_second, scaling, words_per_second
 
     machine = {"words": words_per_second(), "products": products_per_second(), "scaling": scaling()}
     least = machine["words"], machine["products"]

@@ -9,7 +9,8 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.engines.weight_cache import Room
 from privcirnet.he.measure.memory import peak_bytes
-from privcirnet.he.protocol import linear, shares
+from privcirnet.he.protocol import linear
+from privcirnet.he.ring import sampling
 from privcirnet.pipeline.bench.runs import Contest
 
 _LARGEST = 127
@@ -45,7 +46,7 @@ def network_memory(
         held[name] = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
         progress()
     for layer in held.values():
-        share = shares.uniform(layer.layer.shape.input_shape, t)
+        share = sampling.uniform(layer.layer.shape.input_shape, t)
         replies, _ = linear.reply(layer, share, linear.request(layer.layer, share, client), server, keys)
         linear.finish(layer.layer, replies, client)
         progress()

@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.config import BenchConfig
-from privcirnet.console import find_profile, progress_bar
+from privcirnet.console import progress_bar
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.weight_cache import Room
 from privcirnet.he.planning.cost import LINKS
-from privcirnet.he.planning.planner import Goal
+from privcirnet.he.planning.goal import Goal
 from privcirnet.pipeline.bench.engines import engine_runs, run_engines
 from privcirnet.pipeline.bench.memory import network_memory
 from privcirnet.pipeline.bench.results import Found
 from privcirnet.pipeline.bench.runs import Contest, Rival, network_runs, run_networks, run_suite, suite_runs
+from privcirnet.pipeline.profiles import find_profile
 
 Plan = Callable[[str, Goal], Mapping[str, Layer]]
 """Layers of a named plan for a goal."""

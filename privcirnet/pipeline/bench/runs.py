@@ -15,9 +15,9 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers, speedup
 from privcirnet.he.measure.networks import allowed_block_size
 from privcirnet.he.planning.cost import Profile
-from privcirnet.he.planning.named import plan_named
-from privcirnet.he.planning.planner import Choice, Goal, counted_goal
-from privcirnet.he.planning.published import published_layer
+from privcirnet.he.planning.goal import Choice, Goal
+from privcirnet.he.planning.papers import plan_named, published_layer
+from privcirnet.he.planning.planner import counted_goal
 from privcirnet.pipeline.bench.results import Found, described, measured
 
 SHAPES = {

@@ -8,7 +8,7 @@ from privcirnet.he.encodings import cheetah
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.coefficient_layout import Grid, balanced, grids, tile_sizes
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.ring import ntt
+from privcirnet.he.ring import batching
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 
@@ -72,7 +72,7 @@ def test_polynomials_written_out() -> None:
     shape, n = LinearShape(2, 2, 2, 1, 3, 1, 1), 64
     layer, t = CoefficientLayer(shape, 1, n, "cheetah"), insecure_parameters(n).plain_modulus
     x = np.arange(1, 9, dtype=np.uint64).reshape(2, 2, 2)
-    polynomial = ntt.slots_to_coefficients(layer.encode_input(x, t), t)[0]
+    polynomial = batching.slots_to_coefficients(layer.encode_input(x, t), t)[0]
     assert polynomial[:18].tolist() == [1, 2, 0, 3, 4, 0, 0, 0, 0, 5, 6, 0, 7, 8, 0, 0, 0, 0]
     assert not polynomial[18:].any()
     weight = np.arange(1, 19).reshape(1, 2, 3, 3)

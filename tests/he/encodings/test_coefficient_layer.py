@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters
-from privcirnet.he.program.program import expand_rows
-from privcirnet.he.protocol import shares
-from privcirnet.he.ring import modular, ntt
+from privcirnet.he.ring import batching, modular, sampling
 from tests.he.exchange import random_rows
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
 from tests.he.insecure import insecure_parameters
@@ -115,7 +114,7 @@ def test_mask_decodes_to_itself_and_leaves_the_rest_uniform(shape: LinearShape, 
     slots = layer.encode_mask(wanted, uniform, t)
     assert (uniform == before).all()
     assert (layer.decode_output(slots, t) == wanted).all()
-    polynomials = ntt.slots_to_coefficients(slots, t)
+    polynomials = batching.slots_to_coefficients(slots, t)
     for polynomial, drawn, kept in zip(polynomials, uniform, layer.kept, strict=True):
         assert (np.diff(kept) > 0).all()
         rest = np.setdiff1d(np.arange(n), kept)
@@ -131,7 +130,7 @@ def test_every_coefficient_that_is_sent_is_uniform(encoding: str) -> None:
     for _ in range(REPLIES):
         messages, _ = exchange.replies(x)
         slots = [exchange.client.decrypt(m, kept) for m, kept in zip(messages, layer.kept, strict=True)]
-        polynomials = ntt.slots_to_coefficients(np.stack(slots), t)
+        polynomials = batching.slots_to_coefficients(np.stack(slots), t)
         found.append(np.concatenate([p[kept] for p, kept in zip(polynomials, layer.kept, strict=True)]))
     samples = np.stack(found)
     assert samples.shape[1] == np.prod(SMALL.output_shape)
@@ -147,7 +146,7 @@ def test_an_encrypted_reply_says_nothing_of_what_is_not_kept(encoding: str) -> N
     first, second = (exchange.replies(random_input(SMALL))[0] for _ in range(2))
     for one, other, kept in zip(first, second, layer.kept, strict=True):
         assert len(one) == 6 * (4096 + len(kept))
-        values = [ntt.slots_to_coefficients(exchange.client.decrypt(m, kept), t)[kept] for m in (one, other)]
+        values = [batching.slots_to_coefficients(exchange.client.decrypt(m, kept), t)[kept] for m in (one, other)]
         assert (values[0] != values[1]).all()
 
 
@@ -214,6 +213,6 @@ def test_values_up_to_half_the_modulus() -> None:
 def test_shares_of_an_input_add_up() -> None:
     """Encoding is linear: the client's and the server's shares may be encoded apart."""
     layer, t = CoefficientLayer(SMALL, 1, 128, "cheetah"), insecure_parameters(128).plain_modulus
-    first, second = (shares.uniform(SMALL.input_shape, t) for _ in range(2))
+    first, second = (sampling.uniform(SMALL.input_shape, t) for _ in range(2))
     apart = modular.add(layer.encode_input(first, t), layer.encode_input(second, t), t)
     assert (apart == layer.encode_input(modular.add(first, second, t), t)).all()

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import ensei
 from privcirnet.he.encodings.ensei import Moduli, Sums
+from privcirnet.he.encodings.integer import Values, convolve, expand_rows
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
-from privcirnet.he.engines import interface
+from privcirnet.he.engines import cyclic, interface
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.planning.planner import candidate_layers, paper_layer
-from privcirnet.he.program.program import Values, convolve, expand_rows
-from privcirnet.he.protocol import shares
-from privcirnet.he.ring import modular, ntt
+from privcirnet.he.ring import batching, modular, sampling
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
 
@@ -26,18 +25,18 @@ Array = np.ndarray
 
 
 def transform(x: Array, p: int, *, inverse: bool = False) -> Array:
-    return ntt.cyclic(ntt.cyclic(x, 0, p, inverse=inverse), 1, p, inverse=inverse)
+    return cyclic.cyclic(cyclic.cyclic(x, 0, p, inverse=inverse), 1, p, inverse=inverse)
 
 
 def as_published(u: Array, w: Array, moduli: Moduli, size: int) -> Array:
     """Sections 4.1 and 5.2 step by step for one channel; numpy only. Cyclic convolution of nonnegative integers."""
     p_n, p_a, p_e = moduli.ntt, moduli.sharing, moduli.encryption
-    theirs = shares.uniform((size, size), p_a)
+    theirs = sampling.uniform((size, size), p_a)
     ours = modular.subtract(modular.residues(u, p_a), theirs, p_a)
     spectra = [transform(share % np.uint64(p_n), p_n) for share in (ours, theirs)]
     weight = transform(modular.residues(w, p_n), p_n)
     under_encryption = modular.multiply(modular.add(*spectra, p_e), weight, p_e)
-    mask = shares.uniform((size, size), p_a)
+    mask = sampling.uniform((size, size), p_a)
     sent = modular.subtract(under_encryption, mask, p_e)
     parts = [transform(slots % np.uint64(p_n), p_n, inverse=True) for slots in (sent, mask)]
     return modular.centered(modular.add(*parts, p_n), p_n)
@@ -74,7 +73,7 @@ def test_the_papers_moduli_are_right_only_if_equal(moduli: Moduli, size: int, ri
 def test_without_any_mask_the_products_alone_wrap() -> None:
     """Not a matter of shares: residues mod 2311 multiplied mod 12289 are no residues mod 2311."""
     p_n, p_e = 2311, 12289
-    a, b = (shares.uniform((1000,), p_n) for _ in range(2))
+    a, b = (sampling.uniform((1000,), p_n) for _ in range(2))
     assert (modular.multiply(a, b, p_e) % np.uint64(p_n) != modular.multiply(a, b, p_n)).mean() > 0.9
 
 
@@ -152,7 +151,7 @@ class Exchange:
     def sums(self, x: Values) -> list[interface.Ciphertext]:
         """What is under encryption before the mask."""
         p_n = self.moduli.sharing
-        theirs = shares.uniform(x.shape, p_n)
+        theirs = sampling.uniform(x.shape, p_n)
         ours = modular.subtract(modular.residues(x, p_n), theirs, p_n)
         mine, other = (ensei.request_slots(self.layer, share, self.moduli) for share in (ours, theirs))
         inputs = [
@@ -260,11 +259,11 @@ def test_small_weight_slots_bring_no_noise_budget(plain_bits: int) -> None:
     parameters = choose({7}, plain_bits)
     client, server = interface.client_engine("tenseal", parameters), interface.server_engine("tenseal", parameters)
     t = parameters.plain_modulus
-    fresh = server.receive(client.encrypt(shares.uniform((8192,), t)))
+    fresh = server.receive(client.encrypt(sampling.uniform((8192,), t)))
     left = {}
     for bound in (2311, t):
-        slots = shares.uniform((8192,), bound)
-        assert ntt.slots_to_coefficients(slots, t).max() > 0.99 * t, "dense mod t either way"
+        slots = sampling.uniform((8192,), bound)
+        assert batching.slots_to_coefficients(slots, t).max() > 0.99 * t, "dense mod t either way"
         left[bound] = client._decryptor.invariant_noise_budget(server.multiply(fresh, server.encode(slots)))
     assert abs(left[2311] - left[t]) <= 1
     constant = server.multiply(fresh, server.encode(np.full(8192, 2310, dtype=np.uint64)))

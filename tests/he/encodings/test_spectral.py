@@ -7,14 +7,16 @@ from hypothesis import strategies as st
 
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.bsgs import Product
+from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.layout import SpectralLayout, slots_to_lanes
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.engines import cyclic
 from privcirnet.he.planning.cost import COUNTED, LINKS
-from privcirnet.he.planning.planner import Goal, candidate_layers, cheapest_layer, paper_layer, plan_layer
-from privcirnet.he.program.program import expand_rows
-from privcirnet.he.ring import modular, ntt
+from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, paper_layer, plan_layer
+from privcirnet.he.ring import modular
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
 from tests.he.layers import depthwise_shapes, layers
@@ -127,7 +129,7 @@ def test_spectrum_is_the_transform_of_the_circulant_kernel() -> None:
                     impulses[place] = modular.add(impulses[place][None], w[None], t)[0]
         expected = impulses
         for axis in range(3):
-            expected = ntt.cyclic(expected, axis, t)
+            expected = cyclic.cyclic(expected, axis, t)
         assert (spectrum[0, p] == expected).all()
 
 

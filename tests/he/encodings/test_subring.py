@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.encodings import subring
-from privcirnet.he.ring import modular, ntt
+from privcirnet.he.ring import batching, modular
 from privcirnet.he.ring.modular import Residues
 
 N = 64
@@ -20,7 +20,7 @@ def values(count: int, seed: int = 0) -> Residues:
 def test_only_kept_coefficients_are_there(count: int) -> None:
     slots, kept = subring.spread(values(count), N), subring.kept(count, N)
     assert len(slots) == len(kept) == -(-count // N)
-    for coefficients, places in zip(ntt.slots_to_coefficients(slots, T), kept, strict=True):
+    for coefficients, places in zip(batching.slots_to_coefficients(slots, T), kept, strict=True):
         assert not np.delete(coefficients, places).any()
         assert len(places) < 2 * max(count, 3)
         assert coefficients[places].any()
@@ -33,10 +33,10 @@ def test_products_from_kept_coefficients_alone(count: int) -> None:
     products = modular.multiply(subring.spread(a, N), subring.spread(b, N), T)
     polynomials = values(products.size, 2).reshape(products.shape)
     for row, exact, places in zip(
-        polynomials, ntt.slots_to_coefficients(products, T), subring.kept(count, N), strict=True
+        polynomials, batching.slots_to_coefficients(products, T), subring.kept(count, N), strict=True
     ):
         row[places] = exact[places]
-    found = subring.collect(ntt.coefficients_to_slots(polynomials, T), count, T)
+    found = subring.collect(batching.coefficients_to_slots(polynomials, T), count, T)
     assert np.array_equal(found, modular.multiply(a, b, T))
 
 

@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
+from privcirnet.he.encodings.layout import TiledAxis
 from privcirnet.he.encodings.shape import Axis
-from privcirnet.he.encodings.tiling import TiledAxis
 
 AXES = [
     Axis(size, kernel, stride, padding)

@@ -9,8 +9,7 @@ import privcirnet.he
 from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.engines import cleartext, interface, kernel, tenseal
-from privcirnet.he.protocol import shares
-from privcirnet.he.ring import modular, ntt
+from privcirnet.he.ring import batching, modular, sampling
 
 PARAMETERS = params.choose({1}, 46)
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
@@ -29,7 +28,7 @@ def pair(name: str) -> tuple[interface.ClientEngine, interface.ServerEngine, int
 
 
 def random_slots() -> np.ndarray:
-    return shares.uniform((N,), T)
+    return sampling.uniform((N,), T)
 
 
 X, Y, Z = random_slots(), random_slots(), random_slots()
@@ -143,8 +142,8 @@ def test_a_reply_with_some_coefficients_decrypts_to_those() -> None:
         client, server, keys = pair(kind)
         ciphertext = server.add_plain(server.receive(client.encrypt(X)), server.encode(Y))
         slots = client.decrypt(server.reply(ciphertext, keys, NOISE, KEPT), KEPT)
-        found.append(ntt.slots_to_coefficients(slots, T))
-    wanted = ntt.slots_to_coefficients(modular.add(X, Y, T), T)
+        found.append(batching.slots_to_coefficients(slots, T))
+    wanted = batching.slots_to_coefficients(modular.add(X, Y, T), T)
     assert (found[0][KEPT] == wanted[KEPT]).all()
     assert (found[1][KEPT] == wanted[KEPT]).all()
     left_out = np.setdiff1d(np.arange(N), KEPT)

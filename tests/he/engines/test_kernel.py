@@ -19,8 +19,7 @@ from privcirnet.he.engines import cleartext, kernel, sealfile, tenseal
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.kernels import galois, reply
 from privcirnet.he.params import Parameters
-from privcirnet.he.protocol import shares
-from privcirnet.he.ring import modular, ntt, threads
+from privcirnet.he.ring import batching, modular, sampling, threads
 from privcirnet.he.ring.modular import Integers, Residues
 from tests.he.circuits import circuits, inputs_of, random_weights
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
@@ -57,7 +56,7 @@ class Engines:
         self.keys, self.seal_keys = (server.load_keys(message, self.steps) for server in (self.ours, self.theirs))
 
     def slots(self, count: int) -> Residues:
-        return shares.uniform((count, self.parameters.ring_degree), self.parameters.plain_modulus)
+        return sampling.uniform((count, self.parameters.ring_degree), self.parameters.plain_modulus)
 
     def requests(self, slots: Residues) -> list[bytes]:
         return [self.client.encrypt(own) for own in slots]
@@ -254,7 +253,7 @@ def test_rotations_make_as_much_noise_as_seal_s(kind: str, parameters: Parameter
 def extreme_plaintext(n: int, t: int) -> Residues:
     """Slots whose polynomial's coefficients are as large as can be, of both signs."""
     random = np.random.default_rng(0)
-    return ntt.coefficients_to_slots(random.choice(np.array([t // 2, t // 2 + 1], dtype=np.uint64), n), t)
+    return batching.coefficients_to_slots(random.choice(np.array([t // 2, t // 2 + 1], dtype=np.uint64), n), t)
 
 
 def test_largest_values() -> None:
@@ -376,7 +375,7 @@ def test_replies_decrypt_where_they_were_kept() -> None:
     replies = both.ours.reply_all(both.ours.receive_all(both.requests(slots), None), addends, both.keys, 66, kept)
     for message, places, wanted in zip(replies, kept, modular.add(slots, addends, t), strict=True):
         found = both.client.decrypt(message, places)
-        assert np.array_equal(*(ntt.slots_to_coefficients(own, t)[places] for own in (found, wanted)))
+        assert np.array_equal(*(batching.slots_to_coefficients(own, t)[places] for own in (found, wanted)))
 
 
 @pytest.mark.parametrize("change", [lambda m: m[:-1], lambda m: m + b"\0", lambda m: b"", lambda m: m[64:]])

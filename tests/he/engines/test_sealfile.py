@@ -6,11 +6,11 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.engines import sealfile, tenseal
-from privcirnet.he.protocol import shares
+from privcirnet.he.ring import sampling
 
 PARAMETERS = params.choose({1}, 23, 4096, (37, 36, 36))
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
-SLOTS = shares.uniform((N,), T)
+SLOTS = sampling.uniform((N,), T)
 NOISE = params.noise_bits(N, 23, 1)
 
 

@@ -10,7 +10,7 @@ from privcirnet.he import params
 from privcirnet.he.engines import kernel, tenseal
 from privcirnet.he.engines.circuit import Circuit, fingerprint
 from privcirnet.he.engines.weight_cache import Room
-from privcirnet.he.protocol import shares
+from privcirnet.he.ring import sampling
 
 PARAMETERS = params.choose({1}, 40)
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
@@ -24,7 +24,7 @@ CIRCUIT = Circuit(
     6,
 )
 NO_KEYS = kernel.Keys(None, None)
-SLOTS = list(shares.uniform((6, N), T))
+SLOTS = list(sampling.uniform((6, N), T))
 
 
 class Counted(list[np.ndarray]):
@@ -40,7 +40,7 @@ class Counted(list[np.ndarray]):
 @pytest.fixture(scope="module")
 def messages() -> list[bytes]:
     client = tenseal.Client(PARAMETERS)
-    return [client.encrypt(row) for row in shares.uniform((2, N), T)]
+    return [client.encrypt(row) for row in sampling.uniform((2, N), T)]
 
 
 def residues(room: Room, messages: list[bytes], slots: list[np.ndarray]) -> list[np.ndarray]:

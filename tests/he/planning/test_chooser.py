@@ -14,9 +14,9 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params import MIN_NOISE_BUDGET
 from privcirnet.he.planning.chooser import SETS, WIDE, Choice, choose, sets_for
 from privcirnet.he.planning.cost import COUNTED, LINKS, for_one_use, linear_cost, product_cost, square_cost
-from privcirnet.he.planning.fit import Target, fit
-from privcirnet.he.planning.noise_budget import Option, ParameterSet, budget, judge
-from privcirnet.he.planning.options import (
+from privcirnet.he.planning.fit import (
+    Target,
+    fit,
     layers_of,
     options,
     planned_layer,
@@ -26,10 +26,13 @@ from privcirnet.he.planning.options import (
     scaled,
     set_of,
 )
+from privcirnet.he.planning.noise_budget import Option, ParameterSet, budget, judge
 from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.planning.requirements import Requirements, requirements
 from privcirnet.he.program import bounds
-from privcirnet.he.program.program import Linear, Node, Product, Square, interpret
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Linear, Product, Square
+from privcirnet.he.program.program import Node
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import run

@@ -13,8 +13,10 @@ from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.planning import cost, planner
 from privcirnet.he.planning.cost import LINKS, OPERATIONS, Link, Profile, linear_cost, square_cost
-from privcirnet.he.planning.planner import Goal, plan_layer
-from privcirnet.he.protocol import shares, square
+from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.planner import plan_layer
+from privcirnet.he.protocol import square
+from privcirnet.he.ring import sampling
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters
 
@@ -145,7 +147,7 @@ def test_transforms_are_priced_by_value_and_axis() -> None:
 def test_square_counts(values: int) -> None:
     parameters = insecure_parameters(N)
     client, server = client_engine("cleartext", parameters), server_engine("cleartext", parameters)
-    share = shares.uniform((values,), parameters.plain_modulus)
+    share = sampling.uniform((values,), parameters.plain_modulus)
     messages = square.request(share, client)
     replies, _ = square.reply(share, messages, server, frozenset())
     counts = {"encrypt": len(messages), "receive": len(messages), "reply": len(replies), "decrypt": len(replies)}
@@ -183,7 +185,7 @@ def test_network_time_is_bytes_and_one_round_trip() -> None:
     assert linear_cost(layer, profile, Link(1e6, 0.25)).network == pytest.approx(expected)
     assert linear_cost(layer, profile, FREE).network == 0
     client = client_engine("tenseal", parameters)
-    slots = shares.uniform((8192,), parameters.plain_modulus)
+    slots = sampling.uniform((8192,), parameters.plain_modulus)
     assert len(client.encrypt(slots)) == up
 
 
@@ -192,7 +194,7 @@ def test_network_time_of_a_square_is_that_of_its_messages(values: int) -> None:
     """But for the seeds, of which a short request has one like any other."""
     parameters = params.choose({1}, 60)
     client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
-    keys, share = server.load_keys(client.public_keys(()), ()), shares.uniform((values,), parameters.plain_modulus)
+    keys, share = server.load_keys(client.public_keys(()), ()), sampling.uniform((values,), parameters.plain_modulus)
     messages = square.request(share, client)
     sent = sum(map(len, (*messages, *square.reply(share, messages, server, keys)[0])))
     network = cost.square_cost(values, pricing("rotate", 8192), Link(1e6, 0.25)).network

@@ -11,8 +11,8 @@ from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.planning.cost import COUNTED, LINKS, Cost, Profile
-from privcirnet.he.planning.explain import sums_of, table
-from privcirnet.he.planning.planner import Choice, Goal, plan_layer
+from privcirnet.he.planning.goal import Choice, Goal, sums_of, table
+from privcirnet.he.planning.planner import plan_layer
 
 MEASURED = Profile("measured", 8192, COUNTED.coefficient_bits, {name: 1e-3 * s for name, s in COUNTED.seconds.items()})
 HEADINGS = "encoding tile pieces lanes copies B sums HE-Rot HE-Pmult up down server total".split()

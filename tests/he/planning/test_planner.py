@@ -8,14 +8,15 @@ from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
-from privcirnet.he.planning import cost, planner
+from privcirnet.he.planning import cost, goal, planner
 from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
-from privcirnet.he.planning.planner import Goal, candidate_layers, cheapest_layer, counted_goal, paper_layer, plan_layer
+from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, paper_layer, plan_layer
 
 FREE = LINKS["local"]
 
 
-def predicted(choice: planner.Choice) -> cost.Cost:
+def predicted(choice: goal.Choice) -> cost.Cost:
     """Predicted seconds of the chosen layer, priced as a whole."""
     return linear_cost(choice.layer, choice.goal.profile, choice.goal.link)
 

@@ -12,8 +12,8 @@ from privcirnet.he.encodings.layout import next_power_of_two
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
+from privcirnet.he.planning.papers import published_layer
 from privcirnet.he.planning.planner import candidate_layers
-from privcirnet.he.planning.published import published_layer
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
 

@@ -11,16 +11,17 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.layout import TiledAxis
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import Axis, LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer
-from privcirnet.he.encodings.tiling import TiledAxis
 from privcirnet.he.engines.interface import client_engine
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import limits, manifest
-from privcirnet.he.program.program import Add, Input, Linear, Node, Program
+from privcirnet.he.program.operations import Add, Input, Linear
+from privcirnet.he.program.program import Node, Program
 from privcirnet.he.ring import modular
 
 N = 8192

@@ -17,7 +17,8 @@ from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.params import choose
 from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import manifest
-from privcirnet.he.program.program import Add, Input, Linear, Node, Program, Square, SumPool, Truncate, Weights
+from privcirnet.he.program.operations import Add, Input, Linear, Square, SumPool, Truncate
+from privcirnet.he.program.program import Node, Program, Weights
 from privcirnet.he.program.rearrangement import Flatten
 from tests.he.networks import attention
 

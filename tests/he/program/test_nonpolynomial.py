@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.program import bounds, manifest, nonpolynomial
-from privcirnet.he.program.program import Node, Program, Revealed, interpret
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Revealed
+from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.session import run
 from privcirnet.pipeline import audit

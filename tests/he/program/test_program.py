@@ -5,21 +5,10 @@ import pytest
 
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.planning.planner import paper_layer
-from privcirnet.he.program import program
-from privcirnet.he.program.program import (
-    NO_ROWS,
-    Add,
-    Input,
-    Linear,
-    Node,
-    Product,
-    Program,
-    Square,
-    SumPool,
-    Truncate,
-    Weights,
-    apply,
-)
+from privcirnet.he.program import interpreter
+from privcirnet.he.program.interpreter import apply
+from privcirnet.he.program.operations import Add, Input, Linear, Product, Square, SumPool, Truncate
+from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
 from privcirnet.he.program.rearrangement import (
     Channels,
     Flatten,
@@ -55,7 +44,7 @@ def residual_program() -> Program:
 def test_interpreter_evaluates_every_node() -> None:
     made = residual_program()
     x = np.arange(32).reshape(2, 4, 4) % 7 - 3
-    values = program.interpret(made, x)
+    values = interpreter.interpret(made, x)
     layer, weights = made.linear_nodes[0][1], made.weights["a"]
     a = slow_layer(layer.shape, 2, weights.rows, weights.bias, x)
     total = np.floor(a / 4 + 0.5).astype(np.int64) + x
@@ -69,7 +58,7 @@ def test_interpreter_evaluates_every_node() -> None:
 def test_interpreter_takes_what_the_parties_did() -> None:
     made = residual_program()
     x = np.zeros((2, 4, 4), dtype=np.uint8)
-    values = program.interpret(made, x, truncate=lambda node, v: -(-v >> node.operation.bits))
+    values = interpreter.interpret(made, x, truncate=lambda node, v: -(-v >> node.operation.bits))
     assert (values["at"][0] == 2).all()
     assert (values["at"][1] == -1).all()
     assert values["x"].dtype == np.int64

@@ -22,25 +22,16 @@ import tenseal.sealapi as seal
 from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.engines.sealfile import Level
 from privcirnet.he.program import limits
-from privcirnet.he.program.program import (
-    NO_ROWS,
-    Add,
-    Input,
-    Linear,
-    Node,
-    Product,
-    Program,
-    Square,
-    Values,
-    Weights,
-    interpret,
-)
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Add, Input, Linear, Product, Square
+from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session

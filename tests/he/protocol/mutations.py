@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from privcirnet.he.encodings.layout import TiledAxis
 from privcirnet.he.encodings.shape import Axis
-from privcirnet.he.encodings.tiling import TiledAxis
 from privcirnet.he.ring import modular
 
 HEADER, LENGTH = 8, 4

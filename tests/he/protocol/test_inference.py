@@ -8,14 +8,17 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.encodings import spectral, subring
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.program import bounds
-from privcirnet.he.program.program import Linear, Product, Program, Square, Values, interpret
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Linear, Product, Square
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import shares, square, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import Traffic, run
-from privcirnet.he.ring import modular
+from privcirnet.he.ring import modular, sampling
 from privcirnet.pipeline import audit
 from tests.he.networks import attention, bottleneck, network, random_image, residual_of_the_image
 from tests.he.parties import parties
@@ -81,7 +84,7 @@ def test_attention_is_right_and_does_what_was_planned(engine: str, masks: str) -
 def test_masks_of_attention_are_bounded_where_values_are_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Channels carry the mask of the layer that they were taken from, by the bound of all of it."""
     program, seen = attention("bounded"), []
-    original = shares.bounded
+    original = sampling.bounded
 
     def watched(shape: tuple[int, ...], bound: int, t: int) -> modular.Residues:
         seen.append((shape, bound))
@@ -113,7 +116,7 @@ def test_a_sum_with_the_image_itself(engine: str) -> None:
 def test_masks_are_bounded_where_values_are_truncated(masks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the proved bounds of exactly those values, in the order of the program."""
     program, seen = network(masks), []
-    original = shares.bounded
+    original = sampling.bounded
 
     def watched(shape: tuple[int, ...], bound: int, t: int) -> modular.Residues:
         seen.append((shape, bound))

@@ -10,17 +10,18 @@ import tenseal.sealapi as seal
 
 from privcirnet.he.encodings import spectral, subring
 from privcirnet.he.encodings.bsgs import LinearPlan
+from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.layout import slots_to_lanes
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
-from privcirnet.he.engines import cleartext, interface, kernel, tenseal
+from privcirnet.he.engines import cleartext, cyclic, interface, kernel, tenseal
 from privcirnet.he.planning import planner
-from privcirnet.he.program.program import Product, expand_rows
+from privcirnet.he.program.operations import Product
 from privcirnet.he.protocol import linear, product, shares, square
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.ring import modular, ntt
+from privcirnet.he.ring import batching, modular, sampling
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters
 from tests.he.networks import network, random_image
@@ -95,7 +96,7 @@ def test_padding_is_masked_too() -> None:
     assert (layout.cell, layout.extent) == (2 * 3 * 3, (3, 3))
     blocks = slots_to_lanes(samples, 2)[:, 0, : layout.cell].reshape(-1, 2, *layout.extent)
     for axis in (1, 2, 3):
-        blocks = ntt.cyclic(blocks, axis, t, inverse=True)
+        blocks = cyclic.cyclic(blocks, axis, t, inverse=True)
     positions = blocks.reshape(len(samples), -1)
     assert positions.shape[1] == 2 * 3 * 3
     assert worst_chi_square(positions, t) < LIMIT
@@ -110,7 +111,7 @@ def test_every_slot_of_a_square_is_uniform() -> None:
     for _ in range(REPLIES):
         messages, _ = square.reply(share, request, server, frozenset())
         slots = [client.decrypt(m, places) for m, places in zip(messages, kept, strict=True)]
-        sent = [ntt.slots_to_coefficients(row, t)[places] for row, places in zip(slots, kept, strict=True)]
+        sent = [batching.slots_to_coefficients(row, t)[places] for row, places in zip(slots, kept, strict=True)]
         found.append(np.concatenate(sent))
     samples = np.stack(found)
     assert samples.shape[1] == N + 8
@@ -142,7 +143,7 @@ def test_every_slot_of_a_product_is_uniform(bound: int | None) -> None:
 
 def test_the_test_sees_an_unmasked_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the fill of unused slots left out, or one mask for two slots, the figures are far over their limit."""
-    original = shares.uniform
+    original = sampling.uniform
 
     def unfilled(shape: tuple[int, ...], t: int) -> Any:
         slots = original(shape, t)

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he.program.program import Add, Square, SumPool
+from privcirnet.he.program.operations import Add, Square, SumPool
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.protocol import shares
-from privcirnet.he.ring import modular
+from privcirnet.he.ring import modular, sampling
 
 T = modular.largest_prime(41, 16384)
 
@@ -60,7 +60,7 @@ def test_every_value_and_mask_of_a_small_modulus(bits: int) -> None:
 def test_bounded_masks_never_wrap(t: int, bound: int, y: int | str) -> None:
     """At the extremes, over masks that meet both their own ends."""
     value = {"bound": bound, "-bound": -bound}.get(y, 0)
-    masks = shares.bounded((20000,), bound, t)
+    masks = sampling.bounded((20000,), bound, t)
     assert masks.min() >= bound + 1
     assert masks.max() <= t - bound
     if t < 300:
@@ -90,7 +90,7 @@ def limit(buckets: int) -> float:
 )
 def test_uniform_has_no_bias(t: int) -> None:
     buckets = min(t, 64)
-    values = shares.uniform((50000,), t)
+    values = sampling.uniform((50000,), t)
     assert values.dtype == np.uint64
     assert int(values.max()) < t
     assert chi_square(values, buckets, t) < limit(buckets)
@@ -104,12 +104,12 @@ def test_a_reduction_in_place_of_rejection_would_be_seen(t: int) -> None:
 
 
 def test_uniform_shapes_and_freshness() -> None:
-    first, second = shares.uniform((3, 4, 5), T), shares.uniform((3, 4, 5), T)
+    first, second = sampling.uniform((3, 4, 5), T), sampling.uniform((3, 4, 5), T)
     assert first.shape == (3, 4, 5)
     assert (first != second).sum() > 50
-    assert shares.uniform((0, 3), T).shape == (0, 3)
-    assert shares.uniform((), T).shape == ()
-    assert not shares.uniform((9,), 1).any()
+    assert sampling.uniform((0, 3), T).shape == (0, 3)
+    assert sampling.uniform((), T).shape == ()
+    assert not sampling.uniform((9,), 1).any()
 
 
 OPERATIONS = {
@@ -124,7 +124,7 @@ def test_local_operations_commute_with_sharing(name: str) -> None:
     operation, arity, clear = OPERATIONS[name]
     random = np.random.default_rng(0)
     values = [random.integers(-1000, 1000, (3, 5, 4)) for _ in range(arity)]
-    masks = [shares.uniform((3, 5, 4), T) for _ in range(arity)]
+    masks = [sampling.uniform((3, 5, 4), T) for _ in range(arity)]
     others = [modular.subtract(modular.residues(v, T), r, T) for v, r in zip(values, masks, strict=True)]
     parts = [shares.local(operation, part, T) for part in (masks, others)]
     assert (modular.centered(modular.add(*parts, T), T) == clear(*values)).all()
@@ -132,4 +132,4 @@ def test_local_operations_commute_with_sharing(name: str) -> None:
 
 def test_squares_are_not_local() -> None:
     with pytest.raises(AssertionError, match="not local"):
-        shares.local(Square(), [shares.uniform((3,), T)], T)
+        shares.local(Square(), [sampling.uniform((3,), T)], T)

@@ -15,8 +15,7 @@ from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
 from privcirnet.he.engines import interface, kernel, sealfile, tenseal
 from privcirnet.he.engines.kernels import galois, reply
 from privcirnet.he.engines.kernels.ring import ring
-from privcirnet.he.protocol import shares
-from privcirnet.he.ring import flooding
+from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 from tests.he.replies import keep_all_primes, no_flood, nothing, polynomials
 
@@ -34,7 +33,7 @@ class Game:
         self.client, self.server = tenseal.Client(PARAMETERS), server
         steps = LAYER.column_steps
         self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
-        x = shares.uniform(LAYER.shape.input_shape, T)
+        x = sampling.uniform(LAYER.shape.input_shape, T)
         self.request = [self.client.encrypt(row) for row in LAYER.encode_input(x, T)]
 
     def output(self, seed: int) -> Any:
@@ -50,7 +49,7 @@ class Game:
 
     def masked(self, seed: int) -> Any:
         """A masked result that is not hidden."""
-        return self.server.add_plain(self.result(seed), self.server.encode(shares.uniform((8192,), T)))
+        return self.server.add_plain(self.result(seed), self.server.encode(sampling.uniform((8192,), T)))
 
     def reply(self, seed: int) -> Any:
         """A masked and hidden result, before the modulus switch."""
@@ -92,7 +91,7 @@ class KernelGame(Game):
             return self.reply(seed)
 
     def reply(self, seed: int) -> Any:
-        (reply,) = self.server.reply_all([self.output(seed)], shares.uniform((1, 8192), T), self.keys, NOISE)
+        (reply,) = self.server.reply_all([self.output(seed)], sampling.uniform((1, 8192), T), self.keys, NOISE)
         return self._loaded(polynomials(self.server, reply))
 
 
@@ -130,7 +129,7 @@ def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pyte
     def no_sample(bits: int, primes: tuple[int, ...], count: int) -> Residues:
         return np.zeros((len(primes), count), dtype=np.uint64)
 
-    monkeypatch.setattr(flooding, "sample", no_sample)
+    monkeypatch.setattr(sampling, "sample", no_sample)
     unflooded = reply.draw(NOISE, ring(PRIMES, 8192))._replace(flood=no_flood(NOISE, PRIMES[:-1], 8192))
     monkeypatch.setattr(reply, "draw", lambda bits, extended: unflooded)
     answer = game.reply(1)
@@ -154,14 +153,14 @@ def test_replies_of_the_compiled_engine_are_hidden(monkeypatch: pytest.MonkeyPat
     seen, original = [], reply.draw
     monkeypatch.setattr(reply, "draw", lambda bits, extended: seen.append(bits) or original(bits, extended))
     outputs = [game.output(1) for _ in range(3)]
-    game.server.reply_all(outputs, shares.uniform((3, 8192), T), game.keys, 7)
+    game.server.reply_all(outputs, sampling.uniform((3, 8192), T), game.keys, 7)
     assert seen == [7, 7, 7]
 
 
 @pytest.mark.parametrize("bits", [1, 47, 48, 95, 96, 119])
 def test_samples_are_uniform_in_their_range(bits: int) -> None:
     primes = (281474976546817, 281474976317441, 281474975662081)
-    residues = flooding.sample(bits, primes, 4000)
+    residues = sampling.flood(bits, primes, 4000)
     assert residues.shape == (3, 4000)
     assert all((residues[i] < p).all() for i, p in enumerate(primes))
     values = [_lift([int(r) for r in column], primes) for column in residues.T]
@@ -180,6 +179,6 @@ def _lift(residues: list[int], primes: tuple[int, ...]) -> int:
 
 
 def test_the_flood_is_forty_bits_over_the_noise_bound() -> None:
-    assert flooding.FLOODING_BITS == 40
+    assert sampling.FLOODING_BITS == 40
     assert params.noise_bits(8192, 46, 1) == 66
     assert interface.server_engine("tenseal", PARAMETERS).parameters == PARAMETERS

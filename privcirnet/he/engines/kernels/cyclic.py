@@ -20,9 +20,8 @@ from privcirnet.he.engines.kernels import inner_products
 from privcirnet.he.engines.kernels.arithmetic import Word, once
 from privcirnet.he.engines.kernels.inner_products import Moduli
 from privcirnet.he.engines.kernels.jit import inline, jit
-from privcirnet.he.ring import ntt
-from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.ntt import Numbers
+from privcirnet.he.ring import roots
+from privcirnet.he.ring.modular import Integers, Residues, SourceIndices
 from privcirnet.he.ring.threads import each, ranges
 
 _WIDTH = 512
@@ -55,7 +54,7 @@ class Transform(NamedTuple):
 @lru_cache(maxsize=128)
 def transform(length: int, t: int, inverse: bool) -> Transform:
     """Of :func:`ring.ntt.cyclic`, t < 2^60."""
-    root, scale = ntt.cyclic_root(length, t, inverse)
+    root, scale = roots.cyclic_root(length, t, inverse)
     first = _factor(length)
     second, modulus = length // first, inner_products.moduli((t,))
     one, two = np.arange(first), np.arange(second)
@@ -63,7 +62,7 @@ def transform(length: int, t: int, inverse: bool) -> Transform:
     back = np.empty(length, dtype=np.int64)
     for k in range(length):
         back[second * (k % first) + k % second] = k
-    matrices = ntt.powers(pow(root, second, t), first, scale, t), ntt.powers(pow(root, first, t), second, 1, t)
+    matrices = roots.powers(pow(root, second, t), first, scale, t), roots.powers(pow(root, first, t), second, 1, t)
     one_cut, two_cut = (_cut(matrix, modulus) for matrix in matrices)
     return Transform(one_cut, two_cut, place.reshape(-1), back, modulus)
 
@@ -89,7 +88,7 @@ def transform_all(columns: Residues, form: Transform) -> Residues:
 
 
 def transform_cells(
-    source: Residues, numbers: Numbers, shape: tuple[int, ...], forms: Mapping[int, Transform]
+    source: Residues, numbers: SourceIndices, shape: tuple[int, ...], forms: Mapping[int, Transform]
 ) -> Residues:
     """Sums of gathered terms, some axes of which are transformed, on all threads.
 
@@ -113,7 +112,7 @@ def transform_cells(
 
 
 @jit
-def gather(source: Residues, numbers: Numbers) -> Residues:
+def gather(source: Residues, numbers: SourceIndices) -> Residues:
     """The values at these places of a flat source, from 1; zeros at 0: (m,)."""
     found = np.empty(numbers.size, dtype=np.uint64)
     for i in range(numbers.size):
@@ -125,7 +124,7 @@ def gather(source: Residues, numbers: Numbers) -> Residues:
 def _transform_cells(
     found: Residues,
     source: Residues,
-    numbers: Numbers,
+    numbers: SourceIndices,
     axes: tuple[tuple[int, int, int], ...],
     forms: tuple[Transform, ...],
 ) -> None:

@@ -20,7 +20,7 @@ from privcirnet.he.engines.kernels.arithmetic import Word, folded, once, reduced
 from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.engines.kernels.ntt import Tables, forward, kernel_order
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.ntt import bit_reversed
+from privcirnet.he.ring.roots import bit_reversed
 
 
 class Division(NamedTuple):

@@ -20,7 +20,7 @@ import numpy as np
 from privcirnet.he.engines.kernels.arithmetic import Word, once, reduced, times, with_quotient
 from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring.modular import Integers, Residues, constant_quotients
-from privcirnet.he.ring.ntt import bit_reversed, minimal_root
+from privcirnet.he.ring.roots import bit_reversed, minimal_root
 
 GROUP = 16
 """Neighbours of a group: four stages' worth."""

@@ -12,8 +12,9 @@ import numpy as np
 from privcirnet.he.engines.kernels.arithmetic import Word, estimate, folded, once, reduced, times, with_quotient
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.ntt import Tables, forward, inverse, kernel_order, tables
+from privcirnet.he.ring.batching import slot_exponents
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.ntt import bit_reversed, slot_exponents
+from privcirnet.he.ring.roots import bit_reversed
 
 
 class Plain(NamedTuple):

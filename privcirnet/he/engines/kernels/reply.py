@@ -15,8 +15,8 @@ from privcirnet.he.engines.kernels.arithmetic import once, reduced, times
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.ring import Ring, add_scaled, to_coefficients
 from privcirnet.he.engines.kernels.sampling import Flood
-from privcirnet.he.ring.flooding import FLOODING_BITS
 from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.ring.sampling import FLOODING_BITS
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.engines import sealfile, tenseal
 from privcirnet.he.engines.kernels import blake2xb
-from privcirnet.he.protocol import shares
+from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues, is_prime
 
 SEED = bytes(range(7, 71))
@@ -164,7 +164,7 @@ def engines(name: str) -> tuple[tenseal.Client, tenseal.Server]:
 def test_ciphertexts_as_seal_expands_them(name: str) -> None:
     client, server = engines(name)
     level = server._context.data_level
-    message = client.encrypt(shares.uniform((level.ring_degree,), 1000))
+    message = client.encrypt(sampling.uniform((level.ring_degree,), 1000))
     words, _ = sealfile._words(server._context.save(server.receive(message)), level)
     assert (blake2xb.expand([message[-64:]], level.primes, level.ring_degree)[0] == words[1]).all()
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.engines.kernels import ntt, plaintexts
-from privcirnet.he.ring import modular
-from privcirnet.he.ring import ntt as clear
+from privcirnet.he.ring import batching, modular
 from tests.he.engines.kernels.oracles import forward, integers, primes_of, random_residues
 
 N = 1024
@@ -19,7 +18,7 @@ def setting(bits: tuple[int, ...], plain_bits: int) -> tuple[tuple[int, ...], in
 def test_coefficients_are_those_of_the_clear_transform(bits: tuple[int, ...], plain_bits: int) -> None:
     _, t, constants = setting(bits, plain_bits)
     slots = random_residues((t,), N)[0]
-    assert np.array_equal(plaintexts.coefficients(slots, constants), clear.slots_to_coefficients(slots, t))
+    assert np.array_equal(plaintexts.coefficients(slots, constants), batching.slots_to_coefficients(slots, t))
 
 
 @pytest.mark.parametrize(("bits", "plain_bits"), CASES)
@@ -27,7 +26,7 @@ def test_coefficients_are_those_of_the_clear_transform(bits: tuple[int, ...], pl
 def test_a_factor_is_the_centred_lift(bits: tuple[int, ...], plain_bits: int, largest: bool) -> None:
     primes, t, constants = setting(bits, plain_bits)
     coefficients = random_residues((t,), N, seed=1, largest=largest)[0]
-    slots = clear.coefficients_to_slots(coefficients, t)
+    slots = batching.coefficients_to_slots(coefficients, t)
     found = np.empty((2, N), dtype=np.uint64)
     plaintexts.factor(found, slots, constants, ntt.tables(primes, N))
     lifted = [[x % p for x in modular.centered(coefficients, t).tolist()] for p in primes]
@@ -43,7 +42,7 @@ def test_what_is_added_is_q_m_over_t_rounded(bits: tuple[int, ...], plain_bits: 
     coefficients[:3] = 0, 1, t - 1
     before = random_residues(primes, N, seed=3)
     after = before.copy()
-    plaintexts.add(after, clear.coefficients_to_slots(coefficients, t), constants)
+    plaintexts.add(after, batching.coefficients_to_slots(coefficients, t), constants)
     added = (after + np.array(primes, dtype=np.uint64)[:, None] - before) % np.array(primes, dtype=np.uint64)[:, None]
     # SEAL's: m floor(q / t) + floor((m (q mod t) + floor((t + 1) / 2)) / t), which is q m / t to the nearest integer
     expected = [m * (q // t) + (m * (q % t) + (t + 1) // 2) // t for m in coefficients.tolist()]

@@ -9,7 +9,7 @@ from privcirnet.he import params
 from privcirnet.he.engines import kernel
 from privcirnet.he.engines.kernels import reply
 from privcirnet.he.engines.kernels.ring import ring
-from privcirnet.he.ring.flooding import FLOODING_BITS
+from privcirnet.he.ring.sampling import FLOODING_BITS
 
 N, PRIMES = 4096, params.ordered_primes(4096, (37, 36, 36))
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.program.program import Square
+from privcirnet.he.program.operations import Square
 from privcirnet.he.protocol import message_sizes, shares, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session

@@ -1,4 +1,16 @@
-"""The plan as the papers publish it, for comparison: what PrivCirNet, Bolt and NeuJeans do with one layer.
+"""Encodings by the names of their papers. Four of them are the same code with something fixed.
+
+| name | what is fixed | paper |
+|---|---|---|
+| any | nothing: whatever is cheapest | |
+| cirencode | nothing: any block size, GEMM or convolution | PrivCirNet, section 3.2 |
+| bolt | b = 1, 1 x 1 kernel, BSGS over lanes of tokens | Bolt, PrivCirNet's baseline |
+| neujeans | b = 1, larger kernel: image axes transformed, BSGS over channels | NeuJeans, section 4 (CinS), in BFV |
+| cheetah | coefficient encoding of any layer, no rotation | Cheetah |
+| falcon | coefficient encoding of channel groups, packed densely, no rotation | Falcon 2023, section 4 |
+| ensei | b = 1, larger kernel, no rotation: all sums of lanes on shares | ENSEI, section 4.1 (FDSC) |
+
+The plan as the papers publish it, for comparison: what PrivCirNet, Bolt and NeuJeans do with one layer.
 
 One lane length for the whole layer, next_pow2((H + 2 padding)^2 b) for a convolution and as many tokens as d1 or the
 ciphertext has for a GEMM; d lanes with d at most min(C, K) / b, without copies of the input; a strided convolution at
@@ -9,7 +21,8 @@ Departures: lanes come in powers of two and ciphertexts in whole numbers (the co
 can be lower than what can be run), and a map that no ciphertext holds is cut into strips of rows.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import bsgs as plans
@@ -18,6 +31,51 @@ from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import LinearLayer
 from privcirnet.he.planning.cost import COUNTED, LINKS, plan_cost
+from privcirnet.he.planning.goal import Choice, Goal
+from privcirnet.he.planning.planner import plan_layer
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A named encoding.
+
+    Attributes:
+        fits: whether it has a form for (shape, block size).
+        rule: what it is for, for the error.
+        sums: see :class:`Goal`; "" leaves the goal's.
+        family: see :class:`Goal`.
+    """
+
+    fits: Callable[[LinearShape, int], bool]
+    rule: str
+    sums: str = ""
+    family: str = "spectral"
+
+
+ENCODINGS = {
+    "cirencode": Encoding(lambda shape, b: True, "is for every layer"),
+    "bolt": Encoding(lambda shape, b: b == 1 and shape.kernel == 1, "is for b = 1 and 1 x 1 kernels"),
+    "neujeans": Encoding(lambda shape, b: b == 1 and shape.kernel > 1, "is for b = 1 and larger kernels"),
+    "ensei": Encoding(lambda shape, b: b == 1 and shape.kernel > 1, "is for b = 1 and larger kernels", "shares"),
+    "cheetah": Encoding(lambda shape, b: True, "is for every layer", family="cheetah"),
+    "falcon": Encoding(lambda shape, b: shape.groups > 1, "is for channel groups", family="falcon"),
+    "any": Encoding(lambda shape, b: True, "is for every layer", family="any"),
+}
+
+
+def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> Choice:
+    """The cheapest plan of a layer in a named encoding.
+
+    Raises:
+        RuleError: unknown name, or the encoding has no form for this layer.
+    """
+    encoding = ENCODINGS.get(name)
+    if encoding is None:
+        raise RuleError("the encoding must be a known one", got=repr(name), remedy=f"use {', '.join(ENCODINGS)}")
+    if not encoding.fits(shape, block_size):
+        got = f"b = {block_size}, kernel {shape.kernel}, {shape.groups} groups"
+        raise RuleError(f"the encoding {name} {encoding.rule}", got=got, remedy="use cirencode")
+    return plan_layer(shape, block_size, replace(goal, sums=encoding.sums or goal.sums, family=encoding.family))
 
 
 def published_layer(shape: LinearShape, block_size: int, ring_degree: int) -> LinearLayer:

@@ -1,4 +1,8 @@
-"""Circuit privacy: what a reply is added to so that its noise and its mask polynomial say nothing about the weights.
+"""Random residues from the operating system's generator: masks of shares, and the flood that hides a reply's noise.
+
+The compiled engine draws the same distributions in :mod:`engines.kernels.sampling`; these are its oracle.
+
+Circuit privacy: what a reply is added to so that its noise and its mask polynomial say nothing about the weights.
 
 A reply (c0, c1) under the client's key s decrypts to c0 + c1 s = D m + e. The client made the inputs, so it knows their
 c1 and noise; in the reply both are linear in the weights' plaintexts, c1 exactly so. Masking the slots hides m alone.
@@ -15,14 +19,50 @@ import numpy as np
 
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.threads import each, ranges
+
+_AT_ONCE = 1 << 14
+"""Values that a thread draws at a time."""
+
+
+def uniform(shape: tuple[int, ...], t: int) -> Residues:
+    """Uniform residues mod t from the operating system's generator, by rejection: no modulo bias."""
+    count = int(np.prod(shape, dtype=np.int64))
+    found = np.empty(count, dtype=np.uint64)
+
+    def fill(part: range) -> None:
+        found[part.start : part.stop] = _uniform(len(part), t)
+
+    each(fill, ranges(count, _AT_ONCE))
+    return found.reshape(shape)
+
+
+def _uniform(count: int, t: int) -> Residues:
+    limit, width = np.uint64((1 << t.bit_length()) - 1), -(-t.bit_length() // 8)
+    kept = np.empty(0, dtype=np.uint64)
+    while kept.size < count:
+        wanted = count - kept.size + 64
+        octets = np.zeros((wanted, 8), dtype=np.uint8)
+        octets[:, :width] = np.frombuffer(os.urandom(wanted * width), dtype=np.uint8).reshape(wanted, width)
+        drawn = octets.view("<u8")[:, 0].astype(np.uint64) & limit
+        kept = np.concatenate([kept, drawn[drawn < t]])
+    return kept[:count]
+
+
+def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:
+    """Uniform in [bound + 1, t - bound], bound at least 1: as a mask of |y| <= bound it cannot wrap."""
+    bound = max(bound, 1)
+    return uniform(shape, t - 2 * bound) + np.uint64(bound + 1)
+
 
 FLOODING_BITS = 40
 """Statistical distance of a reply's noise from one that does not depend on the weights: 2^-40 a coefficient."""
 
+
 _LIMB = 64
 
 
-def sample(bits: int, primes: tuple[int, ...], count: int) -> Residues:
+def flood(bits: int, primes: tuple[int, ...], count: int) -> Residues:
     """Uniform integers in [-2^bits, 2^bits) from the operating system's generator, as residues.
 
     Args:

@@ -23,17 +23,15 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.modular import Residues, SourceIndices
+from privcirnet.he.ring.roots import cyclic_root, powers
 from privcirnet.he.ring.threads import one_thread
-
-Numbers = npt.NDArray[np.int32]
-"""Of places in a flat source, from 1; 0 for none."""
 
 _EXACT_BITS = 53
 """Integers of up to that many bits are exact in float64, in whatever order they are added."""
 
 _VALUES_AT_ONCE = 1 << 13
-"""Numbers that one step works on: few enough for the cache, and for memory that is not given back in between."""
+"""SourceIndices that one step works on: few enough for the cache, and for memory that is not given back in between."""
 
 
 def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues:
@@ -63,7 +61,7 @@ def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues
 
 def cyclic_cells(
     source: Residues,
-    numbers: Numbers,
+    numbers: SourceIndices,
     shape: tuple[int, ...],
     axes: Sequence[int],
     t: int,
@@ -97,60 +95,12 @@ def cyclic_cells(
     return cells.reshape(found.shape)
 
 
-def gather(source: Residues, numbers: Numbers) -> Residues:
+def gather(source: Residues, numbers: SourceIndices) -> Residues:
     """The values at these places of the flat source, from 1; zeros at 0."""
     compiled = _compiled()
     if compiled:
         return compiled.gather(source.reshape(-1), numbers.reshape(-1)).reshape(numbers.shape)
     return np.concatenate([np.zeros(1, dtype=np.uint64), source.reshape(-1)])[numbers]
-
-
-def slots_to_coefficients(slots: Residues, t: int) -> Residues:
-    """The plaintext polynomial whose batched slots are the given values.
-
-    Args:
-        slots: residues, shape (..., n), row 0 then row 1, n a power of two.
-        t: prime modulus with t = 1 mod 2n.
-
-    Returns:
-        coefficients of 1, X, ..., X^(n-1), shape (..., n).
-    """
-    n = slots.shape[-1]
-    values = np.empty_like(slots)
-    values[..., (slot_exponents(n) - 1) // 2] = slots
-    omega_inverse = pow(minimal_root(2 * n, t), -2, t)
-    coefficients = _fourier(values, omega_inverse, t)
-    scale, quotients = _twiddles(pow(minimal_root(2 * n, t), -1, t), n, t, pow(n, -1, t))
-    return modular.multiply_constant(coefficients, scale, quotients, t)
-
-
-def coefficients_to_slots(coefficients: Residues, t: int) -> Residues:
-    """Inverse of :func:`slots_to_coefficients`: the batched slots of a plaintext polynomial.
-
-    Args:
-        coefficients: residues, shape (..., n), of 1, X, ..., X^(n-1), n a power of two.
-        t: prime modulus with t = 1 mod 2n.
-
-    Returns:
-        slots, shape (..., n), row 0 then row 1.
-    """
-    n = coefficients.shape[-1]
-    root = minimal_root(2 * n, t)
-    twist, quotients = _twiddles(root, n, t)
-    values = _fourier(modular.multiply_constant(coefficients, twist, quotients, t), root * root % t, t)
-    return values[..., (slot_exponents(n) - 1) // 2]
-
-
-@lru_cache(maxsize=16)
-def minimal_root(order: int, t: int) -> int:
-    """The smallest primitive root of unity of an order that is a power of two (SEAL's choice)."""
-    root = modular.root_of_unity(order, t)
-    square = root * root % t
-    smallest, power = root, root
-    for _ in range(order // 2):
-        smallest = min(smallest, power)
-        power = power * square % t
-    return smallest
 
 
 def _compiled() -> ModuleType | None:
@@ -178,18 +128,6 @@ def _float_transform(columns: Residues, t: int, inverse: bool) -> Residues:
         for start in range(0, flat.shape[1], product.step):
             result[:, start : start + product.step] = product(flat[:, start : start + product.step])
     return np.ascontiguousarray(result.reshape(length, *shape).transpose(1, 0, 2))
-
-
-def powers(root: int, length: int, scale: int, t: int) -> Residues:
-    """The matrix of y[k] = scale sum_j x[j] root^(j k) mod t, (N, N)."""
-    found = [pow(root, k, t) * scale % t for k in range(length)]
-    return np.array(found, dtype=np.uint64)[np.outer(np.arange(length), np.arange(length)) % length]
-
-
-def cyclic_root(length: int, t: int, inverse: bool) -> tuple[int, int]:
-    """(root, scale) of :func:`cyclic`."""
-    root = modular.root_of_unity(length, t)
-    return (pow(root, -1, t), pow(length, -1, t)) if inverse else (root, 1)
 
 
 class _ExactProduct:
@@ -243,46 +181,3 @@ def _digit_sizes(length: int, t: int) -> tuple[int, int]:
     while 2 * -(-bits // limbs) + (limbs * length - 1).bit_length() > _EXACT_BITS:
         limbs += 1
     return -(-bits // limbs), limbs
-
-
-@lru_cache(maxsize=8)
-def slot_exponents(n: int) -> modular.Integers:
-    """Exponent e of psi^e for each slot: 3^i in row 0, -3^i in row 1."""
-    exponents = [1]
-    for _ in range(n // 2 - 1):
-        exponents.append(exponents[-1] * 3 % (2 * n))
-    row = np.array(exponents, dtype=np.int64)
-    return np.concatenate([row, 2 * n - row])
-
-
-def _fourier(x: Residues, omega: int, t: int) -> Residues:
-    """y[k] = sum_j x[j] omega^(j k) along the last axis, by decimation in time; omega has order n."""
-    n, half = x.shape[-1], 1
-    values = x[..., bit_reversed(n)]
-    while half < n:
-        pairs = values.reshape(*x.shape[:-1], n // (2 * half), 2, half)
-        twiddles, quotients = _twiddles(pow(omega, n // (2 * half), t), half, t)
-        even, odd = pairs[..., 0, :], modular.multiply_constant(pairs[..., 1, :], twiddles, quotients, t)
-        both = [modular.add(even, odd, t), modular.subtract(even, odd, t)]
-        values = np.stack(both, axis=-2).reshape(x.shape)
-        half *= 2
-    return values
-
-
-@lru_cache(maxsize=8)
-def bit_reversed(n: int) -> modular.Integers:
-    """0, ..., n - 1 with their bits in reverse order."""
-    order = np.zeros(1, dtype=np.int64)
-    while order.size < n:
-        order = np.concatenate([2 * order, 2 * order + 1])
-    return order
-
-
-@lru_cache(maxsize=64)
-def _twiddles(base: int, count: int, t: int, first: int = 1) -> tuple[Residues, Residues]:
-    """``first`` times the powers of ``base``, and their quotients for :func:`modular.multiply_constant`."""
-    powers = [first]
-    for _ in range(count - 1):
-        powers.append(powers[-1] * base % t)
-    factors = np.array(powers, dtype=np.uint64)
-    return factors, modular.constant_quotients(factors, t)

@@ -1,14 +1,71 @@
-"""Why the planner chose what it chose: candidates side by side, as text."""
+"""What a plan should be cheap under, and what was chosen: candidates side by side, as text."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.coefficient_layer import ENCODINGS as COEFFICIENT_ENCODINGS
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.spectral_layer import LinearLayer
-from privcirnet.he.planning.cost import Cost
-from privcirnet.he.planning.planner import Choice
+from privcirnet.he.planning.cost import Cost, Link, Profile
+
+SUMS = ("any", "encrypted", "shares")
+
+
+FAMILIES = ("any", "spectral", *COEFFICIENT_ENCODINGS)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a plan should be cheap under.
+
+    Attributes:
+        profile: seconds of operations at one (n, q).
+        link: the network.
+        sums: of lanes: "any"; "encrypted" for plans without sums on shares; "shares" for plans without rotations.
+        family: encodings to choose from: "spectral", which keeps a circulant weight's saving on disk and asks nothing
+            of its size; "any", with "cheetah" besides; or a coefficient encoding by name.
+    """
+
+    profile: Profile
+    link: Link
+    sums: str = "any"
+    family: str = "spectral"
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            got = repr(self.family)
+            raise RuleError("encodings must be of a known family", got=got, remedy=f"use {', '.join(FAMILIES)}")
+        if self.sums not in SUMS:
+            raise RuleError("sums must be of a known kind", got=repr(self.sums), remedy=f"use {', '.join(SUMS)}")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the planner found for a layer.
+
+    Attributes:
+        layer: the cheapest candidate.
+        goal: under this.
+        candidates: (predicted cost, layer) of the best plan for every coefficient encoding, tiling and number of lanes,
+            cheapest first.
+    """
+
+    layer: Layer
+    goal: Goal
+    candidates: tuple[tuple[Cost, Layer], ...]
+
+    def explain(self, most: int = 12) -> str:
+        """Candidates side by side, cheapest first, and what sets them apart, as a table of text."""
+        from privcirnet.he.planning.goal import table
+
+        return table(self, most)
+
 
 _PLAN = ("tile", "pieces", "lanes", "copies", "B", "sums")
+
+
 _HEADINGS = ("encoding", *_PLAN, "HE-Rot", "HE-Pmult", "up", "down", "server", "total")
 
 
