@@ -6,7 +6,7 @@ from typing import Any
 
 from privcirnet.artifact import write_json
 from privcirnet.config import BenchConfig
-from privcirnet.console import console, script, show, show_rows
+from privcirnet.console import console, progress_bar, script, show, show_rows
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.he.planning.goal import Goal
@@ -18,7 +18,7 @@ from privcirnet.pipeline.bench import engines, requests, results, runs
 def main(config: BenchConfig) -> None:
     """One layer, a whole network, or encodings side by side; each writes summary.json."""
     threads.use(config.threads)
-    goal = requests.goal(config, config.engine)
+    goal = requests.goal(config, config.engine, progress_bar)
     run = bench_suite if config.suite else bench_network if config.network else bench_layer
     summary = {"stage": "bench", **run(config, goal), "config": asdict(config)}
     write_json(Path(config.out) / "summary.json", summary)
@@ -34,11 +34,11 @@ def bench_layer(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     def layers(plan: str, goal: Goal) -> dict[str, Layer]:
         return {"": runs.plan_layer(plan, config.encoding, shape, config.block_size, goal)}
 
-    rivals = requests.rivals(config, goal, layers)
-    each = requests.run(config, rivals)
+    competitors = requests.competitors(config, goal, layers, progress_bar)
+    each = requests.run(config, competitors, progress_bar)
     found = {
-        rival: each[rival][""] if each else results.described(entered.layers[""], goal.profile)
-        for rival, entered in rivals.items()
+        competitor: each[competitor][""] if each else results.described(entered.layers[""], goal.profile)
+        for competitor, entered in competitors.items()
     }
     summary = {"layer": config.layer, "dims": list(config.dims), "plan": config.plan, **found[config.plan]}
     summary |= {"encoding": config.encoding, "engine": config.engine}
@@ -58,17 +58,18 @@ def bench_network(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     def layers(plan: str, goal: Goal) -> dict[str, Layer]:
         return runs.network_layers(shapes, plan, config.encoding, b, goal)
 
-    rivals = requests.rivals(config, goal, layers)
-    each = requests.run(config, rivals)
+    competitors = requests.competitors(config, goal, layers, progress_bar)
+    each = requests.run(config, competitors, progress_bar)
     found = {
-        name: results.network_summary(rival.layers, rival.profile, each.get(name)) for name, rival in rivals.items()
+        name: results.network_summary(competitor.layers, competitor.profile, each.get(name))
+        for name, competitor in competitors.items()
     }
     for name, summary in found.items():
-        show(f"bench: {config.network}, b = {b}, {name}", results.network_facts(summary, rivals[name].profile))
+        show(f"bench: {config.network}, b = {b}, {name}", results.network_facts(summary, competitors[name].profile))
     result = {"network": config.network, "plan": config.plan, "block_size": b, "engine": config.engine}
     result |= found[config.plan]
     if config.weights_gb:
-        result |= {"memory": requests.memory(config, rivals[config.plan])}
+        result |= {"memory": requests.memory(config, competitors[config.plan], progress_bar)}
         show("memory", {name: f"{size / 1e9:.2f} GB" for name, size in result["memory"].items()})
     for other in filter(None, (config.against, config.compare)):
         result |= results.against(result, "against" if config.against else "compared", found[other])
@@ -79,7 +80,7 @@ def bench_network(config: BenchConfig, goal: Goal) -> dict[str, Any]:
 
 def bench_suite(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     """Encodings or engines side by side, with a table and a picture."""
-    name, rows, machine = requests.suite(config, goal)
+    name, rows, machine = requests.suite(config, goal, progress_bar)
     table = engines.engine_table(rows) if machine else results.suite_table(rows)
     show_rows(f"bench: {name} side by side, medians", table)
     picture, text = Path(config.out) / f"{name}.png", Path(config.out) / f"{name}.md"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_program
 from privcirnet.config import ExportConfig
-from privcirnet.console import counting, in_words_revealed, script, show
+from privcirnet.console import counting, in_words_revealed, progress_bar, script, show
 from privcirnet.data import load_for
 from privcirnet.he import params
 from privcirnet.he.program import bounds
@@ -23,7 +23,7 @@ def main(config: ExportConfig) -> None:
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
     network = stages.load_network(config.init, data)
-    lowered, profile = lower_for(config.he, network, data)
+    lowered, profile = lower_for(config.he, network, data, progress_bar)
     program, intervals = lowered.program, lowered.fitted.intervals
     about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
     write_program(out / "program", program, about, full=config.plaintexts == "full")

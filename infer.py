@@ -12,9 +12,9 @@ from privcirnet.config import InferConfig
 from privcirnet.console import counting, in_words_revealed, inference_bar, script, show, show_rows
 from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
-from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.planning.cost import LINKS
-from privcirnet.he.protocol.transport.client import Remote
+from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.he.protocol.transport.tcp import parse_address
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
@@ -50,17 +50,17 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     program, spectra = read_program(Path(config.program))
     profile = read_profile(Path(config.profile))
     clear = _predicted(config, data, images)
-    room = Room.of(config.weights_gb, config.weights_folder)
+    cache = WeightCache.of(config.weights_gb, config.weights_folder)
     run = evaluate if config.processes == 1 else evaluate_apart
     with inference_bar(program, len(labels)) as progress:
-        result = run(program, spectra, images.numpy().astype(np.int64), config.engine, progress, room)
+        result = run(program, spectra, images.numpy().astype(np.int64), config.engine, progress, cache)
     return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
 
 
 def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
     """The client's work alone: no program folder, no weight."""
     clear = _predicted(config, data, images) if config.reference else None
-    with Remote(parse_address(config.server), config.engine, config.patience) as remote:
+    with TcpClient(parse_address(config.server), config.engine, config.timeout_s) as remote:
         with inference_bar(remote.client.program, len(labels)) as progress:
             result = infer(remote, images.numpy().astype(np.int64), progress)
     return {"server": config.server, **result.summary(clear, labels)}

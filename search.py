@@ -7,7 +7,7 @@ from pathlib import Path
 from privcirnet import distributed
 from privcirnet.artifact import write_json
 from privcirnet.config import SearchConfig
-from privcirnet.console import counting, script, show
+from privcirnet.console import counting, progress_bar, script, show
 from privcirnet.data import load_for
 from privcirnet.pipeline import search
 
@@ -19,7 +19,7 @@ def main(config: SearchConfig) -> None:
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress, distributed.first_goes_first():
         data = load_for(config.data, progress)
-    found = search.search(config, data)
+    found = search.search(config, data, progress_bar)
     if distributed.rank() > 0:
         return
     search.write(found, out)

@@ -9,13 +9,13 @@ import numpy as np
 from privcirnet.artifact import read_program
 from privcirnet.config import ServeConfig
 from privcirnet.console import console, inference_bar, progress_bar, script, show
-from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.program.operations import Input
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.transport.server import Hospitality, Service
+from privcirnet.he.protocol.transport.server import ConnectionLimits, TcpServer
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.infer import answers
 
@@ -25,12 +25,14 @@ def main(config: ServeConfig) -> None:
     """Encode the weights, listen, serve until interrupted."""
     program, spectra = read_program(Path(config.program))
     threads.use(config.threads)
-    room = Room.of(config.weights_gb, config.weights_folder)
+    cache = WeightCache.of(config.weights_gb, config.weights_folder)
     with progress_bar("Encoding weights (layers)", len(program.linear_nodes)) as advance:
-        server = Server(program, config.engine, spectra, progress=advance, room=room)
+        server = Server(program, config.engine, spectra, progress=advance, cache=cache)
     if config.rehearsal:
         _rehearse(server, config.engine)
-    service = Service(server, (config.host, config.port), Hospitality(config.connections, config.patience), log=_log)
+    service = TcpServer(
+        server, (config.host, config.port), ConnectionLimits(config.connections, config.timeout_s), log=_log
+    )
     rounds = message_sizes.rounds(program)
     source, most = program.nodes[0], message_sizes.largest(program)
     assert isinstance(source.operation, Input)
@@ -42,7 +44,7 @@ def main(config: ServeConfig) -> None:
             "address": f"{host}:{port}, {config.connections} clients at once; Ctrl-C ends it",
             "program": f"{len(program.linear_nodes)} layers with weights, {rounds} rounds an image, "
             f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}",
-            "memory": f"{peak_bytes() / 1e6:.0f} MB so far, {room.taken / 1e6:.0f} MB of them encoded weights; "
+            "memory": f"{peak_bytes() / 1e6:.0f} MB so far, {cache.taken / 1e6:.0f} MB of them encoded weights; "
             f"{message_sizes.keys_in_memory(program) / 1e6:.0f} MB of keys for each client",
             "a client": f"images of {' x '.join(map(str, source.shape))} integers in "
             f"[{source.operation.low}, {source.operation.high}]; sends {most.keys / 1e6:.1f} MB of keys once",

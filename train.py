@@ -12,7 +12,7 @@ from privcirnet.config import TrainConfig
 from privcirnet.console import counting, progress_bar, script, show
 from privcirnet.data import ImageData, load_for
 from privcirnet.training import checkpoint, record, stages
-from privcirnet.training.loop import Progress, Step, accuracy, fit
+from privcirnet.training.loop import EpochProgress, Step, accuracy, fit
 from privcirnet.training.network import checkpoint_of
 
 
@@ -45,7 +45,7 @@ def main(config: TrainConfig) -> None:
         def after_step(step: Step) -> None:
             advance(book.step(step), to=step.epochs)
 
-        def after_epoch(progress: Progress) -> None:
+        def after_epoch(progress: EpochProgress) -> None:
             line = book.epoch(progress.history)
             checkpoint.save(out, progress, settings)
             advance(line, to=progress.epoch)

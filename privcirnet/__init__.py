@@ -43,7 +43,7 @@ _HOME = {
     "evaluate": "pipeline.evaluation",
     "expand": "functional.circulant",
     "fuse": "nn.fuse",
-    "interpret": "he.program.program",
+    "interpret": "he.program.interpreter",
     "project": "functional.circulant",
     "quantize": "nn.quantize",
     "read_program": "artifact",

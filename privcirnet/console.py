@@ -23,6 +23,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.message_sizes import rounds
 from privcirnet.pipeline.infer import Step
+from privcirnet.pipeline.progress import Advance
 
 _RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
 """This process's number, if torchrun started several."""
@@ -117,13 +118,17 @@ class _Bar(Progress):
 
 
 @contextmanager
-def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
-    """A progress bar.
+def progress_bar(description: str, total: int) -> Iterator[Advance]:
+    """A progress bar; a spinner where the number of steps is not known (0).
 
     Yields:
         a function to call at each step, with a note on what just happened, steps to advance ``by`` or advance ``to``,
         which may be a fraction. It is quick: the bar is drawn ten times a second, however often it is called.
     """
+    if not total:
+        with console.status(description):
+            yield _nothing
+        return
     columns = (
         TextColumn("{task.description:<28}"),
         BarColumn(),
@@ -139,6 +144,10 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
             progress.update(task, advance=by if to is None else None, completed=to, note=str(note))
 
         yield advance
+
+
+def _nothing(note: object = "", by: int = 1, to: float | None = None) -> None:
+    """What a bar of unknown length is told."""
 
 
 @contextmanager

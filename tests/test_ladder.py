@@ -20,7 +20,7 @@ from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.planner import candidate_layers
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear, Truncate
-from privcirnet.he.protocol import shares
+from privcirnet.he.ring import sampling
 from privcirnet.lower import lower, lower_refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
@@ -236,7 +236,9 @@ def test_rung_clear_text_engine_to_encrypted_is_bitwise(program, images, monkeyp
         results = []
         for engine in ("cleartext", "tenseal"):
             random = np.random.default_rng(7)
-            monkeypatch.setattr(shares, "uniform", lambda shape, t, r=random: r.integers(0, t, shape, dtype=np.uint64))
+            monkeypatch.setattr(
+                sampling, "uniform", lambda shape, t, r=random: r.integers(0, t, shape, dtype=np.uint64)
+            )
             results.append(protocol(program, engine, image))
         (clear, clear_values, _), (encrypted, encrypted_values, _) = results
         assert np.array_equal(clear, encrypted)

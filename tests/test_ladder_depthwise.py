@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from privcirnet.artifact import read_program, write_program
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Add, Square, Truncate
-from privcirnet.he.protocol import shares
+from privcirnet.he.ring import sampling
 from privcirnet.lower import lower
 from privcirnet.models.activation import activation
 from privcirnet.models.mobilenetv2 import InvertedResidual
@@ -71,7 +71,7 @@ def plans_with_several_ciphertexts():
         tiles = SpectralLayout(shape, b, tile).tiles
         some = shape.groups // 3
         pieces = *(Piece(some, tiles, 1, 1),) * 2, Piece(shape.groups - 2 * some, tiles, 4, 1)
-        return LinearLayer(shape, b, profile.ring_degree, tile, pieces)
+        return SpectralLayer(shape, b, profile.ring_degree, tile, pieces)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("privcirnet.he.planning.fit.planned_layer", cut)
@@ -170,7 +170,7 @@ def test_rung_clear_text_engine_to_encrypted_is_bitwise(program, images, monkeyp
     results = []
     for each in ("cleartext", engine):
         random = np.random.default_rng(7)
-        monkeypatch.setattr(shares, "uniform", lambda shape, t, r=random: r.integers(0, t, shape, dtype=np.uint64))
+        monkeypatch.setattr(sampling, "uniform", lambda shape, t, r=random: r.integers(0, t, shape, dtype=np.uint64))
         results.append(protocol(program, each, images[0].numpy()))
     (clear, clear_values, _), (encrypted, encrypted_values, meter) = results
     assert np.array_equal(clear, encrypted)

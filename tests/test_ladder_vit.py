@@ -17,7 +17,7 @@ from privcirnet.he.planning.fit import Target
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Product, Square, Truncate
 from privcirnet.he.program.rearrangement import Channels, Take, Tokens, Transpose
-from privcirnet.he.protocol import shares
+from privcirnet.he.ring import sampling
 from privcirnet.lower import lower
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.circulant import block_size_of
@@ -146,7 +146,7 @@ def test_rung_clear_text_engine_to_encrypted_is_bitwise(program, images, engine,
     results = []
     for name in ("cleartext", engine):
         random = np.random.default_rng(7)
-        monkeypatch.setattr(shares, "uniform", lambda shape, t, r=random: r.integers(0, t, shape, dtype=np.uint64))
+        monkeypatch.setattr(sampling, "uniform", lambda shape, t, r=random: r.integers(0, t, shape, dtype=np.uint64))
         results.append(protocol(program, name, images[0].numpy()))
     (clear, clear_values, _), (encrypted, encrypted_values, _) = results
     assert np.array_equal(clear, encrypted)

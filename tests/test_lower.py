@@ -329,9 +329,7 @@ def test_operations_that_do_not_run_encrypted(build, message):
 
 
 def test_everything_that_does_not_run_encrypted_is_named_at_once_by_its_path(monkeypatch):
-    monkeypatch.setattr(
-        "privcirnet.lower.builder.options.planned_layer", lambda *_: pytest.fail("something was planned")
-    )
+    monkeypatch.setattr("privcirnet.he.planning.fit.planned_layer", lambda *_: pytest.fail("something was planned"))
     inner = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.ReLU6())
     with pytest.raises(
         RuleError, match=rf"{ENCRYPTED} 1.0.1 \(ReLU6\), 1.1 \(MaxPool2d\); use Square .* instead of ReLU6; Conv2d, .*"

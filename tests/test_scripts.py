@@ -360,13 +360,13 @@ def test_bad_settings(root, monkeypatch, capsys, tmp_path, script, overrides, ma
 
 def exported(root, monkeypatch, tmp_path, *overrides):
     """Summary of an export, and the sets that were measured for it."""
-    measured, cli = [], importlib.import_module("privcirnet.console")
+    measured, profiles = [], importlib.import_module("privcirnet.pipeline.profiles")
 
     def calibrate(ring_degree, coefficient_bits, *_):
         measured.append((ring_degree, coefficient_bits))
         return scaled(read_profile(root / "search" / "profile.json"), ParameterSet(ring_degree, coefficient_bits))
 
-    monkeypatch.setattr(cli, "calibrate", calibrate)
+    monkeypatch.setattr(profiles, "calibrate", calibrate)
     call(monkeypatch, "export", f"root={root}", f"out={tmp_path / 'out'}", *overrides)
     return json.loads((tmp_path / "out" / "summary.json").read_text()), measured
 

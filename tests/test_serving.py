@@ -15,7 +15,7 @@ import torch
 from privcirnet.artifact import write_checkpoint, write_json, write_program
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
-from privcirnet.he.protocol.transport.client import Remote
+from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.pipeline.export import lower_for
 from privcirnet.pipeline.infer import infer
 from privcirnet.training import stages
@@ -116,7 +116,7 @@ def test_a_client_without_a_reference(root, server, monkeypatch, tmp_path):
 
 def test_a_client_too_many_is_one_line(server, monkeypatch, capsys, tmp_path):
     host, port = server[1].split(":")
-    with Remote((host, int(port))), Remote((host, int(port))):
+    with TcpClient((host, int(port))), TcpClient((host, int(port))):
         error = refused(monkeypatch, capsys, "infer", f"server={server[1]}", "reference=", f"out={tmp_path / 'out'}")
     assert (
         f"the server at {server[1]} refused: a server has at most 2 clients at once: got one more; try again later"
@@ -131,7 +131,7 @@ def test_a_client_shows_how_far_it_is(server):
     image, steps = load("digits").held_out(1)[0].numpy().astype(np.int64), []
     for _ in range(50):  # until the connections of the test before are forgotten
         try:
-            with Remote((host, int(port))) as remote:
+            with TcpClient((host, int(port))) as remote:
                 found = infer(remote, image, steps.append)
             break
         except ValueError:
@@ -147,7 +147,7 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         address = next(found[1] for line in process.stdout if (found := re.search(r"server=(\S+)", line)))
         host, port = address.split(":")
-        with Remote((host, int(port)), "cleartext") as remote:
+        with TcpClient((host, int(port)), "cleartext") as remote:
             process.kill()
             process.wait()
             with pytest.raises(ValueError, match=r"a peer must stay until both are done: got .* connect again"):
@@ -161,10 +161,10 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
     [
         ("infer", ["server=here"], "a server's address must be HOST:PORT: got 'here'; e.g. server=127.0.0.1:5050"),
         ("infer", ["processes=3"], "processes must be 1 or 2: got 3; use 2"),
-        ("infer", ["patience=0"], "patience must be positive: got 0.0; use 600"),
+        ("infer", ["timeout_s=0"], "timeout_s must be positive: got 0.0; use 600"),
         ("serve", ["port=70000"], r"port must be in \[0, 65535\]: got 70000"),
         ("serve", ["connections=0"], "connections must be at least 1: got 0"),
-        ("serve", ["patience=-1"], "patience must be positive: got -1.0"),
+        ("serve", ["timeout_s=-1"], "timeout_s must be positive: got -1.0"),
         ("serve", ["program=nowhere"], "a program's manifest must exist"),
         (
             "serve",
@@ -183,7 +183,7 @@ def test_a_program_that_serves_has_no_room_for_a_pipe(root):
 
     names = {field.name for field in dataclasses.fields(ServeConfig)}
     assert names == {
-        *("root", "program", "host", "port", "connections", "patience", "rehearsal"),
+        *("root", "program", "host", "port", "connections", "timeout_s", "rehearsal"),
         *("engine", "weights_gb", "weights_folder", "threads"),
     }
     assert "finished" not in (ROOT / "serve.py").read_text()

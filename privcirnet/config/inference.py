@@ -26,7 +26,7 @@ class InferConfig:
     """HOST:PORT of a serve.py: this is the client alone, and nothing is audited. Empty: both parties are run here."""
     processes: int = 1
     """both parties in one process, or each in its own with TCP on loopback in between (2)."""
-    patience: float = 600.0
+    timeout_s: float = 600.0
     """seconds to wait for an answer of server=."""
     images: int = 32
     """held-out images, from the first."""
@@ -45,7 +45,7 @@ class InferConfig:
         check(self.images >= 1, "images must be at least 1", self.images, "use 32")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")
-        check(self.patience > 0, "patience must be positive", self.patience, "use 600")
+        check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 600")
         if self.server:
             parse_address(self.server)
             self.out = f"{self.root}/client" if self.out == f"{self.root}/infer" else self.out
@@ -65,7 +65,7 @@ class ServeConfig:
     """0: any that is free."""
     connections: int = 4
     """clients at once; others are told to come again."""
-    patience: float = 120.0
+    timeout_s: float = 120.0
     """seconds for which a client may be silent before it is sent away."""
     rehearsal: bool = True
     """run one image in this process first, with a client of its own: on a new machine that compiles the kernels."""
@@ -82,5 +82,5 @@ class ServeConfig:
         check_name("engine", self.engine, ENGINES)
         check(0 <= self.port <= 0xFFFF, "port must be in [0, 65535]", self.port, "use 5050, or 0 for a free one")
         check(self.connections >= 1, "connections must be at least 1", self.connections, "use 4")
-        check(self.patience > 0, "patience must be positive", self.patience, "use 120")
+        check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 120")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")

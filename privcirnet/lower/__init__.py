@@ -16,7 +16,7 @@ from torch import fx
 
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.params import message_bytes
-from privcirnet.he.planning.chooser import Choice
+from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.fit import Fitted, Target, fit
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
@@ -37,7 +37,7 @@ class Lowered:
 
     fitted: Fitted
     guard_bits: int
-    choice: Choice
+    choice: ParameterChoice
 
     @property
     def program(self) -> Program:

@@ -10,7 +10,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.planning import fit
 from privcirnet.he.planning.fit import Target
-from privcirnet.he.program.operations import Add, Input, Linear, Operation, Revealed, SumPool, Truncate
+from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Operation, SumPool, Truncate
 from privcirnet.he.program.operations import Square as SquareOperation
 from privcirnet.he.program.program import Node, Weights
 from privcirnet.he.program.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose, shape_after
@@ -133,7 +133,7 @@ class Builder:
         behind, before = [module_of(self.graph, user) for user in node.users], inputs[0].log_step
         steps = [int(module.log_step) for module in behind if isinstance(module, ActivationQuantizer)]
         after = max(steps, default=before)
-        return self._node(node, Revealed(function, before, after - before), inputs, after)
+        return self._node(node, ClientAided(function, before, after - before), inputs, after)
 
     def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:
         (kernel, bits), (channels, height, width) = pool_window(module, str(node.target)), source.shape

@@ -13,10 +13,10 @@ from privcirnet.functional.fusion import fold_batch_norm, scale_inputs
 from privcirnet.nn.circulant import BlockCirculant, block_size_of
 from privcirnet.nn.norm import BlockBatchNorm2d
 
-Layer = nn.Conv2d | nn.Linear
+FoldableLayer = nn.Conv2d | nn.Linear
 
 
-def fold_norm_(layer: Layer, norm: _BatchNorm, name: str) -> None:
+def fold_norm_(layer: FoldableLayer, norm: _BatchNorm, name: str) -> None:
     """Let a layer compute the batch norm behind it too."""
     gamma, beta, mean, var = _statistics(norm, name)
     _fold_values_(layer, (gamma, beta, mean, var), norm.eps, name)
@@ -34,13 +34,13 @@ def fold_norm_before_(layer: nn.Linear, norm: _BatchNorm, name: str) -> None:
     layer.bias = nn.Parameter(bias.to(stored.dtype))
 
 
-def scale_outputs_(layer: Layer, scale: Tensor, shift: Tensor, name: str) -> None:
+def scale_outputs_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str) -> None:
     """Let a layer compute scale (y + shift): a batch norm of mean -shift and variance 1."""
     values = scale, torch.zeros_like(scale), -shift, torch.ones_like(scale)
     _fold_values_(layer, values, 0.0, name)
 
 
-def scale_inputs_(layer: Layer, scale: Tensor, name: str) -> None:
+def scale_inputs_(layer: FoldableLayer, scale: Tensor, name: str) -> None:
     """Let a layer compute W (scale x); scale of shape (C,)."""
     stored = stored_weight(layer, name)
     _by_block(scale, block_size_of(layer), name)
@@ -48,7 +48,7 @@ def scale_inputs_(layer: Layer, scale: Tensor, name: str) -> None:
         stored.copy_(scale_inputs(stored, scale, layer.groups if isinstance(layer, nn.Conv2d) else 1))
 
 
-def scale_input_(layer: Layer, factor: float, name: str) -> None:
+def scale_input_(layer: FoldableLayer, factor: float, name: str) -> None:
     """The same with one factor for all of x."""
     inputs = layer.in_channels if isinstance(layer, nn.Conv2d) else layer.in_features
     scale_inputs_(layer, torch.full((inputs,), factor, dtype=torch.float64), name)
@@ -66,7 +66,7 @@ def _statistics(norm: _BatchNorm, name: str) -> tuple[Tensor, ...]:
     return tuple(v.detach().repeat_interleave(shared) for v in (gamma, beta, norm.running_mean, norm.running_var))
 
 
-def _fold_values_(layer: Layer, values: tuple[Tensor, ...], eps: float, name: str) -> None:
+def _fold_values_(layer: FoldableLayer, values: tuple[Tensor, ...], eps: float, name: str) -> None:
     """Fold (gamma, beta, mean, variance), each (K,), into a layer."""
     stored, out = stored_weight(layer, name), layer.weight.shape[0]
     gamma, beta, mean, var = (_by_block(value, block_size_of(layer), name) for value in values)
@@ -89,7 +89,7 @@ def _by_block(values: Tensor, b: int, name: str) -> Tensor:
     return blocks[:, 0]
 
 
-def stored_weight(layer: Layer, name: str) -> Tensor:
+def stored_weight(layer: FoldableLayer, name: str) -> Tensor:
     """Return the tensor that holds a layer's weight: the rows of a circulant one."""
     if not parametrize.is_parametrized(layer, "weight"):
         return layer.weight

@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.encodings.integer import Values
-from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.memory import peak_bytes
-from privcirnet.he.planning.cost import Link, Profile, linear_cost, product_cost, reveal_cost, square_cost
+from privcirnet.he.planning.cost import Link, Profile, client_aided_cost, linear_cost, product_cost, square_cost
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operations import Linear, Product, Revealed
+from privcirnet.he.program.operations import ClientAided, Linear, Product
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import Answering
-from privcirnet.he.protocol.transport.client import Remote
+from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.he.ring import threads
 from privcirnet.he.ring.modular import Residues
 from privcirnet.pipeline import audit
-from privcirnet.pipeline.infer import Inference, Progress, answers, check_some, name_of, percent, predictions, quiet
-from privcirnet.pipeline.server_process import Seen, Task, second_process
+from privcirnet.pipeline.infer import Inference, StepProgress, answers, check_some, name_of, percent, predictions, quiet
+from privcirnet.pipeline.server_process import ServerReport, ServerTask, second_process
 
 UNIT = "1 unit in the last place of each truncation"
 
@@ -100,9 +100,9 @@ class Evaluation:
             case Product(left, right):
                 cost, kind, encoding = product_cost(left, right, profile, link), "product", left.encoding
                 b, planned = 1, (left.rotations + right.rotations, left.pmults + right.pmults)
-            case Revealed(function):
+            case ClientAided(function):
                 values = int(np.prod(node.shape))
-                cost, kind, encoding, b, planned = reveal_cost(values, link), function, "in clear", 1, (0, 0)
+                cost, kind, encoding, b, planned = client_aided_cost(values, link), function, "in clear", 1, (0, 0)
             case _:
                 values = int(np.prod(node.shape))
                 cost, kind, encoding = square_cost(values, profile, link), "square", "slots"
@@ -131,8 +131,8 @@ def evaluate(
     spectra: Mapping[str, Residues],
     images: Values,
     engine: str = "kernel",
-    progress: Progress = quiet,
-    room: Room | None = None,
+    progress: StepProgress = quiet,
+    cache: WeightCache | None = None,
 ) -> Evaluation:
     """Run the protocol on every image, both parties in this process, and check every step of it.
 
@@ -142,21 +142,21 @@ def evaluate(
         images: integers, (N, C, H, W).
         engine: "kernel", "tenseal" or "cleartext".
         progress: called after each exchange.
-        room: for the server's encoded weights.
+        cache: for the server's encoded weights.
 
     Raises:
         RuleError: no image, or one that does not fit the program.
     """
     check_some(images)
     started = time.perf_counter()
-    server = Server(program, engine, spectra, room=room)
+    server = Server(program, engine, spectra, cache=cache)
     client = Client(server.greeting(), engine)
     keys = client.keys()
     session = server.session(keys)
     setup = time.perf_counter() - started
 
-    def seen() -> Seen:
-        return Seen(session.shares, session.meter, peak_bytes())
+    def seen() -> ServerReport:
+        return ServerReport(session.shares, session.meter, peak_bytes())
 
     return _audited(program, _Parties(client, session, seen, setup, len(keys)), images, progress)
 
@@ -166,14 +166,14 @@ def evaluate_apart(
     spectra: Mapping[str, Residues],
     images: Values,
     engine: str = "kernel",
-    progress: Progress = quiet,
-    room: Room | None = None,
+    progress: StepProgress = quiet,
+    cache: WeightCache | None = None,
 ) -> Evaluation:
     """The same with the server in a process of its own, and TCP on loopback in between."""
     check_some(images)
-    started, room = time.perf_counter(), room or Room()
-    task = Task(program, spectra, engine, room.limit, room.folder, threads.count())
-    with second_process(task) as witness, Remote(witness.address, engine) as remote:
+    started, cache = time.perf_counter(), cache or WeightCache()
+    task = ServerTask(program, spectra, engine, cache.limit, cache.folder, threads.count())
+    with second_process(task) as witness, TcpClient(witness.address, engine) as remote:
         setup = time.perf_counter() - started
         parties = _Parties(remote.client, remote, witness.seen, setup, remote.bytes_keys, apart=True)
         return _audited(program, parties, images, progress)
@@ -185,13 +185,13 @@ class _Parties:
 
     client: Client
     server: Answering
-    seen: Callable[[], Seen]
+    seen: Callable[[], ServerReport]
     seconds_setup: float
     bytes_keys: int
     apart: bool = False
 
 
-def _audited(program: Program, parties: _Parties, images: Values, progress: Progress) -> Evaluation:
+def _audited(program: Program, parties: _Parties, images: Values, progress: StepProgress) -> Evaluation:
     integer: list[Values] = []
     wrong: list[list[str]] = []
     found, seen = [], None

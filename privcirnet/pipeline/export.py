@@ -7,57 +7,57 @@ import torch
 from torch import fx
 
 from privcirnet.config import HEConfig
-from privcirnet.console import console
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.planning.chooser import SETS, sets_for
 from privcirnet.he.planning.cost import LINKS, Profile
 from privcirnet.he.planning.fit import Target, set_of
-from privcirnet.he.program.bounds import Reals, Seen
+from privcirnet.he.program.bounds import ObservedRange, Reals
 from privcirnet.he.program.program import Program
 from privcirnet.lower import Lowered, lower_refined
 from privcirnet.nn.ranges import peaks, ranges, usual
 from privcirnet.pipeline.profiles import find_profile, profile_at
+from privcirnet.pipeline.progress import Bar, silent
 
 CHECKED_IMAGES = 512
 """Held-out images on which measured bounds are checked."""
 
 
-def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData) -> tuple[Lowered, Profile]:
+def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar = silent) -> tuple[Lowered, Profile]:
     """The program, and the profile at its set of parameters that its plans were chosen by."""
     channels, height, width = data.train_images.shape[1:]
     shape = (channels, height, width)
-    sets, profile = sets_for(he.ring_degree, he.coefficient_bits), find_profile(he)
+    sets, profile = sets_for(he.ring_degree, he.coefficient_bits), find_profile(he, bar=bar)
     if he.coefficient_bits:
-        profile = profile_at(profile, sets[0], he.engine)
+        profile = profile_at(profile, sets[0], he.engine, bar)
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (set_of(profile), *sets)
     auto = not he.coefficient_bits
     masks = he.masks, he.failure_bits, he.hiding_bits
     target = Target(profile, LINKS[he.link], *masks, sets if auto else SETS, auto, nonlinear=he.nonlinear)
     if he.bounds == "measured":
-        with console.status("measuring ranges"):
+        with bar("measuring ranges", 0):
             images = data.real(data.sample(he.bound_images)[0])
             seen = seen_on(network, images[usual(peaks(network, images))])
         target = replace(target, seen=seen, margin_bits=he.margin_bits)
     guard = he.guard_bits, he.least_guard_bits
-    with console.status("lowering"):
+    with bar("lowering", 0):
         lowered = lower_refined(network, shape, data.levels, data.log_step, target, *guard)
-    profile = profile_at(profile, lowered.choice.set, he.engine)
+    profile = profile_at(profile, lowered.choice.set, he.engine, bar)
     if profile is target.profile:
         return lowered, profile
     measured = replace(target, profile=profile, sets=(), auto=False)
-    with console.status("planning"):
+    with bar("planning", 0):
         again = lower_refined(network, shape, data.levels, data.log_step, measured, *guard)
     return replace(again, choice=lowered.choice), profile
 
 
-def seen_on(network: fx.GraphModule, images: torch.Tensor) -> dict[str, Seen]:
+def seen_on(network: fx.GraphModule, images: torch.Tensor) -> dict[str, ObservedRange]:
     """The real values of every node on images, channels first: those of tokens (T, C) become (C, T)."""
 
     def array(values: torch.Tensor) -> Reals:
         return (values.mT if values.ndim == 2 else values).numpy()
 
-    return {name: Seen(*map(array, found)) for name, found in ranges(network, images).items()}
+    return {name: ObservedRange(*map(array, found)) for name, found in ranges(network, images).items()}
 
 
 def exceeding(program: Program, network: fx.GraphModule, data: ImageData) -> dict[str, int] | None:

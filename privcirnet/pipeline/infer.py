@@ -15,7 +15,7 @@ from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.session import Answering, Traffic, run
-from privcirnet.he.protocol.transport.client import Remote
+from privcirnet.he.protocol.transport.client import TcpClient
 
 
 class Answer(NamedTuple):
@@ -34,7 +34,7 @@ class Step(NamedTuple):
     bytes: int
 
 
-Progress = Callable[[Step], object]
+StepProgress = Callable[[Step], object]
 
 
 def quiet(step: Step) -> None:
@@ -42,7 +42,7 @@ def quiet(step: Step) -> None:
 
 
 def answers(
-    client: Client, server: Answering, images: Iterable[Values], progress: Progress = quiet
+    client: Client, server: Answering, images: Iterable[Values], progress: StepProgress = quiet
 ) -> Iterator[Answer]:
     """Run the protocol on one image after the other.
 
@@ -163,7 +163,7 @@ class Inference:
         }
 
 
-def infer(remote: Remote, images: Sequence[Values] | Values, progress: Progress = quiet) -> Inference:
+def infer(remote: TcpClient, images: Sequence[Values] | Values, progress: StepProgress = quiet) -> Inference:
     """Have a server classify images.
 
     Args:

@@ -9,10 +9,10 @@ from typing import Any
 from privcirnet import distributed, plots
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.config import SearchConfig, run_file
-from privcirnet.console import progress_bar
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.planning.cost import LINKS, Profile
 from privcirnet.pipeline.profiles import find_profile
+from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.search.latency import FigureTable, figure_table, figures_of, layer_shapes, seconds_of
 from privcirnet.search.rules import rules_for
 from privcirnet.search.solve import Rules, Solution, Table, solve, uniform_latency
@@ -49,14 +49,14 @@ class Found:
     seconds_fisher: float
 
 
-def search(config: SearchConfig, data: ImageData) -> Found:
+def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> Found:
     """Predict latencies, measure sensitivities until they decide, solve the integer program.
 
     Under torchrun every process calls it, and all find the same.
     """
     held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
     model = stages.built(held, data).model
-    profile, link = distributed.from_first(lambda: find_profile(config.he)), LINKS[config.he.link]
+    profile, link = distributed.from_first(lambda: find_profile(config.he, bar=bar)), LINKS[config.he.link]
     figures = figure_table(layer_shapes(model, data.real(data.train_images[:1])), config.block_sizes, profile, link)
     latency, rules = seconds_of(figures), _rules(config, figures)
     budget = _budget(config, latency)
@@ -66,7 +66,7 @@ def search(config: SearchConfig, data: ImageData) -> Found:
 
     decided({name: dict.fromkeys(row, 0.0) for name, row in latency.items()})  # what cannot be met is said at once
     started = time.perf_counter()
-    with progress_bar("Sensitivity", config.samples) as advance:
+    with bar("Sensitivity", config.samples) as advance:
         measured = sensitivities.measure(
             model,
             data,

@@ -19,22 +19,22 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.transport.server import Hospitality, Service
+from privcirnet.he.protocol.transport.server import ConnectionLimits, TcpServer
 from privcirnet.he.ring import threads
 from privcirnet.he.ring.modular import Residues
 
 _AT_END = 10.0
-_HARNESS = Hospitality(connections=1, patience=86_400.0)
+_HARNESS = ConnectionLimits(connections=1, timeout_s=86_400.0)
 """One client, which may take its time: between two images it audits."""
 
 
 @dataclass(frozen=True)
-class Task:
+class ServerTask:
     """What to serve, and how: as :class:`Server` and :class:`Room` take it, with the number of threads."""
 
     program: Program
@@ -45,7 +45,7 @@ class Task:
     threads: int = 0
 
 
-class Seen(NamedTuple):
+class ServerReport(NamedTuple):
     """What the server's process tells after an inference.
 
     Attributes:
@@ -65,13 +65,13 @@ class Witness:
     def __init__(self, pipe: Connection, address: tuple[str, int]) -> None:
         self._pipe, self.address = pipe, address
 
-    def seen(self) -> Seen:
+    def seen(self) -> ServerReport:
         """What the server's process tells of the inference that has just ended; once for each."""
-        return cast(Seen, self._pipe.recv())
+        return cast(ServerReport, self._pipe.recv())
 
 
 @contextmanager
-def second_process(task: Task) -> Generator[Witness]:
+def second_process(task: ServerTask) -> Generator[Witness]:
     """A server in another process, which ends with the block.
 
     Raises:
@@ -79,7 +79,7 @@ def second_process(task: Task) -> Generator[Witness]:
     """
     here, there = Pipe()
     command = [sys.executable, "-c", f"from {__name__} import serve; serve({there.fileno()})"]
-    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     process = subprocess.Popen(command, pass_fds=[there.fileno()], env=environment)
     there.close()
@@ -108,15 +108,15 @@ def serve(inherited: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted harness closes the pipe
     pipe = Connection(inherited)
-    task = cast(Task, pipe.recv())
+    task = cast(ServerTask, pipe.recv())
     threads.use(task.threads)
 
     def tell(session: Session) -> None:
-        pipe.send(Seen(session.shares, session.meter, peak_bytes()))
+        pipe.send(ServerReport(session.shares, session.meter, peak_bytes()))
 
     try:
-        server = Server(task.program, task.engine, task.spectra, room=Room(task.limit, task.folder))
-        service = Service(server, hospitality=_HARNESS, finished=tell)
+        server = Server(task.program, task.engine, task.spectra, cache=WeightCache(task.limit, task.folder))
+        service = TcpServer(server, limits=_HARNESS, finished=tell)
     except RuleError as error:
         pipe.send(error)
         return

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from privcirnet.report import pictures, quantities
 from privcirnet.report.pictures import Bar, Heat
-from privcirnet.report.records import Export, Inference, Layer, Prediction, Search, Truncation
+from privcirnet.report.records import Export, Inference, LayerRow, Prediction, Search, Truncation
 from privcirnet.report.runs import RECORDS, Rung, Runs, rungs, total
 
 MOST_PICTURES = 96
@@ -52,7 +52,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenBlockSize:
     """A layer's chosen block size with its predicted seconds, at that size and dense."""
 
     name: str
@@ -205,15 +205,15 @@ def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
     return [(name, [cell(name, size) for size in heat_sizes(search)]) for name in names]
 
 
-def choices(search: Search) -> list[Choice]:
+def choices(search: Search) -> list[ChosenBlockSize]:
     """The chosen block sizes with the cost model's seconds."""
     times = {name: search.latency.get(name, {}) for name in search.block_sizes}
     longest = max((t for row in times.values() for t in row.values() if t is not None), default=0.0)
 
-    def choice(name: str, size: int) -> Choice:
+    def choice(name: str, size: int) -> ChosenBlockSize:
         chosen, dense = times[name].get(size), times[name].get(1)
         bars = pictures.bar_strip([("dense", dense), ("predicted", chosen)], longest)
-        return Choice(name, size, chosen, dense, bars)
+        return ChosenBlockSize(name, size, chosen, dense, bars)
 
     return [choice(name, size) for name, size in search.block_sizes.items()]
 
@@ -275,7 +275,7 @@ def _power(log2: float) -> str:
     return f"at most 2^{log2:.1f}, about 1 in {2.0**-log2:,.0f}" if -30 <= log2 < 0 else f"at most 2^{log2:.1f}"
 
 
-def _two_bars(layer: Layer, longest: float) -> Markup:
+def _two_bars(layer: LayerRow, longest: float) -> Markup:
     return pictures.bar_strip([("predicted", layer.seconds_predicted), ("measured", layer.seconds)], longest)
 
 

@@ -61,7 +61,7 @@ class Truncation:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ParameterReason:
     """Why the encryption parameters are what they are, in one line."""
 
     reason: str | None = None
@@ -87,7 +87,7 @@ class Export:
     max_value_bits: int | None = None
     bounds: str | None = None
     bounds_exceeded: Exceeded | None = None
-    choice: Choice | None = None
+    choice: ParameterReason | None = None
     truncation: Truncation | None = None
     flooding_bits: int | None = None
     bytes_plaintexts: int | None = None
@@ -96,7 +96,7 @@ class Export:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerRow:
     """What one encrypted layer costs for one image."""
 
     name: str
@@ -156,7 +156,7 @@ class Inference:
     logits_equal: int
     seconds_per_image: float
     bytes_per_image: int
-    layers: list[Layer]
+    layers: list[LayerRow]
     predictions: list[Prediction]
     engine: str | None = None
     top1_circulant: float | None = None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privcirnet.errors import RuleError
-from privcirnet.report.records import Export, Inference, Layer, Search, Training, read_record
+from privcirnet.report.records import Export, Inference, LayerRow, Search, Training, read_record
 
 RECORDS: dict[str, type] = {
     "train": Training,
@@ -119,7 +119,7 @@ def wilson_interval(percent: float, count: int) -> tuple[float, float] | None:
     return max(0.0, (centre - reach) * scale), min(100.0, (centre + reach) * scale)
 
 
-def total(layers: Sequence[Layer]) -> Layer:
+def total(layers: Sequence[LayerRow]) -> LayerRow:
     """The sum of the layers, field by field; a field that no layer has stays None."""
 
     def add(name: str) -> Any:
@@ -127,7 +127,7 @@ def total(layers: Sequence[Layer]) -> Layer:
         return sum(values) if values else None
 
     text = {"name", "kind", "encoding", "block_size"}
-    return Layer(name="total", **{f.name: add(f.name) for f in fields(Layer) if f.name not in text})
+    return LayerRow(name="total", **{f.name: add(f.name) for f in fields(LayerRow) if f.name not in text})
 
 
 def _remedy(root: Path, stage: str) -> str:

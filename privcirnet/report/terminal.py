@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privcirnet.report import quantities
-from privcirnet.report.records import Layer
+from privcirnet.report.records import LayerRow
 from privcirnet.report.runs import Rung, Runs, rungs, total
 
 
@@ -46,7 +46,7 @@ def ladder_table(ladder: list[Rung]) -> Table:
     return table
 
 
-def layer_table(layers: list[Layer]) -> Table:
+def layer_table(layers: list[LayerRow]) -> Table:
     """What each layer costs for one image, with the totals in the last row; narrow enough for 80 columns."""
     table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", overflow="fold")
@@ -58,7 +58,7 @@ def layer_table(layers: list[Layer]) -> Table:
     return table
 
 
-def _row(layer: Layer) -> tuple[str, ...]:
+def _row(layer: LayerRow) -> tuple[str, ...]:
     count = quantities.count
     sent = [size for size in (layer.bytes_up, layer.bytes_down) if size is not None]
     return (

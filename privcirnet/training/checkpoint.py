@@ -8,7 +8,7 @@ import torch
 
 from privcirnet.artifact import forget_drafts, replacing
 from privcirnet.errors import RuleError
-from privcirnet.training.loop import Progress
+from privcirnet.training.loop import EpochProgress
 
 NAME = "resume.pt"
 MAY_CHANGE = frozenset(
@@ -21,7 +21,7 @@ MAY_CHANGE = frozenset(
 more, and those that say where things are."""
 
 
-def save(folder: Path, progress: Progress, settings: dict[str, Any]) -> None:
+def save(folder: Path, progress: EpochProgress, settings: dict[str, Any]) -> None:
     """Write the state atomically.
 
     Raises:
@@ -31,7 +31,7 @@ def save(folder: Path, progress: Progress, settings: dict[str, Any]) -> None:
         torch.save({"settings": settings, **vars(progress)}, file)
 
 
-def load(folder: Path, settings: dict[str, Any]) -> Progress | None:
+def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
     """The state of an interrupted run, or None if there is none.
 
     Raises:
@@ -49,7 +49,7 @@ def load(folder: Path, settings: dict[str, Any]) -> Progress | None:
             got=f"{', '.join(changed)} for {path}",
             remedy="give the earlier ones, another out=, or resume=false to start over",
         )
-    return Progress(**saved)
+    return EpochProgress(**saved)
 
 
 def remove(folder: Path) -> None:

@@ -29,7 +29,7 @@ _EVALUATION_BATCH = 512
 
 
 @dataclass
-class Progress:
+class EpochProgress:
     """Where a run is: what a resumed run starts from.
 
     Attributes:
@@ -70,8 +70,8 @@ def fit(  # noqa: PLR0913, PLR0917
     recipe: RecipeConfig,
     seed: int,
     teacher: nn.Module | None = None,
-    start: Progress | None = None,
-    after_epoch: Callable[[Progress], None] | None = None,
+    start: EpochProgress | None = None,
+    after_epoch: Callable[[EpochProgress], None] | None = None,
     after_step: Callable[[Step], None] | None = None,
 ) -> list[dict[str, float]]:
     """Train a model in place.
@@ -95,7 +95,7 @@ def fit(  # noqa: PLR0913, PLR0917
         RuleError: the loss is not finite.
     """
     run = _Run(model, data, recipe, teacher, seed)
-    progress = start or Progress()
+    progress = start or EpochProgress()
     if progress.state:
         run.restore(progress.state)
     try:

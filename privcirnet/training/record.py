@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from privcirnet.artifact import room_for, write_text
-from privcirnet.training.loop import Progress, Step
+from privcirnet.training.loop import EpochProgress, Step
 
 TABLE = "history.csv"
 EVENTS = "tensorboard"
@@ -30,7 +30,7 @@ class Record:
         top1: percent, before the first epoch.
     """
 
-    def __init__(self, folder: Path, tensorboard: bool, start: Progress | None, top1: float) -> None:
+    def __init__(self, folder: Path, tensorboard: bool, start: EpochProgress | None, top1: float) -> None:
         self._folder = folder
         self._top1 = start.history[-1]["top1"] if start else top1
         self._steps = start.state["schedule"]["last_epoch"] if start else 0

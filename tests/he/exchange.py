@@ -8,7 +8,7 @@ import numpy as np
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
+from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import cleartext
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params import Parameters
@@ -16,8 +16,8 @@ from privcirnet.he.protocol import linear
 from privcirnet.he.ring import modular, sampling
 
 
-class Watched(cleartext.Server):
-    """The clear-text server, keeping the column steps that it turned by."""
+class Watched(cleartext.CleartextServer):
+    """The clear-text server, keeping the column steps that it rotated by."""
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
@@ -32,7 +32,7 @@ class Watched(cleartext.Server):
 class Party:
     """Both engines and the layer's weights, ready for exchanges."""
 
-    layer: LinearLayer
+    layer: SpectralLayer
     rows: Values
     bias: Values
     parameters: Parameters

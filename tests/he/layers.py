@@ -2,11 +2,11 @@
 
 from hypothesis import strategies as st
 
-from privcirnet.he.encodings.bsgs import LinearPlan, copy_counts
+from privcirnet.he.encodings.bsgs import BsgsPlan, copy_counts
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 
 
 def powers_of_two(most: int) -> list[int]:
@@ -15,11 +15,11 @@ def powers_of_two(most: int) -> list[int]:
 
 
 @st.composite
-def plans(draw: st.DrawFn, lanes: int, p: int, q: int) -> LinearPlan:
+def plans(draw: st.DrawFn, lanes: int, p: int, q: int) -> BsgsPlan:
     """Any plan of a q x p matrix over that many lanes."""
     copies = draw(st.sampled_from(copy_counts(lanes, p, q)))
-    diagonals = LinearPlan(lanes, p, q, 1, copies).diagonals
-    return LinearPlan(
+    diagonals = BsgsPlan(lanes, p, q, 1, copies).diagonals
+    return BsgsPlan(
         lanes, p, q, draw(st.sampled_from(powers_of_two(diagonals))), copies, draw(st.booleans()), draw(st.booleans())
     )
 
@@ -46,7 +46,7 @@ def depthwise_shapes(draw: st.DrawFn) -> LinearShape:
 
 
 @st.composite
-def layers(draw: st.DrawFn) -> LinearLayer:
+def layers(draw: st.DrawFn) -> SpectralLayer:
     """Any shape in any tiles, covered by a few pieces, each with any plan."""
     shape, b = draw(shapes())
     _, height, width = shape.output_shape
@@ -59,7 +59,7 @@ def layers(draw: st.DrawFn) -> LinearLayer:
     least = -(-shape.groups // 3), -(-layout.tiles // 3)
     ring_degree = max(64, 1 << (least[0] * least[1] * layout.cell - 1).bit_length() + draw(st.integers(0, 2)))
     pieces = draw(covers(layout, ring_degree, least))
-    return LinearLayer(shape, b, ring_degree, tile, pieces)
+    return SpectralLayer(shape, b, ring_degree, tile, pieces)
 
 
 @st.composite

@@ -8,17 +8,17 @@ import numpy as np
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params import choose
 from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, paper_layer, plan_layer
 from privcirnet.he.program.operations import (
     Add,
+    ClientAided,
     Input,
     Linear,
     Product,
-    Revealed,
     Square,
     SumPool,
     Truncate,
@@ -38,7 +38,7 @@ DEPTH = (*(Piece(4, 2, 1, 1),) * 2, Piece(4, 1, 4, 1), Piece(4, 1, 8, 1))
 def network(masks: str = "uniform", plain_bits: int = 46, seed: int = 0) -> Program:
     """Strided convolution, square, tiled convolution with a residual sum, pooling, flattening, linear layer."""
     first = paper_layer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N)
-    second = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, N, (2, 3), SECOND)
+    second = SpectralLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, N, (2, 3), SECOND)
     head = paper_layer(LinearShape.gemm(1, 32, 10), 2, N)
     maps = (8, 4, 4)
     nodes = (
@@ -60,7 +60,7 @@ def network(masks: str = "uniform", plain_bits: int = 46, seed: int = 0) -> Prog
 def bottleneck(masks: str = "uniform", seed: int = 0) -> Program:
     """MobileNetV2's: expand, square, depthwise with a stride on a map of odd size, project, residual, expand again."""
     expand, again = (paper_layer(LinearShape(size, size, 6, 12), 3, N) for size in (7, 4))
-    depth = LinearLayer(LinearShape(7, 7, 12, 12, 3, 2, 1, groups=12), 1, N, (3, 4), DEPTH)
+    depth = SpectralLayer(LinearShape(7, 7, 12, 12, 3, 2, 1, groups=12), 1, N, (3, 4), DEPTH)
     project, side = (paper_layer(LinearShape(*size), 3, N) for size in ((4, 4, 12, 6), (7, 7, 6, 6, 1, 2)))
     nodes = (
         Node("x", Input(-8, 15), (), (6, 7, 7), -4),
@@ -126,7 +126,7 @@ def product(left: tuple[int, int, int], right: tuple[int, int, int], groups: int
     shapes = LinearShape.product(left, right, groups), LinearShape.product(right, left, groups)
     restless = max(candidate_layers(shapes[0], 1, N), key=lambda layer: layer.rotations)
     calm = plan_layer(shapes[1], 1, Goal(replace(COUNTED, ring_degree=N), LINKS["local"], "shares")).layer
-    assert isinstance(calm, LinearLayer)
+    assert isinstance(calm, SpectralLayer)
     return Product(restless, calm)
 
 
@@ -139,11 +139,11 @@ def revealing(function: str = "gelu", bits: int = 1) -> Program:
         Node("x", Input(-8, 15), (), (4, 4, 4), -4),
         Node("first", Linear(first), ("x",), maps, -8),
         Node("first_t", Truncate(4), ("first",), maps, -4),
-        Node("act", Revealed(function, -4, bits), ("first_t",), maps, -4 + bits),
+        Node("act", ClientAided(function, -4, bits), ("first_t",), maps, -4 + bits),
         Node("second", Linear(second), ("act",), maps, -8 + bits),
         Node("second_t", Truncate(4), ("second",), maps, -4 + bits),
         Node("sum", Add(), ("second_t", "act"), maps, -4 + bits),
-        Node("act2", Revealed("relu", -4 + bits, 0), ("sum",), maps, -4 + bits),
+        Node("act2", ClientAided("relu", -4 + bits, 0), ("sum",), maps, -4 + bits),
         Node("head", Linear(second), ("act2",), maps, -8 + bits),
     )
     return _with_weights(nodes, "uniform", 46, 0)

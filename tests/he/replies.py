@@ -25,12 +25,12 @@ def no_flood(bits: int, primes: tuple[int, ...], count: int) -> sampling.Flood:
     return flood._replace(digits=np.zeros_like(flood.digits), starts=np.zeros_like(flood.starts))
 
 
-def keep_all_primes(server: kernel.Server) -> None:
+def keep_all_primes(server: kernel.KernelServer) -> None:
     """From now on replies are not switched down."""
     server._form = reply.form(server._extended, server._plain, server._modulus.widths)
 
 
-def polynomials(server: kernel.Server, reply: bytes) -> Residues:
+def polynomials(server: kernel.KernelServer, reply: bytes) -> Residues:
     """Of a reply that was not switched down, (2, L, n)."""
     modulus, half = server._modulus, len(reply) // 2
     parts = [wire_bytes.unpack(part, modulus.primes, modulus.widths) for part in (reply[:half], reply[half:])]

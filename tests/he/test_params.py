@@ -106,12 +106,12 @@ def bench(plain_bits: int, n: int, bits: tuple[int, ...]) -> tuple[int, dict[int
 
     fresh = seal.Ciphertext(context)
     seal.Encryptor(context, public).encrypt(encode(), fresh)
-    turned = apply(evaluator.transform_to_ntt, apply(evaluator.apply_galois, fresh, 3, galois))
+    rotated = apply(evaluator.transform_to_ntt, apply(evaluator.apply_galois, fresh, 3, galois))
     budgets, total = {}, None
     for count in range(1, 65):
         factor = encode()
         evaluator.transform_to_ntt_inplace(factor, list(context.first_parms_id()))
-        product = apply(evaluator.multiply_plain, turned, factor)
+        product = apply(evaluator.multiply_plain, rotated, factor)
         total = product if total is None else apply(evaluator.add, total, product)
         if count in (1, 16, 64):
             result = apply(evaluator.apply_galois, apply(evaluator.transform_from_ntt, total), 3, galois)
@@ -140,7 +140,7 @@ def test_noise_model_holds_for_every_candidate_set(candidate: ParameterSet) -> N
 def test_noise_of_a_square_is_under_its_bound(plain_bits: int) -> None:
     """Fresh ciphertexts times dense plaintexts; flooding rests on this bound. Measured: 3 bits under it."""
     parameters = choose({1}, plain_bits)
-    client, server = tenseal.Client(parameters), tenseal.Server(parameters)
+    client, server = tenseal.TensealClient(parameters), tenseal.TensealServer(parameters)
     slots = [sampling.uniform((8192,), parameters.plain_modulus) for _ in range(4)]
     products = server.multiply_all(server.receive_all([client.encrypt(x) for x in slots], None), np.stack(slots))
     budget = min(client._decryptor.invariant_noise_budget(product) for product in products)

@@ -62,7 +62,7 @@ def test_bounds_of_many_squares_cannot_be_proved(network):
 
 def test_measured_bounds_are_what_was_seen_and_a_margin(network, program):
     seen = ranges(network, DATA.real(DATA.sample(256)[0]))
-    as_arrays = {name: bounds.Seen(*(part.numpy() for part in found)) for name, found in seen.items()}
+    as_arrays = {name: bounds.ObservedRange(*(part.numpy() for part in found)) for name, found in seen.items()}
     for margin in (0, 3):
         found = bounds.measured(program.nodes, as_arrays, margin)
         for node in program.nodes:

@@ -10,16 +10,16 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.session import run
-from privcirnet.he.protocol.transport.client import Remote
+from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.pipeline import server_process
-from privcirnet.pipeline.server_process import Task, second_process
+from privcirnet.pipeline.server_process import ServerTask, second_process
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
 
 
 def test_shares_come_through_the_pipe_once_for_each_image():
     program = network()
-    with second_process(Task(program, {}, "cleartext")) as found, Remote(found.address, "cleartext") as remote:
+    with second_process(ServerTask(program, {}, "cleartext")) as found, TcpClient(found.address, "cleartext") as remote:
         for _ in range(2):
             run(remote.client, remote, random_image(program))
             seen = found.seen()
@@ -32,21 +32,21 @@ def test_a_program_that_is_refused_is_refused_here():
     program = network()
     small = dataclasses.replace(program.parameters, plain_modulus=65537)
     with pytest.raises(RuleError, match="modulus"):
-        with second_process(Task(dataclasses.replace(program, parameters=small), {}, "cleartext")):
+        with second_process(ServerTask(dataclasses.replace(program, parameters=small), {}, "cleartext")):
             pass
 
 
 def test_a_process_that_dies_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RuleError, match="the server's process must not end by itself: got status 1"):
-        with second_process(Task(network(), {}, "cleartext")):
+        with second_process(ServerTask(network(), {}, "cleartext")):
             pass
 
 
 def test_the_process_ends_with_a_harness_that_is_killed():
     program = (
-        "import time; from privcirnet import witness; from tests.he.networks import network\n"
-        "with witness.second_process(witness.Task(network(), {}, 'cleartext')):\n"
+        "import time; from privcirnet.pipeline import server_process as witness; from tests.he.networks import network\n"
+        "with witness.second_process(witness.ServerTask(network(), {}, 'cleartext')):\n"
         "    print('up', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as harness:
@@ -60,4 +60,4 @@ def test_errors_keep_their_parts_on_the_way():
 
     error = pickle.loads(pickle.dumps(RuleError("a rule", got=3, remedy="mend it")))
     assert (type(error), error.rule, error.got, error.remedy) == (RuleError, "a rule", "3", "mend it")
-    assert server_process.Seen._fields == ("shares", "meter", "peak")
+    assert server_process.ServerReport._fields == ("shares", "meter", "peak")

@@ -17,7 +17,7 @@ from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.convert import circulant_
 from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.training import checkpoint
-from privcirnet.training.loop import Progress, accuracy, fit
+from privcirnet.training.loop import EpochProgress, accuracy, fit
 from tests.search.test_fisher import NAMES, loader, small
 from tests.training.test_loop import bars, without_times
 
@@ -98,7 +98,7 @@ def trained(build, recipe: RecipeConfig, **options) -> dict:
 def resumed(folder: Path) -> tuple[dict, dict]:
     """A whole run with dropout, and one that continues from its first epoch."""
 
-    def after_epoch(progress: Progress) -> None:
+    def after_epoch(progress: EpochProgress) -> None:
         if progress.epoch == 1:
             checkpoint.save(folder, progress, SETTINGS)
 

@@ -15,7 +15,7 @@ from privcirnet.nn.learned import learn_steps_, learned_steps
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import Quantizer
 from privcirnet.training import checkpoint, loop
-from privcirnet.training.loop import Progress, Step, accuracy, fit, predict
+from privcirnet.training.loop import EpochProgress, Step, accuracy, fit, predict
 from privcirnet.training.optimization import rate
 from tests.nn.test_convert import assert_unchanged, snapshot
 
@@ -172,7 +172,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(build, recipe, d
     whole = build()
     expected = fit(whole, DATA, recipe, seed=3)
 
-    def after_epoch(progress: Progress) -> None:
+    def after_epoch(progress: EpochProgress) -> None:
         checkpoint.save(tmp_path, progress, SETTINGS)
         if progress.epoch == done:
             raise Interrupted
@@ -190,7 +190,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(build, recipe, d
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
-def saved(folder) -> Progress:
+def saved(folder) -> EpochProgress:
     found = []
     fit(small(), DATA, dataclasses.replace(RECIPE, epochs=1), 0, after_epoch=lambda p: found.append(copy.deepcopy(p)))
     checkpoint.save(folder, found[0], SETTINGS)
@@ -253,7 +253,7 @@ def test_a_state_that_fails_to_be_written_leaves_the_old_one(tmp_path, monkeypat
 
     monkeypatch.setattr(torch, "save", failing)
     with pytest.raises(OSError, match="disk full"):
-        checkpoint.save(tmp_path, Progress(epoch=9), SETTINGS)
+        checkpoint.save(tmp_path, EpochProgress(epoch=9), SETTINGS)
     assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
     assert checkpoint.load(tmp_path, SETTINGS).epoch == progress.epoch
 
@@ -265,7 +265,7 @@ def test_a_state_on_a_full_disk_leaves_the_old_one(tmp_path, file_limit, numbers
     path = tmp_path / checkpoint.NAME
     file_limit(2 * numbers)
     with pytest.raises(RuleError, match=f"a disk must have room .*: got {path}: File too large; make room and start"):
-        checkpoint.save(tmp_path, Progress(9, [], {"model": torch.zeros(numbers)}), SETTINGS)
+        checkpoint.save(tmp_path, EpochProgress(9, [], {"model": torch.zeros(numbers)}), SETTINGS)
     assert list(tmp_path.iterdir()) == [path]
     assert checkpoint.load(tmp_path, SETTINGS).epoch == progress.epoch
 

@@ -9,7 +9,7 @@ from privcirnet import plots
 from privcirnet.config import TrainConfig
 from privcirnet.errors import RuleError
 from privcirnet.training import checkpoint, record
-from privcirnet.training.loop import Progress, Step, fit
+from privcirnet.training.loop import EpochProgress, Step, fit
 from tests.training.test_loop import DATA, RECIPE, SETTINGS, Interrupted, small
 
 STEPS = 7
@@ -27,7 +27,7 @@ def run(folder, tensorboard=False, stop=None) -> list[str]:
             if step.number == stop:
                 raise Interrupted
 
-        def after_epoch(progress: Progress) -> None:
+        def after_epoch(progress: EpochProgress) -> None:
             lines.append(book.epoch(progress.history))
             checkpoint.save(folder, progress, SETTINGS)
 

@@ -5,18 +5,18 @@ lane i mod G of ciphertext i // G, output lane l collects, for diagonals k = g B
 
     y[l] = sum over g of rot_(g B) ( sum over j of D'_(g,j) * rot_j(x) ) [l]
 
-where rot_k turns the lanes left by k and D'_(g,j) is the k-th diagonal of the weight, turned right by g B.
+where rot_k turns the lanes left by k and D'_(g,j) is the k-th diagonal of the weight, rotated right by g B.
 
 Beyond the papers, all of it decided by public shapes alone:
 
 * p < G: the client repeats the input with period P = next power of two >= p, so P diagonals do instead of G.
 * q < P: only Q = next power of two >= q diagonals are needed; the P / Q groups of lanes hold partial sums.
-* Spare lanes: where W = max(P, Q) < G, up to G / W *copies* of the input stand side by side, copy c turned left by
+* Spare lanes: where W = max(P, Q) < G, up to G / W *copies* of the input stand side by side, copy c rotated left by
   c D lanes, so that each of D diagonals does the work of as many as there are copies: again partial sums.
 * Partial sums are *folded*: rotated and added, or for free on shares (below).
 * Sums of output lanes need no rotation at all if they are done on shares: every lane that is sent carries its own
   uniform mask, and each party adds its own shares. This can replace the fold's rotations (free) and the giant steps
-  (one more output ciphertext for each). Both are fields of the plan; turned off, the counts are the papers'.
+  (one more output ciphertext for each). Both are fields of the plan; switched off, the counts are the papers'.
 
 Counts are closed forms, so that a planner can look at many plans; the tests hold them against the enumerated products.
 """
@@ -36,7 +36,7 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, order=True)
 class Product:
-    """One HE-Pmult: input ciphertext ``source`` turned by ``baby`` lanes, times a diagonal, into (target, giant)."""
+    """One HE-Pmult: input ciphertext ``source`` rotated by ``baby`` lanes, times a diagonal, into (target, giant)."""
 
     target: int
     giant: int
@@ -45,7 +45,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class LinearPlan:
+class BsgsPlan:
     """The plan of one matrix over lanes.
 
     Attributes:
@@ -189,8 +189,8 @@ class LinearPlan:
         return (*full, *((self.targets - 1, giant) for giant in last))
 
     @cached_property
-    def turned(self) -> tuple[tuple[int, int], ...]:
-        """(source, baby) of each input ciphertext that is multiplied, turned by ``baby`` lanes, in order."""
+    def rotated(self) -> tuple[tuple[int, int], ...]:
+        """(source, baby) of each input ciphertext that is multiplied, rotated by ``baby`` lanes, in order."""
         everywhere = self.targets > 1
         last = [baby for baby in range(self.baby_steps) if everywhere or self.corner[:, baby].any()]
         full = [(source, baby) for source in range(self.ciphertexts_in - 1) for baby in range(self.baby_steps)]
@@ -204,7 +204,7 @@ class LinearPlan:
     @property
     def baby_rotations(self) -> tuple[tuple[int, int], ...]:
         """(source, baby) of each rotation of an input ciphertext."""
-        return tuple(pair for pair in self.turned if pair[1])
+        return tuple(pair for pair in self.rotated if pair[1])
 
     @property
     def giant_rotations(self) -> tuple[tuple[int, int], ...]:
@@ -265,7 +265,7 @@ def copy_counts(lanes: int, blocks_in: int, blocks_out: int) -> list[int]:
     return [1 << i for i in range(most.bit_length())]
 
 
-def candidates(lanes: int, blocks_in: int, blocks_out: int, *, on_shares: bool) -> list[LinearPlan]:
+def candidates(lanes: int, blocks_in: int, blocks_out: int, *, on_shares: bool) -> list[BsgsPlan]:
     """Every plan of a matrix: all numbers of copies and baby steps, giant steps rotated or on shares.
 
     Args:
@@ -274,11 +274,11 @@ def candidates(lanes: int, blocks_in: int, blocks_out: int, *, on_shares: bool) 
         blocks_out: q.
         on_shares: whether sums may be done on shares; False gives the plans that the papers count.
     """
-    found: list[LinearPlan] = []
+    found: list[BsgsPlan] = []
     for copies in copy_counts(lanes, blocks_in, blocks_out):
-        diagonals = LinearPlan(lanes, blocks_in, blocks_out, 1, copies).diagonals
+        diagonals = BsgsPlan(lanes, blocks_in, blocks_out, 1, copies).diagonals
         for baby in (1 << i for i in range(diagonals.bit_length())):
-            found.append(LinearPlan(lanes, blocks_in, blocks_out, baby, copies, folds_on_shares=on_shares))
+            found.append(BsgsPlan(lanes, blocks_in, blocks_out, baby, copies, folds_on_shares=on_shares))
             if on_shares and baby < diagonals:
-                found.append(LinearPlan(lanes, blocks_in, blocks_out, baby, copies, giants_on_shares=True))
+                found.append(BsgsPlan(lanes, blocks_in, blocks_out, baby, copies, giants_on_shares=True))
     return found

@@ -36,7 +36,7 @@ class DenseTile:
     """What one polynomial product covers.
 
     Attributes:
-        grid: how the maps are cut.
+        grid: how the maps are split.
         planes: D, maps of an input polynomial.
         outputs: E, output channels of a weight polynomial.
     """

@@ -32,7 +32,7 @@ from privcirnet.he.encodings.coefficient_layout import Factor, Placement
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.circuit import Circuit, Pair
-from privcirnet.he.engines.interface import Ciphertext, Keys, ServerEngine, Weights
+from privcirnet.he.engines.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.params import Parameters
 from privcirnet.he.ring import batching, modular
 from privcirnet.he.ring.modular import Integers, Residues
@@ -151,7 +151,7 @@ class CoefficientLayer:
         grid, planes = self.placement.grid, x.reshape(self._flat.input_shape)
         polynomials = np.zeros((grid.tiles, len(self.placement.inputs), self.ring_degree), dtype=np.uint64)
         for tile in range(grid.tiles):
-            values = grid.cut(planes, tile)
+            values = grid.split(planes, tile)
             for polynomial, held in zip(polynomials[tile], self.placement.inputs, strict=True):
                 polynomial[held[:, 1:] + np.arange(grid.pitch)] = values[held[:, 0]]
         return batching.coefficients_to_slots(polynomials.reshape(-1, self.ring_degree), t)
@@ -182,7 +182,7 @@ class CoefficientLayer:
         polynomials = np.stack([self._weight_polynomial(factor, dense) for factor in self.placement.factors])
         return batching.coefficients_to_slots(modular.residues(polynomials, t), t)
 
-    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> Weights:
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
         """Encode every weight polynomial.
 
         Args:
@@ -203,9 +203,9 @@ class CoefficientLayer:
         for tile in range(self.placement.grid.tiles):
             for weight, factor in enumerate(self.placement.factors):
                 sums[tile * outputs + factor.target].append((tile * count + factor.source, weight))
-        turned = tuple((number, 0) for number in range(self.ciphertexts_in))
+        rotated = tuple((number, 0) for number in range(self.ciphertexts_in))
         each = tuple(((number, 0),) for number in range(len(sums)))
-        return Circuit(turned, tuple(map(tuple, sums)), each, ((),) * len(sums), len(self.placement.factors))
+        return Circuit(rotated, tuple(map(tuple, sums)), each, ((),) * len(sums), len(self.placement.factors))
 
     def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
         """Each product, as (piece, target, giant, baby, source), with its plaintext's slots (n,); zeros left out."""
@@ -214,7 +214,7 @@ class CoefficientLayer:
                 yield (0, factor.target, 0, 0, factor.source), slots
 
     def evaluate(
-        self, weights: Weights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: Keys
+        self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
         """Results: all products and sums of ciphertexts_in ciphertexts."""
         return engine.evaluate(self.circuit, weights, inputs, keys)

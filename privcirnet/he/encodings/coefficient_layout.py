@@ -11,7 +11,7 @@ left neighbour; one zero row serves the map below as well. So a map's pitch S is
 the transforms of the spectral family. Stride s: the s x s phase images are planes of their own (as in
 :mod:`encodings.layout`), so that only wanted outputs are computed.
 
-A map that is longer than a ciphertext is cut into tiles of outputs; each tile brings the halo that its kernel reads.
+A map that is longer than a ciphertext is split into tiles of outputs; each tile brings the halo that its kernel reads.
 
 Source: Huang et al., "Cheetah" (USENIX Security 2022), section 3, which pads with both borders and computes every
 position of a strided convolution.
@@ -29,7 +29,7 @@ from privcirnet.he.ring.modular import Integers, Residues
 
 @dataclass(frozen=True)
 class Window:
-    """One image axis, cut into tiles.
+    """One image axis, split into tiles.
 
     Attributes:
         axis: the axis.
@@ -92,7 +92,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Grid:
-    """How every map of a layer is cut and where its values go, relative to the map's first coefficient."""
+    """How every map of a layer is split and where its values go, relative to the map's first coefficient."""
 
     rows: Window
     columns: Window
@@ -148,7 +148,7 @@ class Grid:
         top, left = i * self.rows.tile, j * self.columns.tile
         return slice(top, top + self.rows.outputs(i)), slice(left, left + self.columns.outputs(j))
 
-    def cut(self, x: Residues, tile: int) -> Residues:
+    def split(self, x: Residues, tile: int) -> Residues:
         """A tile's values of every plane, with its zeros: (C, H, W) -> (C x phases, S)."""
         i, j = divmod(tile, self.columns.count)
         stride = self.rows.axis.stride
@@ -180,7 +180,7 @@ class Placement:
     """A whole layer: what each polynomial holds; the same for every tile of the maps.
 
     Attributes:
-        grid: how a map is cut and laid out.
+        grid: how a map is split and laid out.
         inputs: for each input ciphertext of a tile (m, 2): plane (channel x phases + phase), its first coefficient.
         outputs: for each output ciphertext of a tile (m, 2): output channel, coefficient of its output (0, 0).
         factors: the weight polynomials, targets in ascending order.
@@ -202,7 +202,7 @@ def tile_sizes(outputs: int) -> list[int]:
 
 
 def grids(shape: LinearShape, ring_degree: int) -> list[Grid]:
-    """Every way to cut a layer's maps so that at least one tile fits a polynomial, fewest tiles first."""
+    """Every way to split a layer's maps so that at least one tile fits a polynomial, fewest tiles first."""
     found = [
         Grid.of(shape, rows, columns)
         for rows in tile_sizes(shape.rows.outputs)

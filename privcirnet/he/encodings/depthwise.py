@@ -56,10 +56,10 @@ def paper_tiling(height: int, width: int, channels: int, ring_degree: int) -> tu
 
 @dataclass(frozen=True)
 class GroupTile:
-    """How a grouped layer is cut.
+    """How a grouped layer is split.
 
     Attributes:
-        grid: how the maps are cut.
+        grid: how the maps are split.
         outputs: E, outputs of a group in one weight polynomial.
         packing: groups of an input polynomial and their filters.
     """

@@ -35,7 +35,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import spectral
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params import MAX_PLAIN_BITS
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
@@ -156,28 +156,28 @@ def choose(sums: Sums, lengths: set[int], ring_degree: int, hiding_bits: int) ->
     return moduli
 
 
-def request_slots(layer: LinearLayer, share: Residues, moduli: Moduli) -> Residues:
+def request_slots(layer: SpectralLayer, share: Residues, moduli: Moduli) -> Residues:
     """Either party: its share of the input, (C, H, W) mod p_N, as slots under p_N: (ciphertexts_in, n)."""
     return layer.encode_input(share, moduli.ntt)
 
 
-def weight_spectrum(layer: LinearLayer, rows: Integers, moduli: Moduli) -> Residues:
+def weight_spectrum(layer: SpectralLayer, rows: Integers, moduli: Moduli) -> Residues:
     """Server: the weights' spectra under p_N, for :func:`encodings.spectral_layer.encode_weights`."""
     return spectral.weight_spectrum(layer.layout, rows, moduli.ntt)
 
 
-def draw_mask(layer: LinearLayer, channels: int, moduli: Moduli, hiding_bits: int) -> Residues:
+def draw_mask(layer: SpectralLayer, channels: int, moduli: Moduli, hiding_bits: int) -> Residues:
     """Server: what it *adds* to every slot of the result, used or not: (ciphertexts_out, n) integers under p_E."""
     shape = layer.ciphertexts_out, layer.ring_degree
     return sampling.uniform(shape, mask_range(moduli.ntt, channels, hiding_bits))
 
 
-def finish_client(layer: LinearLayer, slots: Residues, moduli: Moduli) -> Residues:
+def finish_client(layer: SpectralLayer, slots: Residues, moduli: Moduli) -> Residues:
     """Client: its share of the output, (K, H', W') mod p_N, from decrypted slots (ciphertexts_out, n)."""
     return layer.decode_output(slots % np.uint64(moduli.ntt), moduli.ntt)
 
 
-def finish_server(layer: LinearLayer, mask: Residues, bias: Integers, moduli: Moduli) -> Residues:
+def finish_server(layer: SpectralLayer, mask: Residues, bias: Integers, moduli: Moduli) -> Residues:
     """Server: its share of the output, (K, H', W') mod p_N, from its mask and the bias (K,)."""
     share = finish_client(layer, mask, moduli)
     offset = np.broadcast_to(modular.residues(bias, moduli.ntt)[:, None, None], share.shape)

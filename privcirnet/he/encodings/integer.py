@@ -27,8 +27,8 @@ def expand_rows(rows: Values, block_size: int) -> Values:
     """
     q, channels, *kernel = rows.shape
     blocks = rows.reshape(q, channels // block_size, block_size, *kernel)
-    turned = np.stack([np.roll(blocks, i, axis=2) for i in range(block_size)], axis=1)
-    return turned.reshape(q * block_size, channels, *kernel)
+    rotated = np.stack([np.roll(blocks, i, axis=2) for i in range(block_size)], axis=1)
+    return rotated.reshape(q * block_size, channels, *kernel)
 
 
 def transpose(x: np.ndarray, groups: int) -> np.ndarray:

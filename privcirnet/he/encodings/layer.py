@@ -7,7 +7,7 @@ asks of the parameters, ``column_steps``, ``transform_lengths``, ``noise_bits``;
 """
 
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 
-Layer = LinearLayer | CoefficientLayer
+Layer = SpectralLayer | CoefficientLayer
 """Spectral (CirEncode and its special cases) or coefficient encoding (Cheetah, Falcon 2023)."""

@@ -78,7 +78,7 @@ def closed_form_length(channels: int, filters: int) -> int:
 
 
 def divided(channels: int, filters: int) -> list[list[tuple[int, int]]]:
-    """The closed form for C_x = k C_w: one sequence of all channels, cut into k, leading zeros removed.
+    """The closed form for C_x = k C_w: one sequence of all channels, split into k, leading zeros removed.
 
     Returns:
         for each weight polynomial its (channel, unit) pairs.
@@ -134,7 +134,7 @@ def superstring(members: Sequence[int], channels: int) -> tuple[list[tuple[int, 
 def side_by_side(channels: int, units: int) -> Packing | None:
     """Groups side by side, the fewest weight polynomials of at most ``units`` units that serve them; None if none can.
 
-    Which channels share a polynomial: the paper's order of symmetric pairs, cut into equal parts.
+    Which channels share a polynomial: the paper's order of symmetric pairs, split into equal parts.
     """
     if channels > units:
         return None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.bsgs import LinearPlan
+from privcirnet.he.encodings.bsgs import BsgsPlan
 from privcirnet.he.encodings.layout import SpectralLayout
 
-_plan = lru_cache(maxsize=4096)(LinearPlan)
+_plan = lru_cache(maxsize=4096)(BsgsPlan)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class PlacedPiece:
     """
 
     piece: Piece
-    plan: LinearPlan
+    plan: BsgsPlan
     first_group: int
     first_tile: int
     first_in: int
@@ -107,7 +107,7 @@ def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> 
     return tuple(placed)
 
 
-def plan_of(layout: SpectralLayout, piece: Piece) -> LinearPlan:
+def plan_of(layout: SpectralLayout, piece: Piece) -> BsgsPlan:
     """The plan of a piece."""
     return _plan(
         piece.lanes,

@@ -1,6 +1,6 @@
 """CirEncode: spectral encoding of block-circulant GEMMs and convolutions (PrivCirNet, section 3.2, theorems 1 and 2).
 
-Maths: with W cut into circulant blocks, block[i, j] = w[(i - j) mod b], and X a map, W X is a sum over input blocks
+Maths: with W split into circulant blocks, block[i, j] = w[(i - j) mod b], and X a map, W X is a sum over input blocks
 of cyclic convolutions along the channel-in-block axis (circulant) and along the image axes (the kernel). A transform
 mod t along those axes turns each of them into slot-wise products, the weight's spectrum being constant along axes
 that are not transformed. b = 1 with a 1 x 1 kernel is Bolt's GEMM; b = 1 with a larger kernel is NeuJeans' convolution
@@ -23,13 +23,30 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from privcirnet.he.encodings.bsgs import LinearPlan, Product
+from privcirnet.he.encodings.bsgs import BsgsPlan, Product
 from privcirnet.he.encodings.layout import SpectralLayout, lanes_to_slots, slots_to_lanes
 from privcirnet.he.encodings.pieces import PlacedPiece
-from privcirnet.he.encodings.spectral import Places
 from privcirnet.he.engines import cyclic
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues, SourceIndices
+
+
+class Places(NamedTuple):
+    """Of both ends of an exchange.
+
+    Attributes:
+        cells: the input's cells from x, (groups, p, tiles, b, N1, N2).
+        slots: what is sent from the spectra of those, (ciphertexts_in, n).
+        terms: the output's spectra from what comes back, (terms, groups, q, tiles, b, N1, N2).
+        last: of these the last that each has.
+        outputs: the output from its cells, (K, H', W').
+    """
+
+    cells: SourceIndices
+    slots: SourceIndices
+    terms: SourceIndices
+    last: SourceIndices
+    outputs: SourceIndices
 
 
 def encode_input(layout: SpectralLayout, places: Places, x: Residues, t: int) -> Residues:
@@ -142,28 +159,10 @@ def _transformed(
     return cyclic.cyclic_cells(source, numbers.reshape(len(numbers), -1, layout.cell), shape, axes, t, inverse=inverse)
 
 
-Pieces = Sequence[PlacedPiece]
+PlacedPieces = Sequence[PlacedPiece]
 
 
-class Places(NamedTuple):
-    """Of both ends of an exchange.
-
-    Attributes:
-        cells: the input's cells from x, (groups, p, tiles, b, N1, N2).
-        slots: what is sent from the spectra of those, (ciphertexts_in, n).
-        terms: the output's spectra from what comes back, (terms, groups, q, tiles, b, N1, N2).
-        last: of these the last that each has.
-        outputs: the output from its cells, (K, H', W').
-    """
-
-    cells: SourceIndices
-    slots: SourceIndices
-    terms: SourceIndices
-    last: SourceIndices
-    outputs: SourceIndices
-
-
-def places(layout: SpectralLayout, pieces: Pieces) -> Places:
+def places(layout: SpectralLayout, pieces: PlacedPieces) -> Places:
     """Places of a layer's values."""
     cells = _cells_of_input(layout, _numbered(layout.shape.input_shape))
     spectra = _numbered(cells.shape)
@@ -223,7 +222,7 @@ def _lanes_of_cells(cells: Residues, placed: PlacedPiece) -> Residues:
     return own.reshape(own.shape[0], -1)
 
 
-def _terms(layout: SpectralLayout, pieces: Pieces, ring_degree: int) -> list[Residues]:
+def _terms(layout: SpectralLayout, pieces: PlacedPieces, ring_degree: int) -> list[Residues]:
     """Terms of the output's cells, each numbered by its slot among all ciphertexts that come back."""
     slots = _numbered((sum(placed.plan.ciphertexts_out for placed in pieces), ring_degree))
     most = max(len(block) for placed in pieces for block in placed.plan.output_terms)
@@ -235,7 +234,7 @@ def _terms(layout: SpectralLayout, pieces: Pieces, ring_degree: int) -> list[Res
     return terms
 
 
-def _term(plan: LinearPlan, lanes: Residues, number: int) -> Residues:
+def _term(plan: BsgsPlan, lanes: Residues, number: int) -> Residues:
     """(ciphertexts, G, L') -> (q, L'): the lane of each output block's term of that number; zeros if it has none."""
     found = np.zeros((plan.blocks_out, lanes.shape[-1]), dtype=np.uint64)
     for block, terms in enumerate(plan.output_terms):

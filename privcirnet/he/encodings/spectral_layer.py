@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from privcirnet.he.encodings import spectral
-from privcirnet.he.encodings.bsgs import LinearPlan, Product
+from privcirnet.he.encodings.bsgs import BsgsPlan, Product
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.pieces import Piece, PlacedPiece, place
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral import Places, places
 from privcirnet.he.engines.circuit import Circuit, Pair
-from privcirnet.he.engines.interface import Ciphertext, Keys, ServerEngine, Weights
+from privcirnet.he.engines.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.params import Parameters, noise_bits
 from privcirnet.he.ring.modular import Integers, Residues
 
 
 @dataclass(frozen=True)
-class LinearLayer:
+class SpectralLayer:
     """Everything public about an encrypted linear layer: what both parties know.
 
     Attributes:
@@ -108,7 +108,7 @@ class LinearLayer:
         """See :func:`spectral.weight_spectrum`: each distinct slot value of the plaintexts, once."""
         return spectral.weight_spectrum(self.layout, rows, t)
 
-    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> Weights:
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
         """See :func:`encode_weights`."""
         return encode_weights(self, spectrum, engine, name)
 
@@ -133,7 +133,7 @@ class LinearLayer:
         return _circuit(self)
 
     def evaluate(
-        self, weights: Weights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: Keys
+        self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
         """Results, piece by piece in the order of ``plan.outputs``, from ciphertexts_in ciphertexts."""
         return engine.evaluate(self.circuit, weights, inputs, keys)
@@ -148,8 +148,8 @@ class LinearLayer:
 
 
 def encode_weights(
-    layer: LinearLayer, spectrum: Residues, engine: ServerEngine, name: str = "", *, keep: bool = True
-) -> Weights:
+    layer: SpectralLayer, spectrum: Residues, engine: ServerEngine, name: str = "", *, keep: bool = True
+) -> EncodedWeights:
     """Encode every diagonal of a layer.
 
     Args:
@@ -174,7 +174,7 @@ class Diagonals:
         spectrum: see :func:`spectral.weight_spectrum`.
     """
 
-    layer: LinearLayer
+    layer: SpectralLayer
     spectrum: Residues
 
     def __len__(self) -> int:
@@ -185,10 +185,10 @@ class Diagonals:
         return spectral.diagonal_slots(self.layer.layout, placed, self.spectrum, product)
 
 
-def _circuit(layer: LinearLayer) -> Circuit:
+def _circuit(layer: SpectralLayer) -> Circuit:
     """The circuits of all pieces side by side."""
     first_weight: dict[tuple[Piece, int], int] = {}
-    turned: list[Pair] = []
+    rotated: list[Pair] = []
     sums: list[tuple[Pair, ...]] = []
     outputs: list[tuple[Pair, ...]] = []
     folds: list[tuple[int, ...]] = []
@@ -197,8 +197,8 @@ def _circuit(layer: LinearLayer) -> Circuit:
         plan, columns = placed.plan, placed.lane_slots // 2
         weight = first_weight.setdefault(_alike(placed), weights)
         weights = max(weights, weight + plan.pmults)
-        place = {pair: len(turned) + i for i, pair in enumerate(plan.turned)}
-        turned += [(placed.first_in + source, baby * columns) for source, baby in plan.turned]
+        place = {pair: len(rotated) + i for i, pair in enumerate(plan.rotated)}
+        rotated += [(placed.first_in + source, baby * columns) for source, baby in plan.rotated]
         parts: dict[Pair, list[Pair]] = {part: [] for part in plan.parts}
         for number, product in enumerate(plan.products, weight):
             parts[product.target, product.giant].append((place[product.source, product.baby], number))
@@ -206,10 +206,10 @@ def _circuit(layer: LinearLayer) -> Circuit:
         sums += map(tuple, parts.values())
         outputs += [_terms(plan, output, number, columns) for output in plan.outputs]
         folds += [tuple(step * columns for step in plan.fold_rotations)] * len(plan.outputs)
-    return Circuit(tuple(turned), tuple(sums), tuple(outputs), tuple(folds), len(layer.distinct))
+    return Circuit(tuple(rotated), tuple(sums), tuple(outputs), tuple(folds), len(layer.distinct))
 
 
-def _terms(plan: LinearPlan, output: Pair, number: Mapping[Pair, int], columns: int) -> tuple[Pair, ...]:
+def _terms(plan: BsgsPlan, output: Pair, number: Mapping[Pair, int], columns: int) -> tuple[Pair, ...]:
     """The inner sums that make an output, each with the column step of its giant step."""
     if plan.giants_on_shares:
         return ((number[output], 0),)

@@ -1,8 +1,8 @@
-"""What an engine performs for a linear layer, as data: which ciphertexts are turned, multiplied, added, in which order.
+"""What an engine performs for a linear layer, as data: which ciphertexts are rotated, multiplied and added, in order.
 
 Maths: with x the ciphertexts that the client sent, w the plaintexts and rot_k a turn of both slot rows by k columns,
 
-    inner[s]  = sum over (i, j) in sums[s] of w[j] * rot_k(x[c])            where turned[i] = (c, k)
+    inner[s]  = sum over (i, j) in sums[s] of w[j] * rot_k(x[c])            where rotated[i] = (c, k)
     output[o] = sum over (s, k) in outputs[o] of rot_k(inner[s]),           then y += rot_k(y) for k in folds[o]
 
 A circuit is public: it depends on a layer's shape and plan alone. Both families of encodings make circuits, every
@@ -29,14 +29,14 @@ class Circuit:
     """Rotations, products and sums.
 
     Attributes:
-        turned: (input ciphertext, column step) of everything that is multiplied; step 0 is the input as it is.
-        sums: (position in ``turned``, weight) of each product of each inner sum.
+        rotated: (input ciphertext, column step) of everything that is multiplied; step 0 is the input as it is.
+        sums: (position in ``rotated``, weight) of each product of each inner sum.
         outputs: (inner sum, column step) of each term of each output ciphertext.
-        folds: column steps by which each output is turned and added to itself, in order.
+        folds: column steps by which each output is rotated and added to itself, in order.
         weights: number of plaintexts.
     """
 
-    turned: tuple[Pair, ...]
+    rotated: tuple[Pair, ...]
     sums: tuple[tuple[Pair, ...], ...]
     outputs: tuple[tuple[Pair, ...], ...]
     folds: tuple[tuple[int, ...], ...]
@@ -44,11 +44,11 @@ class Circuit:
 
     @cached_property
     def last_uses(self) -> tuple[int, ...]:
-        """The last inner sum that needs each of ``turned``."""
-        last = [-1] * len(self.turned)
+        """The last inner sum that needs each of ``rotated``."""
+        last = [-1] * len(self.rotated)
         for number, products in enumerate(self.sums):
-            for turned, _ in products:
-                last[turned] = number
+            for rotated, _ in products:
+                last[rotated] = number
         return tuple(last)
 
 

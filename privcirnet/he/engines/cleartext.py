@@ -24,7 +24,7 @@ class Slots:
     ntt: bool = False
 
 
-class Client:
+class CleartextClient:
     """The client's side in clear."""
 
     def __init__(self, parameters: Parameters) -> None:
@@ -43,7 +43,7 @@ class Client:
         return _from_bytes(message, kept, self.parameters)
 
 
-class Server(Sequential):
+class CleartextServer(Sequential):
     """The server's side in clear."""
 
     def __init__(self, parameters: Parameters) -> None:

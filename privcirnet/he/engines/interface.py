@@ -4,25 +4,24 @@ Two roles, because two parties hold different things: a :class:`ClientEngine` ha
 :class:`ServerEngine` has none and sees only bytes that the client made. Slots are numpy ``uint64`` residues of length n
 (row 0, then row 1); ciphertexts and encoded plaintexts are opaque to the caller.
 
-The steps are whole steps of the protocol, on all ciphertexts of a layer: how they are cut into operations, in which
+The steps are whole steps of the protocol, on all ciphertexts of a layer: how they are split into operations, in which
 form and on how many cores is the engine's business. :mod:`engines.sequential` makes them out of single ones.
 """
 
 import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
-from importlib import import_module
 from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.circuit import Circuit, Slots
-from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.params import Parameters
 from privcirnet.he.ring.modular import Integers, Residues
 
 Ciphertext = Any
-Weights = Any
-Keys = Any
+EncodedWeights = Any
+EvaluationKeys = Any
 
 ENGINES = ("kernel", "tenseal", "cleartext")
 """kernel: the client's is TenSEAL's, the server's our own, compiled by Numba; cleartext hides nothing."""
@@ -68,7 +67,7 @@ class ServerEngine(Protocol):
     parameters: Parameters
     counts: Counter[str]
 
-    def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
+    def load_keys(self, message: bytes, steps: Collection[int]) -> EvaluationKeys:
         """Check and load the client's public key and Galois keys for these column steps."""
         ...
 
@@ -87,7 +86,7 @@ class ServerEngine(Protocol):
         """
         ...
 
-    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> Weights:
+    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> EncodedWeights:
         """Encode the plaintexts of a layer's weights for its circuit; zeros are left out.
 
         Args:
@@ -102,7 +101,7 @@ class ServerEngine(Protocol):
         ...
 
     def evaluate(
-        self, circuit: Circuit, weights: Weights, inputs: Sequence[Ciphertext], keys: Keys
+        self, circuit: Circuit, weights: EncodedWeights, inputs: Sequence[Ciphertext], keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
         """Run a circuit. Rotations are counted as "rotate", products as "pmult"; those with zero are left out."""
         ...
@@ -115,7 +114,7 @@ class ServerEngine(Protocol):
         self,
         ciphertexts: Sequence[Ciphertext],
         addends: Residues,
-        keys: Keys,
+        keys: EvaluationKeys,
         noise_bits: int,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
@@ -135,40 +134,56 @@ class ServerEngine(Protocol):
 
 
 def client_engine(name: str, parameters: Parameters) -> ClientEngine:
-    """The client's engine by name, with fresh keys.
+    """Return the client's engine by name, with fresh keys.
+
+    Args:
+        name: one of :data:`ENGINES`; the client of "kernel" is that of "tenseal".
+        parameters: n, q, t.
 
     Raises:
         RuleError: unknown name.
     """
-    module = _module("tenseal" if name == "kernel" else name)
-    return module.Client(parameters)
+    _check(name)
+    if name == "cleartext":
+        from privcirnet.he.engines.cleartext import CleartextClient
+
+        return CleartextClient(parameters)
+    from privcirnet.he.engines.tenseal import TensealClient
+
+    return TensealClient(parameters)
 
 
-def server_engine(name: str, parameters: Parameters, room: Room | None = None) -> ServerEngine:
-    """The server's engine by name; "kernel" is "tenseal", with a warning, where Numba is not installed.
+def server_engine(name: str, parameters: Parameters, cache: WeightCache | None = None) -> ServerEngine:
+    """Return the server's engine by name; "kernel" is "tenseal", with a warning, where Numba is not installed.
 
     Args:
         name: one of :data:`ENGINES`.
         parameters: n, q, t.
-        room: for encoded weights; only the kernel's can be capped.
+        cache: of encoded weights; only the kernel's can be capped.
 
     Raises:
         RuleError: unknown name.
     """
-    module = _module(name)
-    return module.Server(parameters, room) if module.__name__.endswith(".kernel") else module.Server(parameters)
+    _check(name)
+    if name == "cleartext":
+        from privcirnet.he.engines.cleartext import CleartextServer
+
+        return CleartextServer(parameters)
+    if name == "kernel":
+        try:
+            from privcirnet.he.engines.kernel import KernelServer
+        except ModuleNotFoundError as missing:
+            if missing.name != "numba":
+                raise
+            slower = "engine=kernel needs Numba, which is not installed: engine=tenseal, ten times slower, is used"
+            warnings.warn(slower, stacklevel=2)
+        else:
+            return KernelServer(parameters, cache)
+    from privcirnet.he.engines.tenseal import TensealServer
+
+    return TensealServer(parameters)
 
 
-def _module(name: str) -> Any:
+def _check(name: str) -> None:
     if name not in ENGINES:
         raise RuleError("the engine must be a known one", got=repr(name), remedy=f"use one of {', '.join(ENGINES)}")
-    try:
-        return import_module(f"privcirnet.he.engines.{name}")
-    except ModuleNotFoundError as missing:
-        if missing.name != "numba":
-            raise
-    warnings.warn(
-        "engine=kernel needs Numba, which is not installed: engine=tenseal, which is some ten times slower, is used",
-        stacklevel=3,
-    )
-    return import_module("privcirnet.he.engines.tenseal")

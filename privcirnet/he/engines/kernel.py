@@ -4,7 +4,7 @@ Ciphertexts are arrays of residues from the first byte to the last, so that a st
 parser, and SEAL is not needed at all; the client is :mod:`engines.tenseal`'s. Products, sums, plaintexts and
 modulus switches give SEAL's words bit for bit, rotations its values with other noise of the same size.
 
-Order of work for a circuit: digits of each input that is turned (hoisting); all its turns; products and sums of a block
+Order of work for a circuit: digits of each rotated input (hoisting); all its rotations; products and sums of a block
 of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double hoisting).
 """
 
@@ -25,20 +25,20 @@ from privcirnet.he.engines.kernels.reply import PublicKey
 from privcirnet.he.engines.kernels.ring import add_scaled, ring
 from privcirnet.he.engines.schedule import Block, Limits, Segment, schedule
 from privcirnet.he.engines.sealfile import Modulus
-from privcirnet.he.engines.weight_cache import Held, Room
+from privcirnet.he.engines.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.params import Parameters
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.threads import count, each, ranges
 
-LIMITS = Limits(turned=64, sums=128, products=1024)
-"""Of a layer's work in pieces: 25 MB of turned inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
+LIMITS = Limits(rotated=64, sums=128, products=1024)
+"""Of a layer's work in pieces: 25 MB of rotated inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
 
 _CHUNKS = 4
 """Chunks of words in a task: long enough for a thread to be worth waking."""
 
 
 @dataclass(frozen=True)
-class Keys:
+class KernelKeys:
     """The client's Galois keys and its public key."""
 
     galois: GaloisKeys
@@ -57,25 +57,25 @@ class Ciphertext:
 
 
 @dataclass(frozen=True)
-class Weights:
-    """A layer's plaintexts in the NTT domain, cut, and the work that its circuit comes to."""
+class KernelWeights:
+    """A layer's plaintexts in the NTT domain, split, and the work that its circuit comes to."""
 
-    held: Held
+    held: CachedWeights
     segments: tuple[Segment, ...]
 
 
-class Server:
+class KernelServer:
     """The server's side: evaluation only.
 
     Args:
         parameters: n, q, t.
-        room: for encoded weights.
+        cache: for encoded weights.
     """
 
-    def __init__(self, parameters: Parameters, room: Room | None = None) -> None:
+    def __init__(self, parameters: Parameters, cache: WeightCache | None = None) -> None:
         n, t = parameters.ring_degree, parameters.plain_modulus
         primes = params.ordered_primes(n, parameters.coefficient_bits)
-        self.parameters, self._room = parameters, room or Room()
+        self.parameters, self._cache = parameters, cache or WeightCache()
         self.counts: Counter[str] = Counter()
         self._key_modulus, self._modulus = sealfile.Modulus(primes, n), sealfile.Modulus(primes[:-1], n)
         self._extended, self._ring = ring(primes, n), ring(primes[:-1], n)
@@ -83,7 +83,7 @@ class Server:
         left = params.reply_primes(parameters.coefficient_bits, parameters.plain_bits)
         self._form = reply.form(self._extended, self._plain, self._modulus.widths[:left])
 
-    def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
+    def load_keys(self, message: bytes, steps: Collection[int]) -> KernelKeys:
         """Public key and Galois keys from compact bytes."""
         modulus, digits = self._key_modulus, len(self._modulus.primes)
         by_element = sorted(steps, key=lambda step: pow(3, step, 2 * modulus.ring_degree))
@@ -94,7 +94,7 @@ class Server:
         shape = len(by_element), digits, 2, len(modulus.primes), modulus.ring_degree
         keys = list(self._seeded(parts, modulus).reshape(shape))
         public = public.reshape(2, -1, modulus.ring_degree)[:, :-1]
-        return Keys(GaloisKeys.build(self._extended, by_element, keys), PublicKey.build(self._extended, public))
+        return KernelKeys(GaloisKeys.build(self._extended, by_element, keys), PublicKey.build(self._extended, public))
 
     def receive_all(
         self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
@@ -102,7 +102,7 @@ class Server:
         """Ciphertexts from compact bytes, in coefficient form."""
         return [Ciphertext(own, ntt=False) for own in self._seeded(messages, self._modulus, addends, kept)]
 
-    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> Weights:
+    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> KernelWeights:
         """See :meth:`engine.ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
         present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
         check_sums(circuit, present, name)
@@ -111,23 +111,23 @@ class Server:
             each(lambda pair: self._encode(target[pair[0]], slots[int(pair[1])]), enumerate(numbers))
 
         shape = len(slots), len(self._modulus.primes), self._modulus.ring_degree
-        room = self._room if keep else Room(limit=0)
-        held = room.held(shape, encode, lambda: fingerprint(slots, self.parameters))
-        return Weights(held, schedule(circuit, present, LIMITS))
+        cache = self._cache if keep else WeightCache(limit=0)
+        held = cache.held(shape, encode, lambda: fingerprint(slots, self.parameters))
+        return KernelWeights(held, schedule(circuit, present, LIMITS))
 
     def _encode(self, target: Residues, slots: Residues) -> None:
         plaintexts.factor(target, slots, self._plain, self._ring.tables)
-        self._ring.cut(target[None])
+        self._ring.split(target[None])
 
     def evaluate(
-        self, circuit: Circuit, weights: Weights, inputs: Sequence[Ciphertext], keys: Keys
+        self, circuit: Circuit, weights: KernelWeights, inputs: Sequence[Ciphertext], keys: KernelKeys
     ) -> list[Ciphertext]:
         """Run a circuit; see the module's header."""
         found: list[Ciphertext] = []
         for segment in weights.segments:
-            turned = self._turned(circuit.turned[segment.turned], inputs, keys.galois)
+            rotated = self._rotated(circuit.rotated[segment.rotated], inputs, keys.galois)
             for block in segment.blocks:
-                sums = self._sums(block, turned, weights.held)
+                sums = self._sums(block, rotated, weights.held)
                 found += self._outputs(circuit, block, sums, keys.galois)
         weights.held.release()
         return found
@@ -149,7 +149,7 @@ class Server:
         self,
         ciphertexts: Sequence[Ciphertext],
         addends: Residues,
-        keys: Keys,
+        keys: KernelKeys,
         noise_bits: int,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
@@ -189,10 +189,10 @@ class Server:
         each(one, range(len(messages)))
         return residues
 
-    def _turned(self, turned: Sequence[Pair], inputs: Sequence[Ciphertext], keys: GaloisKeys) -> Residues:
-        """Inputs of products: all (input, step) of a segment, (chunks, turned, 2, CHUNK)."""
-        chunks, places = self._ring.inputs(len(turned)), defaultdict[int, list[tuple[int, int]]](list)
-        for place, (source, step) in enumerate(turned):
+    def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[Ciphertext], keys: GaloisKeys) -> Residues:
+        """Inputs of products: all (input, step) of a segment, (chunks, rotated, 2, CHUNK)."""
+        chunks, places = self._ring.inputs(len(rotated)), defaultdict[int, list[tuple[int, int]]](list)
+        for place, (source, step) in enumerate(rotated):
             places[source].append((place, step))
 
         def hoisted(source: int) -> tuple[Residues, Residues] | None:
@@ -215,7 +215,7 @@ class Server:
         self.counts["rotate"] += len(tasks)
         return chunks
 
-    def _sums(self, block: Block, turned: Residues, held: Held) -> Residues:
+    def _sums(self, block: Block, rotated: Residues, held: CachedWeights) -> Residues:
         """Inner sums of a block, (sums, 2, L, n)."""
         shape = block.sums.stop - block.sums.start, 2, len(self._modulus.primes), self._modulus.ring_degree
         sums = np.empty(shape, dtype=np.uint64)
@@ -224,9 +224,11 @@ class Server:
         terms = Terms(block.terms.pairs - np.array([0, first]), block.terms.first)
 
         def some(part: range) -> None:
-            inner_products.multiply_accumulate(sums, turned, weights, terms, self._ring.moduli, (part.start, part.stop))
+            inner_products.multiply_accumulate(
+                sums, rotated, weights, terms, self._ring.moduli, (part.start, part.stop)
+            )
 
-        each(some, ranges(turned.shape[0], _CHUNKS))
+        each(some, ranges(rotated.shape[0], _CHUNKS))
         self.counts["pmult"] += len(block.terms.pairs)
         return sums
 
@@ -237,13 +239,13 @@ class Server:
         """
         start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
         most = -(-count() // len(numbers))
-        shared = {index: _cut(circuit.outputs[index], most) for index in numbers}
+        shared = {index: _split(circuit.outputs[index], most) for index in numbers}
 
         def added(terms: Sequence[Pair]) -> Residues:
             return self._added([(sums[number - start], step) for number, step in terms], keys)
 
-        parts = iter(each(added, [terms for cut in shared.values() for terms in cut]))
-        totals = {index: self._together([next(parts) for _ in cut]) for index, cut in shared.items()}
+        parts = iter(each(added, [terms for split in shared.values() for terms in split]))
+        totals = {index: self._together([next(parts) for _ in split]) for index, split in shared.items()}
 
         def output(index: int) -> Ciphertext:
             found = totals[index]
@@ -259,7 +261,7 @@ class Server:
         return done
 
     def _added(self, terms: Sequence[tuple[Residues, int]], keys: GaloisKeys) -> Residues:
-        """Sum of values (2, L, n), each turned by its step; extended if any is turned."""
+        """Sum of values (2, L, n), each rotated by its step; extended if any is rotated."""
         if len(terms) == 1 and not terms[0][1]:
             return terms[0][0]
         limbs, n = len(self._key_modulus.primes), self._modulus.ring_degree
@@ -281,7 +283,7 @@ class Server:
         return total
 
 
-def _cut(terms: Sequence[Pair], most: int) -> list[Sequence[Pair]]:
+def _split(terms: Sequence[Pair], most: int) -> list[Sequence[Pair]]:
     """Terms in at most so many runs of like size, each with a turn if there are several."""
     runs = max(1, min(most, sum(bool(step) for _, step in terms)))
     ordered = sorted(terms, key=lambda term: not term[1])

@@ -1,6 +1,6 @@
-"""A circuit cut in pieces of work for an engine that holds many ciphertexts at a time, with products as index arrays.
+"""A circuit split in pieces of work for an engine that holds many ciphertexts at a time, with products as index arrays.
 
-Segments share no turned input (tiles, channel groups); blocks are runs of outputs whose inner sums are computed
+Segments share no rotated input (tiles, channel groups); blocks are runs of outputs whose inner sums are computed
 together. Both only bound how much is held at a time: results do not depend on them.
 """
 
@@ -22,7 +22,7 @@ class Block:
     Attributes:
         outputs: which.
         sums: their inner sums.
-        terms: products of the sums, as (turned input counted from the segment's first, weight).
+        terms: products of the sums, as (rotated input counted from the segment's first, weight).
     """
 
     outputs: slice
@@ -32,23 +32,23 @@ class Block:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive blocks that need no turned input of others."""
+    """Consecutive blocks that need no rotated input of others."""
 
-    turned: slice
+    rotated: slice
     blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is held at a time, if it can be cut.
+    """How much is held at a time, if it can be split.
 
     Attributes:
-        turned: turned inputs of a segment.
+        rotated: rotated inputs of a segment.
         sums: inner sums of a block.
         products: products of a block, which is to say weights.
     """
 
-    turned: int
+    rotated: int
     sums: int
     products: int
 
@@ -57,7 +57,7 @@ def schedule(circuit: Circuit, present: Sequence[bool], limits: Limits) -> tuple
     """Segments and blocks of a circuit, each as large as fits; a block has at least one output, a segment one block.
 
     Args:
-        circuit: whose outputs use inner sums, and inner sums turned inputs, in ascending order.
+        circuit: whose outputs use inner sums, and inner sums rotated inputs, in ascending order.
         present: whether each weight is not zero; products with zero are left out.
         limits: on what is held at a time.
     """
@@ -67,25 +67,25 @@ def schedule(circuit: Circuit, present: Sequence[bool], limits: Limits) -> tuple
     chosen = kept[flat[:, 1]]
     flat, ends = flat[chosen], np.concatenate([[0], np.cumsum(chosen)])[ends]
     segments: list[Segment] = []
-    for turned, outputs in _segments(circuit, limits.turned):
-        blocks = [_block(circuit, part, flat, ends, turned.start) for part in _blocks(circuit, outputs, limits)]
-        segments.append(Segment(turned, tuple(blocks)))
+    for rotated, outputs in _segments(circuit, limits.rotated):
+        blocks = [_block(circuit, part, flat, ends, rotated.start) for part in _blocks(circuit, outputs, limits)]
+        segments.append(Segment(rotated, tuple(blocks)))
     return tuple(segments)
 
 
-def _segments(circuit: Circuit, most_turned: int) -> Iterator[tuple[slice, slice]]:
-    """(turned, outputs) of each segment: cut where nothing that was turned is needed again."""
-    turned = output = needed = first_turned = first_output = 0
+def _segments(circuit: Circuit, most_rotated: int) -> Iterator[tuple[slice, slice]]:
+    """(rotated, outputs) of each segment: split where nothing that was rotated is needed again."""
+    rotated = output = needed = first_rotated = first_output = 0
     for output, terms in enumerate(circuit.outputs):
         used = [index for number, _ in terms for index, _ in circuit.sums[number]]
         last = max(number for number, _ in terms)
-        turned = max(turned, max(used) + 1)
+        rotated = max(rotated, max(used) + 1)
         needed = max(needed, *(circuit.last_uses[index] for index in used))
         complete = needed <= last
         following = circuit.outputs[output + 1 : output + 2]
-        if complete and (not following or turned - first_turned >= most_turned):
-            yield slice(first_turned, turned), slice(first_output, output + 1)
-            first_turned, first_output = turned, output + 1
+        if complete and (not following or rotated - first_rotated >= most_rotated):
+            yield slice(first_rotated, rotated), slice(first_output, output + 1)
+            first_rotated, first_output = rotated, output + 1
 
 
 def _blocks(circuit: Circuit, outputs: slice, limits: Limits) -> Iterator[slice]:
@@ -99,9 +99,9 @@ def _blocks(circuit: Circuit, outputs: slice, limits: Limits) -> Iterator[slice]
     yield slice(first, outputs.stop)
 
 
-def _block(circuit: Circuit, outputs: slice, flat: Integers, ends: Integers, first_turned: int) -> Block:
+def _block(circuit: Circuit, outputs: slice, flat: Integers, ends: Integers, first_rotated: int) -> Block:
     numbers = [number for terms in circuit.outputs[outputs] for number, _ in terms]
     sums = slice(numbers[0], numbers[-1] + 1)
     assert numbers == list(range(sums.start, sums.stop))
-    pairs = flat[ends[sums.start] : ends[sums.stop]] - np.array([first_turned, 0])
+    pairs = flat[ends[sums.start] : ends[sums.stop]] - np.array([first_rotated, 0])
     return Block(outputs, sums, Terms(pairs, ends[sums.start : sums.stop + 1] - ends[sums.start]))

@@ -1,6 +1,6 @@
 """Whole steps of the protocol on an engine that works on one ciphertext at a time.
 
-Order of work (he.md section 5): rotate in coefficient form, change to NTT form once for each turned input, multiply and
+Order of work: rotate in coefficient form, change to NTT form once for each rotated input, multiply and
 add in NTT form, change back once for each inner sum, rotate and add those in coefficient form.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from privcirnet.he.engines.circuit import Circuit, Pair, Slots, check_sums
 from privcirnet.he.ring.modular import Integers, Residues
 
-Weights = list[Any | None]
+PlainWeights = list[Any | None]
 """Encoded plaintexts; None for zeros, because SEAL refuses a product with zero."""
 
 
@@ -78,14 +78,16 @@ class Sequential:
 
     def encode_weights(
         self: Operations, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True
-    ) -> Weights:
+    ) -> PlainWeights:
         """See :meth:`engine.ServerEngine.encode_weights`."""
         plain = (slots[weight] for weight in range(len(slots)))
         weights = [self.encode_factor(values) if values.any() else None for values in plain]
         check_sums(circuit, [plaintext is not None for plaintext in weights], name)
         return weights
 
-    def evaluate(self: Operations, circuit: Circuit, weights: Weights, inputs: Sequence[Any], keys: Any) -> list[Any]:
+    def evaluate(
+        self: Operations, circuit: Circuit, weights: PlainWeights, inputs: Sequence[Any], keys: Any
+    ) -> list[Any]:
         """See :meth:`engine.ServerEngine.evaluate`."""
         return _Run(self, circuit, weights, inputs, keys, {}).outputs()
 
@@ -109,14 +111,14 @@ class Sequential:
 
 @dataclass(frozen=True)
 class _Run:
-    """One circuit on one engine; turned inputs are kept from their first use to their last."""
+    """One circuit on one engine; rotated inputs are kept from their first use to their last."""
 
     engine: Operations
     circuit: Circuit
-    weights: Weights
+    weights: PlainWeights
     inputs: Sequence[Any]
     keys: Any
-    turned: dict[int, Any]
+    rotated: dict[int, Any]
 
     def outputs(self) -> list[Any]:
         return [self._output(*parts) for parts in zip(self.circuit.outputs, self.circuit.folds, strict=True)]
@@ -130,14 +132,14 @@ class _Run:
     def _inner(self, number: int) -> Any:
         engine, pairs = self.engine, self.circuit.sums[number]
         for index, _ in pairs:
-            if index not in self.turned:
-                source, step = self.circuit.turned[index]
-                self.turned[index] = engine.to_ntt(self._turn(self.inputs[source], step))
-        present = [(self.turned[index], self.weights[w]) for index, w in pairs if self.weights[w] is not None]
+            if index not in self.rotated:
+                source, step = self.circuit.rotated[index]
+                self.rotated[index] = engine.to_ntt(self._turn(self.inputs[source], step))
+        present = [(self.rotated[index], self.weights[w]) for index, w in pairs if self.weights[w] is not None]
         total = engine.from_ntt(reduce(engine.add, (engine.multiply(*pair) for pair in present)))
         for index in {index for index, _ in pairs}:
             if self.circuit.last_uses[index] == number:
-                del self.turned[index]
+                del self.rotated[index]
         return total
 
     def _turn(self, ciphertext: Any, step: int) -> Any:

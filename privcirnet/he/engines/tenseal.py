@@ -86,14 +86,14 @@ class _Context:
 
 
 @dataclass(frozen=True)
-class Keys:
+class TensealKeys:
     """The client's evaluation keys and its public key."""
 
     galois: Any
     public: Any
 
 
-class Client:
+class TensealClient:
     """The client's side: it makes the keys, encrypts with the secret key (seeded) and decrypts."""
 
     def __init__(self, parameters: Parameters) -> None:
@@ -129,7 +129,7 @@ class Client:
         return np.array(self._context.encoder.decode_uint64(plaintext), dtype=np.uint64)
 
 
-class Server(Sequential):
+class TensealServer(Sequential):
     """The server's side: evaluation only."""
 
     def __init__(self, parameters: Parameters) -> None:
@@ -138,7 +138,7 @@ class Server(Sequential):
         self._context = _Context(parameters)
         self._evaluator = seal.Evaluator(self._context.seal)
 
-    def load_keys(self, message: bytes, steps: Collection[int]) -> Keys:
+    def load_keys(self, message: bytes, steps: Collection[int]) -> TensealKeys:
         """Public key and Galois keys from compact bytes."""
         level, context = self._context.key_level, self._context
         elements, digits = _elements(steps, self.parameters.ring_degree), len(context.data_level.primes)
@@ -148,7 +148,7 @@ class Server(Sequential):
         public_key = context.load(seal.PublicKey(), payload)
         payload = sealfile.expand_keys(message[size:], level, digits, elements)
         galois = context.load(seal.GaloisKeys(), payload)
-        return Keys(galois, public_key)
+        return TensealKeys(galois, public_key)
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Any:
         """A ciphertext from compact bytes; SEAL expands the seed."""
@@ -169,7 +169,7 @@ class Server(Sequential):
         """Ciphertext + plaintext."""
         return self._apply(self._evaluator.add_plain, ciphertext, plaintext)
 
-    def rotate(self, ciphertext: Any, step: int, keys: Keys) -> Any:
+    def rotate(self, ciphertext: Any, step: int, keys: TensealKeys) -> Any:
         """Galois automorphism and key switch."""
         self.counts["rotate"] += 1
         element = pow(3, step, 2 * self.parameters.ring_degree)
@@ -195,14 +195,14 @@ class Server(Sequential):
         self.counts["add"] += 1
         return self._apply(self._evaluator.add, first, second)
 
-    def reply(self, ciphertext: Any, keys: Keys, noise_bits: int, kept: Integers | None = None) -> bytes:
+    def reply(self, ciphertext: Any, keys: TensealKeys, noise_bits: int, kept: Integers | None = None) -> bytes:
         """Add an encryption of zero and flooding noise, switch down and serialise."""
         level = self._context.reply_level
         hidden = self._hide(ciphertext, keys, noise_bits)
         switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
         return sealfile.compact(self._context.save(switched), level, kept)
 
-    def _hide(self, ciphertext: Any, keys: Keys, noise_bits: int) -> Any:
+    def _hide(self, ciphertext: Any, keys: TensealKeys, noise_bits: int) -> Any:
         level = self._context.data_level
         drawn = sampling.flood(noise_bits + FLOODING_BITS, level.primes, self.parameters.ring_degree)
         noise = sealfile.addend(drawn, level)

@@ -30,7 +30,7 @@ _AT_ONCE = 256
 
 
 @dataclass
-class Room:
+class WeightCache:
     """What all layers of a server share.
 
     Attributes:
@@ -44,7 +44,7 @@ class Room:
     _lock: Any = field(default_factory=Lock, repr=False)
 
     @classmethod
-    def of(cls, gigabytes: float, folder: str = "") -> "Room":
+    def of(cls, gigabytes: float, folder: str = "") -> "WeightCache":
         """Room as settings give it; an empty folder is none."""
         return cls(int(1e9 * gigabytes), Path(folder) if folder else None)
 
@@ -55,7 +55,7 @@ class Room:
             self.taken += min(weights, free) * size
             return min(weights, free)
 
-    def held(self, shape: tuple[int, int, int], encode: Encode, fingerprint: Callable[[], str]) -> "Held":
+    def held(self, shape: tuple[int, int, int], encode: Encode, fingerprint: Callable[[], str]) -> "CachedWeights":
         """A layer's weights.
 
         Args:
@@ -69,14 +69,16 @@ class Room:
         stay = self.take(shape[0], 8 * shape[1] * shape[2])
         if self.folder is not None:
             mapped = _file(self.folder / f"{fingerprint()}.npy", shape, encode)
-            return Held(np.asarray(mapped), shape, encode, cast(Any, mapped)._mmap if stay < shape[0] else None)
+            return CachedWeights(
+                np.asarray(mapped), shape, encode, cast(Any, mapped)._mmap if stay < shape[0] else None
+            )
         kept = np.empty((stay, *shape[1:]), dtype=np.uint64)
         encode(kept, np.arange(stay))
-        return Held(kept, shape, encode)
+        return CachedWeights(kept, shape, encode)
 
 
 @dataclass(frozen=True)
-class Held:
+class CachedWeights:
     """A layer's weights, as far as they are held.
 
     Attributes:

@@ -19,7 +19,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines import cyclic, interface
 from privcirnet.he.engines.circuit import Circuit, Pair
-from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
+from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.protocol import linear
@@ -84,14 +84,14 @@ def circuits(step: int) -> dict[str, Circuit]:
         "outputs": _circuit([0], 1, sums=2),
         "giant": _circuit([0], 1, sums=2, giant=step),
         "fold": _circuit([0], 1, fold=step),
-        "turned": _circuit(steps[:1], 1),
+        "rotated": _circuit(steps[:1], 1),
         "turns": _circuit(steps, _TURNS),
     }
 
 
 def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fold: int = 0) -> Circuit:
-    """Each input turned by every step and multiplied ``products`` times, in each of its ``sums`` inner sums."""
-    turned = tuple((source, step) for source in range(_INPUTS) for step in steps)
+    """Each input rotated by every step and multiplied ``products`` times, in each of its ``sums`` inner sums."""
+    rotated = tuple((source, step) for source in range(_INPUTS) for step in steps)
     inner: list[tuple[Pair, ...]] = []
     for source in range(_INPUTS):
         for _ in range(sums):
@@ -101,7 +101,7 @@ def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fol
         outputs = tuple(((2 * source, 0), (2 * source + 1, giant)) for source in range(_INPUTS))
     else:
         outputs = tuple(((number, 0),) for number in range(len(inner)))
-    return Circuit(turned, tuple(inner), outputs, ((fold,) if fold else (),) * len(outputs), len(inner) * products)
+    return Circuit(rotated, tuple(inner), outputs, ((fold,) if fold else (),) * len(outputs), len(inner) * products)
 
 
 def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
@@ -114,8 +114,8 @@ def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
     seconds["pmult"] = (each["products"] - each["one"]) / (_PRODUCTS - 1)
     seconds["from_ntt"] = each["outputs"] - each["one"] - seconds["pmult"]
     seconds["to_ntt"] = each["one"] - seconds["pmult"] - seconds["from_ntt"]
-    seconds["rotate"] = (each["turns"] - each["turned"]) / (_TURNS - 1) - seconds["pmult"]
-    seconds["hoist"] = each["turned"] - each["one"] + seconds["to_ntt"] - seconds["rotate"]
+    seconds["rotate"] = (each["turns"] - each["rotated"]) / (_TURNS - 1) - seconds["pmult"]
+    seconds["hoist"] = each["rotated"] - each["one"] + seconds["to_ntt"] - seconds["rotate"]
     seconds["giant"] = each["giant"] - each["outputs"] + seconds["from_ntt"]
     seconds["fold"] = each["fold"] - each["one"]
     return {name: max(seconds.get(name, 0.0), 0.0) for name in OPERATIONS}
@@ -154,7 +154,9 @@ def _calls(parameters: params.Parameters, noise: int, name: str, layer: Layer) -
     }
 
 
-def _layer_call(layer: Layer, client: ClientEngine, server: ServerEngine, keys: Keys, t: int) -> Callable[[], object]:
+def _layer_call(
+    layer: Layer, client: ClientEngine, server: ServerEngine, keys: EvaluationKeys, t: int
+) -> Callable[[], object]:
     """The server's part of one layer."""
     rows = sampling.uniform(layer.shape.weight_shape(layer.block_size), 255).astype(np.int64) - 127
     encoded = layer.encode_spectrum(layer.spectrum(rows, t), server, "calibration")
@@ -165,7 +167,7 @@ def _layer_call(layer: Layer, client: ClientEngine, server: ServerEngine, keys: 
 
 
 def _circuit_calls(
-    server: ServerEngine, inputs: Any, keys: Keys, step: int, slots: np.ndarray
+    server: ServerEngine, inputs: Any, keys: EvaluationKeys, step: int, slots: np.ndarray
 ) -> dict[str, Callable[[], object]]:
     found: dict[str, Callable[[], object]] = {}
     for name, circuit in circuits(step).items():

@@ -1,7 +1,7 @@
 """What a layer makes the compiled engine do at the least: words through memory and 32-bit products, counted.
 
 For a roofline: a machine that reads W words and makes P products in a second needs at least the larger of words / W and
-products / P. Counted are the weights and the keys, which are read once for each use, turned inputs and sums, which are
+products / P. Counted are the weights and the keys, which are read once for each use, rotated inputs and sums, which are
 written and read, and the products of transforms and of sums; not the passes that only move or reduce words.
 
 Maths: a transform is (n / 2) log2 n butterflies of :data:`BUTTERFLY` products; a word times a word, in halves, is 4.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each, ranges, using
@@ -52,9 +52,9 @@ def layer_work(layer: Layer, data_primes: int) -> Work:
         data_primes: L.
     """
     n, limbs, extended = layer.ring_degree, data_primes, data_primes + 1
-    turned, rotated, babies, giants, parts = _counts(layer)
+    rotated, hoisted, babies, giants, parts = _counts(layer)
     inputs, outputs = layer.ciphertexts_in, layer.ciphertexts_out
-    hoists = rotated * (limbs * extended - limbs)
+    hoists = hoisted * (limbs * extended - limbs)
     transforms = (
         inputs * (1 + 2 * limbs)
         + hoists
@@ -64,21 +64,21 @@ def layer_work(layer: Layer, data_primes: int) -> Work:
     )
     key = 2 * limbs * extended * n
     switches = babies + giants
-    words = layer.pmults * limbs * n + switches * key + 2 * (turned + parts) * 2 * limbs * n
+    words = layer.pmults * limbs * n + switches * key + 2 * (rotated + parts) * 2 * limbs * n
     products = transforms * n // 2 * int(math.log2(n)) * BUTTERFLY
     products += _CUT * (layer.pmults * 2 * limbs * n + switches * key)
     return Work(words, products)
 
 
 def _counts(layer: Layer) -> tuple[int, int, int, int, int]:
-    """(turned inputs, inputs that are rotated, baby steps, giant steps and folds, inner sums)."""
-    if not isinstance(layer, LinearLayer):
+    """(rotated inputs, inputs that are hoisted, baby steps, giant steps and folds, inner sums)."""
+    if not isinstance(layer, SpectralLayer):
         return layer.ciphertexts_in, 0, 0, 0, layer.ciphertexts_out
     plans = [placed.plan for placed in layer.placed]
     babies = sum(len(plan.baby_rotations) for plan in plans)
-    rotated = sum(len({source for source, _ in plan.baby_rotations}) for plan in plans)
-    turned, parts = (sum(len(getattr(plan, name)) for plan in plans) for name in ("turned", "parts"))
-    return turned, rotated, babies, layer.rotations - babies, parts
+    hoisted = sum(len({source for source, _ in plan.baby_rotations}) for plan in plans)
+    rotated, parts = (sum(len(getattr(plan, name)) for plan in plans) for name in ("rotated", "parts"))
+    return rotated, hoisted, babies, layer.rotations - babies, parts
 
 
 _WORDS = 1 << 25

@@ -28,7 +28,7 @@ also for sums of tens of thousands of products. n = 4096 has no room for floodin
 
 
 @dataclass(frozen=True)
-class Choice:
+class ParameterChoice:
     """What was chosen and what else there was.
 
     Attributes:
@@ -106,7 +106,7 @@ def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[Pa
     return found
 
 
-def choose(wants: Requirements, options: Iterable[Option], wanted: ParameterSet | None = None) -> Choice:
+def choose(wants: Requirements, options: Iterable[Option], wanted: ParameterSet | None = None) -> ParameterChoice:
     """The fastest option that fits.
 
     Args:
@@ -122,7 +122,7 @@ def choose(wants: Requirements, options: Iterable[Option], wanted: ParameterSet 
     eligible = [v for v in verdicts if wanted in (None, v.option.parameters)]
     fitting = [v for v in eligible if v.fits]
     if fitting:
-        return Choice(wants, verdicts, fitting[0])
+        return ParameterChoice(wants, verdicts, fitting[0])
     closest = max(eligible, key=_closeness)
     assert closest.error is not None
     other = next((v.option.parameters for v in verdicts if v.fits), None)

@@ -12,7 +12,7 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import subring
-from privcirnet.he.encodings.bsgs import LinearPlan
+from privcirnet.he.encodings.bsgs import BsgsPlan
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
@@ -132,7 +132,7 @@ def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
     return sum(parts, fixed_cost(layer.layout, profile, link)) + Cost(server=_uneven(plans, profile))
 
 
-def plan_cost(plan: LinearPlan, profile: Profile, link: Link) -> Cost:
+def plan_cost(plan: BsgsPlan, profile: Profile, link: Link) -> Cost:
     """Predicted seconds of one piece's plan, without transforms and round trip."""
     s, inputs, outputs = profile.seconds, plan.ciphertexts_in, plan.ciphertexts_out
     shared = sum(number * s[name] for name, number in _shared(plan).items())
@@ -141,13 +141,13 @@ def plan_cost(plan: LinearPlan, profile: Profile, link: Link) -> Cost:
     return Cost(inputs * s["encrypt"], server, outputs * s["decrypt"], network)
 
 
-def _shared(plan: LinearPlan) -> dict[str, int]:
+def _shared(plan: BsgsPlan) -> dict[str, int]:
     """How often a plan does what threads share by whole operations."""
     inputs, outputs, babies = plan.ciphertexts_in, plan.ciphertexts_out, plan.baby_rotations
     return {
         "receive": inputs,
         "add_plain": inputs,
-        "to_ntt": len(plan.turned) - len(babies),
+        "to_ntt": len(plan.rotated) - len(babies),
         "hoist": len({source for source, _ in babies}),
         "rotate": len(babies),
         "giant": len(plan.giant_rotations),
@@ -156,7 +156,7 @@ def _shared(plan: LinearPlan) -> dict[str, int]:
     }
 
 
-def _uneven(plans: Sequence[LinearPlan], profile: Profile) -> float:
+def _uneven(plans: Sequence[BsgsPlan], profile: Profile) -> float:
     """Seconds that threads of the server wait for each other, beyond :func:`plan_cost`.
 
     It depends on all pieces of a layer together, so plans are chosen without it.
@@ -221,7 +221,7 @@ def square_cost(values: int, profile: Profile, link: Link) -> Cost:
     return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
 
 
-def reveal_cost(values: int, link: Link) -> Cost:
+def client_aided_cost(values: int, link: Link) -> Cost:
     """Predicted seconds of handing out the shares of that many values; the function itself is free."""
     return Cost(network=values * SHARE_BYTES / link.bandwidth + link.round_trip)
 

@@ -19,15 +19,23 @@ from functools import lru_cache
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning import chooser
-from privcirnet.he.planning.chooser import Choice
-from privcirnet.he.planning.cost import Link, Profile, for_one_use, linear_cost, product_cost, reveal_cost, square_cost
+from privcirnet.he.planning.chooser import ParameterChoice
+from privcirnet.he.planning.cost import (
+    Link,
+    Profile,
+    client_aided_cost,
+    for_one_use,
+    linear_cost,
+    product_cost,
+    square_cost,
+)
 from privcirnet.he.planning.noise_budget import Option, ParameterSet
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.operations import Linear, Product, Revealed, Square, encrypted_layers
+from privcirnet.he.program.operations import ClientAided, Linear, Product, Square, encrypted_layers
 from privcirnet.he.program.program import Node, Program, Weights
 
 
@@ -56,7 +64,7 @@ class Target:
     hiding_bits: int = 40
     sets: tuple[ParameterSet, ...] = ()
     auto: bool = False
-    seen: Mapping[str, bounds.Seen] | None = None
+    seen: Mapping[str, bounds.ObservedRange] | None = None
     margin_bits: int = 2
     nonlinear: str = "refused"
 
@@ -84,7 +92,7 @@ class Fitted:
     program: Program
     intervals: dict[str, bounds.Interval]
     sizes: bounds.Sizes
-    choice: Choice
+    choice: ParameterChoice
 
 
 def fit(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> Fitted:
@@ -123,7 +131,7 @@ def planned_product(left: LinearShape, right: LinearShape, profile: Profile, lin
     """The product of two values whose layers are the fastest with weights that are encoded for every image."""
     fresh = for_one_use(profile)
     layers = [planned_layer(shape, 1, fresh, link) for shape in (left, right)]
-    assert all(isinstance(layer, LinearLayer) for layer in layers), "the planner's family is spectral by default"
+    assert all(isinstance(layer, SpectralLayer) for layer in layers), "the planner's family is spectral by default"
     return Product(*layers)  # type: ignore[arg-type]
 
 
@@ -174,8 +182,8 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
                 return product_cost(left, right, profile, link).total
             case Square():
                 return square_cost(math.prod(node.shape), profile, link).total
-            case Revealed():
-                return reveal_cost(math.prod(node.shape), link).total
+            case ClientAided():
+                return client_aided_cost(math.prod(node.shape), link).total
             case _:
                 return 0.0
 

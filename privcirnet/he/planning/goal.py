@@ -7,7 +7,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import ENCODINGS as COEFFICIENT_ENCODINGS
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.cost import Cost, Link, Profile
 
 SUMS = ("any", "encrypted", "shares")
@@ -42,7 +42,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayerChoice:
     """What the planner found for a layer.
 
     Attributes:
@@ -69,7 +69,7 @@ _PLAN = ("tile", "pieces", "lanes", "copies", "B", "sums")
 _HEADINGS = ("encoding", *_PLAN, "HE-Rot", "HE-Pmult", "up", "down", "server", "total")
 
 
-def table(choice: Choice, most: int = 12) -> str:
+def table(choice: LayerChoice, most: int = 12) -> str:
     """A table of the cheapest candidates and a sentence on what decided.
 
     Args:
@@ -127,7 +127,7 @@ def _row(cost: Cost, layer: Layer, counted: bool) -> tuple[str, ...]:
 
 def _plan_cells(layer: Layer) -> tuple[str, ...]:
     """The choices of a spectral layer's first piece; a coefficient encoding has none of them."""
-    if not isinstance(layer, LinearLayer):
+    if not isinstance(layer, SpectralLayer):
         return ("-",) * len(_PLAN)
     first, plan = layer.pieces[0], layer.placed[0].plan
     steps = f"{first.baby_steps}x{plan.giant_steps}"

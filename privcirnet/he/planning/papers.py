@@ -18,7 +18,7 @@ full resolution, the client keeping every s-th output; baby and giant steps for 
 sum under encryption. Source: PrivCirNet, sections 3.2 and 4.1 and its published cost model.
 
 Departures: lanes come in powers of two and ciphertexts in whole numbers (the cost model has neither rule, so its totals
-can be lower than what can be run), and a map that no ciphertext holds is cut into strips of rows.
+can be lower than what can be run), and a map that no ciphertext holds is split into strips of rows.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,9 @@ from privcirnet.he.encodings import bsgs as plans
 from privcirnet.he.encodings.layout import SpectralLayout, next_power_of_two
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.cost import COUNTED, LINKS, plan_cost
-from privcirnet.he.planning.goal import Choice, Goal
+from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.planner import plan_layer
 
 
@@ -63,7 +63,7 @@ ENCODINGS = {
 }
 
 
-def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> Choice:
+def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
     """The cheapest plan of a layer in a named encoding.
 
     Raises:
@@ -78,7 +78,7 @@ def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> Ch
     return plan_layer(shape, block_size, replace(goal, sums=encoding.sums or goal.sums, family=encoding.family))
 
 
-def published_layer(shape: LinearShape, block_size: int, ring_degree: int) -> LinearLayer:
+def published_layer(shape: LinearShape, block_size: int, ring_degree: int) -> SpectralLayer:
     """The layer with the papers' plan; its stride is 1 (see the module's text).
 
     Raises:
@@ -129,12 +129,12 @@ def _lanes(layout: SpectralLayout, ring_degree: int) -> list[tuple[int, int]]:
     return found
 
 
-def _layer(layout: SpectralLayout, ring_degree: int, plan: plans.LinearPlan, tiles: int) -> LinearLayer:
+def _layer(layout: SpectralLayout, ring_degree: int, plan: plans.BsgsPlan, tiles: int) -> SpectralLayer:
     sizes = [min(tiles, layout.tiles - start) for start in range(0, layout.tiles, tiles)]
     pieces = tuple(Piece(1, size, plan.lanes, plan.baby_steps, folds_on_shares=False) for size in sizes)
-    return LinearLayer(layout.shape, layout.block_size, ring_degree, layout.tile, pieces)
+    return SpectralLayer(layout.shape, layout.block_size, ring_degree, layout.tile, pieces)
 
 
-def _units(layer: LinearLayer) -> float:
+def _units(layer: SpectralLayer) -> float:
     """HE-Rot + 0.135 HE-Pmult."""
     return sum(plan_cost(placed.plan, COUNTED, LINKS["local"]).total for placed in layer.placed)

@@ -1,7 +1,7 @@
 """The planner: enumerate what a layer could do under encryption, take the cheapest under a profile and a link.
 
 Choices: the family of encodings; for the spectral one tiles of the map, lanes of a ciphertext (and with them how many
-tiles or channel groups share a lane), how the grid of channel groups and tiles is cut into pieces, and for each piece
+tiles or channel groups share a lane), how the grid of channel groups and tiles is split into pieces, and for each piece
 copies of the input, baby and giant steps, and sums on shares. The cost of pieces adds up, and a piece's plan depends on
 its lanes and block counts only, so the best plan is found once for each number of lanes, and the pieces by recursion on
 what is left of the grid.
@@ -16,16 +16,16 @@ from functools import lru_cache, partial
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import bsgs as plans
-from privcirnet.he.encodings.bsgs import LinearPlan
+from privcirnet.he.encodings.bsgs import BsgsPlan
 from privcirnet.he.encodings.coefficient_layer import ENCODINGS as COEFFICIENT_ENCODINGS
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.cost import COUNTED, LINKS, Cost, Link, Profile, fixed_cost, linear_cost, plan_cost
-from privcirnet.he.planning.goal import Choice, Goal
+from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.program.limits import MAX_PIECES, grid_excess
 
 _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
@@ -33,7 +33,7 @@ _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
 _TILES_ON_AN_AXIS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 
 
-def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> Choice:
+def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
     """The cheapest plan of a layer, and what it was chosen from.
 
     Raises:
@@ -47,10 +47,10 @@ def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> Choice:
             remedy="use a smaller block size or a larger ring degree",
         )
     found.sort(key=lambda pair: pair[0].total)
-    return Choice(found[0][1], goal, tuple(found))
+    return LayerChoice(found[0][1], goal, tuple(found))
 
 
-def _spectral(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[Cost, LinearLayer]]:
+def _spectral(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[Cost, SpectralLayer]]:
     if goal.family in ("any", "spectral"):
         for layout in _layouts(shape, block_size):
             if layout.cell <= goal.profile.ring_degree:
@@ -74,10 +74,10 @@ def cheapest_layer(shape: LinearShape, block_size: int, profile: Profile, link: 
     return plan_layer(shape, block_size, Goal(profile, link)).layer
 
 
-def paper_layer(shape: LinearShape, block_size: int, ring_degree: int) -> LinearLayer:
+def paper_layer(shape: LinearShape, block_size: int, ring_degree: int) -> SpectralLayer:
     """The layer with the plan that the papers' count likes best: every sum under encryption, Rot + 0.135 Pmult."""
     layer = plan_layer(shape, block_size, counted_goal(ring_degree)).layer
-    assert isinstance(layer, LinearLayer)
+    assert isinstance(layer, SpectralLayer)
     return layer
 
 
@@ -86,10 +86,10 @@ def counted_goal(ring_degree: int) -> Goal:
     return Goal(replace(COUNTED, ring_degree=ring_degree), LINKS["local"], "encrypted", "spectral")
 
 
-def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> list[LinearLayer]:
+def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> list[SpectralLayer]:
     """A layer for every plan of an untiled map, all pieces alike: for tests and for the curious."""
     layout = SpectralLayout.whole(shape, block_size)
-    found: list[LinearLayer] = []
+    found: list[SpectralLayer] = []
     for lanes, groups, tiles in _lane_contents(layout, ring_degree):
         if shape.groups % groups or layout.tiles % tiles:
             continue
@@ -97,7 +97,7 @@ def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> l
         for on_shares in (True, False):
             for plan in plans.candidates(lanes, layout.blocks_in, layout.blocks_out, on_shares=on_shares):
                 pieces = (_piece(plan, groups, tiles),) * count
-                found.append(LinearLayer(shape, block_size, ring_degree, layout.tile, pieces))
+                found.append(SpectralLayer(shape, block_size, ring_degree, layout.tile, pieces))
     return found
 
 
@@ -137,14 +137,14 @@ def _lane_contents(layout: SpectralLayout, ring_degree: int) -> Iterator[tuple[i
         lanes *= 2
 
 
-def _covers_of(layout: SpectralLayout, goal: Goal) -> list[tuple[Cost, LinearLayer]]:
+def _covers_of(layout: SpectralLayout, goal: Goal) -> list[tuple[Cost, SpectralLayer]]:
     """For every number of lanes the grid covered by as many pieces of that kind as fit, and the best for the rest."""
     fixed = fixed_cost(layout, goal.profile, goal.link)
-    found: list[tuple[Cost, LinearLayer]] = []
+    found: list[tuple[Cost, SpectralLayer]] = []
     for cost, pieces in _Cover(layout, goal).options():
         if len(pieces) > MAX_PIECES:
             continue
-        layer = LinearLayer(layout.shape, layout.block_size, goal.profile.ring_degree, layout.tile, pieces)
+        layer = SpectralLayer(layout.shape, layout.block_size, goal.profile.ring_degree, layout.tile, pieces)
         found.append((cost + fixed, layer))
     return found
 
@@ -201,7 +201,7 @@ class _Cover:
 
 
 @lru_cache(maxsize=65536)
-def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Goal) -> tuple[Cost, LinearPlan]:
+def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Goal) -> tuple[Cost, BsgsPlan]:
     """The cheapest plan of a matrix over that many lanes, and its cost without transforms and round trip."""
     found = plans.candidates(lanes, blocks_in, blocks_out, on_shares=goal.sums != "encrypted")
     if goal.sums == "shares":
@@ -210,7 +210,7 @@ def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Goal) -> tuple[
     return min(priced, key=lambda pair: pair[0].total)
 
 
-def _piece(plan: LinearPlan, groups: int, tiles: int) -> Piece:
+def _piece(plan: BsgsPlan, groups: int, tiles: int) -> Piece:
     choices = plan.baby_steps, plan.copies, plan.giants_on_shares, plan.folds_on_shares
     return Piece(groups, tiles, plan.lanes, *choices)
 

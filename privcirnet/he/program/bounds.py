@@ -23,7 +23,17 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.encodings.integer import Values, convolve, expand_rows, sum_pool
 from privcirnet.he.program import nonpolynomial
 from privcirnet.he.program.interpreter import spread
-from privcirnet.he.program.operations import Add, Input, Linear, Operation, Product, Revealed, Square, SumPool, Truncate
+from privcirnet.he.program.operations import (
+    Add,
+    ClientAided,
+    Input,
+    Linear,
+    Operation,
+    Product,
+    Square,
+    SumPool,
+    Truncate,
+)
 from privcirnet.he.program.program import Node, Program, Weights
 from privcirnet.he.program.rearrangement import Tokens, rearrange
 
@@ -55,7 +65,7 @@ def prove_nodes(nodes: Iterable[Node], weights: Mapping[str, Weights]) -> dict[s
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedRange:
     """The real values of one node on images, each (C, H, W) or flat.
 
     Attributes:
@@ -69,7 +79,7 @@ class Seen:
     size: Reals
 
 
-def measured(nodes: Iterable[Node], seen: Mapping[str, Seen], margin_bits: int) -> dict[str, Interval]:
+def measured(nodes: Iterable[Node], seen: Mapping[str, ObservedRange], margin_bits: int) -> dict[str, Interval]:
     """Intervals from what was seen on images.
 
     Args:
@@ -96,7 +106,7 @@ def largest_sizes(intervals: Mapping[str, Interval]) -> dict[str, Values]:
     return {name: np.maximum(np.abs(low), np.abs(high)) for name, (low, high) in intervals.items()}
 
 
-def mean_sizes(nodes: Iterable[Node], seen: Mapping[str, Seen]) -> dict[str, Reals]:
+def mean_sizes(nodes: Iterable[Node], seen: Mapping[str, ObservedRange]) -> dict[str, Reals]:
     """The mean |y| of every value of every node, on the images that were seen."""
     return {node.name: seen[node.name].size.reshape(node.shape) * 2.0**-node.log_step for node in nodes}
 
@@ -196,7 +206,7 @@ def _propagate(node: Node, arguments: list[Interval], weights: Weights | None) -
             ends = low * low, high * high
             crosses_zero = (low < 0) & (high > 0)
             return np.where(crosses_zero, 0, np.minimum(*ends)), np.maximum(*ends)
-        case Revealed(function, log_step, bits):
+        case ClientAided(function, log_step, bits):
             return nonpolynomial.ends(function, *arguments[0], log_step, log_step + bits)
         case _:
             return _local(node.operation, [a[0] for a in arguments]), _local(node.operation, [a[1] for a in arguments])
@@ -237,7 +247,7 @@ def _local(operation: Operation, arguments: list[np.ndarray]) -> np.ndarray:
             return arguments[0] + arguments[1]
         case SumPool(kernel):
             return sum_pool(arguments[0], kernel)
-        case Input() | Linear() | Truncate() | Square() | Product() | Revealed():
+        case Input() | Linear() | Truncate() | Square() | Product() | ClientAided():
             raise AssertionError(operation)
         case _:
             return rearrange(operation, arguments[0])

@@ -6,7 +6,17 @@ import numpy as np
 
 from privcirnet.he.encodings.integer import Values, convolve, expand_rows, round_shift, sum_pool, transpose
 from privcirnet.he.program import nonpolynomial
-from privcirnet.he.program.operations import Add, Input, Linear, Operation, Product, Revealed, Square, SumPool, Truncate
+from privcirnet.he.program.operations import (
+    Add,
+    ClientAided,
+    Input,
+    Linear,
+    Operation,
+    Product,
+    Square,
+    SumPool,
+    Truncate,
+)
 from privcirnet.he.program.program import Node, Program, Weights
 from privcirnet.he.program.rearrangement import Tokens, rearrange
 
@@ -52,7 +62,7 @@ def apply(  # noqa: PLR0911
             return round_shift(arguments[0], bits)
         case Square():
             return arguments[0] * arguments[0]
-        case Revealed(function, log_step, bits):
+        case ClientAided(function, log_step, bits):
             return nonpolynomial.apply(function, arguments[0], log_step, log_step + bits)
         case Add():
             return arguments[0] + arguments[1]

@@ -13,16 +13,28 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params import Parameters
 from privcirnet.he.program import limits
-from privcirnet.he.program.operations import Add, Input, Linear, Operation, Product, Revealed, Square, SumPool, Truncate
+from privcirnet.he.program.operations import (
+    Add,
+    ClientAided,
+    Input,
+    Linear,
+    Operation,
+    Product,
+    Square,
+    SumPool,
+    Truncate,
+)
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 from privcirnet.he.program.validate import REMEDY, check
 
 _WITH_NUMBERS = (Input, Truncate, Square, Add, SumPool, Flatten, Tokens, Take, Channels, Transpose)
 _OPERATIONS = {cls.__name__.lower(): cls for cls in _WITH_NUMBERS}
+_CLIENT_AIDED = "revealed"
+"""What the format calls :class:`ClientAided`."""
 
 
 def to_dict(program: Program) -> dict[str, Any]:
@@ -61,7 +73,7 @@ def _node_to_dict(node: Node) -> dict[str, Any]:
             fields = asdict(operation)
     return {
         "name": node.name,
-        "operation": type(operation).__name__.lower(),
+        "operation": _CLIENT_AIDED if isinstance(operation, ClientAided) else type(operation).__name__.lower(),
         **fields,
         "inputs": list(node.inputs),
         "shape": list(node.shape),
@@ -85,8 +97,8 @@ def _operation(item: dict[str, Any]) -> Operation:
         return Linear(_layer_from_dict(item["layer"]))
     if name == "product":
         return Product(_factor_from_dict(item["left"]), _factor_from_dict(item["right"]))
-    if name == "revealed":
-        return Revealed(_string(item["function"]), _integer(item["log_step_in"]), _integer(item["bits"]))
+    if name == _CLIENT_AIDED:
+        return ClientAided(_string(item["function"]), _integer(item["log_step_in"]), _integer(item["bits"]))
     cls = _OPERATIONS.get(name)
     if cls is None:
         raise RuleError("an operation must be a known one", got=reprlib.repr(name), remedy=REMEDY)
@@ -100,19 +112,19 @@ def _layer_to_dict(layer: Layer) -> dict[str, Any]:
 def _layer_from_dict(item: dict[str, Any]) -> Layer:
     shape = LinearShape(**{key: _integer(item["shape"][key]) for key in LinearShape.__dataclass_fields__})
     block_size, ring_degree, encoding = _integer(item["block_size"]), _integer(item["ring_degree"]), item["encoding"]
-    if encoding != LinearLayer.encoding:
+    if encoding != SpectralLayer.encoding:
         return CoefficientLayer(shape, block_size, ring_degree, _string(encoding), _integer(item["weight_bits"]))
     tile = tuple(_integer(size) for size in _few(item["tile"]))
     if len(tile) != 2:
         raise RuleError("a tile must have two sizes", got=reprlib.repr(tile), remedy=REMEDY)
     pieces = tuple(_piece_from_dict(piece) for piece in _few(item["pieces"], limits.MAX_PIECES))
-    return LinearLayer(shape, block_size, ring_degree, tile, pieces)
+    return SpectralLayer(shape, block_size, ring_degree, tile, pieces)
 
 
-def _factor_from_dict(item: dict[str, Any]) -> LinearLayer:
+def _factor_from_dict(item: dict[str, Any]) -> SpectralLayer:
     """A layer of a product: its weights are as large as t, which a coefficient encoding's noise bound is not for."""
     layer = _layer_from_dict(item)
-    if not isinstance(layer, LinearLayer):
+    if not isinstance(layer, SpectralLayer):
         raise RuleError("a product must have spectral layers", got=reprlib.repr(layer.encoding), remedy=REMEDY)
     return layer
 

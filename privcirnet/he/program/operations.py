@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.program.rearrangement import Rearrangement, Tokens
 
 
@@ -35,7 +35,7 @@ class Square:
 
 
 @dataclass(frozen=True)
-class Revealed:
+class ClientAided:
     """A function that is no polynomial, computed by the client, which sees the values (:mod:`revealed`).
 
     Attributes:
@@ -73,8 +73,8 @@ class Product:
         right: a linear layer from the right value whose weights are the left one, (g A, k); its result is transposed.
     """
 
-    left: LinearLayer
-    right: LinearLayer
+    left: SpectralLayer
+    right: SpectralLayer
 
     @property
     def groups(self) -> int:
@@ -82,7 +82,7 @@ class Product:
         return self.left.shape.groups
 
 
-Operation = Input | Linear | Truncate | Square | Revealed | Add | SumPool | Product | Rearrangement
+Operation = Input | Linear | Truncate | Square | ClientAided | Add | SumPool | Product | Rearrangement
 
 
 def encrypted_layers(operation: Operation) -> tuple[Layer, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.params import Parameters
-from privcirnet.he.program.operations import Linear, Operation, Revealed, encrypted_layers
+from privcirnet.he.program.operations import ClientAided, Linear, Operation, encrypted_layers
 from privcirnet.he.program.rearrangement import Channels
 
 MASKS = ("uniform", "bounded")
@@ -98,7 +98,7 @@ class Program:
     @property
     def revealed_nodes(self) -> list[Node]:
         """Nodes whose input the client sees in clear, in order."""
-        return [n for n in self.nodes if isinstance(n.operation, Revealed)]
+        return [n for n in self.nodes if isinstance(n.operation, ClientAided)]
 
     @property
     def revealed(self) -> int:

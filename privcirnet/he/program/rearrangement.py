@@ -1,6 +1,6 @@
 """Values in new places, none of them computed: what each party does alone with its share, as with the integers.
 
-Tokens are the places of a value (C, T, 1). Channels are cut in groups where several heads lie side by side.
+Tokens are the places of a value (C, T, 1). Channels are split in groups where several heads lie side by side.
 """
 
 from dataclasses import dataclass

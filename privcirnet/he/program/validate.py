@@ -14,11 +14,11 @@ from privcirnet.he.program import limits, nonpolynomial, rearrangement
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
 from privcirnet.he.program.operations import (
     Add,
+    ClientAided,
     Input,
     Linear,
     Operation,
     Product,
-    Revealed,
     Square,
     SumPool,
     Truncate,
@@ -54,7 +54,7 @@ def check(program: Program) -> None:
         if problem:
             raise RuleError("a program's nodes must fit together", got=f"node {node.name}: {problem}", remedy=REMEDY)
         known[node.name] = node
-        alone = isinstance(node.operation, Revealed) or of_client.issuperset(node.inputs)
+        alone = isinstance(node.operation, ClientAided) or of_client.issuperset(node.inputs)
         if alone and not isinstance(node.operation, Linear):
             of_client.add(node.name)
     if not known or program.output.name in of_client:
@@ -80,7 +80,7 @@ def _misplaced(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> st
         return "a program has one input, its first node"
     if len(node.inputs) != _ARITY.get(type(operation), 1) or not known.keys() >= set(node.inputs):
         return f"inputs {node.inputs}"
-    if isinstance(operation, Square | Product | Tokens | Revealed) and not of_client.isdisjoint(node.inputs):
+    if isinstance(operation, Square | Product | Tokens | ClientAided) and not of_client.isdisjoint(node.inputs):
         return (
             f"a {type(operation).__name__.lower()} of the input itself or of a revealed value has no share to work on"
         )
@@ -98,7 +98,7 @@ def _out_of_range(node: Node, sources: list[Node]) -> str:
             return f"pixels in [{low}, {high}]"
         case Truncate(bits) if not 1 <= bits < 60:
             return f"a truncation by {bits} bits, not 1 to 59"
-        case Revealed(function, log_step, bits) if (
+        case ClientAided(function, log_step, bits) if (
             function not in nonpolynomial.FUNCTIONS
             or (log_step, log_step + bits) != (sources[0].log_step, node.log_step)
             or bits < 0
@@ -170,7 +170,7 @@ def _shape_after(operation: Operation, shapes: list[tuple[int, int, int]]) -> tu
         case SumPool(kernel):
             channels, height, width = shapes[0]
             return channels, height // kernel, width // kernel
-        case Truncate() | Square() | Revealed() | Add():
+        case Truncate() | Square() | ClientAided() | Add():
             return shapes[0]
         case _:
             return rearrangement.shape_after(operation, shapes[0])

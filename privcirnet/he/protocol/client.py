@@ -10,7 +10,7 @@ from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.interface import client_engine
 from privcirnet.he.program import limits, manifest
 from privcirnet.he.program.interpreter import apply
-from privcirnet.he.program.operations import Input, Linear, Product, Revealed, Square, Truncate
+from privcirnet.he.program.operations import ClientAided, Input, Linear, Product, Square, Truncate
 from privcirnet.he.program.program import Node
 from privcirnet.he.protocol import linear, message_sizes, product, shares, square, wire
 from privcirnet.he.protocol.meter import Meter
@@ -82,7 +82,7 @@ class Client:
                     held[node.name] = modular.residues(image.reshape(node.shape), t)
                 case Linear() | Square() | Product():
                     held[node.name] = yield from self._exchange(position, node, arguments)
-                case Revealed():
+                case ClientAided():
                     held[node.name] = yield from self._revealed(position, node, arguments[0])
                 case Truncate(bits):
                     held[node.name] = shares.truncate_client(arguments[0], bits, t)

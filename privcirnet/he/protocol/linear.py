@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
+from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.program.interpreter import spread
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Integers, Residues
@@ -35,7 +35,7 @@ def request(layer: Layer, share: Residues, engine: ClientEngine) -> list[bytes]:
 
 
 def reply(
-    held: ServerLayer, share: Residues | None, messages: list[bytes], engine: ServerEngine, keys: Keys
+    held: ServerLayer, share: Residues | None, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
 ) -> tuple[list[bytes], Residues]:
     """Server: add its share, run the plan, subtract a mask from every slot, send.
 

@@ -11,7 +11,7 @@ import numpy as np
 from privcirnet.he import params
 from privcirnet.he.params import Parameters
 from privcirnet.he.program import limits
-from privcirnet.he.program.operations import Linear, Product, Revealed, Square
+from privcirnet.he.program.operations import ClientAided, Linear, Product, Square
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import square, wire
 
@@ -37,7 +37,7 @@ def ciphertexts(node: Node, parameters: Parameters) -> tuple[int, int] | None:
         case Square():
             count = square.ciphertexts(int(np.prod(node.shape)), parameters.ring_degree)
             return count, count
-        case Revealed():  # the server's share comes back as it is
+        case ClientAided():  # the server's share comes back as it is
             return 0, 0
         case _:
             return None

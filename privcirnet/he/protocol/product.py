@@ -14,8 +14,8 @@ Cost: what both layers' plans say, with every plaintext encoded anew, because sh
 import numpy as np
 
 from privcirnet.he.encodings.integer import transpose
-from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
-from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
+from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
+from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.program.interpreter import as_weights
 from privcirnet.he.program.operations import Product
 from privcirnet.he.protocol import linear
@@ -38,7 +38,7 @@ def reply(  # noqa: PLR0913, PLR0917
     shares: Pair,
     messages: list[bytes],
     engine: ServerEngine,
-    keys: Keys,
+    keys: EvaluationKeys,
     mask_bound: int | None = None,
 ) -> tuple[list[bytes], Residues]:
     """Server: its part of the product from its shares of both values.
@@ -55,9 +55,9 @@ def reply(  # noqa: PLR0913, PLR0917
     Returns:
         (replies, the server's share of the product (g B, A, 1)).
     """
-    (left, right), (straight, turned), t = shares, (product.left, product.right), engine.parameters.plain_modulus
-    none = np.zeros(turned.shape.out_channels, dtype=np.int64)
-    held = ServerLayer(turned, _weights(turned, left, engine), none)
+    (left, right), (straight, transposed), t = shares, (product.left, product.right), engine.parameters.plain_modulus
+    none = np.zeros(transposed.shape.out_channels, dtype=np.int64)
+    held = ServerLayer(transposed, _weights(transposed, left, engine), none)
     second, own = linear.reply(held, None, messages[straight.ciphertexts_in :], engine, keys)
     both = modular.add(modular.residues(bias, t)[:, None, None], transpose(own, product.groups), t)
     held = ServerLayer(straight, _weights(straight, right, engine), both.astype(np.int64), mask_bound)
@@ -80,7 +80,7 @@ def multiply(product: Product, shares: Pair, t: int) -> Residues:
     return modular.matmul(right.swapaxes(1, 2), left, t).reshape(product.left.shape.output_shape)
 
 
-def _weights(layer: LinearLayer, share: Residues, engine: ServerEngine) -> object:
+def _weights(layer: SpectralLayer, share: Residues, engine: ServerEngine) -> object:
     """A share as encoded weights, of which nothing stays behind."""
     rows = as_weights(share, layer.shape.groups).astype(np.int64)
     spectrum = layer.spectrum(rows, engine.parameters.plain_modulus)

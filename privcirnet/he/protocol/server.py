@@ -5,12 +5,12 @@ from collections.abc import Callable, Generator, Mapping
 
 import numpy as np
 
-from privcirnet.he.engines.interface import Keys, ServerEngine, server_engine
-from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.engines.interface import EvaluationKeys, ServerEngine, server_engine
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.params import check_noise, square_noise_bits
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.interpreter import spread
-from privcirnet.he.program.operations import Input, Linear, Operation, Product, Revealed, Square, Truncate
+from privcirnet.he.program.operations import ClientAided, Input, Linear, Operation, Product, Square, Truncate
 from privcirnet.he.program.program import Node, Program, masked_node
 from privcirnet.he.program.rearrangement import Tokens
 from privcirnet.he.protocol import linear, message_sizes, product, shares, square, wire
@@ -27,7 +27,7 @@ class Server:
         engine: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
         spectra: weight spectra by node, if they were exported; computed otherwise.
         progress: called with each layer's name before its weights are encoded.
-        room: for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
+        cache: for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
 
     Raises:
         RuleError: a value bound over t / 2, or too little noise budget.
@@ -39,12 +39,12 @@ class Server:
         engine: str = "kernel",
         spectra: Mapping[str, Residues] | None = None,
         progress: Callable[[str], None] | None = None,
-        room: Room | None = None,
+        cache: WeightCache | None = None,
     ) -> None:
         intervals = bounds.prove(program) if program.bounds == "proved" else {}
         bounds.check_modulus(program, intervals)
         self.program = program
-        self.engine = server_engine(engine, program.parameters, room)
+        self.engine = server_engine(engine, program.parameters, cache)
         self._mask_bounds = _mask_bounds(program, intervals) if program.masks == "bounded" else {}
         self._layers: dict[str, linear.ServerLayer] = {}
         for node, layer in program.layers:
@@ -96,7 +96,7 @@ class Session:
         shares: the server's own share of every node of the last inference; None for the image, of which it has none.
     """
 
-    def __init__(self, server: Server, keys: Keys) -> None:
+    def __init__(self, server: Server, keys: EvaluationKeys) -> None:
         self.meter = Meter()
         self.shares: dict[str, Residues | None] = {}
         self._server = server
@@ -137,7 +137,7 @@ class Session:
                     message = yield reply
                     self.shares = held
                     reply, held[node.name] = self._answer(position, node, arguments, message)
-                case Revealed():
+                case ClientAided():
                     message = yield reply
                     self.shares = held
                     wire.unframe(message, position, 0)

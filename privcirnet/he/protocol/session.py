@@ -35,11 +35,11 @@ class Traffic:
     seconds: float = field(default=0.0, compare=False)
 
 
-Progress = Callable[[Traffic], object]
+ExchangeProgress = Callable[[Traffic], object]
 
 
 def run(
-    client: Client, session: Answering, image: Values, progress: Progress = lambda exchange: None
+    client: Client, session: Answering, image: Values, progress: ExchangeProgress = lambda exchange: None
 ) -> tuple[Values, list[Traffic]]:
     """One inference.
 

@@ -8,7 +8,17 @@ floor(r / 2^f) and the client ceil((y_client - t) / 2^f). The sum is floor(y / 2
 
 import numpy as np
 
-from privcirnet.he.program.operations import Add, Input, Linear, Operation, Product, Revealed, Square, SumPool, Truncate
+from privcirnet.he.program.operations import (
+    Add,
+    ClientAided,
+    Input,
+    Linear,
+    Operation,
+    Product,
+    Square,
+    SumPool,
+    Truncate,
+)
 from privcirnet.he.program.rearrangement import rearrange
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
@@ -31,7 +41,7 @@ def local(operation: Operation, arguments: list[Residues], t: int) -> Residues:
             return modular.add(arguments[0], arguments[1], t)
         case SumPool(kernel):
             return _sum_pool(arguments[0], kernel, t)
-        case Input() | Linear() | Truncate() | Square() | Product() | Revealed():
+        case Input() | Linear() | Truncate() | Square() | Product() | ClientAided():
             raise AssertionError(f"{operation} is not local")
         case _:
             return rearrange(operation, arguments[0])

@@ -8,7 +8,7 @@ which shortens both messages (:mod:`encodings.subring`).
 import numpy as np
 
 from privcirnet.he.encodings import subring
-from privcirnet.he.engines.interface import ClientEngine, Keys, ServerEngine
+from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params import square_noise_bits
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Residues
@@ -22,7 +22,7 @@ def request(share: Residues, engine: ClientEngine) -> list[bytes]:
 
 
 def reply(
-    share: Residues, messages: list[bytes], engine: ServerEngine, keys: Keys, mask_bound: int | None = None
+    share: Residues, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys, mask_bound: int | None = None
 ) -> tuple[list[bytes], Residues]:
     """Server: its part of x^2 from its share of x; returns (replies, its share of x^2)."""
     t, n = engine.parameters.plain_modulus, engine.parameters.ring_degree

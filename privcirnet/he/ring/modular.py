@@ -64,7 +64,7 @@ def multiply(a: Residues, b: Residues, t: int) -> Residues:
 def matmul(a: Residues, b: Residues, t: int) -> Residues:
     """Matrix product mod t, (..., m, k) and (..., k, n) to (..., m, n), exact by products of floats.
 
-    Numbers are cut in three parts of 21 bits: a sum of three times 2^9 products of two parts is under 2^53.
+    Numbers are split in three parts of 21 bits: a sum of three times 2^9 products of two parts is under 2^53.
 
     >>> t = (1 << 60) - 93
     >>> matmul(np.uint64([[t - 1, 2]]), np.uint64([[3], [t - 5]]), t).tolist() == [[t - 13]]
@@ -80,7 +80,7 @@ def matmul(a: Residues, b: Residues, t: int) -> Residues:
 
 def _matmul(a: Residues, b: Residues, t: int) -> Residues:
     """:func:`matmul` for few enough terms: the parts' products by Horner's rule, the highest power first."""
-    a_parts, b_parts = _cut(a), _cut(b)
+    a_parts, b_parts = _split(a), _split(b)
     shift, total = np.array([(1 << _PART) % t], dtype=np.uint64), np.zeros(1, dtype=np.uint64)
     quotient = constant_quotients(shift, t)
     for power in reversed(range(5)):
@@ -90,7 +90,7 @@ def _matmul(a: Residues, b: Residues, t: int) -> Residues:
     return total
 
 
-def _cut(values: Residues) -> list[npt.NDArray[np.float64]]:
+def _split(values: Residues) -> list[npt.NDArray[np.float64]]:
     mask = np.uint64((1 << _PART) - 1)
     return [(values >> np.uint64(_PART * i) & mask).astype(np.float64) for i in range(3)]
 

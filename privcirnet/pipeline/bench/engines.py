@@ -9,7 +9,7 @@ from privcirnet.he.measure.roofline import layer_work
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.bench.results import counts
-from privcirnet.pipeline.bench.runs import Contest, plan_layer
+from privcirnet.pipeline.bench.runs import BenchRun, plan_layer
 
 LAYERS = {
     "GEMM (256,192,576), b = 1": (LinearShape.gemm(256, 192, 576), 1),
@@ -24,14 +24,14 @@ _BYTES = 8
 
 
 def run_engines(
-    plan: str, goals: Mapping[str, Goal], contest: Contest, progress: Callable[[], object]
+    plan: str, goals: Mapping[str, Goal], bench_run: BenchRun, progress: Callable[[], object]
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Run :data:`LAYERS` on both engines in turns.
 
     Args:
         plan: name of the plans.
         goals: by engine, "kernel" and "tenseal": each engine runs the plan that suits it.
-        contest: how.
+        bench_run: how.
         progress: called after each run.
 
     Returns:
@@ -49,8 +49,8 @@ def run_engines(
             "one": Entry(layers["kernel"], "kernel", 1),
             "tenseal": Entry(layers["tenseal"], "tenseal"),
         }
-        found = bench_layers(entries, contest.plain_bits, contest.coefficient_bits, contest.repetitions, progress)
-        work = layer_work(layers["kernel"], len(contest.coefficient_bits) - 1)
+        found = bench_layers(entries, bench_run.plain_bits, bench_run.coefficient_bits, bench_run.repetitions, progress)
+        work = layer_work(layers["kernel"], len(bench_run.coefficient_bits) - 1)
         seconds = {name: result.median.server for name, result in found.items()}
         rows.append(
             {"layer": title, "block_size": b, **counts(layers["kernel"]), "seconds": seconds}

@@ -7,26 +7,26 @@ import numpy as np
 from privcirnet.he import params
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import client_engine, server_engine
-from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.protocol import linear
 from privcirnet.he.ring import sampling
-from privcirnet.pipeline.bench.runs import Contest
+from privcirnet.pipeline.bench.runs import BenchRun
 
 _LARGEST = 127
 """Weights are 8-bit."""
 
 
 def network_memory(
-    layers: Mapping[str, Layer], engine: str, contest: Contest, room: Room, progress: Callable[[], object]
+    layers: Mapping[str, Layer], engine: str, bench_run: BenchRun, cache: WeightCache, progress: Callable[[], object]
 ) -> dict[str, float]:
     """Serve all layers from one process, client included, and ask the system for the most memory that it ever had.
 
     Args:
         layers: of the network, each with random weights of its own.
         engine: of the server.
-        contest: parameters.
-        room: for encoded weights.
+        bench_run: parameters.
+        cache: for encoded weights.
         progress: called after each layer, twice: encoded, run.
 
     Returns:
@@ -34,9 +34,9 @@ def network_memory(
     """
     lengths = set[int]().union(*(layer.transform_lengths for layer in layers.values()))
     degree = next(iter(layers.values())).ring_degree
-    parameters = params.choose(lengths, contest.plain_bits, degree, contest.coefficient_bits)
+    parameters = params.choose(lengths, bench_run.plain_bits, degree, bench_run.coefficient_bits)
     steps = set[int]().union(*(layer.column_steps for layer in layers.values()))
-    client, server = client_engine(engine, parameters), server_engine(engine, parameters, room)
+    client, server = client_engine(engine, parameters), server_engine(engine, parameters, cache)
     keys = server.load_keys(client.public_keys(steps), steps)
     t, random = parameters.plain_modulus, np.random.default_rng(0)
     held: dict[str, linear.ServerLayer] = {}
@@ -50,9 +50,9 @@ def network_memory(
         replies, _ = linear.reply(layer, share, linear.request(layer.layer, share, client), server, keys)
         linear.finish(layer.layer, replies, client)
         progress()
-    each = 8 * degree * (len(contest.coefficient_bits) - 1)
+    each = 8 * degree * (len(bench_run.coefficient_bits) - 1)
     return {
         "peak": peak_bytes(),
-        "weights_kept": room.taken,
+        "weights_kept": cache.taken,
         "weights": each * sum(x.circuit.weights for x in layers.values()),
     }

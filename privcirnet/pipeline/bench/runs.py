@@ -15,7 +15,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers, speedup
 from privcirnet.he.measure.networks import allowed_block_size
 from privcirnet.he.planning.cost import Profile
-from privcirnet.he.planning.goal import Choice, Goal
+from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.papers import plan_named, published_layer
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.pipeline.bench.results import Found, described, measured
@@ -33,7 +33,7 @@ SHAPES = {
 
 
 @dataclass(frozen=True)
-class Contest:
+class BenchRun:
     """How to run a comparison.
 
     Attributes:
@@ -48,7 +48,7 @@ class Contest:
 
 
 @dataclass(frozen=True)
-class Rival:
+class Competitor:
     """A network under one plan on one engine.
 
     Attributes:
@@ -73,7 +73,7 @@ def plan_layer(plan: str, encoding: str, shape: LinearShape, block_size: int, go
     return explained(plan, encoding, shape, block_size, goal).layer
 
 
-def explained(plan: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> Choice:
+def explained(plan: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
     """The planner's choice for plan "paper" or "best".
 
     Raises:
@@ -94,44 +94,50 @@ def network_layers(
     return {name: plan_layer(plan, encoding, shape, sizes[name], goal) for name, shape in shapes.items()}
 
 
-def run_networks(rivals: Mapping[str, Rival], contest: Contest, progress: Callable[[], object]) -> dict[str, Found]:
-    """Run every different layer of all rivals, in turns; layers that are alike share the result.
+def run_networks(
+    competitors: Mapping[str, Competitor], bench_run: BenchRun, progress: Callable[[], object]
+) -> dict[str, Found]:
+    """Run every different layer of all competitors, in turns; layers that are alike share the result.
 
     Args:
-        rivals: by name, with the same names of layers.
-        contest: how.
+        competitors: by name, with the same names of layers.
+        bench_run: how.
         progress: called after each run.
 
     Returns:
-        What was found of each rival's layers; "speedup" is how many times as long the last rival's server took.
+        What was found of each one's layers; "speedup" is how many times as long the last competitor's server took.
     """
-    alike = _alike(rivals)
+    alike = _alike(competitors)
     results = {
-        group: _run(dict(zip(rivals, group, strict=True)), contest, progress) for group in dict.fromkeys(alike.values())
+        group: _run(dict(zip(competitors, group, strict=True)), bench_run, progress)
+        for group in dict.fromkeys(alike.values())
     }
     return {
-        rival: {
-            name: {**described(layer, entered.profile), **measured(results[alike[name]][rival])}
-            | {"speedup": speedup(results[alike[name]][rival], results[alike[name]][list(rivals)[-1]])}
+        competitor: {
+            name: {**described(layer, entered.profile), **measured(results[alike[name]][competitor])}
+            | {"speedup": speedup(results[alike[name]][competitor], results[alike[name]][list(competitors)[-1]])}
             for name, layer in entered.layers.items()
         }
-        for rival, entered in rivals.items()
+        for competitor, entered in competitors.items()
     }
 
 
-def network_runs(rivals: Mapping[str, Rival], repetitions: int) -> int:
+def network_runs(competitors: Mapping[str, Competitor], repetitions: int) -> int:
     """Runs of :func:`run_networks`."""
-    return len(set(_alike(rivals).values())) * len(rivals) * (repetitions + int(repetitions > 1))
+    return len(set(_alike(competitors).values())) * len(competitors) * (repetitions + int(repetitions > 1))
 
 
-def _alike(rivals: Mapping[str, Rival]) -> dict[str, tuple[Entry, ...]]:
-    """For each name of a layer what the rivals run; the same for layers that are alike."""
-    names = next(iter(rivals.values())).layers
-    return {name: tuple(Entry(rival.layers[name], rival.engine) for rival in rivals.values()) for name in names}
+def _alike(competitors: Mapping[str, Competitor]) -> dict[str, tuple[Entry, ...]]:
+    """For each name of a layer what the competitors run; the same for layers that are alike."""
+    names = next(iter(competitors.values())).layers
+    return {
+        name: tuple(Entry(competitor.layers[name], competitor.engine) for competitor in competitors.values())
+        for name in names
+    }
 
 
 def run_suite(
-    goal: Goal, engine: str, contest: Contest, block_sizes: tuple[int, ...], progress: Callable[[], object]
+    goal: Goal, engine: str, bench_run: BenchRun, block_sizes: tuple[int, ...], progress: Callable[[], object]
 ) -> list[dict[str, Any]]:
     """Encodings side by side on :data:`SHAPES`, each at every block size, its best plan; runs take turns."""
     rows: list[dict[str, Any]] = []
@@ -139,7 +145,7 @@ def run_suite(
         layers = {
             name: plan_named(encoding, shape, b, goal).layer for name, encoding, b in contestants(shape, block_sizes)
         }
-        results = _run({name: Entry(layer, engine) for name, layer in layers.items()}, contest, progress)
+        results = _run({name: Entry(layer, engine) for name, layer in layers.items()}, bench_run, progress)
         baseline = next(iter(results.values())).seconds
         rows += [
             {"layer": title, "name": name, **described(layer, goal.profile), **measured(results[name])}
@@ -162,5 +168,7 @@ def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[
     return others + [(f"PrivCirNet b = {b}", "cirencode", b) for b in block_sizes if b > 1]
 
 
-def _run(entries: Mapping[str, Entry], contest: Contest, progress: Callable[[], object]) -> dict[str, LayerBenchmark]:
-    return bench_layers(entries, contest.plain_bits, contest.coefficient_bits, contest.repetitions, progress)
+def _run(
+    entries: Mapping[str, Entry], bench_run: BenchRun, progress: Callable[[], object]
+) -> dict[str, LayerBenchmark]:
+    return bench_layers(entries, bench_run.plain_bits, bench_run.coefficient_bits, bench_run.repetitions, progress)

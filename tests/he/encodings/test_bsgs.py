@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import bsgs
-from privcirnet.he.encodings.bsgs import LinearPlan, Product
+from privcirnet.he.encodings.bsgs import BsgsPlan, Product
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning import planner
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
@@ -48,18 +48,18 @@ def test_formula_where_blocks_fill_their_ciphertexts(lanes: int, p: int, q: int)
     """he.md 2.2: c_in c_out G products, c_in (B - 1) + c_out (G / B - 1) rotations."""
     p, q = p * lanes, q * lanes
     for baby in powers_of_two(lanes):
-        found = LinearPlan(lanes, p, q, baby, folds_on_shares=False)
+        found = BsgsPlan(lanes, p, q, baby, folds_on_shares=False)
         assert found.pmults == p * q // lanes
         assert found.rotations == p // lanes * (baby - 1) + q // lanes * (lanes // baby - 1)
 
 
 @st.composite
-def any_plans(draw: st.DrawFn) -> LinearPlan:
+def any_plans(draw: st.DrawFn) -> BsgsPlan:
     lanes, blocks = draw(st.sampled_from([1, 2, 4, 8, 16, 32])), st.integers(1, 8) | st.integers(1, 40)
     return draw(plans(lanes, draw(blocks), draw(blocks)))
 
 
-def enumerated(found: LinearPlan) -> list[Product]:
+def enumerated(found: BsgsPlan) -> list[Product]:
     """Every product that meets a block, by trying them all."""
     everything = itertools.product(
         range(found.targets), range(found.giant_steps), range(found.baby_steps), range(found.ciphertexts_in)
@@ -72,24 +72,24 @@ def enumerated(found: LinearPlan) -> list[Product]:
 
 
 @given(any_plans())
-def test_closed_forms_are_the_enumerated_counts(found: LinearPlan) -> None:
+def test_closed_forms_are_the_enumerated_counts(found: BsgsPlan) -> None:
     products = enumerated(found)
-    turned = sorted({(p.source, p.baby) for p in products})
+    rotated = sorted({(p.source, p.baby) for p in products})
     parts = sorted({(p.target, p.giant) for p in products})
     assert found.products == tuple(products)
     assert found.pmults == len(products)
-    assert sorted(found.turned) == turned
+    assert sorted(found.rotated) == rotated
     assert found.parts == tuple(parts)
     outputs = parts if found.giants_on_shares else sorted({(target, 0) for target, _ in parts})
     assert found.outputs == tuple(outputs)
     assert (found.ciphertexts_in, found.ciphertexts_out) == (-(-found.blocks_in // found.lanes), len(outputs))
     doublings = 0 if found.folds_on_shares else found.fold.bit_length() - 1
     giants = 0 if found.giants_on_shares else sum(giant > 0 for _, giant in parts)
-    assert found.rotations == sum(baby > 0 for _, baby in turned) + giants + doublings * len(outputs)
+    assert found.rotations == sum(baby > 0 for _, baby in rotated) + giants + doublings * len(outputs)
 
 
 @given(any_plans())
-def test_products_meet_every_pair_of_blocks_once(found: LinearPlan) -> None:
+def test_products_meet_every_pair_of_blocks_once(found: BsgsPlan) -> None:
     """Every (output block, input block) is in exactly one lane of exactly one diagonal, however many copies."""
     assert_every_pair_once(found)
 
@@ -105,7 +105,7 @@ def test_every_plan_of_small_matrices(lanes: int) -> None:
                 assert (on_bare_lanes(found, weight, x) == weight @ x).all()
 
 
-def assert_every_pair_once(found: LinearPlan) -> None:
+def assert_every_pair_once(found: BsgsPlan) -> None:
     pairs: list[tuple[int, int]] = []
     for product in found.products:
         diagonal = product.giant * found.baby_steps + product.baby
@@ -115,7 +115,7 @@ def assert_every_pair_once(found: LinearPlan) -> None:
     assert Counter(pairs) == Counter(itertools.product(range(found.blocks_out), range(found.blocks_in)))
 
 
-def on_bare_lanes(found: LinearPlan, weight: np.ndarray, x: np.ndarray) -> np.ndarray:
+def on_bare_lanes(found: BsgsPlan, weight: np.ndarray, x: np.ndarray) -> np.ndarray:
     """The module's formula lane by lane: numbers in place of ciphertexts, both parties in one."""
     inputs = np.where(found.input_blocks() < 0, 0, x[found.input_blocks()])
     sums = {output: np.zeros(found.lanes, dtype=np.int64) for output in found.outputs}
@@ -136,7 +136,7 @@ def on_bare_lanes(found: LinearPlan, weight: np.ndarray, x: np.ndarray) -> np.nd
 
 
 @given(any_plans())
-def test_terms_add_up_to_the_matrix_product(found: LinearPlan) -> None:
+def test_terms_add_up_to_the_matrix_product(found: BsgsPlan) -> None:
     random = np.random.default_rng(0)
     weight = random.integers(1, 1000, (found.blocks_out, found.blocks_in))
     x = random.integers(1, 1000, found.blocks_in)
@@ -149,18 +149,18 @@ def test_terms_add_up_to_the_matrix_product(found: LinearPlan) -> None:
 
 
 @st.composite
-def gemms(draw: st.DrawFn) -> LinearLayer:
+def gemms(draw: st.DrawFn) -> SpectralLayer:
     """A GEMM with b = 1 at a toy ring degree in one piece: p = C, q = K, any number of lanes."""
     lanes = draw(st.sampled_from([1, 4, 8, 16, 32]))
     found = draw(plans(lanes, draw(st.integers(1, 20)), draw(st.integers(1, 20))))
     tokens = draw(st.integers(1, 64 // lanes))
     shape = LinearShape.gemm(tokens, found.blocks_in, found.blocks_out)
     choices = found.baby_steps, found.copies, found.giants_on_shares, found.folds_on_shares
-    return LinearLayer(shape, 1, 64, (1, 1), (Piece(1, tokens, lanes, *choices),))
+    return SpectralLayer(shape, 1, 64, (1, 1), (Piece(1, tokens, lanes, *choices),))
 
 
 @given(gemms())
-def test_executing_a_plan(layer: LinearLayer) -> None:
+def test_executing_a_plan(layer: SpectralLayer) -> None:
     """The clear-text engine's result is the matrix product's, its counts the plan's, and every key is used."""
     shape, found = layer.shape, layer.placed[0].plan
     rows, bias, x = random_rows(shape, 1), np.arange(shape.out_channels) - 3, random_input(shape)
@@ -171,7 +171,7 @@ def test_executing_a_plan(layer: LinearLayer) -> None:
     assert counts["pmult"] == layer.pmults == found.pmults
     assert counts["add"] == found.pmults + (len(found.fold_rotations) - 1) * found.ciphertexts_out
     assert counts["from_ntt"] == len(found.parts)
-    assert counts["to_ntt"] == len(found.turned)
+    assert counts["to_ntt"] == len(found.rotated)
     assert party.server.steps == layer.column_steps
     assert layer.column_steps == {step * (64 // found.lanes) // 2 for step in found.rotation_steps}
 
@@ -182,9 +182,9 @@ def test_candidates_are_all_plans(lanes: int, p: int, q: int) -> None:
     found = bsgs.candidates(lanes, p, q, on_shares=True)
     assert len(found) == len(set(found))
     for copies in bsgs.copy_counts(lanes, p, q):
-        diagonals = LinearPlan(lanes, p, q, 1, copies).diagonals
+        diagonals = BsgsPlan(lanes, p, q, 1, copies).diagonals
         for baby, giants in itertools.product(powers_of_two(diagonals), (False, True)):
-            assert LinearPlan(lanes, p, q, baby, copies, giants_on_shares=giants and baby < diagonals) in found
+            assert BsgsPlan(lanes, p, q, baby, copies, giants_on_shares=giants and baby < diagonals) in found
     counted = bsgs.candidates(lanes, p, q, on_shares=False)
     assert [c for c in counted if c.giants_on_shares or c.folds_on_shares] == []
     assert {(c.copies, c.baby_steps) for c in counted} == {(c.copies, c.baby_steps) for c in found}
@@ -194,13 +194,13 @@ def test_candidates_are_all_plans(lanes: int, p: int, q: int) -> None:
 @pytest.mark.parametrize("baby", [0, -1, 3, 8, 10**30])
 def test_baby_steps_must_divide(baby: int) -> None:
     with pytest.raises(RuleError, match=f"baby steps must divide the number of diagonals: got {baby} for 4"):
-        LinearPlan(4, 8, 8, baby)
+        BsgsPlan(4, 8, 8, baby)
 
 
 @pytest.mark.parametrize("lanes", [0, -1, -4, 3, 12])
 def test_lanes_must_be_a_power_of_two(lanes: int) -> None:
     with pytest.raises(RuleError, match=f"lanes must be a power of two: got {lanes};"):
-        LinearPlan(lanes, 8, 8, 1)
+        BsgsPlan(lanes, 8, 8, 1)
 
 
 @pytest.mark.parametrize(
@@ -218,34 +218,34 @@ def test_copies_fit_spare_lanes_and_divide_the_diagonals(lanes: int, p: int, q: 
     assert bsgs.copy_counts(lanes, p, q) == allowed
     for copies in (-1, 0, 1, 2, 3, 4, 5, 8, 16, 10**30):
         if copies in allowed:
-            assert LinearPlan(lanes, p, q, 1, copies).diagonals * copies == LinearPlan(lanes, p, q, 1).diagonals
+            assert BsgsPlan(lanes, p, q, 1, copies).diagonals * copies == BsgsPlan(lanes, p, q, 1).diagonals
         else:
             with pytest.raises(
                 RuleError, match=f"copies must be a power of two that fits the spare lanes .* got {copies} of"
             ):
-                LinearPlan(lanes, p, q, 1, copies)
+                BsgsPlan(lanes, p, q, 1, copies)
 
 
 def test_sums_on_shares_trade_rotations_for_ciphertexts() -> None:
-    rotated = LinearPlan(16, 16, 4, 2, giants_on_shares=False, folds_on_shares=False)
+    rotated = BsgsPlan(16, 16, 4, 2, giants_on_shares=False, folds_on_shares=False)
     assert (rotated.fold, rotated.fold_rotations) == (4, (8, 4))
     assert (rotated.rotations, rotated.ciphertexts_out) == (1 + 1 + 2, 1)
-    on_shares = LinearPlan(16, 16, 4, 2, giants_on_shares=True, folds_on_shares=True)
+    on_shares = BsgsPlan(16, 16, 4, 2, giants_on_shares=True, folds_on_shares=True)
     assert (on_shares.rotations, on_shares.ciphertexts_out) == (1, 2)
     assert all(len(terms) == 2 * 4 for terms in on_shares.output_terms)
 
 
 def test_copies_trade_products_for_folds() -> None:
     """Four blocks each way in sixteen lanes: four copies, one product in place of four and no rotation at all."""
-    one, four = LinearPlan(16, 4, 4, 2), LinearPlan(16, 4, 4, 1, copies=4)
+    one, four = BsgsPlan(16, 4, 4, 2), BsgsPlan(16, 4, 4, 1, copies=4)
     assert (one.pmults, one.rotations, one.fold) == (4, 2, 1)
     assert (four.pmults, four.rotations, four.fold) == (1, 0, 4)
-    assert LinearPlan(16, 4, 4, 1, copies=4, folds_on_shares=False).rotations == 2
+    assert BsgsPlan(16, 4, 4, 1, copies=4, folds_on_shares=False).rotations == 2
     assert four.input_blocks().tolist() == [[0, 1, 2, 3, 1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2]]
 
 
 def test_counting_does_not_take_time_with_the_count() -> None:
     """A planner asks for the counts of plans with hundreds of millions of products."""
-    large = LinearPlan(4096, 1 << 20, 1 << 20, 64)
+    large = BsgsPlan(4096, 1 << 20, 1 << 20, 64)
     assert (large.ciphertexts_in, large.targets, large.diagonals) == (256, 256, 4096)
     assert (large.pmults, large.rotations) == (1 << 28, 256 * 63 + 256 * 63)

@@ -93,7 +93,7 @@ def test_one_zero_row_and_column_serve_both_borders() -> None:
 @settings(max_examples=40)
 @given(shapes(1, 6, 8), st.sampled_from(INSECURE_RING_DEGREES))
 def test_no_tile_is_cheaper(shape: LinearShape, n: int) -> None:
-    """Against every cut of the maps and every D, E that fit."""
+    """Against every split of the maps and every D, E that fit."""
     if not fits(shape, n):
         return
     costs = []

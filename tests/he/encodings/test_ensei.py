@@ -12,7 +12,7 @@ from privcirnet.he.encodings import ensei
 from privcirnet.he.encodings.ensei import Moduli, Sums
 from privcirnet.he.encodings.integer import Values, convolve, expand_rows
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
+from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import cyclic, interface
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.planning.planner import candidate_layers, paper_layer
@@ -134,7 +134,7 @@ def test_forty_hiding_bits_do_not_fit() -> None:
 class Exchange:
     """Both parties of one layer in the lifted setting."""
 
-    layer: LinearLayer
+    layer: SpectralLayer
     rows: Values
     moduli: Moduli
     hiding_bits: int
@@ -170,11 +170,11 @@ class Exchange:
         return modular.centered(modular.add(*parts, p_n), p_n)
 
 
-def sums_of(layer: LinearLayer, x: int, w: int) -> Sums:
+def sums_of(layer: SpectralLayer, x: int, w: int) -> Sums:
     return Sums(layer.layout.blocks_in * layer.block_size, layer.shape.kernel**2, x, w)
 
 
-def in_clear(layer: LinearLayer, rows: Values, x: int, w: int, hiding_bits: int) -> Exchange:
+def in_clear(layer: SpectralLayer, rows: Values, x: int, w: int, hiding_bits: int) -> Exchange:
     found = ensei.choose(sums_of(layer, x + 8, w), layer.transform_lengths, layer.ring_degree, hiding_bits)
     toy = insecure_parameters(layer.ring_degree)
     object.__setattr__(toy, "plain_modulus", found.encryption)

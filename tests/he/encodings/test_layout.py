@@ -28,8 +28,8 @@ def test_lanes_and_slots(count: int, lanes: int, width: int) -> None:
         left = lane * width // 2
         picture = [rows[:, row, left : left + width // 2] for row in (0, 1)]
         assert (np.concatenate(picture, axis=1) == values[:, lane]).all()
-    turned = np.roll(rows, -width // 2, axis=2).reshape(count, -1)
-    assert (slots_to_lanes(turned, lanes) == np.roll(values, -1, axis=1)).all()
+    rotated = np.roll(rows, -width // 2, axis=2).reshape(count, -1)
+    assert (slots_to_lanes(rotated, lanes) == np.roll(values, -1, axis=1)).all()
 
 
 def test_next_power_of_two() -> None:

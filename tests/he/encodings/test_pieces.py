@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.bsgs import LinearPlan
+from privcirnet.he.encodings.bsgs import BsgsPlan
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.pieces import Piece, place
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from tests.he.layers import layers
 
 N = 256
@@ -19,13 +19,13 @@ HALF, WHOLE = Piece(1, 3, 2, 1), Piece(1, 6, 1, 1)
 
 
 @given(layers())
-def test_pieces_cover_the_grid_once(layer: LinearLayer) -> None:
+def test_pieces_cover_the_grid_once(layer: SpectralLayer) -> None:
     covered = []
     first_in = first_out = 0
     for piece, placed in zip(layer.pieces, layer.placed, strict=True):
         covered += product(range(layer.shape.groups)[placed.groups], range(layer.layout.tiles)[placed.tiles])
         assert placed.piece == piece
-        assert placed.plan == LinearPlan(
+        assert placed.plan == BsgsPlan(
             piece.lanes,
             layer.layout.blocks_in,
             layer.layout.blocks_out,

@@ -11,7 +11,7 @@ from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.layout import SpectralLayout, slots_to_lanes
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines import cyclic
 from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.goal import Goal
@@ -25,7 +25,7 @@ from tests.he.planning.test_planner import PROFILES
 N = 256
 
 
-def assert_exact(layer: LinearLayer, mask_bound: int | None = None) -> Party:
+def assert_exact(layer: SpectralLayer, mask_bound: int | None = None) -> Party:
     """Both parties' result is the direct sum, and the engine did what was planned."""
     shape, b = layer.shape, layer.block_size
     rows, bias, x = random_rows(shape, b), np.arange(shape.out_channels) * 1000 - 5, random_input(shape)
@@ -42,7 +42,7 @@ def assert_exact(layer: LinearLayer, mask_bound: int | None = None) -> Party:
 
 
 @given(layers(), st.booleans())
-def test_encrypted_layer_equals_direct_convolution(layer: LinearLayer, bounded: bool) -> None:
+def test_encrypted_layer_equals_direct_convolution(layer: SpectralLayer, bounded: bool) -> None:
     assert_exact(layer, 1 << 30 if bounded else None)
 
 
@@ -64,7 +64,7 @@ PLANNED = [
 @pytest.mark.parametrize("sums", ["any", "encrypted"])
 def test_every_candidate_of_the_planner_is_exact(shape: LinearShape, b: int, sums: str) -> None:
     """Whatever the price makes of it; of each number of lanes the tilings that differ most."""
-    found: dict[tuple[object, ...], LinearLayer] = {}
+    found: dict[tuple[object, ...], SpectralLayer] = {}
     for profile in PROFILES.values():
         for _, layer in plan_layer(shape, b, Goal(profile, LINKS["local"], sums)).candidates:
             found.setdefault((layer.pieces[0], len(layer.pieces)), layer)
@@ -85,7 +85,7 @@ def test_extreme_values_decode_exactly(b: int, tile: tuple[int, int]) -> None:
     """Sums that reach (t - 1) / 2 in absolute value."""
     shape = LinearShape(4, 4, 8, 8, 3, 1, 1)
     count = SpectralLayout(shape, b, tile).tiles
-    layer = LinearLayer(shape, b, N, tile, (Piece(1, 1, 1, 1),) * count)
+    layer = SpectralLayer(shape, b, N, tile, (Piece(1, 1, 1, 1),) * count)
     parameters = insecure_parameters(N, layer.transform_lengths, 32)
     half = parameters.plain_modulus // 2
     rows = np.zeros((8 // b, 8, 3, 3), dtype=np.int64)
@@ -136,7 +136,7 @@ def test_spectrum_is_the_transform_of_the_circulant_kernel() -> None:
 def test_block_size_1_with_a_1x1_kernel_is_bolt() -> None:
     """Nothing is transformed: the spectrum is the weight, the slots are the input."""
     shape = LinearShape.gemm(7, 6, 10)
-    layer = LinearLayer(shape, 1, N, (1, 1), (Piece(1, 7, 32, 2),))
+    layer = SpectralLayer(shape, 1, N, (1, 1), (Piece(1, 7, 32, 2),))
     assert layer.layout.transformed_axes == []
     assert layer.transform_lengths == {1}
     t, rows = insecure_parameters(N).plain_modulus, random_rows(shape, 1)
@@ -169,7 +169,7 @@ def test_block_size_1_with_a_kernel_is_neujeans() -> None:
 def test_without_rotations_it_is_ensei() -> None:
     """Convolution in the frequency domain with every sum over channels on shares: products only, no Galois key."""
     shape = LinearShape(6, 6, 4, 4, 3, 1, 1)
-    layer = LinearLayer(shape, 1, N, (6, 6), (Piece(1, 1, 4, 1, giants_on_shares=True),))
+    layer = SpectralLayer(shape, 1, N, (6, 6), (Piece(1, 1, 4, 1, giants_on_shares=True),))
     party = assert_exact(layer)
     assert (layer.rotations, layer.column_steps, party.server.steps) == (0, set(), set())
     assert (layer.ciphertexts_in, layer.ciphertexts_out, layer.pmults) == (1, 4, 4)
@@ -180,7 +180,7 @@ def test_without_rotations_it_is_ensei() -> None:
 def test_depthwise_is_a_hadamard_product() -> None:
     """Each slot of the reply is one slot of the request times one of the spectrum: no sum, no rotation."""
     shape = LinearShape(6, 6, 8, 8, 3, 1, 1, groups=8)
-    layer = LinearLayer(shape, 1, 512, (6, 6), (Piece(8, 1, 1, 1),))
+    layer = SpectralLayer(shape, 1, 512, (6, 6), (Piece(8, 1, 1, 1),))
     party = assert_exact(layer)
     assert (layer.rotations, layer.pmults, layer.ciphertexts_in, layer.ciphertexts_out) == (0, 1, 1, 1)
     assert party.server.counts["add"] == 0
@@ -199,13 +199,13 @@ def test_depthwise_is_a_hadamard_product() -> None:
 def test_a_planned_depthwise_layer_is_one_product_for_each_ciphertext(shape: LinearShape) -> None:
     """Whatever its stride: the phase images of a channel are added on shares, or in as many products."""
     layer = plan_layer(shape, 1, Goal(replace(COUNTED, ring_degree=N), LINKS["lan"])).layer
-    assert isinstance(layer, LinearLayer)
+    assert isinstance(layer, SpectralLayer)
     assert (layer.rotations, layer.pmults) == (0, layer.ciphertexts_in)
     assert_exact(layer)
 
 
 @given(layers(), st.integers(0, 2**32 - 1))
-def test_masks_decode_to_themselves_and_leave_other_slots_as_they_are(layer: LinearLayer, seed: int) -> None:
+def test_masks_decode_to_themselves_and_leave_other_slots_as_they_are(layer: SpectralLayer, seed: int) -> None:
     t = insecure_parameters(layer.ring_degree, layer.transform_lengths).plain_modulus
     random = np.random.default_rng(seed)
     wanted = random.integers(0, t, layer.shape.output_shape, dtype=np.uint64)
@@ -227,12 +227,12 @@ def test_masks_decode_to_themselves_and_leave_other_slots_as_they_are(layer: Lin
 
 
 MASKED = [
-    LinearLayer(LinearShape(2, 2, 2, 2, 3, 1, 1), 2, 64, (2, 2), (Piece(1, 1, 2, 1),)),
-    LinearLayer(LinearShape(3, 3, 3, 1, 3, 2, 1), 1, 64, (2, 2), (Piece(1, 1, 4, 1, folds_on_shares=False),)),
-    LinearLayer(LinearShape(3, 2, 1, 2, 3, 1, 1), 1, 64, (2, 1), (Piece(1, 2, 1, 1), Piece(1, 2, 2, 1))),
-    LinearLayer(LinearShape(2, 2, 3, 3, 3, 1, 1, groups=3), 1, 64, (2, 2), (Piece(2, 1, 2, 1), Piece(1, 1, 4, 1))),
-    LinearLayer(LinearShape.gemm(3, 4, 4), 1, 64, (1, 1), (Piece(1, 3, 16, 1, 2, giants_on_shares=True),)),
-    LinearLayer(
+    SpectralLayer(LinearShape(2, 2, 2, 2, 3, 1, 1), 2, 64, (2, 2), (Piece(1, 1, 2, 1),)),
+    SpectralLayer(LinearShape(3, 3, 3, 1, 3, 2, 1), 1, 64, (2, 2), (Piece(1, 1, 4, 1, folds_on_shares=False),)),
+    SpectralLayer(LinearShape(3, 2, 1, 2, 3, 1, 1), 1, 64, (2, 1), (Piece(1, 2, 1, 1), Piece(1, 2, 2, 1))),
+    SpectralLayer(LinearShape(2, 2, 3, 3, 3, 1, 1, groups=3), 1, 64, (2, 2), (Piece(2, 1, 2, 1), Piece(1, 1, 4, 1))),
+    SpectralLayer(LinearShape.gemm(3, 4, 4), 1, 64, (1, 1), (Piece(1, 3, 16, 1, 2, giants_on_shares=True),)),
+    SpectralLayer(
         LinearShape.gemm(5, 8, 2), 2, 64, (1, 1), (Piece(1, 4, 8, 1), Piece(1, 1, 16, 1, folds_on_shares=False))
     ),
 ]
@@ -240,7 +240,7 @@ MASKED_IDS = ["conv", "stride", "tiles", "groups", "giants on shares", "folds"]
 
 
 @pytest.mark.parametrize("layer", MASKED, ids=MASKED_IDS)
-def test_masks_are_uniform_in_all_slots_together(layer: LinearLayer) -> None:
+def test_masks_are_uniform_in_all_slots_together(layer: SpectralLayer) -> None:
     """(wanted, uniform) -> slots is linear; its rank is the number of slots, so uniform in gives uniform out.
 
     A rank over Z_t counts every dependence between any slots of any ciphertexts, which no statistic could see.

@@ -6,7 +6,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.circuit import Circuit, check_sums
 from tests.he import grouped
 from tests.he.circuits import circuits
@@ -15,7 +15,7 @@ from tests.he.layers import layers
 GOLDEN = Circuit(
     ((0, 0), (1, 5), (1, 6)), (((0, 0), (1, 1)), ((1, 1),), ((0, 2),)), (((0, 0), (1, 7)), ((2, 0),)), (), 3
 )
-"""Three turned inputs, the last of them in no sum."""
+"""Three rotated inputs, the last of them in no sum."""
 
 
 def test_last_uses() -> None:
@@ -43,13 +43,13 @@ def test_sums_without_a_product_are_named() -> None:
 
 def turns(circuit: Circuit) -> int:
     """Rotations that an engine performs."""
-    steps = [step for _, step in circuit.turned] + [step for terms in circuit.outputs for _, step in terms]
+    steps = [step for _, step in circuit.rotated] + [step for terms in circuit.outputs for _, step in terms]
     return sum(map(bool, steps)) + sum(map(len, circuit.folds))
 
 
 def all_steps(circuit: Circuit) -> set[int]:
     """Every column step, zero left out."""
-    pairs = [*circuit.turned, *(term for terms in circuit.outputs for term in terms)]
+    pairs = [*circuit.rotated, *(term for terms in circuit.outputs for term in terms)]
     return ({step for _, step in pairs} | {step for own in circuit.folds for step in own}) - {0}
 
 
@@ -58,21 +58,21 @@ def products(circuit: Circuit) -> int:
 
 
 @given(layers())
-def test_a_spectral_layer_s_circuit_has_its_plan_s_counts(layer: LinearLayer) -> None:
+def test_a_spectral_layer_s_circuit_has_its_plan_s_counts(layer: SpectralLayer) -> None:
     circuit = layer.circuit
     assert turns(circuit) == layer.rotations
     assert products(circuit) == layer.pmults
     assert len(circuit.outputs) == len(circuit.folds) == layer.ciphertexts_out
     assert all_steps(circuit) == layer.column_steps
-    assert {source for source, _ in circuit.turned} == set(range(layer.ciphertexts_in))
-    assert len(set(circuit.turned)) == len(circuit.turned)
+    assert {source for source, _ in circuit.rotated} == set(range(layer.ciphertexts_in))
+    assert len(set(circuit.rotated)) == len(circuit.rotated)
 
 
 @given(layers())
-def test_every_part_of_a_spectral_layer_s_circuit_is_used(layer: LinearLayer) -> None:
+def test_every_part_of_a_spectral_layer_s_circuit_is_used(layer: SpectralLayer) -> None:
     circuit = layer.circuit
     used = [pair for pairs in circuit.sums for pair in pairs]
-    assert {index for index, _ in used} == set(range(len(circuit.turned)))
+    assert {index for index, _ in used} == set(range(len(circuit.rotated)))
     assert {weight for _, weight in used} == set(range(circuit.weights))
     assert [number for terms in circuit.outputs for number, _ in terms] == list(range(len(circuit.sums)))
 
@@ -83,7 +83,7 @@ SHAPE = LinearShape(4, 4, 2, 2, 3, 1, 1)
 def test_tiles_share_their_weights() -> None:
     """Golden: alike pieces for two tiles each make one piece's plaintexts."""
     alone, twice = (
-        LinearLayer(SHAPE, 1, 128, (2, 4), pieces)
+        SpectralLayer(SHAPE, 1, 128, (2, 4), pieces)
         for pieces in ((Piece(1, 2, 2, baby_steps=1),), (Piece(1, 1, 2, baby_steps=1),) * 2)
     )
     assert (len(alone.placed), len(twice.placed)) == (1, 2)
@@ -93,7 +93,7 @@ def test_tiles_share_their_weights() -> None:
 
 
 def test_groups_do_not_share_their_weights() -> None:
-    layer = LinearLayer(LinearShape(2, 2, 2, 2, 1, groups=2), 1, 64, (2, 2), (Piece(1, 1, 2, baby_steps=1),) * 2)
+    layer = SpectralLayer(LinearShape(2, 2, 2, 2, 1, groups=2), 1, 64, (2, 2), (Piece(1, 1, 2, baby_steps=1),) * 2)
     assert products(layer.circuit) == layer.circuit.weights
 
 
@@ -105,7 +105,7 @@ def test_a_coefficient_layer_s_circuit_has_its_placement_s_counts(shape: LinearS
     circuit, tiles = layer.circuit, layer.placement.grid.tiles
     assert turns(circuit) == 0
     assert products(circuit) == layer.pmults == circuit.weights * tiles
-    assert circuit.turned == tuple((number, 0) for number in range(layer.ciphertexts_in))
+    assert circuit.rotated == tuple((number, 0) for number in range(layer.ciphertexts_in))
     assert circuit.outputs == tuple(((number, 0),) for number in range(layer.ciphertexts_out))
     assert all(not own for own in circuit.folds)
     for tile in range(tiles):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he import params
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines import cleartext, kernel, sealfile, tenseal
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.kernels import galois, reply
@@ -43,15 +43,15 @@ class Engines:
 
     parameters: Parameters
     steps: tuple[int, ...]
-    client: tenseal.Client = field(init=False)
-    ours: kernel.Server = field(init=False)
-    theirs: tenseal.Server = field(init=False)
-    clear: cleartext.Server = field(init=False)
+    client: tenseal.TensealClient = field(init=False)
+    ours: kernel.KernelServer = field(init=False)
+    theirs: tenseal.TensealServer = field(init=False)
+    clear: cleartext.CleartextServer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = tenseal.Client(self.parameters)
-        self.ours, self.theirs = kernel.Server(self.parameters), tenseal.Server(self.parameters)
-        self.clear = cleartext.Server(self.parameters)
+        self.client = tenseal.TensealClient(self.parameters)
+        self.ours, self.theirs = kernel.KernelServer(self.parameters), tenseal.TensealServer(self.parameters)
+        self.clear = cleartext.CleartextServer(self.parameters)
         message = self.client.public_keys(self.steps)
         self.keys, self.seal_keys = (server.load_keys(message, self.steps) for server in (self.ours, self.theirs))
 
@@ -142,7 +142,7 @@ def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bare_replies(
-    server: tenseal.Server, found: Sequence[Any], addends: Residues, kept: Sequence[Integers] | None
+    server: tenseal.TensealServer, found: Sequence[Any], addends: Residues, kept: Sequence[Integers] | None
 ) -> list[bytes]:
     """SEAL's replies without anything that hides."""
     level, context = server._context.reply_level, server._context
@@ -170,7 +170,7 @@ def test_masks_switches_and_bytes_are_seal_s(parameters: Parameters, some: bool,
 
 @pytest.mark.parametrize(("parameters", "kept"), [(DEFAULT, 2), (NARROW, 2), (SHORT, 1)])
 def test_replies_keep_these_primes(parameters: Parameters, kept: int) -> None:
-    assert len(kernel.Server(parameters)._form.bits) == kept
+    assert len(kernel.KernelServer(parameters)._form.bits) == kept
 
 
 def test_results_of_products_are_replied_as_seal_s(nothing_hidden: None) -> None:
@@ -206,7 +206,7 @@ def test_any_circuit_has_its_clear_text_twin_s_slots_and_counts(circuit: Circuit
 
 @settings(max_examples=10)
 @given(layers())
-def test_any_layer_from_input_to_output(layer: LinearLayer) -> None:
+def test_any_layer_from_input_to_output(layer: SpectralLayer) -> None:
     layer = replace(layer, ring_degree=8192)
     shape, b = layer.shape, layer.block_size
     rows, x, bias = random_rows(shape, b), random_input(shape), np.arange(shape.out_channels)
@@ -257,12 +257,12 @@ def extreme_plaintext(n: int, t: int) -> Residues:
 
 
 def test_largest_values() -> None:
-    """All slots t - 1, coefficients around t / 2, 64 products of turned inputs to a sum, the largest t for that."""
+    """All slots t - 1, coefficients around t / 2, 64 products of rotated inputs to a sum, the largest t for that."""
     bits = params.largest_plain_bits(8192, params.DEFAULT_COEFFICIENT_BITS, 64)
     both = engines(params.choose({1}, bits))
     n, t = both.parameters.ring_degree, both.parameters.plain_modulus
-    turned = tuple((source, step) for source in range(11) for step in (0, *STEPS))[:64]
-    circuit = Circuit(turned, (tuple((number, number % 2) for number in range(64)),), (((0, 256),),), ((),), 2)
+    rotated = tuple((source, step) for source in range(11) for step in (0, *STEPS))[:64]
+    circuit = Circuit(rotated, (tuple((number, number % 2) for number in range(64)),), (((0, 256),),), ((),), 2)
     slots = np.full((11, n), t - 1, dtype=np.uint64)
     weights = np.stack([slots[0], extreme_plaintext(n, t)])
     received = both.ours.receive_all(both.requests(slots), slots)
@@ -274,8 +274,8 @@ def test_largest_values() -> None:
     assert np.array_equal(both.client.decrypt(reply), modular.add(wanted, slots[0], t))
 
 
-@pytest.mark.parametrize(("turned", "block"), [(1, 1), (3, 2), (1000, 1000)])
-def test_results_do_not_depend_on_the_limits(monkeypatch: pytest.MonkeyPatch, turned: int, block: int) -> None:
+@pytest.mark.parametrize(("rotated", "block"), [(1, 1), (3, 2), (1000, 1000)])
+def test_results_do_not_depend_on_the_limits(monkeypatch: pytest.MonkeyPatch, rotated: int, block: int) -> None:
     both, n, t = engines(), DEFAULT.ring_degree, DEFAULT.plain_modulus
     circuit = several_pieces(4)
     weights, messages = random_weights(circuit, n, t, 1), both.requests(both.slots(4))
@@ -284,9 +284,9 @@ def test_results_do_not_depend_on_the_limits(monkeypatch: pytest.MonkeyPatch, tu
         return run(both.ours, circuit, weights, both.ours.receive_all(messages, None), both.keys)
 
     wanted = results()
-    monkeypatch.setattr(kernel, "LIMITS", kernel.Limits(turned, block, 1000))
+    monkeypatch.setattr(kernel, "LIMITS", kernel.Limits(rotated, block, 1000))
     segments = both.ours.encode_weights(circuit, weights).segments
-    assert (len(segments), len(segments[0].blocks)) == {1: (4, 2), 3: (2, 4), 1000: (1, 1)}[turned]
+    assert (len(segments), len(segments[0].blocks)) == {1: (4, 2), 3: (2, 4), 1000: (1, 1)}[rotated]
     for own, other in zip(results(), wanted, strict=True):
         assert np.array_equal(own.residues, other.residues)
 
@@ -307,16 +307,16 @@ def test_results_do_not_depend_on_the_threads(circuit: Circuit, seed: int) -> No
 
 
 def several_pieces(pieces: int) -> Circuit:
-    """Pieces that share nothing, each of two turned inputs, three inner sums and two outputs."""
-    turned: list[Pair] = []
+    """Pieces that share nothing, each of two rotated inputs, three inner sums and two outputs."""
+    rotated: list[Pair] = []
     sums: list[tuple[Pair, ...]] = []
     outputs: list[tuple[Pair, ...]] = []
     for piece in range(pieces):
-        first, number = len(turned), len(sums)
-        turned += [(piece, 0), (piece, 256)]
+        first, number = len(rotated), len(sums)
+        rotated += [(piece, 0), (piece, 256)]
         sums += [((first, 1), (first + 1, 2)), ((first, 3),), ((first, 2), (first + 1, 0))]
         outputs += [((number, 0), (number + 1, 2)), ((number + 2, 0),)]
-    return Circuit(tuple(turned), tuple(sums), tuple(outputs), ((), (1,)) * pieces, 4)
+    return Circuit(tuple(rotated), tuple(sums), tuple(outputs), ((), (1,)) * pieces, 4)
 
 
 def hidden_results() -> dict[str, kernel.Ciphertext]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.schedule import Block, Limits, Segment, schedule
 from tests.he import grouped
@@ -22,7 +22,7 @@ def present_in(circuit: Circuit) -> list[bool]:
 
 def products_of(block: Block, segment: Segment) -> list[list[Pair]]:
     """Each inner sum's products as the circuit numbers them."""
-    absolute = block.terms.pairs + np.array([segment.turned.start, 0])
+    absolute = block.terms.pairs + np.array([segment.rotated.start, 0])
     first = block.terms.first
     return [list(map(tuple, absolute[start:end].tolist())) for start, end in pairwise(first)]
 
@@ -41,11 +41,11 @@ def check_coverage(circuit: Circuit, present: Sequence[bool], segments: tuple[Se
 def check_bounds(segments: tuple[Segment, ...]) -> None:
     """Segments follow on one another, and no product reaches out of its segment."""
     for before, after in pairwise(segments):
-        assert before.turned.stop == after.turned.start
+        assert before.rotated.stop == after.rotated.start
     for segment in segments:
         for block in segment.blocks:
             assert block.terms.pairs[:, 0].min() >= 0
-            assert block.terms.pairs[:, 0].max() < segment.turned.stop - segment.turned.start
+            assert block.terms.pairs[:, 0].max() < segment.rotated.stop - segment.rotated.start
 
 
 LIMITS = st.builds(Limits, st.integers(1, 5), st.integers(1, 5), st.integers(1, 12))
@@ -81,13 +81,13 @@ def test_segments_are_cut_where_nothing_is_needed_again(circuit: Circuit, limits
     segments = schedule(circuit, present_in(circuit), limits)
     for segment in segments:
         last = segment.blocks[-1].sums.stop - 1
-        assert all(circuit.last_uses[index] <= last for index in range(segment.turned.start, segment.turned.stop))
+        assert all(circuit.last_uses[index] <= last for index in range(segment.rotated.start, segment.rotated.stop))
     for segment in segments[:-1]:
-        assert segment.turned.stop - segment.turned.start >= limits.turned
+        assert segment.rotated.stop - segment.rotated.start >= limits.rotated
 
 
 def side_by_side(pieces: int) -> Circuit:
-    """Pieces of two turned inputs each, which share nothing."""
+    """Pieces of two rotated inputs each, which share nothing."""
     numbers = range(pieces)
     return Circuit(
         tuple((number, step) for number in numbers for step in (0, 1)),
@@ -101,11 +101,11 @@ def side_by_side(pieces: int) -> Circuit:
 @pytest.mark.parametrize(("most", "sizes"), [(1, [2] * 5), (2, [2] * 5), (3, [4, 4, 2]), (10, [10]), (64, [10])])
 def test_pieces_that_share_nothing_are_cut_at_the_limit(most: int, sizes: list[int]) -> None:
     segments = schedule(side_by_side(5), [False, True], Limits(most, 128, 1024))
-    assert [segment.turned.stop - segment.turned.start for segment in segments] == sizes
+    assert [segment.rotated.stop - segment.rotated.start for segment in segments] == sizes
 
 
 @given(layers(), LIMITS)
-def test_every_spectral_layer_can_be_cut(layer: LinearLayer, limits: Limits) -> None:
+def test_every_spectral_layer_can_be_cut(layer: SpectralLayer, limits: Limits) -> None:
     segments = schedule(layer.circuit, [True] * layer.circuit.weights, limits)
     check_coverage(layer.circuit, [True] * layer.circuit.weights, segments)
     check_bounds(segments)

@@ -15,8 +15,8 @@ NOISE = params.noise_bits(N, 23, 1)
 
 
 @functools.cache
-def engines() -> tuple[tenseal.Client, tenseal.Server]:
-    return tenseal.Client(PARAMETERS), tenseal.Server(PARAMETERS)
+def engines() -> tuple[tenseal.TensealClient, tenseal.TensealServer]:
+    return tenseal.TensealClient(PARAMETERS), tenseal.TensealServer(PARAMETERS)
 
 
 def test_seeded_ciphertext_round_trip() -> None:

@@ -9,7 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.engines import kernel, tenseal
 from privcirnet.he.engines.circuit import Circuit, fingerprint
-from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.ring import sampling
 
 PARAMETERS = params.choose({1}, 40)
@@ -23,7 +23,7 @@ CIRCUIT = Circuit(
     ((), (), ()),
     6,
 )
-NO_KEYS = kernel.Keys(None, None)
+NO_KEYS = kernel.KernelKeys(None, None)
 SLOTS = list(sampling.uniform((6, N), T))
 
 
@@ -39,13 +39,13 @@ class Counted(list[np.ndarray]):
 
 @pytest.fixture(scope="module")
 def messages() -> list[bytes]:
-    client = tenseal.Client(PARAMETERS)
+    client = tenseal.TensealClient(PARAMETERS)
     return [client.encrypt(row) for row in sampling.uniform((2, N), T)]
 
 
-def residues(room: Room, messages: list[bytes], slots: list[np.ndarray]) -> list[np.ndarray]:
+def residues(room: WeightCache, messages: list[bytes], slots: list[np.ndarray]) -> list[np.ndarray]:
     """What two images in a row come to."""
-    server = kernel.Server(PARAMETERS, room)
+    server = kernel.KernelServer(PARAMETERS, room)
     weights, found = server.encode_weights(CIRCUIT, slots, "layer"), []
     for _ in range(2):
         inputs = server.receive_all(messages, None)
@@ -56,15 +56,15 @@ def residues(room: Room, messages: list[bytes], slots: list[np.ndarray]) -> list
 
 @pytest.fixture(scope="module")
 def expected(messages: list[bytes]) -> np.ndarray:
-    return residues(Room(), messages, SLOTS)
+    return residues(WeightCache(), messages, SLOTS)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3, 5, 6, 100])
 def test_results_do_not_depend_on_the_cap(
     kept: int, messages: list[bytes], expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "LIMITS", kernel.Limits(turned=1, sums=1, products=1))
-    room, slots = Room(kept * SIZE), Counted(SLOTS)
+    monkeypatch.setattr(kernel, "LIMITS", kernel.Limits(rotated=1, sums=1, products=1))
+    room, slots = WeightCache(kept * SIZE), Counted(SLOTS)
     assert np.array_equal(residues(room, messages, slots), expected)
     assert room.taken == min(kept, 6) * SIZE
     looked_at, encoded = 6, min(kept, 6)
@@ -72,8 +72,8 @@ def test_results_do_not_depend_on_the_cap(
 
 
 def test_layers_share_the_cap_and_the_first_to_come_stay(messages: list[bytes], expected: np.ndarray) -> None:
-    room = Room(8 * SIZE)
-    server = kernel.Server(PARAMETERS, room)
+    room = WeightCache(8 * SIZE)
+    server = kernel.KernelServer(PARAMETERS, room)
     first, second = (server.encode_weights(CIRCUIT, SLOTS, name) for name in ("first", "second"))
     assert (len(first.held.kept), len(second.held.kept)) == (6, 2)
     inputs = server.receive_all(messages, None)
@@ -86,15 +86,15 @@ def test_layers_share_the_cap_and_the_first_to_come_stay(messages: list[bytes], 
 def test_a_folder_keeps_them(limit: int | None, messages: list[bytes], expected: np.ndarray, tmp_path: Path) -> None:
     for start in range(2):
         slots = Counted(SLOTS)
-        assert np.array_equal(residues(Room(limit, tmp_path / "new"), messages, slots), expected)
+        assert np.array_equal(residues(WeightCache(limit, tmp_path / "new"), messages, slots), expected)
         assert slots.asked == 6 + 6 + (6 if start == 0 else 0)
     assert [path.name for path in (tmp_path / "new").iterdir()] == [f"{fingerprint(SLOTS, PARAMETERS)}.npy"]
 
 
 def test_weights_of_one_use_leave_nothing(messages: list[bytes], expected: np.ndarray, tmp_path: Path) -> None:
     """They are another party's secrets too: none stays in memory or goes to the folder, each is made once."""
-    room, slots = Room(None, tmp_path / "folder"), Counted(SLOTS)
-    server = kernel.Server(PARAMETERS, room)
+    room, slots = WeightCache(None, tmp_path / "folder"), Counted(SLOTS)
+    server = kernel.KernelServer(PARAMETERS, room)
     weights = server.encode_weights(CIRCUIT, slots, "layer", keep=False)
     inputs = server.receive_all(messages, None)
     found = np.stack([c.residues for c in server.evaluate(CIRCUIT, weights, inputs, NO_KEYS)])
@@ -120,11 +120,11 @@ def test_a_damaged_file_is_written_again(
         np.save(path, np.zeros((2, 3, N), dtype=np.uint64))
     else:
         path.write_bytes(damage)
-    assert np.array_equal(residues(Room(None, tmp_path), messages, SLOTS), expected)
+    assert np.array_equal(residues(WeightCache(None, tmp_path), messages, SLOTS), expected)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_folder_that_cannot_be_written_is_named(messages: list[bytes], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RuleError, match=r"the folder of encoded weights must be writable.*file.*choose another folder"):
-        residues(Room(None, tmp_path / "file"), messages, SLOTS)
+        residues(WeightCache(None, tmp_path / "file"), messages, SLOTS)

@@ -3,7 +3,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.measure.benchmark import bench_layer
 from privcirnet.he.planning.planner import paper_layer
 
@@ -15,7 +15,7 @@ TOKENS = paper_layer(LinearShape.gemm(65, 32, 32), 2, 8192)
 
 @pytest.mark.parametrize("layer", [CONV, SMALL, DEPTHWISE, TOKENS], ids=["b8", "b4", "depthwise", "tokens"])
 @pytest.mark.parametrize("engine", ["cleartext", "tenseal"])
-def test_counts_bytes_and_exactness(layer: LinearLayer, engine: str) -> None:
+def test_counts_bytes_and_exactness(layer: SpectralLayer, engine: str) -> None:
     ticks: list[None] = []
     found = bench_layer(layer, engine, 41, repetitions=2, progress=lambda: ticks.append(None))
     assert found.max_abs_error == 0

@@ -21,16 +21,16 @@ LAYERS = [layer for case in SHAPES for layer in planner.candidate_layers(*case, 
 
 
 def counted(layer: Layer) -> Work:
-    """From the circuit: which inputs are turned, which sums."""
+    """From the circuit: which inputs are rotated, which sums."""
     circuit = layer.circuit
-    babies = sum(step > 0 for _, step in circuit.turned)
+    babies = sum(step > 0 for _, step in circuit.rotated)
     switches = layer.rotations
     extended = switches > babies
-    transforms = layer.ciphertexts_in * (1 + 2 * L) + len({c for c, step in circuit.turned if step}) * L * L
+    transforms = layer.ciphertexts_in * (1 + 2 * L) + len({c for c, step in circuit.rotated if step}) * L * L
     transforms += babies * 2 * (1 + L) + (switches - babies) * L * (L + 1)
     transforms += layer.ciphertexts_out * (1 + L + 2 * (L + extended))
     pmults, key = sum(map(len, circuit.sums)), 2 * L * (L + 1) * N
-    words = pmults * L * N + switches * key + 4 * L * N * (len(circuit.turned) + len(circuit.sums))
+    words = pmults * L * N + switches * key + 4 * L * N * (len(circuit.rotated) + len(circuit.sums))
     butterflies = transforms * N // 2 * int(math.log2(N))
     return Work(words, BUTTERFLY * butterflies + 4 * (2 * L * N * pmults + switches * key))
 

@@ -12,7 +12,7 @@ from privcirnet.he import params
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params import MIN_NOISE_BUDGET
-from privcirnet.he.planning.chooser import SETS, WIDE, Choice, choose, sets_for
+from privcirnet.he.planning.chooser import SETS, WIDE, ParameterChoice, choose, sets_for
 from privcirnet.he.planning.cost import COUNTED, LINKS, for_one_use, linear_cost, product_cost, square_cost
 from privcirnet.he.planning.fit import (
     Target,
@@ -54,7 +54,7 @@ def candidates(*sets: ParameterSet) -> tuple[Option, ...]:
     return options(NETWORK.nodes, COUNTED, LOCAL, sets or SETS)
 
 
-def choice(bits: float = 8, masks: str = "uniform", **changes: object) -> Choice:
+def choice(bits: float = 8, masks: str = "uniform", **changes: object) -> ParameterChoice:
     return choose(wants(bits, masks, **changes), candidates())
 
 

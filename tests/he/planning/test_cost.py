@@ -9,7 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he import params
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.planning import cost, planner
 from privcirnet.he.planning.cost import LINKS, OPERATIONS, Link, Profile, linear_cost, square_cost
@@ -42,7 +42,7 @@ def pricing(name: str, ring_degree: int = N) -> Profile:
     return Profile(name, ring_degree, params.DEFAULT_COEFFICIENT_BITS, {**dict.fromkeys(OPERATIONS, TINY), name: 1.0})
 
 
-def performed(layer: LinearLayer) -> dict[str, int]:
+def performed(layer: SpectralLayer) -> dict[str, int]:
     """Operations of one exchange, counted by the engines: every call of theirs, whoever makes it."""
     counts = dict.fromkeys(DONE, 0)
     rows = random_rows(layer.shape, layer.block_size)
@@ -67,7 +67,7 @@ def performed(layer: LinearLayer) -> dict[str, int]:
     return counts
 
 
-def assert_predicted(layer: LinearLayer, predicted: Callable[[str], float]) -> None:
+def assert_predicted(layer: SpectralLayer, predicted: Callable[[str], float]) -> None:
     """What a plan prices is what engines do one at a time: a rotation of an input ends in NTT form, that of a sum
     begins there, and every rotation of a sum or an output adds."""
     done = performed(layer)
@@ -83,7 +83,7 @@ def assert_predicted(layer: LinearLayer, predicted: Callable[[str], float]) -> N
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.shape.kind}-{layer.pieces[0].lanes}")
-def test_predicted_counts_are_what_the_engines_do(layer: LinearLayer) -> None:
+def test_predicted_counts_are_what_the_engines_do(layer: SpectralLayer) -> None:
     assert_predicted(layer, lambda name: linear_cost(layer, pricing(name), FREE).total)
 
 
@@ -96,7 +96,7 @@ def test_unlike_pieces_add_up(case: tuple[LinearShape, int]) -> None:
 
 
 def test_a_cost_is_the_sum_of_its_plans_the_transforms_and_a_round_trip() -> None:
-    layer = LinearLayer(LinearShape.gemm(5, 6, 12), 2, 64, (1, 1), (Piece(1, 4, 8, 2), Piece(1, 1, 16, 1, 2)))
+    layer = SpectralLayer(LinearShape.gemm(5, 6, 12), 2, 64, (1, 1), (Piece(1, 4, 8, 2), Piece(1, 1, 16, 1, 2)))
     profile, link = pricing("rotate", 64), Link(1e6, 0.25)
     one, other = (cost.plan_cost(placed.plan, profile, link) for placed in layer.placed)
     found = linear_cost(layer, profile, link)
@@ -109,7 +109,7 @@ def test_a_cost_is_the_sum_of_its_plans_the_transforms_and_a_round_trip() -> Non
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_wait_for_the_last_of_a_round(threads: int) -> None:
     """Operations that are not a multiple of the threads count as the next one; of all pieces together."""
-    layer = LinearLayer(LinearShape.gemm(5, 6, 12), 2, 64, (1, 1), (Piece(1, 4, 8, 2), Piece(1, 1, 16, 1, 2)))
+    layer = SpectralLayer(LinearShape.gemm(5, 6, 12), 2, 64, (1, 1), (Piece(1, 4, 8, 2), Piece(1, 1, 16, 1, 2)))
     plans = [placed.plan for placed in layer.placed]
     numbers = {
         "receive": sum(plan.ciphertexts_in for plan in plans),
@@ -128,14 +128,14 @@ def test_threads_wait_for_the_last_of_a_round(threads: int) -> None:
 
 def test_transforms_are_priced_by_value_and_axis() -> None:
     """Client and server each transform the input once and the output once, along three axes of 2, 5 and 5 points."""
-    layer = LinearLayer(LinearShape(4, 4, 8, 6, 3, 1, 1), 2, N, (4, 4), (Piece(1, 1, 4, 1),))
+    layer = SpectralLayer(LinearShape(4, 4, 8, 6, 3, 1, 1), 2, N, (4, 4), (Piece(1, 1, 4, 1),))
     found = linear_cost(layer, pricing("transform"), FREE)
     assert found.client_encrypt == pytest.approx(8 * 25 * 3)
     assert found.client_decrypt == pytest.approx(6 * 25 * 3)
     assert found.server == pytest.approx(14 * 25 * 3)
-    tiled = LinearLayer(layer.shape, 2, N, (2, 4), (Piece(1, 2, 2, 1),))
+    tiled = SpectralLayer(layer.shape, 2, N, (2, 4), (Piece(1, 2, 2, 1),))
     assert linear_cost(tiled, pricing("transform"), FREE).total == pytest.approx(2 * 14 * 2 * 4 * 5 * 3)
-    grouped = LinearLayer(LinearShape(4, 4, 6, 6, 3, 1, 1, groups=6), 1, N, (4, 4), (Piece(6, 1, 1, 1),))
+    grouped = SpectralLayer(LinearShape(4, 4, 6, 6, 3, 1, 1, groups=6), 1, N, (4, 4), (Piece(6, 1, 1, 1),))
     assert linear_cost(grouped, pricing("transform"), FREE).total == pytest.approx(2 * 12 * 25 * 2)
     circulant = planner.paper_layer(LinearShape.gemm(4, 8, 8), 2, N)
     assert linear_cost(circulant, pricing("transform"), FREE).total == pytest.approx(2 * 16 * 4)

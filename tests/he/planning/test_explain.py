@@ -9,9 +9,9 @@ import pytest
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.cost import COUNTED, LINKS, Cost, Profile
-from privcirnet.he.planning.goal import Choice, Goal, sums_of, table
+from privcirnet.he.planning.goal import Goal, LayerChoice, sums_of, table
 from privcirnet.he.planning.planner import plan_layer
 
 MEASURED = Profile("measured", 8192, COUNTED.coefficient_bits, {name: 1e-3 * s for name, s in COUNTED.seconds.items()})
@@ -36,7 +36,7 @@ GOALS = {
 
 
 @pytest.fixture(scope="module", params=[(layer, goal) for layer in LAYERS for goal in GOALS], ids=" ".join)
-def choice(request: pytest.FixtureRequest) -> Choice:
+def choice(request: pytest.FixtureRequest) -> LayerChoice:
     layer, goal = request.param
     return plan_layer(*LAYERS[layer], GOALS[goal])
 
@@ -48,7 +48,7 @@ def rows(text: str) -> list[tuple[str, ...]]:
 def cells(cost: Cost, layer: Layer, scale: float) -> tuple[str, ...]:
     """What a candidate's row has to say."""
     plan = ("-",) * 6
-    if isinstance(layer, LinearLayer):
+    if isinstance(layer, SpectralLayer):
         first, tile = layer.pieces[0], "x".join(map(str, layer.tile))
         steps = f"{first.baby_steps}x{layer.placed[0].plan.diagonals // first.baby_steps}"
         plan = tile, f"{len(layer.pieces)}", f"{first.lanes}", f"{first.copies}", steps, sums_of(first)
@@ -72,7 +72,7 @@ def told_apart(candidates: Sequence[tuple[Cost, Layer]]) -> list[tuple[Cost, Lay
     return found
 
 
-def test_there_is_a_line_for_every_candidate(choice: Choice) -> None:
+def test_there_is_a_line_for_every_candidate(choice: LayerChoice) -> None:
     """Of those that differ in their tiles alone, for the cheapest."""
     lines, unlike = table(choice, 10**6).splitlines(), told_apart(choice.candidates)
     assert len(lines) == 1 + 1 + len(unlike) + 1
@@ -83,7 +83,7 @@ def test_there_is_a_line_for_every_candidate(choice: Choice) -> None:
     assert {layer.encoding for _, layer in unlike} == {layer.encoding for _, layer in choice.candidates}
 
 
-def test_the_chosen_one_is_first_and_times_ascend(choice: Choice) -> None:
+def test_the_chosen_one_is_first_and_times_ascend(choice: LayerChoice) -> None:
     found = rows(choice.explain(10**6))
     times = [float(row[-1]) for row in found]
     assert times == sorted(times)
@@ -94,7 +94,7 @@ def test_the_chosen_one_is_first_and_times_ascend(choice: Choice) -> None:
     assert choice.explain() == table(choice, 12)
 
 
-def test_what_is_saved_is_said(choice: Choice) -> None:
+def test_what_is_saved_is_said(choice: LayerChoice) -> None:
     last = table(choice).splitlines()[-1]
     (best, layer), (second, other) = told_apart(choice.candidates)[:2]
     share = 100 * (1 - best.total / second.total)
@@ -113,7 +113,7 @@ def test_what_is_saved_is_said(choice: Choice) -> None:
     assert bool(said) != last.endswith(": the same counts, cheaper transforms")
 
 
-def test_the_head_says_what_was_asked(choice: Choice) -> None:
+def test_the_head_says_what_was_asked(choice: LayerChoice) -> None:
     head, shape = table(choice).splitlines()[0], choice.layer.shape
     for part in (
         f"{shape.kind} {shape.input_shape} -> {shape.output_shape}",
@@ -153,9 +153,11 @@ def test_candidates_that_differ_in_their_tiles_alone_are_one() -> None:
 def test_the_same_counts_differ_in_their_transforms() -> None:
     """Four positions in a lane of 64 slots or of 32: nothing that is counted changes."""
     shape = LinearShape(4, 1, 1, 1)
-    layers = [LinearLayer(shape, 1, 64, (1, 1), (Piece(1, 4, lanes, 1),)) for lanes in (1, 2)]
+    layers = [SpectralLayer(shape, 1, 64, (1, 1), (Piece(1, 4, lanes, 1),)) for lanes in (1, 2)]
     assert len(set(map(counts, layers))) == 1
-    choice = Choice(layers[0], GOALS["counted"], tuple(zip((Cost(server=3.0), Cost(server=4.0)), layers, strict=True)))
+    choice = LayerChoice(
+        layers[0], GOALS["counted"], tuple(zip((Cost(server=3.0), Cost(server=4.0)), layers, strict=True))
+    )
     assert table(choice).endswith("chosen over the next by 25.0 %: the same counts, cheaper transforms")
 
 

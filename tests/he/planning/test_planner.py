@@ -6,7 +6,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning import cost, goal, planner
 from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
@@ -16,7 +16,7 @@ from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, cou
 FREE = LINKS["local"]
 
 
-def predicted(choice: goal.Choice) -> cost.Cost:
+def predicted(choice: goal.LayerChoice) -> cost.Cost:
     """Predicted seconds of the chosen layer, priced as a whole."""
     return linear_cost(choice.layer, choice.goal.profile, choice.goal.link)
 
@@ -49,7 +49,7 @@ PROFILES = {
 }
 
 
-def seconds(layer: LinearLayer, profile: Profile) -> float:
+def seconds(layer: SpectralLayer, profile: Profile) -> float:
     return linear_cost(layer, profile, FREE).total
 
 
@@ -69,9 +69,9 @@ def test_the_cheapest_is_the_least_of_all(shape: LinearShape, b: int, profile: s
     assert cheapest_layer(shape, b, goal.profile, FREE) == choice.layer
 
 
-def every_cover(shape: LinearShape, b: int, n: int) -> list[LinearLayer]:
+def every_cover(shape: LinearShape, b: int, n: int) -> list[SpectralLayer]:
     """Layers whose grid is cut into like pieces in any way, under any tiling: more than the planner looks at."""
-    found: list[LinearLayer] = []
+    found: list[SpectralLayer] = []
     _, height, width = shape.output_shape
     for tile in product(range(1, height + 1), range(1, width + 1)):
         layout = planner.SpectralLayout(shape, b, tile)
@@ -84,7 +84,7 @@ def every_cover(shape: LinearShape, b: int, n: int) -> list[LinearLayer]:
                     groups, tiles, lanes, plan.baby_steps, plan.copies, plan.giants_on_shares, plan.folds_on_shares
                 )
                 count = shape.groups // groups * (layout.tiles // tiles)
-                found.append(LinearLayer(shape, b, n, tile, (piece,) * count))
+                found.append(SpectralLayer(shape, b, n, tile, (piece,) * count))
     return found
 
 
@@ -253,5 +253,5 @@ def test_heads_stand_side_by_side_with_as_many_tokens_as_fit() -> None:
     shape, goal = LinearShape.product((256, 65, 1), (256, 65, 1), 4), counted_goal(16384)
     found = plan_layer(shape, 1, goal).layer
     assert [(piece.groups, piece.tiles) for piece in found.pieces] == [(4, 64), (4, 1)]
-    whole = LinearLayer(shape, 1, 16384, (1, 1), (Piece(4, 65, 32, 8, folds_on_shares=False),))
+    whole = SpectralLayer(shape, 1, 16384, (1, 1), (Piece(4, 65, 32, 8, folds_on_shares=False),))
     assert found.pmults < 0.7 * whole.pmults

@@ -10,7 +10,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layout import next_power_of_two
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
 from privcirnet.he.planning.papers import published_layer
 from privcirnet.he.planning.planner import candidate_layers
@@ -22,15 +22,15 @@ EVERY = sorted({shape for name in NETWORKS for shape in network_shapes(name).val
 
 
 @cache
-def published(shape: LinearShape, b: int) -> LinearLayer:
+def published(shape: LinearShape, b: int) -> SpectralLayer:
     return published_layer(shape, allowed_block_size(shape, b), N)
 
 
-def totals(layers: Sequence[LinearLayer]) -> tuple[int, int]:
+def totals(layers: Sequence[SpectralLayer]) -> tuple[int, int]:
     return sum(layer.rotations for layer in layers), sum(layer.pmults for layer in layers)
 
 
-def units(layer: LinearLayer) -> float:
+def units(layer: SpectralLayer) -> float:
     return layer.rotations + 0.135 * layer.pmults
 
 

@@ -14,7 +14,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import TiledAxis
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import Axis, LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.interface import client_engine
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
@@ -39,21 +39,21 @@ def program(layer: Layer, parameters: Parameters = PLAIN) -> Program:
     return Program(nodes, parameters)
 
 
-def gemm(tokens: int, inputs: int, outputs: int, piece: Piece) -> LinearLayer:
+def gemm(tokens: int, inputs: int, outputs: int, piece: Piece) -> SpectralLayer:
     """A GEMM in one piece, a token a tile."""
-    return LinearLayer(LinearShape.gemm(tokens, inputs, outputs), 1, N, (1, 1), (piece,))
+    return SpectralLayer(LinearShape.gemm(tokens, inputs, outputs), 1, N, (1, 1), (piece,))
 
 
-def column(height: int, tile: int, pieces: int = 1) -> LinearLayer:
+def column(height: int, tile: int, pieces: int = 1) -> SpectralLayer:
     """A 3 x 3 kernel over a map of one column, a tile in each piece."""
-    return LinearLayer(LinearShape(height, 1, 1, 1, 3, 1, 1), 1, N, (tile, 1), (ALONE,) * pieces)
+    return SpectralLayer(LinearShape(height, 1, 1, 1, 3, 1, 1), 1, N, (tile, 1), (ALONE,) * pieces)
 
 
 def coefficient(shape: LinearShape, weight_bits: int = 8) -> CoefficientLayer:
     return CoefficientLayer(shape, 1, N, "cheetah", weight_bits)
 
 
-def small() -> LinearLayer:
+def small() -> SpectralLayer:
     return paper_layer(LinearShape.gemm(4, 4, 4), 1, N)
 
 
@@ -61,7 +61,7 @@ def chain(count: int, size: int) -> Program:
     """Sums of the image with itself, then a small layer, so that the program is whole."""
     start = Node("0", Input(0, 1), (), (1, size, size), 0)
     sums = tuple(Node(str(i), Add(), (str(i - 1),) * 2, (1, size, size), 0) for i in range(1, count))
-    last = LinearLayer(LinearShape(size, size, 1, 1, size if size <= 64 else 1), 1, N, (1, 1), (ALONE,))
+    last = SpectralLayer(LinearShape(size, size, 1, 1, size if size <= 64 else 1), 1, N, (1, 1), (ALONE,))
     return Program((start, *sums, Node("y", Linear(last), (str(count - 1),), last.shape.output_shape, 0)), PLAIN)
 
 
@@ -164,14 +164,16 @@ PAPERS = (
     gemm(512, 768, 3072, Piece(1, 512, 16, 4)),
     gemm(1, 2048, 1000, Piece(1, 1, 2048, 64)),
     gemm(1, 2048, 1000, Piece(1, 1, 2048, 1, giants_on_shares=True)),
-    LinearLayer(LinearShape(112, 112, 64, 64, 3, 1, 1), 1, 16384, (112, 112), (ALONE,)),
-    LinearLayer(LinearShape(112, 112, 64, 64, 3, 1, 1), 1, N, (7, 7), (*[Piece(1, 25, 4, 1)] * 10, Piece(1, 6, 16, 2))),
+    SpectralLayer(LinearShape(112, 112, 64, 64, 3, 1, 1), 1, 16384, (112, 112), (ALONE,)),
+    SpectralLayer(
+        LinearShape(112, 112, 64, 64, 3, 1, 1), 1, N, (7, 7), (*[Piece(1, 25, 4, 1)] * 10, Piece(1, 6, 16, 2))
+    ),
 )
 """PrivCirNet's largest GEMM, a classifier's 1000 outputs, ResNet's first map at 224 x 224 whole and in tiles; b = 1."""
 
 
 @pytest.mark.parametrize("layer", PAPERS, ids=lambda layer: f"{layer.shape.kind} {layer.ciphertexts_out}")
-def test_what_the_papers_need_is_within_the_bounds(layer: LinearLayer) -> None:
+def test_what_the_papers_need_is_within_the_bounds(layer: SpectralLayer) -> None:
     manifest.check(program(layer, choose(layer.transform_lengths, 46, layer.ring_degree)))
 
 

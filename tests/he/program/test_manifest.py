@@ -13,7 +13,7 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params import choose
 from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import manifest
@@ -31,8 +31,8 @@ TAIL = CoefficientLayer(LinearShape.gemm(1, 10, 4), 2, N, "cheetah", weight_bits
 
 def valid() -> Program:
     """Every operation once, pieces of more than one kind, and a layer in coefficient encoding."""
-    conv = LinearLayer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N, (4, 4), (Piece(1, 1, 32, 2, copies=2),))
-    deep = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1, groups=2), 2, N, (2, 4), DEEP)
+    conv = SpectralLayer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N, (4, 4), (Piece(1, 1, 32, 2, copies=2),))
+    deep = SpectralLayer(LinearShape(4, 4, 8, 8, 3, 1, 1, groups=2), 2, N, (2, 4), DEEP)
     head = paper_layer(LinearShape.gemm(1, 32, 10), 2, N)
     nodes = (
         Node("x", Input(0, 255), (), (4, 8, 8), -8),
@@ -320,7 +320,7 @@ def test_huge_numbers_are_refused_at_once(value: int) -> None:
 def huge_layer(shape: LinearShape, b: int = 1) -> Program:
     """A whole program around one outsized layer, everything else consistent."""
     tile = shape.output_shape[1:]
-    return around(LinearLayer(shape, b, N, tile, (Piece(shape.groups, 1, 1, 1),)))
+    return around(SpectralLayer(shape, b, N, tile, (Piece(shape.groups, 1, 1, 1),)))
 
 
 def around(layer: Layer) -> Program:
@@ -356,19 +356,19 @@ def test_consistent_but_huge_layers_are_refused_at_once(shape: LinearShape) -> N
 MANY = 1 << 22
 """As many tiles or channels as one node may have values, with a few of each to spare."""
 OUTSIZED = {
-    "a tile for every position": LinearLayer(LinearShape(MANY, 1, 1, 1, 3, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),)),
-    "tiles of one in both directions": LinearLayer(
+    "a tile for every position": SpectralLayer(LinearShape(MANY, 1, 1, 1, 3, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),)),
+    "tiles of one in both directions": SpectralLayer(
         LinearShape(2048, 2048, 1, 1, 3, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),)
     ),
-    "more pieces than any layer needs": LinearLayer(
+    "more pieces than any layer needs": SpectralLayer(
         LinearShape.gemm(1 << 20, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),) * (1 << 20)
     ),
-    "all tiles in one lane": LinearLayer(LinearShape.gemm(MANY, 1, 1), 1, N, (1, 1), (Piece(1, MANY, 1, 1),)),
-    "one block as large as the layer": LinearLayer(
+    "all tiles in one lane": SpectralLayer(LinearShape.gemm(MANY, 1, 1), 1, N, (1, 1), (Piece(1, MANY, 1, 1),)),
+    "one block as large as the layer": SpectralLayer(
         LinearShape.gemm(1, MANY, MANY), MANY, N, (1, 1), (Piece(1, 1, 1, 1),)
     ),
-    "a matrix of all blocks": LinearLayer(LinearShape.gemm(1, MANY, MANY), 1, N, (1, 1), (Piece(1, 1, 4096, 1),)),
-    "a kernel over the whole map": LinearLayer(
+    "a matrix of all blocks": SpectralLayer(LinearShape.gemm(1, MANY, MANY), 1, N, (1, 1), (Piece(1, 1, 4096, 1),)),
+    "a kernel over the whole map": SpectralLayer(
         LinearShape(2048, 2048, 1, 1, 2047, 1, 1023), 1, N, (2048, 2048), (Piece(1, 1, 1, 1),)
     ),
 }

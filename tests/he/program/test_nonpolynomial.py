@@ -12,7 +12,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.program import bounds, manifest, nonpolynomial
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operations import Revealed
+from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.session import run
@@ -114,7 +114,7 @@ def test_wrong_descriptions_are_refused(field: str, value: object, message: str)
 
 def test_what_the_client_knows_is_not_revealed_again() -> None:
     nodes = revealing().nodes
-    again = Node("again", Revealed("relu", -3, 0), ("act",), (8, 4, 4), -3)
+    again = Node("again", ClientAided("relu", -3, 0), ("act",), (8, 4, 4), -3)
     with pytest.raises(RuleError, match="no share to work on"):
         manifest.check(Program((*nodes[:4], again), revealing().parameters))
     with pytest.raises(RuleError, match="must have an input and a linear layer"):

@@ -26,7 +26,7 @@ from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.sealfile import Level
 from privcirnet.he.program import limits
 from privcirnet.he.program.interpreter import interpret
@@ -91,14 +91,14 @@ def network(n: int, side: int) -> Program:
     """Spectral layer, square, coefficient layer, product: every kind of exchange, two ciphertexts to a message."""
     shape, last = LinearShape(side, side, 8, 8, 3, 1, 1), LinearShape(side, side, 8, 2, 3, 1, 1)
     layers: dict[str, Layer] = {
-        "first": LinearLayer(shape, 2, n, (side, side), (Piece(1, 1, 2, 1, folds_on_shares=False),)),
+        "first": SpectralLayer(shape, 2, n, (side, side), (Piece(1, 1, 2, 1, folds_on_shares=False),)),
         "last": CoefficientLayer(last, 2, n, "cheetah"),
     }
     assert all(layer.ciphertexts_in == layer.ciphertexts_out == 2 for layer in layers.values())
     assert layers["first"].rotations == 2
     maps, pairs, flat = shape.input_shape, (8 * side * side, 1, 1), (2 * side * side, 1, 1)
     one = LinearShape.product(pairs, pairs, flat[0])
-    both = LinearLayer(one, 1, n, (1, 1), (Piece(flat[0], 1, 2, 1),))
+    both = SpectralLayer(one, 1, n, (1, 1), (Piece(flat[0], 1, 2, 1),))
     factors = Product(both, both)
     assert (both.ciphertexts_in, both.ciphertexts_out) == (2, 1)
     nodes = (

@@ -14,7 +14,7 @@ from privcirnet.he.program import bounds
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear, Product, Square
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol import shares, square, wire
+from privcirnet.he.protocol import square, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import Traffic, run
@@ -90,7 +90,7 @@ def test_masks_of_attention_are_bounded_where_values_are_truncated(monkeypatch: 
         seen.append((shape, bound))
         return original(shape, bound, t)
 
-    monkeypatch.setattr(shares, "bounded", watched)
+    monkeypatch.setattr(sampling, "bounded", watched)
     run(*parties(program, "cleartext"), random_image(program))
     intervals, nodes = bounds.prove(program), {node.name: node for node in program.nodes}
     truncated = ("patches", "all", "scores", "square", "gathered")
@@ -122,7 +122,7 @@ def test_masks_are_bounded_where_values_are_truncated(masks: str, monkeypatch: p
         seen.append((shape, bound))
         return original(shape, bound, t)
 
-    monkeypatch.setattr(shares, "bounded", watched)
+    monkeypatch.setattr(sampling, "bounded", watched)
     run(*parties(program, "cleartext"), random_image(program))
     intervals = bounds.prove(program)
     truncated = [("first", (8, 4, 4)), ("square", (8, 4, 4)), ("second", (8, 4, 4))]
@@ -145,7 +145,7 @@ def test_encrypted_equals_clear_text_bit_for_bit(
     program, results = made(masks), []
     for engine in ENGINES:
         client, session = parties(program, engine)
-        monkeypatch.setattr(shares, "uniform", seeded(7))
+        monkeypatch.setattr(sampling, "uniform", seeded(7))
         logits, traffic = run(client, session, random_image(program))
         results.append((logits, client.shares, session.shares, [t.position for t in traffic]))
     *encrypted, clear = results

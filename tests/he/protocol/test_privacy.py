@@ -9,16 +9,16 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.he.encodings import spectral, subring
-from privcirnet.he.encodings.bsgs import LinearPlan
+from privcirnet.he.encodings.bsgs import BsgsPlan
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.layout import slots_to_lanes
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
+from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import cleartext, cyclic, interface, kernel, tenseal
 from privcirnet.he.planning import planner
 from privcirnet.he.program.operations import Product
-from privcirnet.he.protocol import linear, product, shares, square
+from privcirnet.he.protocol import linear, product, square
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.ring import batching, modular, sampling
@@ -34,14 +34,14 @@ ENCRYPTED = ("kernel", "tenseal")
 
 N = 64
 LAYERS = [
-    LinearLayer(LinearShape(2, 2, 2, 2, 3, 1, 1), 2, N, (2, 2), (Piece(1, 1, 2, 1),)),
-    LinearLayer(LinearShape(3, 3, 3, 1, 3, 2, 1), 1, N, (2, 2), (Piece(1, 1, 4, 1, folds_on_shares=False),)),
-    LinearLayer(LinearShape(4, 2, 1, 2, 3, 1, 1), 1, N, (2, 2), (Piece(1, 1, 4, 1), Piece(1, 1, 2, 1, 1, True))),
-    LinearLayer(LinearShape(2, 2, 3, 3, 3, 1, 1, groups=3), 1, N, (2, 2), (Piece(3, 1, 2, 1),)),
-    LinearLayer(LinearShape.gemm(3, 4, 2), 1, N, (1, 1), (Piece(1, 3, 16, 1, 2),)),
-    LinearLayer(LinearShape.gemm(1, 3, 2), 1, N, (1, 1), (Piece(1, 1, 32, 2, folds_on_shares=False),)),
-    LinearLayer(LinearShape.gemm(4, 8, 8), 1, N, (1, 1), (Piece(1, 4, 16, 2, giants_on_shares=True),)),
-    LinearLayer(LinearShape.gemm(4, 8, 2), 1, N, (1, 1), (Piece(1, 4, 16, 1),)),
+    SpectralLayer(LinearShape(2, 2, 2, 2, 3, 1, 1), 2, N, (2, 2), (Piece(1, 1, 2, 1),)),
+    SpectralLayer(LinearShape(3, 3, 3, 1, 3, 2, 1), 1, N, (2, 2), (Piece(1, 1, 4, 1, folds_on_shares=False),)),
+    SpectralLayer(LinearShape(4, 2, 1, 2, 3, 1, 1), 1, N, (2, 2), (Piece(1, 1, 4, 1), Piece(1, 1, 2, 1, 1, True))),
+    SpectralLayer(LinearShape(2, 2, 3, 3, 3, 1, 1, groups=3), 1, N, (2, 2), (Piece(3, 1, 2, 1),)),
+    SpectralLayer(LinearShape.gemm(3, 4, 2), 1, N, (1, 1), (Piece(1, 3, 16, 1, 2),)),
+    SpectralLayer(LinearShape.gemm(1, 3, 2), 1, N, (1, 1), (Piece(1, 1, 32, 2, folds_on_shares=False),)),
+    SpectralLayer(LinearShape.gemm(4, 8, 8), 1, N, (1, 1), (Piece(1, 4, 16, 2, giants_on_shares=True),)),
+    SpectralLayer(LinearShape.gemm(4, 8, 2), 1, N, (1, 1), (Piece(1, 4, 16, 1),)),
 ]
 """Whole and half-used lanes and ciphertexts, padding, tiles, groups, copies, folds, giant steps on shares."""
 
@@ -60,7 +60,7 @@ def pairwise(samples: np.ndarray, t: int) -> np.ndarray:
     return modular.subtract(samples[:, first], samples[:, second], t)
 
 
-def replies_to(layer: LinearLayer, mask_bound: int | None = None) -> tuple[np.ndarray, int]:
+def replies_to(layer: SpectralLayer, mask_bound: int | None = None) -> tuple[np.ndarray, int]:
     """Decrypted replies to one and the same request, (replies, slots)."""
     parameters = insecure_parameters(N, layer.transform_lengths, 20)
     bias = np.arange(layer.shape.out_channels)
@@ -76,7 +76,7 @@ def replies_to(layer: LinearLayer, mask_bound: int | None = None) -> tuple[np.nd
 
 @pytest.mark.parametrize("bound", [None, 100], ids=["uniform", "bounded"])
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.shape.kind}-{layer.layout.cell}")
-def test_every_slot_of_a_reply_is_uniform(layer: LinearLayer, bound: int | None) -> None:
+def test_every_slot_of_a_reply_is_uniform(layer: SpectralLayer, bound: int | None) -> None:
     """And every two of them together: also slots that hold no output, where bare products would tell the weights."""
     samples, t = replies_to(layer, bound)
     assert samples.shape[1] == layer.ciphertexts_out * N
@@ -124,7 +124,7 @@ def test_every_slot_of_a_product_is_uniform(bound: int | None) -> None:
     """Of both terms' replies together: with a bounded mask of the sum, neither term nor slot tells anything."""
     left, right, n = (4, 3, 1), (4, 2, 1), 64
     shapes = LinearShape.product(left, right, 2), LinearShape.product(right, left, 2)
-    factors = Product(*(LinearLayer(shape, 1, n, (1, 1), (Piece(2, shape.height, 4, 2),)) for shape in shapes))
+    factors = Product(*(SpectralLayer(shape, 1, n, (1, 1), (Piece(2, shape.height, 4, 2),)) for shape in shapes))
     parameters = insecure_parameters(n, None, 20)
     client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
     t = parameters.plain_modulus
@@ -156,10 +156,10 @@ def test_the_test_sees_an_unmasked_slot(monkeypatch: pytest.MonkeyPatch) -> None
         return slots
 
     with monkeypatch.context() as patch:
-        patch.setattr(shares, "uniform", unfilled)
+        patch.setattr(sampling, "uniform", unfilled)
         assert worst_chi_square(*replies_to(LAYERS[0])) > 10 * LIMIT
     with monkeypatch.context() as patch:
-        patch.setattr(shares, "uniform", repeated)
+        patch.setattr(sampling, "uniform", repeated)
         samples, t = replies_to(LAYERS[0])
         assert worst_chi_square(pairwise(samples, t), t) > 10 * LIMIT
 
@@ -195,7 +195,14 @@ def reachable(*roots: object) -> list[object]:
     return list(known.values())
 
 
-SECRETS = (tenseal.Client, cleartext.Client, seal.KeyGenerator, seal.SecretKey, seal.Encryptor, seal.Decryptor)
+SECRETS = (
+    tenseal.TensealClient,
+    cleartext.CleartextClient,
+    seal.KeyGenerator,
+    seal.SecretKey,
+    seal.Encryptor,
+    seal.Decryptor,
+)
 
 
 @pytest.fixture(scope="module", params=ENCRYPTED)
@@ -216,9 +223,11 @@ def test_the_server_reaches_no_key_that_decrypts(midway: tuple[list[object], lis
     """Two parties in one process have nothing but plans in common, which are public and known by their shapes."""
     of_client, of_server, _ = midway
     assert not [item for item in of_server if isinstance(item, SECRETS)]
-    assert {tenseal.Client, seal.KeyGenerator, seal.Encryptor, seal.Decryptor} <= {type(item) for item in of_client}
+    assert {tenseal.TensealClient, seal.KeyGenerator, seal.Encryptor, seal.Decryptor} <= {
+        type(item) for item in of_client
+    }
     common = {id(i) for i in of_client} & {id(i) for i in of_server}
-    plans = [item for item in of_client if isinstance(item, LinearPlan)]
+    plans = [item for item in of_client if isinstance(item, BsgsPlan)]
     public = {id(item) for item in reachable(*plans)}
     assert plans
     shared = [item for item in of_client if id(item) in common - public]
@@ -247,7 +256,7 @@ def test_the_client_reaches_no_weight(midway: tuple[list[object], list[object], 
         assert holds(arrays(of_server), weights.bias)
     assert arrays(of_client)
     assert not [secret for secret in secrets if holds(arrays(of_client), secret)]
-    assert not [item for item in of_client if isinstance(item, tenseal.Server | kernel.Server | Server)]
+    assert not [item for item in of_client if isinstance(item, tenseal.TensealServer | kernel.KernelServer | Server)]
 
 
 def test_the_greeting_does_not_depend_on_the_weights() -> None:

@@ -11,7 +11,7 @@ from privcirnet.he import params
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import LinearLayer, encode_weights
+from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import interface, kernel, sealfile, tenseal
 from privcirnet.he.engines.kernels import galois, reply
 from privcirnet.he.engines.kernels.ring import ring
@@ -19,7 +19,7 @@ from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 from tests.he.replies import keep_all_primes, no_flood, nothing, polynomials
 
-LAYER = LinearLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, (4, 4), (Piece(1, 1, 128, baby_steps=2),))
+LAYER = SpectralLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, (4, 4), (Piece(1, 1, 128, baby_steps=2),))
 PARAMETERS = params.choose(LAYER.transform_lengths, 46)
 T = PARAMETERS.plain_modulus
 PRIMES = params.ordered_primes(8192, PARAMETERS.coefficient_bits)
@@ -30,7 +30,7 @@ class Game:
     """One client, one request, and replies for guessed weights; all of them SEAL's ciphertexts."""
 
     def __init__(self, server: Any) -> None:
-        self.client, self.server = tenseal.Client(PARAMETERS), server
+        self.client, self.server = tenseal.TensealClient(PARAMETERS), server
         steps = LAYER.column_steps
         self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
         x = sampling.uniform(LAYER.shape.input_shape, T)
@@ -71,7 +71,7 @@ class Game:
 class KernelGame(Game):
     """The same with the compiled engine, whose replies are not switched down."""
 
-    def __init__(self, server: kernel.Server) -> None:
+    def __init__(self, server: kernel.KernelServer) -> None:
         super().__init__(server)
         keep_all_primes(server)
 
@@ -98,7 +98,7 @@ class KernelGame(Game):
 @pytest.fixture(scope="module", params=["kernel", "tenseal"])
 def game(request: pytest.FixtureRequest) -> Game:
     server = interface.server_engine(request.param, PARAMETERS)
-    return KernelGame(server) if isinstance(server, kernel.Server) else Game(server)
+    return KernelGame(server) if isinstance(server, kernel.KernelServer) else Game(server)
 
 
 def test_without_hiding_the_weights_can_be_recognised(game: Game) -> None:
@@ -129,7 +129,7 @@ def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pyte
     def no_sample(bits: int, primes: tuple[int, ...], count: int) -> Residues:
         return np.zeros((len(primes), count), dtype=np.uint64)
 
-    monkeypatch.setattr(sampling, "sample", no_sample)
+    monkeypatch.setattr(sampling, "flood", no_sample)
     unflooded = reply.draw(NOISE, ring(PRIMES, 8192))._replace(flood=no_flood(NOISE, PRIMES[:-1], 8192))
     monkeypatch.setattr(reply, "draw", lambda bits, extended: unflooded)
     answer = game.reply(1)
@@ -139,17 +139,17 @@ def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pyte
 
 def test_served_replies_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reply goes through the hiding."""
-    game = Game(tenseal.Server(PARAMETERS))
+    game = Game(tenseal.TensealServer(PARAMETERS))
     seen: list[int] = []
-    original = tenseal.Server._hide
-    monkeypatch.setattr(tenseal.Server, "_hide", lambda s, c, k, p: seen.append(p) or original(s, c, k, p))
+    original = tenseal.TensealServer._hide
+    monkeypatch.setattr(tenseal.TensealServer, "_hide", lambda s, c, k, p: seen.append(p) or original(s, c, k, p))
     game.server.reply(game.result(1), game.keys, 7)
     assert seen == [7]
 
 
 def test_replies_of_the_compiled_engine_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reply has draws of its own."""
-    game = KernelGame(kernel.Server(PARAMETERS))
+    game = KernelGame(kernel.KernelServer(PARAMETERS))
     seen, original = [], reply.draw
     monkeypatch.setattr(reply, "draw", lambda bits, extended: seen.append(bits) or original(bits, extended))
     outputs = [game.output(1) for _ in range(3)]

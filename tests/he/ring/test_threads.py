@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 from privcirnet.he.ring import threads
 from privcirnet.he.ring.threads import beside, each, one_thread, ranges
 
-PATIENCE = 20
+TIMEOUT_S = 20
 """Seconds that threads wait for each other before a test fails."""
 
 
@@ -39,7 +39,7 @@ def test_as_many_threads_work_as_were_asked_for(count: int) -> None:
     meeting = Barrier(count)
 
     def work(item: int) -> str:
-        meeting.wait(PATIENCE)
+        meeting.wait(TIMEOUT_S)
         return current_thread().name
 
     assert len(set(each(work, range(count)))) == count
@@ -51,7 +51,7 @@ def test_an_item_s_error_reaches_the_caller(by_caller: bool) -> None:
     caller, meeting = current_thread(), Barrier(2)
 
     def work(item: int) -> None:
-        meeting.wait(PATIENCE)
+        meeting.wait(TIMEOUT_S)
         if (current_thread() is caller) == by_caller:
             raise ValueError(f"by caller: {by_caller}")
 
@@ -115,15 +115,15 @@ class Visitor:
 
     def step(self) -> None:
         """Go in, then out, then away."""
-        self._meeting.wait(PATIENCE)
-        self._meeting.wait(PATIENCE)
+        self._meeting.wait(TIMEOUT_S)
+        self._meeting.wait(TIMEOUT_S)
 
     def _visit(self) -> None:
-        self._meeting.wait(PATIENCE)
+        self._meeting.wait(TIMEOUT_S)
         with one_thread():
-            self._meeting.wait(PATIENCE)
-            self._meeting.wait(PATIENCE)
-        self._meeting.wait(PATIENCE)
+            self._meeting.wait(TIMEOUT_S)
+            self._meeting.wait(TIMEOUT_S)
+        self._meeting.wait(TIMEOUT_S)
         self.step()
 
 
@@ -183,11 +183,11 @@ def test_work_beside_goes_on_meanwhile_and_gives_its_result(count: int) -> None:
 
     def work() -> str:
         begun.set()
-        return "alone" if count == 1 else f"{free.wait(PATIENCE)}"
+        return "alone" if count == 1 else f"{free.wait(TIMEOUT_S)}"
 
     result = beside(work)
     if count > 1:
-        assert begun.wait(PATIENCE)
+        assert begun.wait(TIMEOUT_S)
         assert each(lambda item: item + 1, range(50)) == list(range(1, 51)), "nobody waits for who is busy"
         free.set()
     assert result() == ("alone" if count == 1 else "True")

@@ -6,7 +6,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.engines.weight_cache import Room
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.he.planning.cost import COUNTED, LINKS, linear_cost
 from privcirnet.he.planning.goal import Goal
@@ -18,16 +18,16 @@ from privcirnet.plots import grouped_bars, roofline
 GOAL = Goal(COUNTED, LINKS["local"])
 SHAPE = LinearShape(4, 4, 16, 8, 3, 1, 1)
 SHAPES = {"a": SHAPE, "b": LinearShape.gemm(4, 16, 16), "c": SHAPE}
-IN_CLEAR = runs.Contest(41, 2)
+IN_CLEAR = runs.BenchRun(41, 2)
 
 
 def plans(*names: str) -> dict[str, dict[str, object]]:
     return {name: runs.network_layers(SHAPES, name, "cirencode", 8, GOAL) for name in names}
 
 
-def rivals(**engines: str) -> dict[str, runs.Rival]:
+def competitors(**engines: str) -> dict[str, runs.Competitor]:
     """Rivals in clear, by plan."""
-    return {name: runs.Rival(plans(name)[name], engine, COUNTED) for name, engine in engines.items()}
+    return {name: runs.Competitor(plans(name)[name], engine, COUNTED) for name, engine in engines.items()}
 
 
 def test_plans_by_name() -> None:
@@ -49,7 +49,7 @@ def test_a_network_takes_the_largest_block_sizes_that_its_layers_allow() -> None
 
 def test_networks_run_in_turns_and_like_layers_once() -> None:
     both, ticks = plans("best", "published"), []
-    entered = rivals(best="cleartext", published="cleartext")
+    entered = competitors(best="cleartext", published="cleartext")
     found = runs.run_networks(entered, IN_CLEAR, lambda: ticks.append(1))
     assert len(ticks) == runs.network_runs(entered, IN_CLEAR.repetitions) == 2 * 2 * 3
     for plan, layers in both.items():
@@ -63,7 +63,7 @@ def test_networks_run_in_turns_and_like_layers_once() -> None:
 
 
 def test_summaries_and_savings() -> None:
-    both, entered = plans("best", "published"), rivals(best="cleartext", published="cleartext")
+    both, entered = plans("best", "published"), competitors(best="cleartext", published="cleartext")
     found = runs.run_networks(entered, IN_CLEAR, lambda: None)
     ran = {plan: results.network_summary(layers, COUNTED, found[plan]) for plan, layers in both.items()}
     assert ran["best"]["seconds_total"] == pytest.approx(sum(layer["seconds_total"] for layer in ran["best"]["layers"]))
@@ -104,7 +104,7 @@ def test_engines_are_held_against_the_machine(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(engines, "LAYERS", {"conv 4x4": (SHAPE, 4)})
     ticks = []
     goals = {"kernel": GOAL, "tenseal": GOAL}
-    (row,), machine = engines.run_engines("paper", goals, runs.Contest(41, 1), lambda: ticks.append(1))
+    (row,), machine = engines.run_engines("paper", goals, runs.BenchRun(41, 1), lambda: ticks.append(1))
     assert len(ticks) == 3
     assert engines.engine_runs(2) == 3 * 3
     assert row["max_abs_error"] == 0
@@ -124,8 +124,8 @@ def test_memory_of_a_network() -> None:
     layers = runs.network_layers(SHAPES, "best", "cirencode", 8, GOAL)
     ticks, size = [], 3 * 8192 * 8
     for limit in (0, 2 * size):
-        room = Room(limit)
-        found = memory.network_memory(layers, "kernel", runs.Contest(41, 1), room, lambda: ticks.append(1))
+        cache = WeightCache(limit)
+        found = memory.network_memory(layers, "kernel", runs.BenchRun(41, 1), cache, lambda: ticks.append(1))
         assert found["weights"] == sum(layer.circuit.weights for layer in layers.values()) * size
         assert found["weights_kept"] == min(limit, found["weights"])
         assert found["peak"] > 1e8

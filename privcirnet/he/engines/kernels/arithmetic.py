@@ -33,24 +33,24 @@ def estimate(x: Word, quotient: Word) -> Word:
 
 
 @inline
-def times(x: Word, constant: Word, quotient: Word, p: Word) -> Word:
+def mul_shoup_lazy(x: Word, constant: Word, quotient: Word, p: Word) -> Word:
     """X constant mod p, under 4 p, for any 64-bit x and quotient = floor(constant 2^64 / p), constant < p (Shoup)."""
     return x * constant - estimate(x, quotient) * p
 
 
 @inline
-def folded(x: Word, one: Word, p: Word) -> Word:
+def barrett_lazy(x: Word, one: Word, p: Word) -> Word:
     """X mod p, under 4 p, for any 64-bit x and one = floor(2^64 / p): :func:`times` 1."""
     return x - estimate(x, one) * p
 
 
 @inline
-def once(x: Word, m: Word) -> Word:
+def sub_if_ge(x: Word, m: Word) -> Word:
     """X - m where x >= m, else x: where x < m the difference wraps to a huge number."""
     return min(x, x - m)
 
 
 @inline
-def reduced(x: Word, p: Word) -> Word:
+def reduce_4p(x: Word, p: Word) -> Word:
     """[0, 4 p) to [0, p)."""
-    return once(once(x, p + p), p)
+    return sub_if_ge(sub_if_ge(x, p + p), p)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.kernels.arithmetic import Word, folded, reduced
+from privcirnet.he.engines.kernels.arithmetic import Word, barrett_lazy, reduce_4p
 from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.params import SEED_BYTES
 from privcirnet.he.ring.modular import Residues
@@ -171,7 +171,7 @@ def reduce(words: Residues, bounds: Bounds, spare: Residues) -> bool:
                 row[i] = spare[used]
                 used += 1
         for i in range(row.size):
-            row[i] = reduced(folded(row[i], one, p), p)
+            row[i] = reduce_4p(barrett_lazy(row[i], one, p), p)
     return True
 
 

@@ -4,7 +4,7 @@ A length N = N1 N2 of coprime factors is done as N1 x N2 (Good and Thomas): with
 N1, k2 mod N2, w^(j k) = (w^N2)^(j1 k1) (w^N1)^(j2 k2). No factors stand between the two, and places change for nothing
 as columns are loaded and stored.
 
-Words are cut in halves as in :mod:`engines.kernels.inner_products`, with the same sums and the same reduction.
+Words are split in halves as in :mod:`engines.kernels.inner_products`, with the same sums and the same reduction.
 
 Cost: N1 + N2 products for each number; 0.4 ns each where there are vector instructions.
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.engines.kernels import inner_products
-from privcirnet.he.engines.kernels.arithmetic import Word, once
+from privcirnet.he.engines.kernels.arithmetic import Word, sub_if_ge
 from privcirnet.he.engines.kernels.inner_products import Moduli
 from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring import roots
@@ -37,8 +37,8 @@ class Transform(NamedTuple):
     """A transform of length N = N1 N2.
 
     Attributes:
-        first: matrix of the transform of length N1, cut.
-        second: of length N2, cut; N2 = 1 if N has no coprime factors.
+        first: matrix of the transform of length N1, split.
+        second: of length N2, split; N2 = 1 if N has no coprime factors.
         taken: the value at j = N2 j1 + N1 j2 mod N goes to row N1 j2 + j1 of the work, (N,).
         given: row N2 k1 + k2 of the result goes to k, (N,).
         moduli: of t alone.
@@ -63,8 +63,8 @@ def transform(length: int, t: int, inverse: bool) -> Transform:
     for k in range(length):
         back[second * (k % first) + k % second] = k
     matrices = roots.powers(pow(root, second, t), first, scale, t), roots.powers(pow(root, first, t), second, 1, t)
-    one_cut, two_cut = (_cut(matrix, modulus) for matrix in matrices)
-    return Transform(one_cut, two_cut, place.reshape(-1), back, modulus)
+    one_split, two_split = (_split(matrix, modulus) for matrix in matrices)
+    return Transform(one_split, two_split, place.reshape(-1), back, modulus)
 
 
 def _factor(length: int) -> int:
@@ -73,9 +73,9 @@ def _factor(length: int) -> int:
     return min(pairs, key=lambda n: (n + length // n, n), default=length)
 
 
-def _cut(matrix: Residues, modulus: Moduli) -> Residues:
+def _split(matrix: Residues, modulus: Moduli) -> Residues:
     words = np.ascontiguousarray(matrix[:, None])
-    inner_products.cut(words, modulus)
+    inner_products.split(words, modulus)
     return words[:, 0].copy()
 
 
@@ -135,7 +135,7 @@ def _transform_cells(
             values, places = found[cell], numbers[term, cell]
             for i in range(values.size):
                 value = source[places[i] - 1] if places[i] else np.uint64(0)
-                values[i] = value if term == 0 else once(values[i] + value, p)
+                values[i] = value if term == 0 else sub_if_ge(values[i] + value, p)
     for number in range(len(forms)):
         outer, length, inner = axes[number]
         given = found.copy().reshape(found.shape[0] * outer, length, inner)
@@ -159,7 +159,7 @@ def _transform(result: Residues, columns: Residues, form: Transform) -> None:
                 if two == 1:
                     _store(result, total, form.given[k], start, width)
                 else:
-                    _cut_row(middle[two * k + j], total, half)
+                    _split_row(middle[two * k + j], total, half)
         if two > 1:
             for k in range(one):
                 for j in range(two):
@@ -169,17 +169,17 @@ def _transform(result: Residues, columns: Residues, form: Transform) -> None:
 
 @jit
 def _load(room: Residues, columns: Residues, taken: Integers, start: int, width: int, half: Word) -> None:
-    """Columns start to start + width, cut, side by side."""
+    """Columns start to start + width, split, side by side."""
     length, inner = columns.shape[1], columns.shape[2]
     for row in range(taken.size):
         if inner == 1:
-            _cut_row(room[row, :width], columns.reshape(-1)[start * length + taken[row] :: length][:width], half)
+            _split_row(room[row, :width], columns.reshape(-1)[start * length + taken[row] :: length][:width], half)
         else:
             done = 0
             while done < width:
                 outer, first = divmod(start + done, inner)
                 run = columns[outer, taken[row], first : first + width - done]
-                _cut_row(room[row, done : done + run.size], run, half)
+                _split_row(room[row, done : done + run.size], run, half)
                 done += run.size
 
 
@@ -201,7 +201,7 @@ def _store(result: Residues, total: Residues, k: int, start: int, width: int) ->
 
 
 @jit
-def _cut_row(target: Residues, words: Residues, half: Word) -> None:
+def _split_row(target: Residues, words: Residues, half: Word) -> None:
     """Words in halves."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     for i in range(words.size):
@@ -227,7 +227,7 @@ def _add_rows(total: Residues, w: Residues, x: Residues, moduli: Moduli) -> None
     if last < inner_products.AT_ONCE // 2:
         for i in range(_WIDTH):
             low, middle, high = inner_products.four_products(xa[i], xb[i], xc[i], xd[i], wa, wb, wc, wd)
-            total[i] = once(total[i] + inner_products.joined(low, middle, high, one, power, quotient, half, p), p)
+            total[i] = sub_if_ge(total[i] + inner_products.joined(low, middle, high, one, power, quotient, half, p), p)
     else:
         xe, xf, xg, xh = x[4], x[min(5, last)], x[min(6, last)], x[min(7, last)]
         we, wf, wg, wh = w[4], w[5] if last > 4 else zero, w[6] if last > 5 else zero, w[7] if last > 6 else zero
@@ -235,4 +235,4 @@ def _add_rows(total: Residues, w: Residues, x: Residues, moduli: Moduli) -> None
             low, middle, high = inner_products.four_products(xa[i], xb[i], xc[i], xd[i], wa, wb, wc, wd)
             more = inner_products.four_products(xe[i], xf[i], xg[i], xh[i], we, wf, wg, wh)
             low, middle, high = low + more[0], middle + more[1], high + more[2]
-            total[i] = once(total[i] + inner_products.joined(low, middle, high, one, power, quotient, half, p), p)
+            total[i] = sub_if_ge(total[i] + inner_products.joined(low, middle, high, one, power, quotient, half, p), p)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.engines.kernels import inner_products, keyswitch, ntt
-from privcirnet.he.engines.kernels.arithmetic import once
+from privcirnet.he.engines.kernels.arithmetic import sub_if_ge
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.ring import Ring, to_values
 from privcirnet.he.ring.modular import Integers, Residues
@@ -26,7 +26,7 @@ class Key(NamedTuple):
     Attributes:
         inputs: the keys of all rotations.
         start: its first digit among them.
-        order: where each value of a turned ciphertext comes from.
+        order: where each value of a rotated ciphertext comes from.
     """
 
     inputs: Residues
@@ -41,7 +41,7 @@ class GaloisKeys:
     Attributes:
         ring: of all primes.
         steps: column steps.
-        inputs: every key's digits turned back by its rotation, as inputs of products, D for each step.
+        inputs: every key's digits rotated back by its rotation, as inputs of products, D for each step.
     """
 
     ring: Ring
@@ -63,7 +63,7 @@ class GaloisKeys:
         """What all rotations of a ciphertext share, from its coefficients (2, L, n).
 
         Returns:
-            (the ciphertext in the kernel's order (2, L, n), the digits of c1, cut (L, L + 1, n)).
+            (the ciphertext in the kernel's order (2, L, n), the digits of c1, split (L, L + 1, n)).
         """
         values = np.empty_like(residues)
         digits = np.empty((residues.shape[1], residues.shape[1] + 1, residues.shape[2]), dtype=np.uint64)
@@ -71,12 +71,12 @@ class GaloisKeys:
         return values, digits
 
     def rotate(self, inputs: Residues, index: int, hoisted: tuple[Residues, Residues], step: int) -> None:
-        """Make a ciphertext turned by ``step`` an input of products."""
+        """Make a ciphertext rotated by ``step`` an input of products."""
         values, digits = hoisted
         _rotate(inputs, index, values[0], digits, self._key(step), self.ring)
 
     def add_rotated(self, total: Residues, values: Residues, step: int) -> None:
-        """Add P times a ciphertext (2, L, n) turned by ``step`` to an extended total (2, L + 1, n)."""
+        """Add P times a ciphertext (2, L, n) rotated by ``step`` to an extended total (2, L + 1, n)."""
         _add_rotated(total, values, self._key(step), self.ring)
 
     def _key(self, step: int) -> Key:
@@ -86,17 +86,17 @@ class GaloisKeys:
 
 @jit
 def _hoist(values: Residues, digits: Residues, residues: Residues, ring: Ring) -> None:
-    """Both polynomials' values and the digits of c1, cut."""
+    """Both polynomials' values and the digits of c1, split."""
     values[:] = residues
     to_values(values, ring.tables)
     for limb in range(digits.shape[1]):
         keyswitch.decompose(digits, residues[1], values[1], ring.tables, limb)
-    inner_products.cut(digits, ring.moduli)
+    inner_products.split(digits, ring.moduli)
 
 
 @jit
 def _switched(switched: Residues, digits: Residues, key: Key, ring: Ring, limb: int) -> None:
-    """Sum of digits times key digits under one prime, P times what is to be turned: [0, :, limb] is written."""
+    """Sum of digits times key digits under one prime, P times what is to be rotated: [0, :, limb] is written."""
     each = switched.shape[3] // key.inputs.shape[3]
     terms = inner_products.successive(key.start, digits.shape[0])
     inner_products.multiply_accumulate(
@@ -106,9 +106,9 @@ def _switched(switched: Residues, digits: Residues, key: Key, ring: Ring, limb: 
 
 @jit
 def _rotate(inputs: Residues, index: int, first: Residues, digits: Residues, key: Key, ring: Ring) -> None:
-    """(first, 0) + a / P, turned, cut and placed; prime by prime, so that little is between caches."""
+    """(first, 0) + a / P, rotated, split and placed; prime by prime, so that little is between caches."""
     last, n = first.shape
-    switched, turned = np.empty((1, 2, last + 1, n), dtype=np.uint64), np.empty((2, n), dtype=np.uint64)
+    switched, rotated = np.empty((1, 2, last + 1, n), dtype=np.uint64), np.empty((2, n), dtype=np.uint64)
     _switched(switched, digits, key, ring, last)
     for half in range(2):
         ntt.inverse(switched[0, half, last : last + 1], ring.tables, last)
@@ -119,16 +119,16 @@ def _rotate(inputs: Residues, index: int, first: Residues, digits: Residues, key
             keyswitch.divide_values(values, switched[0, half, last], ring.tables, ring.division, limb)
             if half == 0:
                 for i in range(n):
-                    values[i] = once(values[i] + first[limb, i], p)
+                    values[i] = sub_if_ge(values[i] + first[limb, i], p)
             for i in range(n):
-                turned[half, i] = values[key.order[i]]
-            inner_products.cut_words(turned[half], ring.moduli.half[limb])
-            inner_products.place_limb(inputs, index, half, turned[half], limb)
+                rotated[half, i] = values[key.order[i]]
+            inner_products.split_words(rotated[half], ring.moduli.half[limb])
+            inner_products.place_limb(inputs, index, half, rotated[half], limb)
 
 
 @jit
 def _add_rotated(total: Residues, values: Residues, key: Key, ring: Ring) -> None:
-    """Total + turned (P first + a), prime by prime; a only under P itself."""
+    """Total + rotated (P first + a), prime by prime; a only under P itself."""
     last, n = values.shape[1], values.shape[2]
     polynomial = values[1].copy()
     for limb in range(last):
@@ -138,7 +138,7 @@ def _add_rotated(total: Residues, values: Residues, key: Key, ring: Ring) -> Non
     for limb in range(last + 1):
         keyswitch.decompose(digits, polynomial, values[1], ring.tables, limb)
         for digit in range(last):
-            inner_products.cut_words(digits[digit, limb], ring.moduli.half[limb])
+            inner_products.split_words(digits[digit, limb], ring.moduli.half[limb])
         _switched(switched, digits, key, ring, limb)
         if limb < last:
             keyswitch.add_scaled(switched[0, 0, limb], values[0, limb], ring.division, limb)

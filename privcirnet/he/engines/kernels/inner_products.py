@@ -1,14 +1,14 @@
 """Products and sums in the NTT domain: the bulk of the work of a layer, bound by how fast the weights can be read.
 
-Words of up to 61 bits are cut in halves of s bits, x = x1 2^s + x0, so that products fit 64 bits:
+Words of up to 61 bits are split in halves of s bits, x = x1 2^s + x0, so that products fit 64 bits:
 
     sum of x w = sum of x0 w0 + 2^s sum of (x0 w1 + x1 w0) + 2^2s sum of x1 w1,
 
 three plain sums without any reduction for up to 2^(62 - 2 s) terms (:func:`terms_at_once`), of which up to
 :data:`AT_ONCE` are made in registers and reduced there (:func:`joined`).
-Both factors come cut already (:func:`cut`), as x1 2^32 + x0: vector units multiply the lower halves of words.
+Both factors come split already (:func:`split`), as x1 2^32 + x0: vector units multiply the lower halves of words.
 
-Blocking: both polynomials of every input are cut in chunks of :data:`CHUNK` words, (chunks, inputs, 2, CHUNK), so that
+Blocking: each input's polynomials are split into chunks of :data:`CHUNK` words, (chunks, inputs, 2, CHUNK), so that
 a chunk of all inputs stays in a cache while the weights of all sums stream by once.
 
 Cost: a word of weight is read from memory once, for 8 multiplications of 32-bit halves and 8 sums.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.engines.kernels.arithmetic import Word, folded, once, reduced, times
+from privcirnet.he.engines.kernels.arithmetic import Word, barrett_lazy, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring.modular import Integers, Residues, constant_quotients
 
@@ -88,16 +88,16 @@ def terms_at_once(half: int) -> int:
 
 
 @jit
-def cut(polynomials: Residues, moduli: Moduli) -> None:
+def split(polynomials: Residues, moduli: Moduli) -> None:
     """Cut every word of (count, L, n) in place: x1 2^s + x0 to x1 2^32 + x0."""
     for index in range(polynomials.shape[0]):
         for limb in range(polynomials.shape[1]):
-            cut_words(polynomials[index, limb], moduli.half[limb])
+            split_words(polynomials[index, limb], moduli.half[limb])
 
 
 @jit
-def cut_words(words: Residues, half: Word) -> None:
-    """:func:`cut` for one polynomial under one prime, (n,)."""
+def split_words(words: Residues, half: Word) -> None:
+    """:func:`split` for one polynomial under one prime, (n,)."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     for j in range(words.size):
         words[j] = (words[j] >> half) << _HALF | (words[j] & mask)
@@ -128,8 +128,8 @@ def multiply_accumulate(
 
     Args:
         sums: written, (sums, 2, L, n).
-        inputs: cut, (chunks, inputs, 2, CHUNK).
-        weights: cut, (weights, L, n).
+        inputs: split, (chunks, inputs, 2, CHUNK).
+        weights: split, (weights, L, n).
         terms: of the sums.
         moduli: of the L primes.
         chunks: (first, end); those of prime 0 come first.
@@ -192,20 +192,20 @@ def _add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli,
     if count <= AT_ONCE // 2:
         for j in range(total.size):
             low, middle, high = four_products(xa[j], xb[j], xc[j], xd[j], wa[j], wb[j], wc[j], wd[j])
-            total[j] = once(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
+            total[j] = sub_if_ge(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
     else:
         for j in range(total.size):
             low, middle, high = four_products(xa[j], xb[j], xc[j], xd[j], wa[j], wb[j], wc[j], wd[j])
             more = four_products(xe[j], xf[j], xg[j], xh[j], we[j], wf[j], wg[j], wh[j])
             low, middle, high = low + more[0], middle + more[1], high + more[2]
-            total[j] = once(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
+            total[j] = sub_if_ge(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
 
 
 @inline
 def four_products(  # noqa: PLR0913, PLR0917
     xa: Word, xb: Word, xc: Word, xd: Word, wa: Word, wb: Word, wc: Word, wd: Word
 ) -> tuple[Word, Word, Word]:
-    """The three sums of four products of words that are cut."""
+    """The three sums of four products of words that are split."""
     a0, a1, b0, b1 = wa & _LOW, wa >> _HALF, wb & _LOW, wb >> _HALF
     c0, c1, d0, d1 = wc & _LOW, wc >> _HALF, wd & _LOW, wd >> _HALF
     p0, p1, q0, q1 = xa & _LOW, xa >> _HALF, xb & _LOW, xb >> _HALF
@@ -221,12 +221,12 @@ def joined(  # noqa: PLR0913, PLR0917
 ) -> Word:
     """Three sums to low + 2^s middle + 2^2s high mod p, reduced; one, power and quotient: :attr:`Moduli.powers`.
 
-    The middle one is cut in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),
+    The middle one is split in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),
     where the first two are under 2^63 and the last, reduced, is under 4 p <= 2^63.
     """
     mask = (np.uint64(1) << half) - np.uint64(1)
-    upper = times(high + (middle >> half), power, quotient, p)
-    return reduced(folded(low + ((middle & mask) << half) + upper, one, p), p)
+    upper = mul_shoup_lazy(high + (middle >> half), power, quotient, p)
+    return reduce_4p(barrett_lazy(low + ((middle & mask) << half) + upper, one, p), p)
 
 
 @jit
@@ -235,7 +235,7 @@ def add(total: Residues, terms: Residues, moduli: Moduli) -> None:
     for i in range(total.shape[0]):
         for limb in range(total.shape[1]):
             for j in range(total.shape[2]):
-                total[i, limb, j] = once(total[i, limb, j] + terms[i, limb, j], moduli.primes[limb])
+                total[i, limb, j] = sub_if_ge(total[i, limb, j] + terms[i, limb, j], moduli.primes[limb])
 
 
 @jit
@@ -243,9 +243,9 @@ def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Modul
     """Sum of inputs[start + k] * weights[k] over all k, reduced, (2, L, n).
 
     Args:
-        inputs: cut, (chunks, inputs, 2, CHUNK).
+        inputs: split, (chunks, inputs, 2, CHUNK).
         start: the first that is used.
-        weights: cut, (K, L, n).
+        weights: split, (K, L, n).
         moduli: of the L primes.
     """
     sums = np.empty((1, 2, weights.shape[1], weights.shape[2]), dtype=np.uint64)

@@ -16,7 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.engines.kernels.arithmetic import Word, folded, once, reduced, times, with_quotient
+from privcirnet.he.engines.kernels.arithmetic import (
+    Word,
+    barrett_lazy,
+    mul_shoup_lazy,
+    reduce_4p,
+    sub_if_ge,
+    with_quotient,
+)
 from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.engines.kernels.ntt import Tables, forward, kernel_order
 from privcirnet.he.ring.modular import Integers, Residues
@@ -54,7 +61,7 @@ def division(primes: tuple[int, ...]) -> Division:
 
 
 def rotation(step: int, n: int) -> Integers:
-    """Where each value of a ciphertext turned left by ``step`` columns comes from, kernel order, (n,).
+    """Where each value of a ciphertext rotated left by ``step`` columns comes from, kernel order, (n,).
 
     The Galois element is g = 3^step mod 2n: entry i, the value at psi^(2 brv(i) + 1), is the old one at g times that
     exponent.
@@ -81,7 +88,7 @@ def decompose(digits: Residues, polynomial: Residues, values: Residues, tables: 
             digits[digit, limb] = values[limb]
         else:
             for i in range(polynomial.shape[1]):
-                digits[digit, limb, i] = folded(polynomial[digit, i], one, p)
+                digits[digit, limb, i] = barrett_lazy(polynomial[digit, i], one, p)
             forward(digits[digit, limb : limb + 1], tables, limb)
 
 
@@ -104,7 +111,7 @@ def divide_values(values: Residues, rest: Residues, tables: Tables, division: Di
         lifted[0, i] = _lifted(rest[i], divisor, division.ones[limb], division.half[limb], p)
     forward(lifted, tables, limb)
     for i in range(values.size):
-        values[i] = reduced(times(values[i] + p - lifted[0, i], factor, quotient, p), p)
+        values[i] = reduce_4p(mul_shoup_lazy(values[i] + p - lifted[0, i], factor, quotient, p), p)
 
 
 @jit
@@ -117,21 +124,21 @@ def divide_coefficients(polynomial: Residues, division: Division) -> None:
         factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
         for i in range(polynomial.shape[1]):
             rest = _lifted(polynomial[last, i], divisor, one, offset, p)
-            polynomial[limb, i] = reduced(times(polynomial[limb, i] + p + p - rest, factor, quotient, p), p)
+            polynomial[limb, i] = reduce_4p(mul_shoup_lazy(polynomial[limb, i] + p + p - rest, factor, quotient, p), p)
 
 
 @inline
 def _lifted(rest: Word, divisor: Word, one: Word, offset: Word, p: Word) -> Word:
     """The representative in [-P/2, P/2) of a residue mod P, mod p, under 2 p; one and offset: of :class:`Division`."""
-    centred = once(rest + (divisor >> np.uint64(1)), divisor)
-    return reduced(folded(centred, one, p), p) + p - offset
+    centred = sub_if_ge(rest + (divisor >> np.uint64(1)), divisor)
+    return reduce_4p(barrett_lazy(centred, one, p), p) + p - offset
 
 
 @jit
 def add_permuted(total: Residues, term: Residues, order: Integers, p: Word) -> None:
     """total[i] += term[order[i]] mod p, (n,)."""
     for i in range(order.size):
-        total[i] = once(total[i] + term[order[i]], p)
+        total[i] = sub_if_ge(total[i] + term[order[i]], p)
 
 
 @jit
@@ -139,4 +146,4 @@ def add_scaled(total: Residues, values: Residues, division: Division, limb: int)
     """Total + P values under one prime, (n,)."""
     p, factor, quotient = division.primes[limb], division.scale[limb, 0], division.scale[limb, 1]
     for i in range(values.size):
-        total[i] = once(total[i] + reduced(times(values[i], factor, quotient, p), p), p)
+        total[i] = sub_if_ge(total[i] + reduce_4p(mul_shoup_lazy(values[i], factor, quotient, p), p), p)

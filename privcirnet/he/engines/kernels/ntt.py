@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.engines.kernels.arithmetic import Word, once, reduced, times, with_quotient
+from privcirnet.he.engines.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge, with_quotient
 from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring.modular import Integers, Residues, constant_quotients
 from privcirnet.he.ring.roots import bit_reversed, minimal_root
@@ -127,7 +127,7 @@ def inverse(polynomials: Residues, tables: Tables, limb: int) -> None:
                 _halves_back(values[start : start + half], values[start + half : start + 2 * half], root, quotient, p)
             groups, half = groups // 2, 2 * half
         for i in range(values.size):
-            values[i] = reduced(times(values[i], scale, scale_quotient, p), p)
+            values[i] = reduce_4p(mul_shoup_lazy(values[i], scale, scale_quotient, p), p)
 
 
 @jit
@@ -173,14 +173,14 @@ def _short_stage_back(values: Residues, roots: Residues, half: int, p: Word) -> 
 @inline
 def _butterfly(u: Word, v: Word, root: Word, quotient: Word, p: Word, four: Word) -> tuple[Word, Word]:
     """(u + root v, u - root v), all values under 8 p before and after; four: 4 p."""
-    u, v = once(u, four), times(v, root, quotient, p)
+    u, v = sub_if_ge(u, four), mul_shoup_lazy(v, root, quotient, p)
     return u + v, u - v + four
 
 
 @inline
 def _butterfly_back(u: Word, v: Word, root: Word, quotient: Word, p: Word, four: Word) -> tuple[Word, Word]:
     """(u + v, root (u - v)), all values under 4 p before and after; four: 4 p."""
-    return once(u + v, four), times(u - v + four, root, quotient, p)
+    return sub_if_ge(u + v, four), mul_shoup_lazy(u - v + four, root, quotient, p)
 
 
 @jit
@@ -218,7 +218,7 @@ def _tile(values: Residues, roots: Residues, p: Word) -> None:
         first, half = first + GROUP // (2 * half), half // 2
     for j in range(GROUP):
         for i in range(WIDTH):
-            values[WIDTH * j + i] = reduced(once(block[j, i], four), p)
+            values[WIDTH * j + i] = reduce_4p(sub_if_ge(block[j, i], four), p)
 
 
 @jit

@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.engines.kernels.arithmetic import Word, estimate, folded, once, reduced, times, with_quotient
+from privcirnet.he.engines.kernels.arithmetic import (
+    Word,
+    barrett_lazy,
+    estimate,
+    mul_shoup_lazy,
+    reduce_4p,
+    sub_if_ge,
+    with_quotient,
+)
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.ntt import Tables, forward, inverse, kernel_order, tables
 from privcirnet.he.ring.batching import slot_exponents
@@ -82,7 +90,7 @@ def factor(target: Residues, slots: Residues, plain: Plain, tables: Tables) -> N
     for limb in range(target.shape[0]):
         p, one, modulus = plain.primes[limb], plain.ones[limb], plain.modulus[limb]
         for i in range(polynomial.size):
-            lifted = reduced(folded(polynomial[i], one, p), p)
+            lifted = reduce_4p(barrett_lazy(polynomial[i], one, p), p)
             target[limb, i] = lifted + p - modulus if polynomial[i] >= middle else lifted
         forward(target[limb : limb + 1], tables, limb)
 
@@ -99,8 +107,8 @@ def add(target: Residues, slots: Residues, plain: Plain) -> None:
         row, p, one = target[limb], plain.primes[limb], plain.ones[limb]
         delta, delta_quotient = plain.delta[limb, 0], plain.delta[limb, 1]
         for i in range(polynomial.size):
-            term = times(polynomial[i], delta, delta_quotient, p) + folded(rounded[i], one, p)
-            row[i] = once(row[i] + reduced(once(term, p + p + p + p), p), p)
+            term = mul_shoup_lazy(polynomial[i], delta, delta_quotient, p) + barrett_lazy(rounded[i], one, p)
+            row[i] = sub_if_ge(row[i] + reduce_4p(sub_if_ge(term, p + p + p + p), p), p)
 
 
 @jit

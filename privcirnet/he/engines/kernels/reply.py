@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.he.engines.kernels import keyswitch, ntt, plaintexts, sampling, wire_bytes
-from privcirnet.he.engines.kernels.arithmetic import once, reduced, times
+from privcirnet.he.engines.kernels.arithmetic import mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.ring import Ring, add_scaled, to_coefficients
 from privcirnet.he.engines.kernels.sampling import Flood
@@ -149,7 +149,9 @@ def _hide(values: Residues, key: Residues, secret: Residues, draws: Draws, exten
         for half in range(2):
             row, factors, quotients = values[half, limb], key[0, half, limb], key[1, half, limb]
             for i in range(n):
-                row[i] = once(row[i] + reduced(times(polynomial[0, i], factors[i], quotients[i], p), p), p)
+                row[i] = sub_if_ge(
+                    row[i] + reduce_4p(mul_shoup_lazy(polynomial[0, i], factors[i], quotients[i], p), p), p
+                )
     to_coefficients(values, extended.tables)
     if values.shape[1] > limbs:
         for half in range(2):
@@ -159,7 +161,7 @@ def _hide(values: Residues, key: Residues, secret: Residues, draws: Draws, exten
         sampling.add_flood(values[0, limb], draws.flood, limb, p)
         offset = p - np.uint64(sampling.BINOMIAL)
         for i in range(n):
-            row[i] = once(row[i] + once(sampling.binomial(error[i]) + offset, p), p)
+            row[i] = sub_if_ge(row[i] + sub_if_ge(sampling.binomial(error[i]) + offset, p), p)
 
 
 def _with_quotients(key: Residues, ring: Ring) -> Residues:

@@ -37,9 +37,9 @@ class Ring(NamedTuple):
         """The kernel's order (polynomials, L', n) back to coefficients, in place."""
         to_coefficients(values, self.tables)
 
-    def cut(self, residues: Residues) -> Residues:
+    def split(self, residues: Residues) -> Residues:
         """The same (count, L, n), made ready for products in place."""
-        inner_products.cut(residues, self.moduli)
+        inner_products.split(residues, self.moduli)
         return residues
 
     def inputs(self, count: int) -> Residues:
@@ -49,7 +49,7 @@ class Ring(NamedTuple):
 
     def place(self, inputs: Residues, index: int, values: Residues) -> None:
         """Make values (2, L, n), which are lost, an input of products."""
-        inner_products.place(inputs, index, self.cut(values))
+        inner_products.place(inputs, index, self.split(values))
 
 
 @jit

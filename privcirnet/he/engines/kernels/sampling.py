@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.kernels.arithmetic import Word, once, reduced, times, with_quotient
+from privcirnet.he.engines.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge, with_quotient
 from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring.modular import Residues
 
@@ -86,9 +86,9 @@ def add_flood(target: Residues, flood: Flood, limb: int, p: Word) -> None:
         digits, weight, quotient = flood.digits[k], flood.weights[limb, k, 0], flood.weights[limb, k, 1]
         mask = flood.mask if k == last else ~np.uint64(0)
         for i in range(target.size):
-            target[i] = once(target[i] + reduced(times(digits[i] & mask, weight, quotient, p), p), p)
+            target[i] = sub_if_ge(target[i] + reduce_4p(mul_shoup_lazy(digits[i] & mask, weight, quotient, p), p), p)
     for i in range(target.size):
-        target[i] = once(target[i] + start, p)
+        target[i] = sub_if_ge(target[i] + start, p)
 
 
 @jit

@@ -11,18 +11,18 @@ from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.transport import tcp
 from privcirnet.he.protocol.transport.tcp import Channel
 
-PATIENCE = 600.0
+TIMEOUT_S = 600.0
 """Seconds that a server may take for an answer: it may have other clients to serve first."""
 _CONNECTING = 10.0
 
 
-class Remote:
+class TcpClient:
     """A connection to a server that answers one client's requests; ``with`` closes it.
 
     Args:
         address: host and port.
         engine: the client's: "kernel" and "tenseal" are the same, "cleartext" hides nothing. The client alone decides.
-        patience: seconds to wait for an answer.
+        timeout_s: seconds to wait for an answer.
 
     Attributes:
         client: made from the server's greeting, its keys accepted.
@@ -33,9 +33,9 @@ class Remote:
         RuleError: nothing or something else listens there; the greeting is damaged or not secure; the keys are refused.
     """
 
-    def __init__(self, address: tuple[str, int], engine: str = "kernel", patience: float = PATIENCE) -> None:
+    def __init__(self, address: tuple[str, int], engine: str = "kernel", timeout_s: float = TIMEOUT_S) -> None:
         started = time.perf_counter()
-        self._channel = Channel(_connected(address), f"the server at {address[0]}:{address[1]}", patience)
+        self._channel = Channel(_connected(address), f"the server at {address[0]}:{address[1]}", timeout_s)
         try:
             self._channel.receive_hello(_CONNECTING)
             greeting = self._channel.receive(tcp.GREETING, limits.MAX_BYTES)
@@ -59,7 +59,7 @@ class Remote:
         self._channel.send(tcp.REQUEST, message)
         return self._channel.receive(tcp.REPLY, self._most)
 
-    def __enter__(self) -> "Remote":
+    def __enter__(self) -> "TcpClient":
         return self
 
     def __exit__(

@@ -30,25 +30,25 @@ Log = Callable[[str], object]
 
 
 @dataclass(frozen=True)
-class Hospitality:
+class ConnectionLimits:
     """Whom a service puts up with.
 
     Attributes:
         connections: at once; others are told to come again.
-        patience: seconds for which a client may be silent.
+        timeout_s: seconds for which a client may be silent.
     """
 
     connections: int = 4
-    patience: float = 120.0
+    timeout_s: float = 120.0
 
 
-class Service:
+class TcpServer:
     """A server that listens for clients.
 
     Args:
         server: with the weights.
         address: host and port to listen at; port 0 takes a free one.
-        hospitality: limits.
+        limits: limits.
         log: is told in one line who comes, what happens and who goes.
         finished: called with a session after each of its inferences, in this process. For a harness that audits both
             parties; nothing that a client sends gets at it.
@@ -64,11 +64,11 @@ class Service:
         self,
         server: Server,
         address: tuple[str, int] = ("127.0.0.1", 0),
-        hospitality: Hospitality = Hospitality(),
+        limits: ConnectionLimits = ConnectionLimits(),
         log: Log = lambda line: None,
         finished: Callable[[Session], object] = lambda session: None,
     ) -> None:
-        self._server, self._hospitality, self._log, self._finished = server, hospitality, log, finished
+        self._server, self._hospitality, self._log, self._finished = server, limits, log, finished
         self._greeting, self._most = server.greeting(), message_sizes.largest(server.program)
         self._turn, self._lock, self._ended = threading.Lock(), threading.Lock(), threading.Event()
         self._guests: dict[Channel, threading.Thread] = {}
@@ -105,7 +105,7 @@ class Service:
             self._ended.wait(_PAUSE)
             return
         try:
-            channel = Channel(connection, "the client", self._hospitality.patience)
+            channel = Channel(connection, "the client", self._hospitality.timeout_s)
         except OSError:  # gone again
             connection.close()
             return

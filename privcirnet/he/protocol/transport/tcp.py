@@ -57,29 +57,29 @@ class Channel:
     Args:
         connection: connected.
         peer: what it is called in errors.
-        patience: seconds to wait for the next message to begin.
+        timeout_s: seconds to wait for the next message to begin.
     """
 
-    def __init__(self, connection: socket.socket, peer: str, patience: float) -> None:
+    def __init__(self, connection: socket.socket, peer: str, timeout_s: float) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEP_ALIVE.items():
             if hasattr(socket, name):
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        self._connection, self._peer, self.patience = connection, peer, patience
+        self._connection, self._peer, self.timeout_s = connection, peer, timeout_s
 
     def send_hello(self) -> None:
         """Say which protocol is spoken here."""
         self._transmit(_HELLO.pack(MAGIC, VERSION, 0), b"")
 
-    def receive_hello(self, patience: float) -> None:
+    def receive_hello(self, timeout_s: float) -> None:
         """Check which protocol the peer speaks, within that many seconds.
 
         Raises:
             RuleError: another one, or another version of it.
             Lost: nothing came.
         """
-        magic, version, zero = _HELLO.unpack(self._fill(_HELLO.size, patience))
+        magic, version, zero = _HELLO.unpack(self._fill(_HELLO.size, timeout_s))
         if magic != MAGIC or zero:
             got, remedy = f"{magic!r} from {self._peer}", "check the address: privcirnet's serve.py must listen there"
             raise RuleError("both sides must speak privcirnet's protocol", got=got, remedy=remedy)
@@ -104,14 +104,14 @@ class Channel:
             RuleError: another kind, or a longer message.
             Lost: it hung up, or was too slow.
         """
-        found, length = _HEADER.unpack(self._fill(_HEADER.size, self.patience, between=True))
+        found, length = _HEADER.unpack(self._fill(_HEADER.size, self.timeout_s, between=True))
         if found == ERROR and length <= MAX_ERROR:
-            raise self._refused(self._fill(length, self.patience))
+            raise self._refused(self._fill(length, self.timeout_s))
         if found != kind or length > most:
             got = f"kind {found}, {length} bytes"
             remedy = "use the same version and program on both sides"
             raise RuleError(f"a message must be of kind {kind} with at most {most} bytes here", got=got, remedy=remedy)
-        return self._fill(length, self.patience + length / SLOWEST)
+        return self._fill(length, self.timeout_s + length / SLOWEST)
 
     def refuse(self, error: RuleError, hello: bool = False) -> None:
         """Tell the peer why this is the end, as far as it listens.
@@ -144,7 +144,7 @@ class Channel:
 
     def _transmit(self, head: bytes, body: bytes) -> None:
         try:
-            self._connection.settimeout(self.patience + len(body) / SLOWEST)
+            self._connection.settimeout(self.timeout_s + len(body) / SLOWEST)
             sent = self._connection.sendmsg([head, body])
             self._connection.sendall(head[sent:])
             self._connection.sendall(memoryview(body)[max(sent - len(head), 0) :])

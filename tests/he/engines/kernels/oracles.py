@@ -76,8 +76,8 @@ def integers(polynomial: Residues, primes: tuple[int, ...]) -> list[int]:
 def automorphism(coefficients: list[int], element: int) -> list[int]:
     """a(X^g) mod X^n + 1 by its definition."""
     n = len(coefficients)
-    turned = [0] * n
+    rotated = [0] * n
     for i, a in enumerate(coefficients):
         place = i * element % (2 * n)
-        turned[place % n] += -a if place >= n else a
-    return turned
+        rotated[place % n] += -a if place >= n else a
+    return rotated

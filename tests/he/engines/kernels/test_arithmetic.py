@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.engines.kernels.arithmetic import folded, once, reduced, times
+from privcirnet.he.engines.kernels.arithmetic import barrett_lazy, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.ring.modular import Residues
 
@@ -16,13 +16,13 @@ MODULI = [2, 3, 40961, (1 << 36) - 5, 36028797017456641, (1 << 60) - 93, (1 << 6
 @jit
 def all_times(a: Residues, w: np.uint64, quotient: np.uint64, p: np.uint64, made: Residues) -> None:
     for i in range(a.size):
-        made[i] = times(a[i], w, quotient, p)
+        made[i] = mul_shoup_lazy(a[i], w, quotient, p)
 
 
 @jit
 def all_folded(a: Residues, one: np.uint64, p: np.uint64, made: Residues) -> None:
     for i in range(a.size):
-        made[i] = folded(a[i], one, p)
+        made[i] = barrett_lazy(a[i], one, p)
 
 
 @pytest.mark.parametrize("p", MODULI)
@@ -43,6 +43,6 @@ def test_times(p: int) -> None:
 @pytest.mark.parametrize("p", MODULI)
 def test_conditional_subtractions(p: int) -> None:
     for x in (0, 1, p - 1, p, p + 1, 2 * p - 1):
-        assert once(np.uint64(x), np.uint64(p)) == x % p
+        assert sub_if_ge(np.uint64(x), np.uint64(p)) == x % p
     for x in (0, p - 1, p, 2 * p - 1, 2 * p, 3 * p, 4 * p - 1):
-        assert reduced(np.uint64(x), np.uint64(p)) == x % p
+        assert reduce_4p(np.uint64(x), np.uint64(p)) == x % p

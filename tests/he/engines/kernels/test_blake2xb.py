@@ -154,10 +154,10 @@ def test_the_largest_residues() -> None:
 
 
 @functools.cache
-def engines(name: str) -> tuple[tenseal.Client, tenseal.Server]:
+def engines(name: str) -> tuple[tenseal.TensealClient, tenseal.TensealServer]:
     degree, bits = LITERALS[name]
     parameters = params.choose({1}, 30, degree, bits)
-    return tenseal.Client(parameters), tenseal.Server(parameters)
+    return tenseal.TensealClient(parameters), tenseal.TensealServer(parameters)
 
 
 @pytest.mark.parametrize("name", LITERALS)

@@ -14,14 +14,14 @@ def chunks_of(ciphertexts: np.ndarray, primes: tuple[int, ...]) -> np.ndarray:
     chunks = np.zeros((len(primes) * N // CHUNK, len(ciphertexts), 2, CHUNK), dtype=np.uint64)
     for index, ciphertext in enumerate(ciphertexts):
         own = ciphertext.copy()
-        inner_products.cut(own, moduli(primes))
+        inner_products.split(own, moduli(primes))
         inner_products.place(chunks, index, own)
     return chunks
 
 
-def cut(weights: np.ndarray, primes: tuple[int, ...]) -> np.ndarray:
+def split(weights: np.ndarray, primes: tuple[int, ...]) -> np.ndarray:
     own = weights.copy()
-    inner_products.cut(own, moduli(primes))
+    inner_products.split(own, moduli(primes))
     return own
 
 
@@ -37,7 +37,7 @@ def test_sums_of_products_are_exact(bits: tuple[int, ...], largest: bool) -> Non
     pairs = np.stack([random.integers(0, 5, sum(lengths)), random.integers(0, 7, sum(lengths))], axis=1)
     terms = Terms(pairs, np.array([0, *np.cumsum(lengths)]))
     sums = np.full((len(lengths), 2, len(primes), N), 99, dtype=np.uint64)
-    x, w = chunks_of(inputs, primes), cut(weights, primes)
+    x, w = chunks_of(inputs, primes), split(weights, primes)
     inner_products.multiply_accumulate(sums, x, w, terms, moduli(primes), (0, 1))
     inner_products.multiply_accumulate(sums, x, w, terms, moduli(primes), (1, len(x)))
     for number in range(len(lengths)):
@@ -49,7 +49,7 @@ def test_sums_of_products_are_exact(bits: tuple[int, ...], largest: bool) -> Non
 
 def test_a_chunk_writes_its_own_words_alone() -> None:
     primes = primes_of((55, 54), N)
-    x, w = chunks_of(random_residues(primes, 1, 2, N), primes), cut(random_residues(primes, 1, N), primes)
+    x, w = chunks_of(random_residues(primes, 1, 2, N), primes), split(random_residues(primes, 1, N), primes)
     sums = np.zeros((1, 2, 2, N), dtype=np.uint64)
     terms = Terms(np.zeros((1, 2), dtype=np.int64), np.array([0, 1]))
     inner_products.multiply_accumulate(sums, x, w, terms, moduli(primes), (2, 3))
@@ -62,7 +62,7 @@ def test_a_chunk_writes_its_own_words_alone() -> None:
 def test_inner_product_starts_where_it_should(count: int) -> None:
     primes = primes_of((55, 54), N)
     inputs, weights = random_residues(primes, 6, 2, N, seed=5), random_residues(primes, count, N, seed=6)
-    found = inner_products.inner_product(chunks_of(inputs, primes), 2, cut(weights, primes), moduli(primes))
+    found = inner_products.inner_product(chunks_of(inputs, primes), 2, split(weights, primes), moduli(primes))
     expected = sum(int(inputs[2 + k, 1, 1, 9]) * int(weights[k, 1, 9]) for k in range(count)) % primes[1]
     assert int(found[1, 1, 9]) == expected
 
@@ -73,7 +73,7 @@ def test_a_ring_that_is_shorter_than_a_chunk() -> None:
     ciphertext, weights = random_residues(primes, 2, few, seed=7), random_residues(primes, 1, few, seed=8)
     inputs = own.inputs(1)
     own.place(inputs, 0, ciphertext.copy())
-    found = inner_products.inner_product(inputs, 0, cut(weights, primes), moduli(primes))
+    found = inner_products.inner_product(inputs, 0, split(weights, primes), moduli(primes))
     for limb, p in enumerate(primes):
         expected = [int(a) * int(b) % p for a, b in zip(ciphertext[1, limb], weights[0, limb], strict=True)]
         assert found[1, limb].tolist() == expected

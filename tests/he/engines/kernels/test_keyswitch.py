@@ -48,9 +48,9 @@ def test_a_rotation_permutes_values(step: int) -> None:
     polynomial = random_residues(primes, N, seed=step)
     order, values = keyswitch.rotation(step, N), forward(polynomial, primes)
     expected = automorphism(integers(polynomial, primes), pow(3, step, 2 * N))
-    turned = inverse(values[:, order], primes)
+    rotated = inverse(values[:, order], primes)
     for limb, p in enumerate(primes):
-        assert turned[limb].tolist() == [x % p for x in expected]
+        assert rotated[limb].tolist() == [x % p for x in expected]
 
 
 def test_add_permuted() -> None:

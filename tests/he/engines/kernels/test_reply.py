@@ -32,7 +32,7 @@ def test_draws_are_parts_of_one_stream_without_overlap(monkeypatch: pytest.Monke
 def test_a_secret_whose_words_fall_short_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is done with the result before: the second reply is the right one."""
     parameters = params.choose({1}, 23, N, (37, 36, 36))
-    server, extended, drawn = kernel.Server(parameters), ring(PRIMES, N), []
+    server, extended, drawn = kernel.KernelServer(parameters), ring(PRIMES, N), []
     original = reply.draw
 
     def draw(bits: int, extended: object) -> reply.Draws:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.transport.server import Hospitality, Service
+from privcirnet.he.protocol.transport.server import ConnectionLimits, TcpServer
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -16,18 +16,18 @@ def pair() -> tuple[socket.socket, socket.socket]:
         return here, listener.accept()[0]
 
 
-class Guarded(Service):
+class Guarded(TcpServer):
     """A service that remembers what it logged."""
 
-    def __init__(self, server: Server, hospitality: Hospitality, **more: object) -> None:
+    def __init__(self, server: Server, limits: ConnectionLimits, **more: object) -> None:
         self.lines: list[str] = []
-        super().__init__(server, hospitality=hospitality, log=self.lines.append, **more)
+        super().__init__(server, limits=limits, log=self.lines.append, **more)
 
 
 @contextmanager
-def serving(server: Server, hospitality: Hospitality | None = None, **more: object) -> Generator[Guarded]:
+def serving(server: Server, limits: ConnectionLimits | None = None, **more: object) -> Generator[Guarded]:
     """A service in a thread; when the block ends it must end too, without a thread left."""
-    service = Guarded(server, hospitality or Hospitality(), **more)
+    service = Guarded(server, limits or ConnectionLimits(), **more)
     thread = threading.Thread(target=service.run)
     thread.start()
     try:

@@ -18,15 +18,16 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program.operations import Square
-from privcirnet.he.protocol import message_sizes, shares, wire
+from privcirnet.he.protocol import message_sizes, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import run
 from privcirnet.he.protocol.transport import server as service_module
 from privcirnet.he.protocol.transport import tcp
-from privcirnet.he.protocol.transport.client import Remote
-from privcirnet.he.protocol.transport.server import Hospitality, Service
+from privcirnet.he.protocol.transport.client import TcpClient
+from privcirnet.he.protocol.transport.server import ConnectionLimits, TcpServer
 from privcirnet.he.protocol.transport.tcp import Lost, Refused
+from privcirnet.he.ring import sampling
 from tests.he.networks import bottleneck, network, random_image
 from tests.he.protocol.test_inference import seeded
 from tests.he.protocol.transport.connections import Guarded, serving
@@ -34,7 +35,7 @@ from tests.he.protocol.transport.connections import Guarded, serving
 HELLO = b"PCNT\x01\x00\x00\x00"
 FRAME = struct.Struct("<BQ")
 IMAGE = random_image(network())
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def until(condition, seconds=10.0):
@@ -54,7 +55,7 @@ def expected(engine: str, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     server = Server(network(), engine)
     client = Client(server.greeting(), engine)
     session = server.session(client.keys())
-    monkeypatch.setattr(shares, "uniform", seeded(7))
+    monkeypatch.setattr(sampling, "uniform", seeded(7))
     return run(client, session, IMAGE)[0]
 
 
@@ -62,9 +63,9 @@ def expected(engine: str, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
 def test_logits_over_tcp_are_those_of_one_process(engine, monkeypatch):
     """With the same masks, bit for bit; over and over on one connection."""
     wanted = expected(engine, monkeypatch)
-    with serving(Server(network(), engine)) as service, Remote(service.address, engine) as remote:
+    with serving(Server(network(), engine)) as service, TcpClient(service.address, engine) as remote:
         for _ in range(2):
-            monkeypatch.setattr(shares, "uniform", seeded(7))
+            monkeypatch.setattr(sampling, "uniform", seeded(7))
             logits, traffic = run(remote.client, remote, IMAGE)
             assert np.array_equal(logits, wanted)
             assert len(traffic) == message_sizes.rounds(network())
@@ -106,7 +107,7 @@ def test_two_clients_at_once_do_not_disturb_each_other():
         meet = threading.Barrier(2, timeout=10)
 
         def ask(numbers):
-            with Remote(service.address, "cleartext") as remote:
+            with TcpClient(service.address, "cleartext") as remote:
                 meet.wait()
                 for number in numbers:
                     found[number], _ = run(remote.client, remote, images[number], lambda _: meet.wait())
@@ -137,7 +138,7 @@ def test_sessions_take_turns(monkeypatch):
     with serving(Server(network(), "cleartext")) as service:
 
         def ask():
-            with Remote(service.address, "cleartext") as remote:
+            with TcpClient(service.address, "cleartext") as remote:
                 run(remote.client, remote, IMAGE)
 
         threads = [threading.Thread(target=ask) for _ in range(3)]
@@ -150,17 +151,17 @@ def test_sessions_take_turns(monkeypatch):
 
 
 def test_a_client_too_many_is_told_and_may_come_again():
-    with serving(Server(network(), "cleartext"), Hospitality(connections=1)) as service:
-        with Remote(service.address, "cleartext"):
+    with serving(Server(network(), "cleartext"), ConnectionLimits(connections=1)) as service:
+        with TcpClient(service.address, "cleartext"):
             with pytest.raises(Refused, match="refused: a server has at most 1 clients at once: got one more; try"):
-                Remote(service.address, "cleartext")
+                TcpClient(service.address, "cleartext")
         until(lambda: logged(service, "left"))
-        with Remote(service.address, "cleartext") as remote:
+        with TcpClient(service.address, "cleartext") as remote:
             run(remote.client, remote, IMAGE)
 
 
 def test_the_servers_refusal_reaches_the_client():
-    with serving(Server(network(), "cleartext")) as service, Remote(service.address, "cleartext") as remote:
+    with serving(Server(network(), "cleartext")) as service, TcpClient(service.address, "cleartext") as remote:
         with pytest.raises(Refused, match=r"refused: a message must be about step 1: got magic b'PCN1', st"):
             remote.handle(wire.frame(3, []))
         with pytest.raises(Lost):
@@ -172,14 +173,14 @@ def test_keys_of_another_program_are_refused(monkeypatch):
     monkeypatch.setattr(Client, "keys", lambda self: b"no keys")
     with serving(Server(network(), "cleartext")) as service:
         with pytest.raises(Refused, match="keys must be for the plan's rotations"):
-            Remote(service.address, "cleartext")
+            TcpClient(service.address, "cleartext")
 
 
 def test_a_bug_says_nothing_of_itself_to_the_client(monkeypatch):
     def broken(self, message):
         raise ZeroDivisionError("secret weight 3")
 
-    with serving(Server(network(), "cleartext")) as service, Remote(service.address, "cleartext") as remote:
+    with serving(Server(network(), "cleartext")) as service, TcpClient(service.address, "cleartext") as remote:
         with monkeypatch.context() as patch:
             patch.setattr(Session, "handle", broken)
             with pytest.raises(
@@ -187,11 +188,11 @@ def test_a_bug_says_nothing_of_itself_to_the_client(monkeypatch):
             ):
                 run(remote.client, remote, IMAGE)
         assert logged(service, "secret weight 3")
-        with Remote(service.address, "cleartext") as again:
+        with TcpClient(service.address, "cleartext") as again:
             run(again.client, again, IMAGE)
 
 
-def opening(service: Service) -> socket.socket:
+def opening(service: TcpServer) -> socket.socket:
     """A stranger that has read the greeting."""
     stranger = socket.create_connection(service.address)
     greeting = b""
@@ -221,7 +222,7 @@ def test_strangers_do_not_stop_the_service(end, monkeypatch):
     monkeypatch.setattr(service_module, "_HELLO_SECONDS", 0.3)
     monkeypatch.setattr(tcp, "_GOODBYE", 0.3)
     server = Server(network(), "cleartext")
-    with serving(server, Hospitality(len(STRANGERS) + 1, patience=0.5)) as service:
+    with serving(server, ConnectionLimits(len(STRANGERS) + 1, timeout_s=0.5)) as service:
         strangers = []
         for sent in STRANGERS.values():
             strangers.append(opening(service))
@@ -232,7 +233,7 @@ def test_strangers_do_not_stop_the_service(end, monkeypatch):
             if end != "stay":
                 stranger.close()
         until(lambda: not service._guests)
-        with Remote(service.address, "cleartext") as remote:
+        with TcpClient(service.address, "cleartext") as remote:
             run(remote.client, remote, IMAGE)
         for stranger in strangers:
             stranger.close()
@@ -245,7 +246,7 @@ def test_random_conversations_leave_no_memory_and_no_thread(monkeypatch):
     monkeypatch.setattr(tcp, "_GOODBYE", 0.05)
     chance, server = random.Random(0), Server(network(), "cleartext")
     keys = Client(server.greeting(), "cleartext").keys()
-    with serving(server, Hospitality(8, patience=1.0)) as service:
+    with serving(server, ConnectionLimits(8, timeout_s=1.0)) as service:
         for number in range(300):
             if number == 150:
                 until(lambda: not service._guests)
@@ -261,7 +262,7 @@ def test_random_conversations_leave_no_memory_and_no_thread(monkeypatch):
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        with Remote(service.address, "cleartext") as remote:
+        with TcpClient(service.address, "cleartext") as remote:
             run(remote.client, remote, IMAGE)
     assert grown < 300_000, "beside 300 lines of a log"
     assert not logged(service, "the server failed")
@@ -270,13 +271,13 @@ def test_random_conversations_leave_no_memory_and_no_thread(monkeypatch):
 def test_a_killed_client_is_forgotten():
     """By the system, in the middle of an image, with no chance to say so."""
     program = (
-        "import sys; from privcirnet.he.protocol.transport.client import Remote; from privcirnet.he.protocol.session import run\n"
+        "import sys; from privcirnet.he.protocol.transport.client import TcpClient; from privcirnet.he.protocol.session import run\n"
         "from tests.he.networks import network, random_image\n"
-        "remote = Remote(('127.0.0.1', int(sys.argv[1])), 'cleartext')\n"
+        "remote = TcpClient(('127.0.0.1', int(sys.argv[1])), 'cleartext')\n"
         "stop = lambda _: (print('asked', flush=True), sys.stdin.read())\n"
         "run(remote.client, remote, random_image(network()), stop)"
     )
-    with serving(Server(network(), "cleartext"), Hospitality(connections=1)) as service:
+    with serving(Server(network(), "cleartext"), ConnectionLimits(connections=1)) as service:
         command = [sys.executable, "-c", program, str(service.address[1])]
         client = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         with client:
@@ -284,7 +285,7 @@ def test_a_killed_client_is_forgotten():
             assert len(service._guests) == 1
             os.kill(client.pid, signal.SIGKILL)
         until(lambda: not service._guests)
-        with Remote(service.address, "cleartext") as remote:
+        with TcpClient(service.address, "cleartext") as remote:
             run(remote.client, remote, IMAGE)
 
 
@@ -292,7 +293,7 @@ def test_no_message_asks_for_the_servers_shares():
     """What a harness is told, it is told by this process: a service has it only as a function that it was given."""
     seen = []
     with serving(Server(network(), "cleartext"), finished=seen.append) as service:
-        with Remote(service.address, "cleartext") as remote:
+        with TcpClient(service.address, "cleartext") as remote:
             run(remote.client, remote, IMAGE)
             until(lambda: len(seen) == 1)
             assert isinstance(seen[0], Session)
@@ -331,7 +332,7 @@ def test_a_client_that_meets_something_else(greeting, match):
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(RuleError, match=match):
-            Remote(listener.getsockname(), "cleartext")
+            TcpClient(listener.getsockname(), "cleartext")
         thread.join()
 
 
@@ -341,15 +342,15 @@ def test_nobody_listens():
         with pytest.raises(
             RuleError, match=f"able to listen at its address: got 127.0.0.1:{address[1]}: Address already"
         ):
-            Service(Server(network(), "cleartext"), address)
+            TcpServer(Server(network(), "cleartext"), address)
     with pytest.raises(
         RuleError, match=f"a server must listen at its address: got 127.0.0.1:{address[1]}: Conn.*; start"
     ):
-        Remote(address)
+        TcpClient(address)
 
 
 def test_a_reply_that_is_too_long_is_not_read(monkeypatch):
-    with serving(Server(network(), "cleartext")) as service, Remote(service.address, "cleartext") as remote:
+    with serving(Server(network(), "cleartext")) as service, TcpClient(service.address, "cleartext") as remote:
         monkeypatch.setattr(Session, "handle", lambda self, message: bytes(message_sizes.largest(network()).reply + 1))
         with pytest.raises(RuleError, match=r"of kind 5 with at most \d+ bytes here"):
             run(remote.client, remote, IMAGE)
@@ -357,7 +358,7 @@ def test_a_reply_that_is_too_long_is_not_read(monkeypatch):
 
 def test_who_is_there_when_a_service_stops_is_sent_away():
     with serving(Server(network(), "cleartext")) as service:
-        remote = Remote(service.address, "cleartext")
+        remote = TcpClient(service.address, "cleartext")
     with remote, pytest.raises(Lost, match="must stay until both are done"):
         run(remote.client, remote, IMAGE)
 
@@ -397,7 +398,7 @@ def test_a_system_without_room_for_files_or_threads_is_waited_for(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     with serving(Server(network(), "cleartext")) as service:
         with pytest.raises(Refused, match="try again later"):
-            Remote(service.address, "cleartext")
-        with Remote(service.address, "cleartext") as remote:
+            TcpClient(service.address, "cleartext")
+        with TcpClient(service.address, "cleartext") as remote:
             run(remote.client, remote, IMAGE)
     assert sum("could not be accepted: Too many open files" in line for line in service.lines) == 3

@@ -21,12 +21,12 @@ def ends():
     """(a channel of the tested kind, the bare socket at its other end)."""
     here, there = pair()
     with here, there:
-        yield Channel(here, "the peer", patience=5.0), there
+        yield Channel(here, "the peer", timeout_s=5.0), there
 
 
 def test_messages_arrive_whole(ends):
     channel, bare = ends
-    other = Channel(bare, "the peer", patience=5.0)
+    other = Channel(bare, "the peer", timeout_s=5.0)
     for body in (b"", b"x", bytes(range(256)) * 40_000):
         sender = threading.Thread(target=channel.send, args=(tcp.REQUEST, body))
         sender.start()
@@ -92,7 +92,7 @@ def test_frames_that_are_not_due(ends, sent, kind, match):
 def test_an_announced_length_takes_no_memory(ends):
     """Room is made as bytes come: a promise of a gigabyte is cheap for both."""
     channel, bare = ends
-    channel.patience = 0.1
+    channel.timeout_s = 0.1
     bare.sendall(FRAME.pack(tcp.KEYS, 1 << 30))
     bare.shutdown(socket.SHUT_WR)
     before = _resident()
@@ -109,7 +109,7 @@ def _resident() -> int:
 @pytest.mark.parametrize("first", [b"", FRAME.pack(tcp.REQUEST, 10), FRAME.pack(tcp.REQUEST, 10) + b"1234"])
 def test_a_peer_that_goes_silent(ends, first):
     channel, bare = ends
-    channel.patience = 0.2
+    channel.timeout_s = 0.2
     bare.sendall(first)
     with pytest.raises(Lost, match=r"got \d+ of \d+ bytes in 0\.2\d* s"):
         channel.receive(tcp.REQUEST, 100)
@@ -118,7 +118,7 @@ def test_a_peer_that_goes_silent(ends, first):
 def test_a_peer_that_sends_a_byte_now_and_then(ends):
     """Every byte is in time, the message is not."""
     channel, bare = ends
-    channel.patience = 0.5
+    channel.timeout_s = 0.5
     bare.sendall(FRAME.pack(tcp.REQUEST, 1000))
     done = threading.Event()
 
@@ -140,7 +140,7 @@ def test_a_peer_that_takes_nothing(ends, monkeypatch):
     monkeypatch.setattr(tcp, "SLOWEST", 1 << 40)
     monkeypatch.setattr(tcp, "_GOODBYE", 0.1)
     channel, _ = ends
-    channel.patience = 0.3
+    channel.timeout_s = 0.3
     with pytest.raises(Lost, match="must stay until both are done"):
         channel.send(tcp.REPLY, bytes(1 << 26))
 
@@ -155,7 +155,7 @@ def test_a_peer_that_is_gone(ends, monkeypatch):
 
 def test_an_error_reaches_the_peer_with_its_reason(ends):
     channel, bare = ends
-    other = Channel(bare, "the server", patience=5.0)
+    other = Channel(bare, "the server", timeout_s=5.0)
     teller = threading.Thread(target=other.refuse, args=(RuleError("a rule", got=3, remedy="mend it"),))
     teller.start()
     with pytest.raises(Refused, match=r"^the peer refused: a rule: got 3; mend it$"):
@@ -172,7 +172,7 @@ def _ask(channel, request):
 def test_an_error_reaches_a_peer_that_is_still_sending(ends):
     """Its unread bytes must not take the error back."""
     channel, bare = ends
-    other = Channel(bare, "the server", patience=5.0)
+    other = Channel(bare, "the server", timeout_s=5.0)
     teller = threading.Thread(target=other.refuse, args=(RuleError("a rule", got=3, remedy="mend it"),))
     teller.start()
     with pytest.raises(Refused, match="a rule: got 3; mend it"):
@@ -184,7 +184,7 @@ def test_an_error_reaches_a_peer_that_is_still_sending(ends):
 @pytest.mark.parametrize("character", ["x", "\n", "\x00", "é", "\U0001f600", "\ud800"])
 def test_errors_of_any_text_are_short_enough(ends, character):
     channel, bare = ends
-    other = Channel(bare, "the server", patience=5.0)
+    other = Channel(bare, "the server", timeout_s=5.0)
     text = character * 10_000
     teller = threading.Thread(target=other.refuse, args=(RuleError(text, got=text, remedy=text),))
     teller.start()
@@ -220,7 +220,7 @@ def test_random_bytes_are_a_clean_error():
     chance = random.Random(0)
     for _ in range(300):
         here, bare = pair()
-        channel = Channel(here, "the peer", patience=1.0)
+        channel = Channel(here, "the peer", timeout_s=1.0)
         noise = chance.randbytes(chance.randrange(40))
         if chance.random() < 0.5:
             noise = FRAME.pack(chance.randrange(8), chance.randrange(64)) + noise
