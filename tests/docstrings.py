@@ -1,0 +1,81 @@
+"""What docstrings of public functions must say, read from the source; `python -m tests.docstrings PATH ...` lists gaps.
+
+Arguments are all listed under Args, what comes back is said under Returns or Yields or by a summary that begins with
+the verb, and errors that the function raises itself stand under Raises. A method that implements a documented interface
+may say ``See :meth:`...``` instead.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_IGNORED = {"self", "cls", "_"}
+_PROPERTIES = {"property", "cached_property", "overload"}
+
+
+def public_functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
+    """Functions, and methods of classes, whose names are public."""
+    for node in tree.body:
+        if isinstance(node, Function) and not node.name.startswith("_"):
+            yield node.name, node
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for method in node.body:
+                if isinstance(method, Function) and not method.name.startswith("_"):
+                    yield f"{node.name}.{method.name}", method
+
+
+def gaps(path: Path) -> list[str]:
+    """What is missing in a file, a line for each function."""
+    found = []
+    for name, function in public_functions(ast.parse(path.read_text())):
+        missing = _missing(function)
+        if missing:
+            found.append(f"{path}:{function.lineno} {name}: {', '.join(missing)}")
+    return found
+
+
+def arguments(function: Function) -> list[str]:
+    """Names of the arguments that a caller gives."""
+    given = function.args
+    every = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
+    return [a.arg for a in every if a.arg not in _IGNORED]
+
+
+def _missing(function: Function) -> list[str]:
+    text, names = ast.get_docstring(function) or "", arguments(function)
+    if not names or {_name(d) for d in function.decorator_list} & _PROPERTIES or text.startswith("See :meth:"):
+        return []
+    listed = _section(text, "Args")
+    missing = [f"argument {name}" for name in names if not re.search(rf"^ *\**{name}\b.*:", listed, re.MULTILINE)]
+    returns = function.returns
+    silent = returns is None or (isinstance(returns, ast.Constant) and returns.value is None)
+    if not (silent or re.match(r"(Return|Yield)", text) or _section(text, "Returns") or _section(text, "Yields")):
+        missing.append("what it returns")
+    stated = _section(text, "Raises")
+    return missing + [f"raises {error}" for error in sorted(_raised(function)) if error not in stated]
+
+
+def _section(text: str, title: str) -> str:
+    match = re.search(rf"^{title}:\n((?:[ \t]+.*\n?|\n)*)", text, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _raised(function: Function) -> set[str]:
+    """Errors of the project that the body raises by name."""
+    raised = [n.exc for n in ast.walk(function) if isinstance(n, ast.Raise) and isinstance(n.exc, ast.Call)]
+    return {_name(call.func) for call in raised} & {"RuleError", "DoesNotFit"}
+
+
+def _name(node: ast.expr) -> str:
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+if __name__ == "__main__":
+    for folder in map(Path, sys.argv[1:]):
+        for file in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
+            print(*gaps(file), sep="\n", end="\n" if gaps(file) else "")  # noqa: T201
