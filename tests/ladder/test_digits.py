@@ -1,0 +1,139 @@
+"""The rungs that one network is enough for: from dense to circulant, guard bits, other widths, bounded masks."""
+
+import copy
+import math
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+
+from privcirnet.functional.circulant import expand, project
+from privcirnet.he.planning.cost import LINKS
+from privcirnet.he.planning.fit import Target
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.rearrangement import Flatten
+from privcirnet.lower import lower_refined
+from privcirnet.models import DigitsResNet
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.convert import circulant_, dense_state_dict
+from privcirnet.nn.learned import fix_steps_, follow_learned_steps_, learn_steps_, learned_steps
+from privcirnet.nn.quantize import quantize
+from privcirnet.nn.quantizers import quantizer_of
+from privcirnet.nn.steps import refine
+from privcirnet.pipeline import audit
+from tests.he.parties import protocol
+from tests.ladder import digits
+from tests.ladder.case import LEVELS, LOG_STEP, PROVED, WIDE, logits_of, real
+from tests.ladder.digits import BLOCKS, DIGITS, rotations_of
+
+
+@lru_cache
+def dense():
+    return digits.dense(DIGITS.images)
+
+
+@torch.no_grad()
+def test_dense_to_circulant():
+    """Each weight is exactly the expansion of the projection of the dense one; b = 1 is the dense weight itself."""
+    for name, b in BLOCKS.items():
+        weight = dense().get_submodule(name).weight
+        assert torch.equal(DIGITS.circulant.get_submodule(name).weight, expand(project(weight, b), b))
+        assert block_size_of(DIGITS.circulant.get_submodule(name)) == b
+
+
+@torch.no_grad()
+def test_circulant_network_of_a_circulant_network():
+    """A network that is circulant already (weights and batch norms) is left as it is, bit for bit in its weights."""
+    circulant, images = DIGITS.circulant, DIGITS.images
+    twin = DigitsResNet().double().eval()
+    twin.load_state_dict(dense_state_dict(circulant))
+    again = circulant_(twin, {name: b for name, b in BLOCKS.items() if b > 1}).eval()
+    for name in BLOCKS:
+        assert torch.equal(again.get_submodule(name).weight, circulant.get_submodule(name).weight)
+    torch.testing.assert_close(again(real(images)), circulant(real(images)), rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def test_weights_are_quantized_to_the_nearest_step():
+    """They stay circulant, within half a step of the fused ones."""
+    for name in BLOCKS:
+        layer = DIGITS.quantized.get_submodule(name)
+        step = 2.0 ** int(quantizer_of(layer).log_step)
+        assert (layer.weight - DIGITS.fused.get_submodule(name).weight).abs().max() <= step / 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("guard_bits", [0, 1, 3])
+def test_guard_bits_to_integer_program_is_bitwise(guard_bits):
+    network = refine(DIGITS.quantized, guard_bits)
+    program = DIGITS.lowered(network)
+    for image, wanted in zip(DIGITS.images, network(real(DIGITS.images)).numpy(), strict=True):
+        assert np.array_equal(logits_of(program, image), wanted)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("bits", [4, 5, 6, 7, 8])
+def test_fake_quant_to_integer_program_at_every_width(bits, learned):
+    """Trained for a few steps, which at random rounding and clipping differ from evaluation; then bitwise again."""
+    images, fused = DIGITS.images, DIGITS.fused
+    network = quantize(fused, [real(images)], LOG_STEP, weight_bits=bits, activation_bits=bits)
+    calibrated = copy.deepcopy(network.state_dict())
+    if learned:
+        learn_steps_(network, bits)
+    train_a_little_(network, fused(real(images)).detach(), images)
+    network.eval()
+    steps = {name: value for name, value in network.state_dict().items() if name.endswith("log_step")}
+    assert any(not torch.equal(value, calibrated[name]) for name, value in steps.items()) == learned
+    program = DIGITS.lowered(network)
+    expected = network(real(images)).detach().numpy()
+    for image, wanted in zip(images, expected, strict=True):
+        assert np.array_equal(logits_of(program, image), wanted)
+    for weights in program.weights.values():
+        assert np.abs(weights.rows).max() < 2 ** (bits - 1)
+
+
+def train_a_little_(network, target, images):
+    """Towards logits; steps are learned fast, so that some change."""
+    torch.manual_seed(0)
+    steps = learned_steps(network)
+    weights = [p for p in network.parameters() if not any(p is step for step in steps)]
+    optimizer = torch.optim.Adam([{"params": weights, "lr": 1e-3}, {"params": steps, "lr": 0.3}])
+    network.train()
+    for _ in range(5):
+        optimizer.zero_grad()
+        (network(real(images)) - target).square().mean().backward()
+        optimizer.step()
+        follow_learned_steps_(network)
+    fix_steps_(network)
+
+
+def test_guard_bits_are_as_many_as_there_is_room_for():
+    with digits.plans_that_rotate():
+        few = lower_refined(DIGITS.quantized, DIGITS.shape, LEVELS, LOG_STEP, PROVED, 2).guard_bits
+        strict = Target(WIDE, LINKS["local"], failure_bits=10)
+        lowered = lower_refined(DIGITS.quantized, DIGITS.shape, LEVELS, LOG_STEP, strict, 12)
+    assert few == 2
+    assert 0 <= lowered.guard_bits < 12
+    assert lowered.program.parameters.plain_bits <= 60
+
+
+def test_bounded_masks_to_clear_text_engine():
+    target = Target(WIDE, LINKS["local"], "bounded", failure_bits=4, hiding_bits=4)
+    program = DIGITS.lowered(DIGITS.quantized, target)
+    for image in DIGITS.images[:6].numpy():
+        _, values, _ = protocol(program, "cleartext", image)
+        assert audit.wrong_nodes(program, values) == []
+
+
+def test_the_ladder_has_something_to_carry():
+    """A guard for the ladder: the network has stride, residual, squares and circulant layers."""
+    program = DIGITS.program
+    operations = [type(node.operation) for node in program.nodes]
+    assert operations.count(op.Square) == 2
+    assert {op.Add, op.SumPool, Flatten} <= set(operations)
+    layers = [layer for _, layer in program.linear_nodes]
+    assert {layer.shape.stride for layer in layers} == {1, 2}
+    assert sorted(layer.block_size for layer in layers) == sorted(BLOCKS.values())
+    assert any(all(rotations_of(layer)) for layer in layers), "baby steps, giant steps and folds"
+    assert math.prod(DIGITS.shape) == 64

@@ -1,0 +1,94 @@
+"""The ladder: one equality test for each arrow of the pipeline, on every network. The first broken rung names the place.
+
+dense -> circulant -> fused -> fake-quant -> (guard bits) -> integer program -> program folder -> clear-text engine -> encrypted
+
+Where the arithmetic is the same the rung is bitwise; elsewhere the tolerance comes with its derivation. The first rung,
+guard bits and other widths are in test_digits; what each network has to carry is tested beside it.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from privcirnet.artifact import read_program, write_program
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.ring import sampling
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.pipeline import audit
+from tests.he.parties import protocol
+from tests.ladder.case import logits_of, real
+from tests.ladder.client_aided import CLIENT_AIDED
+from tests.ladder.digits import DIGITS
+from tests.ladder.mobilenetv2 import MOBILENETV2
+from tests.ladder.vit import VITS
+
+CASES = (DIGITS, MOBILENETV2, *VITS, CLIENT_AIDED)
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def case(request):
+    return request.param
+
+
+@torch.no_grad()
+def test_circulant_to_fused(case):
+    """Folding reorders a handful of float64 operations a value: 1e-10 is about 2^19 units in the last place."""
+    expected, found = case.circulant(real(case.images)), case.fused(real(case.images))
+    torch.testing.assert_close(found, expected, rtol=case.folding, atol=case.folding * expected.abs().max().item())
+    assert {name: block_size_of(case.fused.get_submodule(name)) for name in case.blocks} == case.blocks
+
+
+@torch.no_grad()
+def test_fused_to_fake_quant(case):
+    fine, coarse = case.fused(real(case.images)), case.quantized(real(case.images))
+    assert (fine - coarse).abs().max() < 0.25 * fine.abs().max()
+    assert not torch.equal(fine, coarse)
+
+
+@torch.no_grad()
+def test_fake_quant_to_integer_program_is_bitwise(case):
+    """float64 carries every integer of these networks exactly, so both sides are the same numbers."""
+    for image, wanted in zip(case.images, case.quantized(real(case.images)).numpy(), strict=True):
+        assert np.array_equal(logits_of(case.program, image), wanted)
+
+
+def test_program_to_folder_and_back(case, tmp_path):
+    write_program(tmp_path / "program", case.program, {}, full=True)
+    again, spectra = read_program(tmp_path / "program")
+    assert (again.nodes, again.parameters) == (case.program.nodes, case.program.parameters)
+    assert set(again.weights) == set(case.program.weights)
+    for name, weights in case.program.weights.items():
+        assert np.array_equal(again.weights[name].rows, weights.rows)
+        assert np.array_equal(again.weights[name].bias, weights.bias)
+    for node, layer in case.program.linear_nodes:
+        t = case.program.parameters.plain_modulus
+        assert np.array_equal(spectra[node.name], layer.spectrum(case.program.weights[node.name].rows, t))
+
+
+def test_integer_program_to_clear_text_engine(case):
+    """Exactly equal, once the interpreter is told which way each truncation went; and that is by at most one unit."""
+    for image in case.images[:3].numpy():
+        logits, values, _ = protocol(case.program, "cleartext", image)
+        assert audit.wrong_nodes(case.program, values) == []
+        told = interpret(case.program, image, lambda node, _, v=values: v[node.name])
+        assert np.array_equal(told[case.program.output.name], logits)
+        truncated = [node.name for node in case.program.nodes if isinstance(node.operation, op.Truncate)]
+        for name in truncated[:1]:
+            assert np.abs(interpret(case.program, image)[name] - values[name]).max() == 1
+
+
+@pytest.mark.parametrize("engine", ["tenseal", "kernel"])
+def test_clear_text_engine_to_encrypted_is_bitwise(case, monkeypatch, engine):
+    """With the same masks the engines give the same shares of every node, bit for bit, by the planned operations."""
+    results = []
+    for each in ("cleartext", engine):
+        random = np.random.default_rng(7)
+        monkeypatch.setattr(sampling, "uniform", lambda shape, t, r=random: r.integers(0, t, shape, dtype=np.uint64))
+        results.append(protocol(case.program, each, case.images[0].numpy()))
+    (clear, clear_values, clear_meter), (encrypted, encrypted_values, meter) = results
+    assert np.array_equal(clear, encrypted)
+    assert all(np.array_equal(clear_values[name], encrypted_values[name]) for name in clear_values)
+    for node, layer in case.program.linear_nodes:
+        for counts in (clear_meter.counts[node.name], meter.counts[node.name]):
+            assert (counts["rotate"], counts["pmult"]) == (layer.rotations, layer.pmults)

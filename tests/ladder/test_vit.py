@@ -1,0 +1,33 @@
+"""What a vision transformer brings to the ladder."""
+
+import pytest
+
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.rearrangement import Channels, Take, Tokens, Transpose
+from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.norm import TokenBatchNorm
+from tests.ladder.vit import VITS
+
+
+@pytest.fixture(params=VITS, ids=lambda case: case.name)
+def case(request):
+    return request.param
+
+
+def test_norms_and_attention_are_folded(case):
+    assert not [m for m in case.fused.modules() if isinstance(m, TokenBatchNorm | PolynomialAttention)]
+
+
+def test_the_ladder_has_something_to_carry(case):
+    program = case.program
+    operations = [type(node.operation) for node in program.nodes]
+    counts = {kind: operations.count(kind) for kind in (Tokens, Take, Channels, Transpose, op.Product, op.Square)}
+    assert counts == {Tokens: 1, Take: 1, Channels: 6, Transpose: 2, op.Product: 4, op.Square: 4}
+    assert {node.module: layer.block_size for node, layer in program.linear_nodes if layer.block_size > 1} == {
+        name: b for name, b in case.blocks.items() if b > 1
+    }
+    known = {node.name: node for node in program.nodes}
+    products = [node for node in program.nodes if isinstance(node.operation, op.Product)]
+    assert all(isinstance(known[node.inputs[0]].operation, op.Truncate) for node in products)
+    scores = [node for node in products if program.weights[node.name].bias.any()]
+    assert len(scores) == 2, "those with a constant for each head"
