@@ -1,0 +1,72 @@
+"""Files of every format as earlier versions wrote them: they must keep loading, and mean what they meant.
+
+A format that changes gets a new version and a new folder here; files of the old one either still load or are refused by
+their version, with the remedy.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from privcirnet.artifact import read_checkpoint, read_plan, read_profile, read_program
+from privcirnet.errors import RuleError
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.session import run
+from privcirnet.pipeline import audit
+from privcirnet.training.network import build
+
+FOLDER = Path(__file__).parent / "fixtures" / "version1"
+PROGRAMS = json.loads((FOLDER / "programs" / "expected.json").read_text())
+CHECKPOINTS = json.loads((FOLDER / "checkpoints.json").read_text())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_s_logits_are_what_they_were(name):
+    """By the interpreter from its weights, and by both parties from its stored spectra."""
+    program, spectra = read_program(FOLDER / "programs" / name)
+    image = np.array(PROGRAMS[name]["image"], dtype=np.int64).reshape(program.nodes[0].shape)
+    assert interpret(program, image)[program.output.name].reshape(-1).tolist() == PROGRAMS[name]["logits"]
+    server = Server(program, "cleartext", spectra)
+    client = Client(server.greeting(), "cleartext")
+    session = server.session(client.keys())
+    run(client, session, image)
+    assert audit.wrong_nodes(program, audit.reconstruct(program, client.shares, session.shares)) == []
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_checkpoint_is_what_it_was(name):
+    held = read_checkpoint(FOLDER / f"{name}.safetensors")
+    expected = CHECKPOINTS[name]
+    assert held.digest() == expected["digest"]
+    assert (held.model, held.block_sizes) == (expected["model"], expected["block_sizes"])
+    assert held.bits == (tuple(expected["bits"]) if expected["bits"] else None)
+    logits = build(held, 10, 1)(torch.linspace(0, 1, 64).reshape(1, 1, 8, 8))
+    torch.testing.assert_close(logits[0], torch.tensor(expected["logits"]), rtol=1e-4, atol=1e-4)
+
+
+def test_a_plan_and_a_profile_are_what_they_were():
+    assert read_plan(FOLDER / "plan.json") == {"stem": 1, "down": 4, "conv1": 2, "conv2": 1, "classifier": 1}
+    profile = read_profile(FOLDER / "profile.json")
+    assert (profile.ring_degree, profile.coefficient_bits, profile.threads) == (16384, (48, 48, 48, 48, 49), 2)
+    assert profile.seconds["rotate"] == 0.0006353919218682336
+
+
+def test_a_plan_of_another_version_is_refused_with_the_remedy(tmp_path):
+    plan = json.loads((FOLDER / "plan.json").read_text()) | {"version": 2}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(RuleError, match=r"of version 1: got .*privcirnet-plan 2; make it again with this version"):
+        read_plan(tmp_path / "plan.json")
+
+
+def test_a_program_of_another_version_is_refused_with_the_remedy(tmp_path):
+    shutil.copytree(FOLDER / "programs" / "network", tmp_path / "program")
+    path = tmp_path / "program" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))
+    with pytest.raises(RuleError, match=r"of version 1: got .*privcirnet-program 2; make it again with this version"):
+        read_program(tmp_path / "program")
