@@ -17,6 +17,8 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ciphertext_bytes
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 
 OPERATIONS = {
     "call": "server: what a layer takes beyond its operations",
@@ -121,6 +123,35 @@ class Cost:
     def total(self) -> float:
         """Sum of all four."""
         return self.client_encrypt + self.server + self.client_decrypt + self.network
+
+
+def operation_cost(operation: op.Operation, shape: tuple[int, int, int], profile: Profile, link: Link) -> Cost:
+    """Return the predicted seconds of one operation of a program, for one image.
+
+    Args:
+        operation: With its layers planned, if it has any.
+        shape: (C, H, W) of its result.
+        profile: Seconds of operations at the program's (n, q).
+        link: The network.
+
+    Raises:
+        TypeError: The operation is none of those that an encrypted program may have.
+    """
+    match operation:
+        case op.Linear(layer):
+            return linear_cost(layer, profile, link)
+        case op.Product(left, right):
+            return product_cost(left, right, profile, link)
+        case op.Square():
+            return square_cost(math.prod(shape), profile, link)
+        case op.ClientAided():
+            return client_aided_cost(math.prod(shape), link)
+        case op.Input() | op.Truncate() | op.Add() | op.SumPool():
+            return Cost()
+        case Flatten() | Tokens() | Take() | Channels() | Transpose():
+            return Cost()
+        case _:
+            raise TypeError(f"no cost is known for the operation {operation!r}")
 
 
 def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:

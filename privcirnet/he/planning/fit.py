@@ -22,20 +22,12 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
-from privcirnet.he.planning.cost import (
-    Link,
-    Profile,
-    client_aided_cost,
-    for_one_use,
-    linear_cost,
-    product_cost,
-    square_cost,
-)
+from privcirnet.he.planning.cost import Link, Profile, for_one_use, operation_cost
 from privcirnet.he.planning.noise_budget import Option, ParameterSet
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.operations import ClientAided, Linear, Product, Square, encrypted_layers
+from privcirnet.he.program.operations import Linear, Product, encrypted_layers
 from privcirnet.he.program.program import Node, Program, Weights
 
 
@@ -173,21 +165,7 @@ def replan(nodes: Sequence[Node], profile: Profile, link: Link) -> tuple[Node, .
 
 def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> float:
     """One image through every node that costs a message."""
-
-    def seconds(node: Node) -> float:
-        match node.operation:
-            case Linear(layer):
-                return linear_cost(layer, profile, link).total
-            case Product(left, right):
-                return product_cost(left, right, profile, link).total
-            case Square():
-                return square_cost(math.prod(node.shape), profile, link).total
-            case ClientAided():
-                return client_aided_cost(math.prod(node.shape), link).total
-            case _:
-                return 0.0
-
-    return sum(map(seconds, nodes))
+    return sum(operation_cost(node.operation, node.shape, profile, link).total for node in nodes)
 
 
 def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:

@@ -1,6 +1,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import astuple, replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.planning import cost, planner
-from privcirnet.he.planning.cost import LINKS, OPERATIONS, Link, Profile, linear_cost, square_cost
+from privcirnet.he.planning.cost import LINKS, OPERATIONS, Cost, Link, Profile, linear_cost, operation_cost, square_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import plan_layer
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 from privcirnet.he.protocol import square
 from privcirnet.he.ring import sampling
 from tests.he.exchange import Party, random_input, random_rows
@@ -33,6 +36,10 @@ SHAPES = [
 ]
 DONE = ("encrypt", "receive", "add_plain", "rotate", "to_ntt", "from_ntt", "pmult", "add", "reply", "decrypt")
 """Calls of the engines."""
+LOCAL_OPERATIONS: list[op.Operation] = [
+    *(op.Input(0, 255), op.Truncate(3), op.Add(), op.SumPool(2)),
+    *(Flatten(), Tokens(), Take(0), Channels(0, 2), Transpose(1)),
+]
 LAYERS = [layer for case in SHAPES for layer in planner.candidate_layers(*case, N)][::3]
 """A third of all plans of a few shapes."""
 
@@ -199,6 +206,33 @@ def test_network_time_of_a_square_is_that_of_its_messages(values: int) -> None:
     sent = sum(map(len, (*messages, *square.reply(share, messages, server, keys)[0])))
     network = cost.square_cost(values, pricing("rotate", 8192), Link(1e6, 0.25)).network
     assert network == pytest.approx(sent / 1e6 + 0.25, abs=64 * len(messages) / 1e6)
+
+
+def test_cost_of_an_operation_is_looked_up_by_its_type() -> None:
+    profile, link, shape = pricing("encrypt"), Link(1e6, 0.25), (3, 5, 7)
+    layer, factor = LAYERS[0], planner.candidate_layers(LinearShape.gemm(4, 8, 4), 1, N)[0]
+    expected = {
+        op.Linear(layer): linear_cost(layer, profile, link),
+        op.Product(factor, factor): cost.product_cost(factor, factor, profile, link),
+        op.Square(): square_cost(3 * 5 * 7, profile, link),
+        op.ClientAided("relu", 0, 0): cost.client_aided_cost(3 * 5 * 7, link),
+    }
+    assert len(set(expected.values())) == len(expected)
+    for operation, seconds in expected.items():
+        assert operation_cost(operation, shape, profile, link) == seconds
+
+
+@pytest.mark.parametrize("operation", LOCAL_OPERATIONS)
+def test_local_operations_are_free(operation: op.Operation) -> None:
+    assert operation_cost(operation, (3, 5, 7), pricing("encrypt"), Link(1e6, 0.25)) == Cost()
+
+
+def test_every_operation_of_a_program_has_a_cost() -> None:
+    """A new operation has to be entered in the table: none is free because it was forgotten."""
+    known = {op.Linear, op.Product, op.Square, op.ClientAided, *map(type, LOCAL_OPERATIONS)}
+    assert known == set(get_args(op.Operation))
+    with pytest.raises(TypeError, match="no cost is known for the operation 'a square'"):
+        operation_cost("a square", (3, 5, 7), pricing("encrypt"), FREE)  # type: ignore[arg-type]
 
 
 def test_papers_unit() -> None:
