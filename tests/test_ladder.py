@@ -14,7 +14,7 @@ import torch
 
 from privcirnet.artifact import read_program, write_program
 from privcirnet.functional.circulant import expand, project
-from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
+from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.planner import candidate_layers

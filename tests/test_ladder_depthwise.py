@@ -12,7 +12,7 @@ from privcirnet.artifact import read_program, write_program
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
+from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.planner import cheapest_layer

@@ -11,7 +11,7 @@ from torch import nn
 
 import privcirnet.models  # noqa: F401  (registers the networks)
 from privcirnet.artifact import read_program, write_program
-from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
+from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.program.interpreter import interpret

@@ -23,7 +23,7 @@ import numpy as np
 import zstandard
 
 from privcirnet.errors import RuleError
-from privcirnet.he.params import SEED_BYTES
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Integers, Residues
 
 _HEADER = struct.Struct("<HBBBBHQ")

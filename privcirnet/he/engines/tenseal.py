@@ -25,7 +25,8 @@ import tenseal.sealapi as seal
 from privcirnet.errors import RuleError
 from privcirnet.he.engines import sealfile
 from privcirnet.he.engines.sequential import Sequential
-from privcirnet.he.params import SEED_BYTES, Parameters, reply_primes
+from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.sampling import FLOODING_BITS

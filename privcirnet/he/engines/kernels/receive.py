@@ -9,7 +9,7 @@ from privcirnet.he.engines.kernels.blake2xb import Bounds
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.plaintexts import Plain
 from privcirnet.he.engines.sealfile import Modulus
-from privcirnet.he.params import SEED_BYTES
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Integers, Residues
 
 _GOOD, _NOT_UNDER, _REJECTED = 0, 1, 2
