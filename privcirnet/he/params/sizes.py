@@ -1,8 +1,8 @@
 """Bytes of ciphertexts and keys on the wire, from the parameters alone.
 
-A residue modulo a prime of k bits takes ceil(k / 8) bytes (:mod:`engines.sealfile`). A fresh ciphertext and a digit of
-a Galois key hold one polynomial and a seed, which stands for the other. A reply holds two polynomials modulo the primes
-that are left after the modulus switch.
+The format is that of :mod:`engines.wire_bytes`. A fresh ciphertext and a digit of a Galois key hold one polynomial and
+a seed, which stands for the other. A reply holds two polynomials modulo the primes that are left after the modulus
+switch.
 """
 
 from privcirnet.he.params.parameters import Parameters
@@ -61,6 +61,23 @@ def key_bytes(parameters: Parameters) -> int:
     return (len(widths) - 1) * (parameters.ring_degree * sum(widths) + SEED_BYTES)
 
 
+def public_key_bytes(parameters: Parameters) -> int:
+    """Return the bytes of a public key: two polynomials mod every prime.
+
+    Args:
+        parameters: n and q.
+    """
+    return 2 * parameters.ring_degree * sum(_widths(parameters.coefficient_bits))
+
+
+def residue_bytes(bits: int) -> int:
+    """Return the whole bytes that a residue takes.
+
+    Args:
+        bits: of its prime.
+    """
+    return -(-bits // 8)
+
+
 def _widths(coefficient_bits: tuple[int, ...]) -> list[int]:
-    """Bytes of a residue modulo each prime."""
-    return [-(-bits // 8) for bits in coefficient_bits]
+    return [residue_bytes(bits) for bits in coefficient_bits]
