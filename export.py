@@ -9,7 +9,7 @@ from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_prog
 from privcirnet.config import ExportConfig
 from privcirnet.console import counting, in_words_revealed, progress_bar, script, show
 from privcirnet.data import load_for
-from privcirnet.he import params
+from privcirnet.he.params.security import SECURITY_BITS
 from privcirnet.he.program import bounds
 from privcirnet.he.ring.sampling import FLOODING_BITS
 from privcirnet.pipeline.export import exceeding, lower_for
@@ -36,7 +36,7 @@ def main(config: ExportConfig) -> None:
         "plain_modulus_bits": program.parameters.plain_bits,
         "ring_degree": program.parameters.ring_degree,
         "log_q": program.parameters.log_q,
-        "security_bits": params.SECURITY_BITS,
+        "security_bits": SECURITY_BITS,
         "flooding_bits": FLOODING_BITS,
         "max_value_bits": max(bounds.value_bits(interval) for interval in intervals.values()),
         "bounds": program.bounds,

@@ -16,9 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.artifact import read_profile, read_program
-from privcirnet.he import params
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.params import MAX_LOG_Q, MAX_PLAIN_BITS, MIN_NOISE_BUDGET
+from privcirnet.he.params.noise import MIN_NOISE_BUDGET
+from privcirnet.he.params.parameters import MAX_PLAIN_BITS
+from privcirnet.he.params.security import MAX_LOG_Q
+from privcirnet.he.params.sizes import ciphertext_bytes
 from privcirnet.he.planning import fit
 from privcirnet.he.planning.cost import LINKS, Link, Profile
 from privcirnet.he.planning.noise_budget import ParameterSet, budget
@@ -81,7 +83,7 @@ def set_for(n: int, plain_bits: int, noise: int) -> ParameterSet:
 def saved(pair: Pair, profile: Profile, link: Link) -> float:
     """Seconds, at most, of a round that falls away: a reply, a request, their bytes, one round trip."""
     first, second, s = _layer(pair.first), _layer(pair.second), profile.seconds
-    up, down = params.ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
+    up, down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
     inside = first.ciphertexts_out * (s["reply"] + s["decrypt"]) + second.ciphertexts_in * (s["encrypt"] + s["receive"])
     return inside + (first.ciphertexts_out * down + second.ciphertexts_in * up) / link.bandwidth + link.round_trip
 

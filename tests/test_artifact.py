@@ -40,7 +40,7 @@ from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.bsgs import Product
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params import choose
+from privcirnet.he.params.parameters import choose
 from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.program import manifest

@@ -12,7 +12,8 @@ from privcirnet.config import HEConfig
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
 from privcirnet.he.encodings.integer import expand_rows
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, message_bytes
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target

@@ -6,7 +6,7 @@ from privcirnet.config.encryption import HEConfig
 from privcirnet.config.rules import check, check_name
 from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.measure.networks import NETWORKS
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning.papers import ENCODINGS
 
 PLANS = ("paper", "published", "best")

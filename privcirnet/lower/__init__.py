@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torch import fx
 
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.params import message_bytes
+from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.fit import Fitted, Target, fit
 from privcirnet.he.program.operations import Input

@@ -11,7 +11,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import cleartext
 from privcirnet.he.engines.interface import client_engine, server_engine
-from privcirnet.he.params import Parameters
+from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.protocol import linear
 from privcirnet.he.ring import modular, sampling
 

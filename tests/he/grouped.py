@@ -9,7 +9,7 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.interface import ClientEngine, ServerEngine, client_engine, server_engine
-from privcirnet.he.params import Parameters
+from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring import modular, sampling
 
 MANY_TILES = LinearShape(90, 70, 2, 3, 3, 1, 1)

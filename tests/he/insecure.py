@@ -2,7 +2,7 @@
 
 import math
 
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, Parameters
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
 from privcirnet.he.ring import modular
 
 INSECURE_RING_DEGREES = (64, 128, 256)

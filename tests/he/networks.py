@@ -9,7 +9,7 @@ from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params import choose
+from privcirnet.he.params.parameters import choose
 from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, paper_layer, plan_layer

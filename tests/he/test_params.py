@@ -6,10 +6,29 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.engines import tenseal
 from privcirnet.he.engines.interface import client_engine, server_engine
-from privcirnet.he.params import Parameters, choose
+from privcirnet.he.params.noise import (
+    MIN_NOISE_BUDGET,
+    check_noise,
+    fitting_plain_bits,
+    largest_plain_bits,
+    noise_bits,
+    noise_budget,
+    square_noise_bits,
+)
+from privcirnet.he.params.parameters import (
+    DEFAULT_COEFFICIENT_BITS,
+    MAX_PLAIN_BITS,
+    NARROW_COEFFICIENT_BITS,
+    NARROW_RING_DEGREE,
+    WIDE_COEFFICIENT_BITS,
+    Parameters,
+    choose,
+    coefficient_primes,
+)
+from privcirnet.he.params.security import MAX_LOG_Q
+from privcirnet.he.params.sizes import message_bytes, reply_primes
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.noise_budget import ParameterSet, switched_bits
 from privcirnet.he.ring import modular, sampling
@@ -34,7 +53,7 @@ def test_toy_parameters_are_refused_by_the_package(n: int) -> None:
 @pytest.mark.parametrize(("n", "limit"), [(1024, 27), (2048, 54), (4096, 109), (8192, 218), (16384, 438), (32768, 881)])
 def test_security_table(n: int, limit: int) -> None:
     """Homomorphic encryption standard (2018), table 1: ternary secret, 128 bits, classical."""
-    assert params.MAX_LOG_Q[n] == limit
+    assert MAX_LOG_Q[n] == limit
     count = -(-(limit + 1) // 60)
     bits = (60,) * (count - 1) + (limit + 1 - 60 * (count - 1),)
     with pytest.raises(RuleError, match=rf"at most {limit} at ring degree {n} for 128-bit security: got {limit + 1}"):
@@ -117,7 +136,7 @@ def bench(plain_bits: int, n: int, bits: tuple[int, ...]) -> tuple[int, dict[int
             result = apply(evaluator.apply_galois, apply(evaluator.transform_from_ntt, total), 3, galois)
             budgets[count] = decryptor.invariant_noise_budget(result)
     data = context.first_context_data()
-    while len(data.parms().coeff_modulus()) > params.reply_primes(bits, plain_bits):
+    while len(data.parms().coeff_modulus()) > reply_primes(bits, plain_bits):
         data = data.next_context_data()
     switched = apply(evaluator.mod_switch_to, result, list(data.parms_id()))
     return t, budgets, decryptor.invariant_noise_budget(switched)
@@ -126,14 +145,14 @@ def bench(plain_bits: int, n: int, bits: tuple[int, ...]) -> tuple[int, dict[int
 @pytest.mark.parametrize("n", [8192, 16384])
 @pytest.mark.parametrize("plain_bits", [41, 46, 50, 55, 60])
 def test_noise_model_is_safe_and_sharp(plain_bits: int, n: int) -> None:
-    bits = params.DEFAULT_COEFFICIENT_BITS if n == 8192 else params.WIDE_COEFFICIENT_BITS
+    bits = DEFAULT_COEFFICIENT_BITS if n == 8192 else WIDE_COEFFICIENT_BITS
     check_noise_model(plain_bits, n, bits)
 
 
 @pytest.mark.parametrize("candidate", SETS[1:], ids=str)
 def test_noise_model_holds_for_every_candidate_set(candidate: ParameterSet) -> None:
     bits = candidate.coefficient_bits
-    check_noise_model(params.largest_plain_bits(candidate.ring_degree, bits, 1), candidate.ring_degree, bits)
+    check_noise_model(largest_plain_bits(candidate.ring_degree, bits, 1), candidate.ring_degree, bits)
 
 
 @pytest.mark.parametrize("plain_bits", [41, 50, 60])
@@ -145,7 +164,7 @@ def test_noise_of_a_square_is_under_its_bound(plain_bits: int) -> None:
     products = server.multiply_all(server.receive_all([client.encrypt(x) for x in slots], None), np.stack(slots))
     budget = min(client._decryptor.invariant_noise_budget(product) for product in products)
     noise = sum(parameters.coefficient_bits[:-1]) - budget - 1 - plain_bits
-    assert params.square_noise_bits(parameters) - 5 <= noise < params.square_noise_bits(parameters)
+    assert square_noise_bits(parameters) - 5 <= noise < square_noise_bits(parameters)
 
 
 def check_noise_model(plain_bits: int, n: int, bits: tuple[int, ...]) -> None:
@@ -153,25 +172,25 @@ def check_noise_model(plain_bits: int, n: int, bits: tuple[int, ...]) -> None:
     t, measured, after_switch = bench(plain_bits, n, bits)
     parameters = Parameters(n, bits, t)
     for products, budget in measured.items():
-        bound = params.noise_bits(n, plain_bits, products)
-        predicted = params.noise_budget(parameters, bound) + FLOODING_BITS
+        bound = noise_bits(n, plain_bits, products)
+        predicted = noise_budget(parameters, bound) + FLOODING_BITS
         assert predicted <= budget
         assert predicted >= budget - 8
-    assert after_switch >= params.MIN_NOISE_BUDGET - 2
+    assert after_switch >= MIN_NOISE_BUDGET - 2
     assert min(switched_bits(parameters), measured[64]) - 1 <= after_switch <= switched_bits(parameters) + 4
 
 
 def test_noise_check_and_largest_plain_bits_agree() -> None:
     for products in (1, 16, 64, 1000, 100000):
-        bits = params.largest_plain_bits(8192, GOOD.coefficient_bits, products)
-        params.check_noise(choose({1}, bits), params.noise_bits(8192, bits, products), "layer")
-        if bits < params.MAX_PLAIN_BITS:
+        bits = largest_plain_bits(8192, GOOD.coefficient_bits, products)
+        check_noise(choose({1}, bits), noise_bits(8192, bits, products), "layer")
+        if bits < MAX_PLAIN_BITS:
             with pytest.raises(RuleError, match=rf"bits in layer conv1 with a {bits + 1}-bit plain modulus"):
-                params.check_noise(choose({1}, bits + 1), params.noise_bits(8192, bits + 1, products), "conv1")
-    assert params.largest_plain_bits(8192, (55, 55, 54, 54), 1) == 48
-    assert params.largest_plain_bits(16384, params.WIDE_COEFFICIENT_BITS, 16) == 60
+                check_noise(choose({1}, bits + 1), noise_bits(8192, bits + 1, products), "conv1")
+    assert largest_plain_bits(8192, (55, 55, 54, 54), 1) == 48
+    assert largest_plain_bits(16384, WIDE_COEFFICIENT_BITS, 16) == 60
     with pytest.raises(RuleError, match="must leave 6 bits of noise budget: got none"):
-        params.largest_plain_bits(4096, (36, 36), 1)
+        largest_plain_bits(4096, (36, 36), 1)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +209,8 @@ def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...],
     slots = sampling.uniform((n,), parameters.plain_modulus)
     up = client.encrypt(slots)
     keys = server.load_keys(client.public_keys([]), [])
-    down = server.reply(server.receive(up), keys, params.noise_bits(n, plain_bits, 1))
-    assert (len(up), len(down)) == params.message_bytes(parameters)
+    down = server.reply(server.receive(up), keys, noise_bits(n, plain_bits, 1))
+    assert (len(up), len(down)) == message_bytes(parameters)
     assert np.array_equal(client.decrypt(down), slots)
 
 
@@ -199,7 +218,7 @@ def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...],
     ("n", "bits"), [(4096, (37, 36, 36)), (8192, (55, 55, 54, 54)), (16384, (50, 40, 50, 40, 50)), (2048, (27, 27))]
 )
 def test_coefficient_primes_are_the_library_s(n: int, bits: tuple[int, ...]) -> None:
-    assert params.coefficient_primes(n, bits) == {m.value() for m in seal.CoeffModulus.Create(n, list(bits))}
+    assert coefficient_primes(n, bits) == {m.value() for m in seal.CoeffModulus.Create(n, list(bits))}
 
 
 @pytest.mark.parametrize("plain_bits", [54, 55])
@@ -215,24 +234,24 @@ def test_plain_modulus_is_no_prime_of_q(plain_bits: int) -> None:
 
 def test_narrow_parameters_are_as_wide_as_they_can_be() -> None:
     """The special prime is the shortest there is; the library takes it, and refuses one bit more in all."""
-    n, bits = params.NARROW_RING_DEGREE, params.NARROW_COEFFICIENT_BITS
-    assert sum(bits) == params.MAX_LOG_Q[n]
-    assert params.fitting_plain_bits(bits, 16) == 30
-    assert params.fitting_plain_bits((60, 60, 60, 38), 10) == params.MAX_PLAIN_BITS
+    n, bits = NARROW_RING_DEGREE, NARROW_COEFFICIENT_BITS
+    assert sum(bits) == MAX_LOG_Q[n]
+    assert fitting_plain_bits(bits, 16) == 30
+    assert fitting_plain_bits((60, 60, 60, 38), 10) == MAX_PLAIN_BITS
     parameters = choose({1}, 30, n, bits)
     assert client_engine("tenseal", parameters).parameters == parameters
-    assert params.coefficient_primes(n, bits) >= {40961}
+    assert coefficient_primes(n, bits) >= {40961}
     with pytest.raises(RuleError, match="no 15-bit prime that is 1 mod 8192"):
         modular.largest_prime(15, 2 * n)
     for wrong in ((48, 45, 15), (48, 19, 16), (61, 20, 16), (48,)):
         with pytest.raises(RuleError, match="primes of 20 to 60 bits, the special prime 16 to 60"):
             Parameters(n, wrong, parameters.plain_modulus)
-    params.check_noise(parameters, 16, "conv1")
+    check_noise(parameters, 16, "conv1")
     with pytest.raises(RuleError, match=r"got 5.0 bits in layer conv1"):
-        params.check_noise(parameters, 17, "conv1")
+        check_noise(parameters, 17, "conv1")
 
 
 def test_reply_primes() -> None:
-    assert params.reply_primes((55, 55, 54, 54), 45) == 1
-    assert params.reply_primes((55, 55, 54, 54), 46) == 2
-    assert params.reply_primes((40, 60), 60) == 1
+    assert reply_primes((55, 55, 54, 54), 45) == 1
+    assert reply_primes((55, 55, 54, 54), 46) == 2
+    assert reply_primes((40, 60), 60) == 1

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from privcirnet.he.params import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
+from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.program.interpreter import interpret

@@ -5,7 +5,7 @@ Two encodings behind one interface: "cheetah" (:mod:`encodings.cheetah`, any lay
 (X^n + 1, t) and its n batched slots are the same thing through an NTT mod t in clear, and the engines need no other
 kind of plaintext. What they save is in the reply: of c0 only the coefficients that hold outputs are sent.
 
-Noise (:func:`params.fresh_noise_bits`). A fresh ciphertext has noise e, at most 21 and with deviation 3.24 a
+Noise (:func:`params.noise.fresh_noise_bits`). A fresh ciphertext has noise e, at most 21 and with deviation 3.24 a
 coefficient (SEAL's centered binomial), and rounding errors under 1/2 from each of the two parties' shares. A product
 with a weight polynomial w adds up at most one e for each weight, times |w|, and BFV's scaling t-multiples cancel:
 nothing grows with t or n. For m weights under 2^a the sum is under 2^a (10 deviations sqrt(m) + m) except with
@@ -13,7 +13,7 @@ probability 2^-70, and under 22 m 2^a always. m and a are public, so the floodin
 of the weights.
 Measured with the secret key at n = 4096, all weights +-127 (tests/he/test_coefficient.py), bits of bound and of noise:
 m = 54 (the depthwise layer of Falcon 2023): 16, 14; m = 576 (a 3 x 3 convolution of 64 channels): 18, 16; m = 4096
-(a GEMM's two rows of 2048): 20, 16 to 17. With :data:`params.NARROW_COEFFICIENT_BITS` t then has 30, 28, 26 bits.
+(a GEMM's two rows of 2048): 20, 16 to 17. With :data:`NARROW_COEFFICIENT_BITS` t then has 30, 28, 26 bits.
 
 Cost: :attr:`CoefficientLayer.pmults` products, no rotation, no Galois key.
 """
@@ -26,14 +26,15 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings import cheetah, depthwise
 from privcirnet.he.encodings.coefficient_layout import Factor, Placement
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
-from privcirnet.he.params import Parameters
+from privcirnet.he.params.noise import fresh_noise_bits
+from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.ring import batching, modular
 from privcirnet.he.ring.modular import Integers, Residues
 
@@ -129,7 +130,7 @@ class CoefficientLayer:
 
     def message_bytes(self, parameters: Parameters) -> tuple[int, int]:
         """Bytes that the layer sends: (client to server, server to client)."""
-        up, down = params.message_bytes(parameters)
+        up, down = message_bytes(parameters)
         sent = sum(self.ring_degree + len(kept) for kept in self.kept)
         return self.ciphertexts_in * up, sent * down // (2 * self.ring_degree)
 
@@ -144,7 +145,7 @@ class CoefficientLayer:
     def noise_bits(self, parameters: Parameters) -> int:
         """log2 of a bound on a result's noise from public data: see the module's header."""
         assert parameters.ring_degree == self.ring_degree
-        return params.fresh_noise_bits(self.weight_bits - 1, self.weights_per_sum)
+        return fresh_noise_bits(self.weight_bits - 1, self.weights_per_sum)
 
     def encode_input(self, x: Residues, t: int) -> Residues:
         """A share of the input as slots: (C, H, W) -> (ciphertexts_in, n)."""

@@ -36,7 +36,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params import MAX_PLAIN_BITS
+from privcirnet.he.params.parameters import MAX_PLAIN_BITS
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
 

@@ -12,7 +12,8 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral import Places, places
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
-from privcirnet.he.params import Parameters, noise_bits
+from privcirnet.he.params.noise import noise_bits
+from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring.modular import Integers, Residues
 
 

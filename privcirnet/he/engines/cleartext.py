@@ -11,7 +11,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.sequential import Sequential
-from privcirnet.he.params import Parameters
+from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring import batching, modular
 from privcirnet.he.ring.modular import Integers, Residues
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.circuit import Circuit, Slots
 from privcirnet.he.engines.weight_cache import WeightCache
-from privcirnet.he.params import Parameters
+from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring.modular import Integers, Residues
 
 Ciphertext = Any
@@ -126,7 +126,7 @@ class ServerEngine(Protocol):
             ciphertexts: results.
             addends: slots (ciphertexts, n) to add: minus the masks.
             keys: the client's.
-            noise_bits: log2 of a bound on the noise, from public data only (:func:`params.noise_bits`).
+            noise_bits: log2 of a bound on the noise, from public data only (:func:`params.noise.noise_bits`).
             kept: ascending positions of the plaintext coefficients that the client needs of each: a reply holds the
                 second polynomial whole and of the first only these coefficients. None: all of them.
         """

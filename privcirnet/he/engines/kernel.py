@@ -15,8 +15,6 @@ from math import prod
 
 import numpy as np
 
-from privcirnet.he import params
-from privcirnet.he.engines import sealfile
 from privcirnet.he.engines.circuit import Circuit, Pair, Slots, check_sums, fingerprint
 from privcirnet.he.engines.kernels import blake2xb, galois, inner_products, plaintexts, receive, reply, wire_bytes
 from privcirnet.he.engines.kernels.galois import GaloisKeys
@@ -24,9 +22,10 @@ from privcirnet.he.engines.kernels.inner_products import Terms
 from privcirnet.he.engines.kernels.reply import PublicKey
 from privcirnet.he.engines.kernels.ring import add_scaled, ring
 from privcirnet.he.engines.schedule import Block, Limits, Segment, schedule
-from privcirnet.he.engines.sealfile import Modulus
 from privcirnet.he.engines.weight_cache import CachedWeights, WeightCache
-from privcirnet.he.params import Parameters
+from privcirnet.he.engines.wire_bytes import Modulus, check_keys_length, check_length
+from privcirnet.he.params.parameters import Parameters, ordered_primes
+from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.threads import count, each, ranges
 
@@ -74,21 +73,21 @@ class KernelServer:
 
     def __init__(self, parameters: Parameters, cache: WeightCache | None = None) -> None:
         n, t = parameters.ring_degree, parameters.plain_modulus
-        primes = params.ordered_primes(n, parameters.coefficient_bits)
+        primes = ordered_primes(n, parameters.coefficient_bits)
         self.parameters, self._cache = parameters, cache or WeightCache()
         self.counts: Counter[str] = Counter()
-        self._key_modulus, self._modulus = sealfile.Modulus(primes, n), sealfile.Modulus(primes[:-1], n)
+        self._key_modulus, self._modulus = Modulus(primes, n), Modulus(primes[:-1], n)
         self._extended, self._ring = ring(primes, n), ring(primes[:-1], n)
         self._plain = plaintexts.plain(t, primes[:-1], n)
-        left = params.reply_primes(parameters.coefficient_bits, parameters.plain_bits)
+        left = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
         self._form = reply.form(self._extended, self._plain, self._modulus.widths[:left])
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> KernelKeys:
         """Public key and Galois keys from compact bytes."""
         modulus, digits = self._key_modulus, len(self._modulus.primes)
         by_element = sorted(steps, key=lambda step: pow(3, step, 2 * modulus.ring_degree))
-        public_size, size = modulus.compact_size(2), modulus.compact_size(1) + params.SEED_BYTES
-        sealfile.check_keys_length(message, public_size, size * digits * len(by_element))
+        public_size, size = modulus.compact_size(2), modulus.compact_size(1) + SEED_BYTES
+        check_keys_length(message, public_size, size * digits * len(by_element))
         public = wire_bytes.unpack(message[:public_size], modulus.primes * 2, modulus.widths * 2)
         parts = [message[public_size + i * size :][:size] for i in range(digits * len(by_element))]
         shape = len(by_element), digits, 2, len(modulus.primes), modulus.ring_degree
@@ -177,9 +176,9 @@ class KernelServer:
         shape = len(modulus.primes), modulus.ring_degree
         places = kept or [np.arange(modulus.ring_degree)] * len(messages)
         for message, place in zip(messages, places, strict=True):
-            sealfile.check_length(message, modulus.coefficients_size(len(place)) + params.SEED_BYTES)
+            check_length(message, modulus.coefficients_size(len(place)) + SEED_BYTES)
         residues = np.empty((len(messages), 2, *shape), dtype=np.uint64)
-        roots = blake2xb.roots([message[-params.SEED_BYTES :] for message in messages], prod(shape))
+        roots = blake2xb.roots([message[-SEED_BYTES:] for message in messages], prod(shape))
 
         def one(index: int) -> None:
             addend = None if addends is None else addends[index]

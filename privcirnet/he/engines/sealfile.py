@@ -1,4 +1,4 @@
-"""SEAL's files (4.x) taken apart and put together, and the compact bytes that cross the network instead of them.
+"""SEAL's files (4.x) taken apart and put together, and turned into compact bytes (:mod:`engines.wire_bytes`).
 
 Nothing that comes from the other party is parsed by native code before its length and every residue were checked here.
 
@@ -8,12 +8,6 @@ correction factor u64; then a nested file with a u64 word count and the residues
 for a seeded ciphertext, which stores the first polynomial only, a nested file with the generator's type and its 64-byte
 seed. Galois keys: parms id, u64 n; for each of n places a u64 count of digits (0: no key), each a nested ciphertext.
 Place i holds the key of Galois element 2 i + 1.
-
-Compact bytes: each residue in ceil(bits of its prime / 8) bytes, little-endian, in SEAL's order; then the seed if there
-is one. A reply of a coefficient encoding leaves out the coefficients of its first polynomial c0 that no output needs:
-c0 + c1 s is taken coefficient by coefficient, so the others decrypt without them (Cheetah's "N + n" of 2 N numbers).
-So do both messages of values in a subring (:mod:`encodings.subring`).
-Both parties know every length from the parameters, so nothing else is sent and any other length is refused.
 """
 
 import struct
@@ -22,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import zstandard
 
-from privcirnet.errors import RuleError
-from privcirnet.he.params import SEED_BYTES
+from privcirnet.he.engines import wire_bytes
+from privcirnet.he.engines.wire_bytes import Modulus
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Integers, Residues
 
 _HEADER = struct.Struct("<HBBBBHQ")
@@ -39,97 +34,93 @@ Version = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Modulus:
-    """What decides how long a ciphertext's compact bytes are."""
-
-    primes: tuple[int, ...]
-    ring_degree: int
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Bytes of a residue of each prime."""
-        return tuple(-(-prime.bit_length() // 8) for prime in self.primes)
-
-    def compact_size(self, polynomials: int) -> int:
-        """Compact bytes of that many polynomials."""
-        return self.coefficients_size(polynomials * self.ring_degree)
-
-    def coefficients_size(self, coefficients: int) -> int:
-        """Compact bytes of that many coefficients."""
-        return coefficients * sum(self.widths)
-
-
-@dataclass(frozen=True)
 class Level(Modulus):
-    """A modulus as SEAL's files name it."""
+    """A modulus as SEAL's files name it.
+
+    Attributes:
+        parms_id: SEAL's hash of the parameters at this level.
+        version: that the files of this level have.
+    """
 
     parms_id: ParmsId
     version: Version
 
 
 def unwrap(file: bytes) -> bytes:
-    """Payload of a SEAL file that this process wrote."""
+    """Return the payload of a SEAL file.
+
+    Args:
+        file: that this process wrote, compressed or not.
+    """
     compression = _HEADER.unpack_from(file)[4]
     payload = file[_HEADER_SIZE:]
     return zstandard.ZstdDecompressor().decompressobj().decompress(payload) if compression else payload
 
 
 def version_of(file: bytes) -> Version:
-    """SEAL's version in a file that this process wrote."""
+    """Return SEAL's version in a file.
+
+    Args:
+        file: that this process wrote.
+    """
     return _HEADER.unpack_from(file)[2:4]
 
 
 def wrap(payload: bytes, version: Version) -> bytes:
-    """A SEAL file without compression."""
+    """Return a SEAL file without compression.
+
+    Args:
+        payload: of the file.
+        version: for its header.
+    """
     return _HEADER.pack(_MAGIC, _HEADER_SIZE, *version, 0, 0, _HEADER_SIZE + len(payload)) + payload
 
 
 def compact(payload: bytes, level: Level, kept: Integers | None = None) -> bytes:
-    """Compact bytes of a ciphertext's payload, seeded or full: of c0 only the ``kept`` coefficients (None: all)."""
+    """Return the compact bytes of a ciphertext.
+
+    Args:
+        payload: of SEAL's file, seeded or full.
+        level: of the ciphertext.
+        kept: ascending coefficients of c0 that the bytes hold; None: all of them.
+    """
     (c0, *others), seed = _words(payload, level)
     first = c0 if kept is None else c0[:, kept]
-    return b"".join(_pack(polynomial, level) for polynomial in (first, *others)) + seed
+    return b"".join(wire_bytes.pack(polynomial, level.widths) for polynomial in (first, *others)) + seed
 
 
 def expand(message: bytes, level: Level, kept: Integers | None = None, *, seeded: bool, ntt: bool) -> bytes:
-    """Payload of the ciphertext whose compact bytes are given, everything checked; zeros where nothing was kept.
+    """Check compact bytes and return the payload of SEAL's file for their ciphertext.
+
+    Args:
+        message: compact bytes.
+        level: of the ciphertext.
+        kept: ascending coefficients of c0 that the bytes hold; the others become zero. None: all of them.
+        seeded: whether a seed stands for the second polynomial.
+        ntt: whether the ciphertext is in NTT form.
 
     Raises:
-        RuleError: wrong length, or a residue that is not under its prime.
+        RuleError: the length is wrong, or a residue is not under its prime.
     """
     polynomials, places = 1 if seeded else 2, slice(None) if kept is None else kept
     size = level.coefficients_size(level.ring_degree if kept is None else len(kept))
     end = size + (polynomials - 1) * level.compact_size(1)
-    check_length(message, end + (SEED_BYTES if seeded else 0))
+    wire_bytes.check_length(message, end + (SEED_BYTES if seeded else 0))
     words = np.zeros((polynomials, len(level.primes), level.ring_degree), dtype=np.uint64)
-    words[0][:, places] = _unpack(message[:size], level)
+    words[0][:, places] = wire_bytes.unpack(message[:size], level.primes, level.widths)
     if not seeded:
-        words[1] = _unpack(message[size:end], level)
+        words[1] = wire_bytes.unpack(message[size:end], level.primes, level.widths)
     return _payload(words, level, message[end:], ntt=ntt)
 
 
 def addend(polynomial: Residues, level: Level) -> bytes:
-    """Payload of the "ciphertext" (polynomial, 0) in coefficient form: adding it adds to a ciphertext's noise.
+    """Return the payload of the "ciphertext" (polynomial, 0) in coefficient form, which adds to another one's noise.
 
     Args:
-        polynomial: residues, (primes, n).
+        polynomial: residues, shape (primes, n).
         level: of the ciphertext that it will be added to.
     """
     return _payload(np.stack([polynomial, np.zeros_like(polynomial)]), level, b"", ntt=False)
-
-
-def check_length(message: bytes, expected: int) -> None:
-    """Raise unless a message has the expected number of bytes.
-
-    Raises:
-        RuleError: it has not.
-    """
-    if len(message) != expected:
-        raise RuleError(
-            "a ciphertext must have the length that the parameters fix",
-            got=f"{len(message)} bytes where {expected} are due",
-            remedy="use the same version and parameters on both sides",
-        )
 
 
 def _words(payload: bytes, level: Level) -> tuple[Residues, bytes]:
@@ -151,28 +142,14 @@ def _payload(words: Residues, level: Level, seed: bytes, *, ntt: bool) -> bytes:
     return head + array_header + _WORD.pack(words.size) + body + tail
 
 
-def check_keys_length(message: bytes, public: int, galois: int) -> None:
-    """Raise unless a client's keys are as long as its public key and its Galois keys together.
-
-    Raises:
-        RuleError: they are not.
-    """
-    if len(message) < public:
-        raise RuleError(
-            "the client's keys must begin with its public key",
-            got=f"{len(message)} bytes",
-            remedy="send what Client.keys returns",
-        )
-    if len(message) != public + galois:
-        raise RuleError(
-            "Galois keys must have the length that the plan's rotations fix",
-            got=f"{len(message) - public} bytes where {galois} are due",
-            remedy="send keys for exactly the program's rotations",
-        )
-
-
 def compact_keys(payload: bytes, level: Level, digits: int) -> bytes:
-    """Compact bytes of seeded Galois keys, in the order of their elements."""
+    """Return the compact bytes of Galois keys, in the order of their elements.
+
+    Args:
+        payload: of SEAL's file, seeded.
+        level: of keys: all primes.
+        digits: of each key, one for each data prime.
+    """
     position = 4 * 8 + 8
     pieces: list[bytes] = []
     while position < len(payload):
@@ -187,13 +164,19 @@ def compact_keys(payload: bytes, level: Level, digits: int) -> bytes:
 
 
 def expand_keys(message: bytes, level: Level, digits: int, elements: list[int]) -> bytes:
-    """Payload of the Galois keys for these elements (ascending) from their compact bytes.
+    """Check compact bytes and return the payload of SEAL's file for their Galois keys.
+
+    Args:
+        message: compact bytes.
+        level: of keys: all primes.
+        digits: of each key, one for each data prime.
+        elements: Galois elements of the keys, ascending.
 
     Raises:
-        RuleError: wrong length, or a residue that is not under its prime.
+        RuleError: the length is wrong, or a residue is not under its prime.
     """
     size = level.compact_size(1) + SEED_BYTES
-    check_keys_length(message, 0, size * digits * len(elements))
+    wire_bytes.check_keys_length(message, 0, size * digits * len(elements))
     pieces = [_WORD.pack(0)] * level.ring_degree
     for index, element in enumerate(elements):
         start = index * digits * size
@@ -201,25 +184,3 @@ def expand_keys(message: bytes, level: Level, digits: int, elements: list[int]) 
         files = [wrap(expand(body, level, seeded=True, ntt=True), level.version) for body in bodies]
         pieces[(element - 1) // 2] = _WORD.pack(digits) + b"".join(files)
     return struct.pack("<4Q", *level.parms_id) + _WORD.pack(level.ring_degree) + b"".join(pieces)
-
-
-def _pack(words: Residues, level: Level) -> bytes:
-    """(primes, coefficients) as compact bytes."""
-    octets = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 8)
-    return b"".join(octets[j, :, :width].tobytes() for j, width in enumerate(level.widths))
-
-
-def _unpack(message: bytes, level: Level) -> Residues:
-    """Inverse of :func:`_pack`: (primes, coefficients)."""
-    count = len(message) // sum(level.widths)
-    octets = np.zeros((len(level.primes), count, 8), dtype=np.uint8)
-    position = 0
-    for j, width in enumerate(level.widths):
-        part = np.frombuffer(message, dtype=np.uint8, count=width * count, offset=position)
-        octets[j, :, :width] = part.reshape(count, width)
-        position += width * count
-    words = octets.view("<u8")[..., 0]
-    primes = np.array(level.primes, dtype=np.uint64)[:, None]
-    if (words >= primes).any():
-        raise RuleError("every residue must be under its prime", got="one that is not", remedy="send it again")
-    return words

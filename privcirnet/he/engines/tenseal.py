@@ -23,9 +23,10 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines import sealfile
+from privcirnet.he.engines import sealfile, wire_bytes
 from privcirnet.he.engines.sequential import Sequential
-from privcirnet.he.params import SEED_BYTES, Parameters, reply_primes
+from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.sampling import FLOODING_BITS
@@ -143,7 +144,7 @@ class TensealServer(Sequential):
         level, context = self._context.key_level, self._context
         elements, digits = _elements(steps, self.parameters.ring_degree), len(context.data_level.primes)
         size, each = level.compact_size(2), level.compact_size(1) + SEED_BYTES
-        sealfile.check_keys_length(message, size, each * digits * len(elements))
+        wire_bytes.check_keys_length(message, size, each * digits * len(elements))
         payload = sealfile.expand(message[:size], level, seeded=False, ntt=True)
         public_key = context.load(seal.PublicKey(), payload)
         payload = sealfile.expand_keys(message[size:], level, digits, elements)

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he import params
 from privcirnet.he.encodings.integer import convolve, expand_rows
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import client_engine, server_engine
+from privcirnet.he.params.noise import check_noise
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, choose
 from privcirnet.he.protocol import linear
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.threads import one_thread
@@ -85,7 +86,7 @@ def bench_layer(
     layer: Layer,
     engine: str,
     plain_bits: int,
-    coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS,
+    coefficient_bits: tuple[int, ...] = DEFAULT_COEFFICIENT_BITS,
     repetitions: int = 3,
     progress: Callable[[], object] | None = None,
 ) -> LayerBenchmark:
@@ -96,7 +97,7 @@ def bench_layer(
 def bench_layers(
     entries: Mapping[str, Entry],
     plain_bits: int,
-    coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS,
+    coefficient_bits: tuple[int, ...] = DEFAULT_COEFFICIENT_BITS,
     repetitions: int = 3,
     progress: Callable[[], object] | None = None,
 ) -> dict[str, LayerBenchmark]:
@@ -128,8 +129,8 @@ class _Contestant:
 
     def __init__(self, entry: Entry, plain_bits: int, coefficient_bits: tuple[int, ...]) -> None:
         layer, engine = entry.layer, entry.engine
-        parameters = params.choose(layer.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits)
-        params.check_noise(parameters, layer.noise_bits(parameters), "bench")
+        parameters = choose(layer.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits)
+        check_noise(parameters, layer.noise_bits(parameters), "bench")
         self._layer, self._t = layer, parameters.plain_modulus
         self._client, self._server = client_engine(engine, parameters), server_engine(engine, parameters)
         self._random = np.random.default_rng(0)

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines import cyclic, interface
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.params.noise import fitting_plain_bits, largest_plain_bits, noise_bits
+from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
 from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.protocol import linear
@@ -37,8 +38,8 @@ _COEFFICIENT_NOISE = 16
 
 
 def calibrate(
-    ring_degree: int = params.WIDE_RING_DEGREE,
-    coefficient_bits: tuple[int, ...] = params.WIDE_COEFFICIENT_BITS,
+    ring_degree: int = WIDE_RING_DEGREE,
+    coefficient_bits: tuple[int, ...] = WIDE_COEFFICIENT_BITS,
     repetitions: int = 15,
     progress: Callable[[str], None] | None = None,
     engine_name: str = "kernel",
@@ -56,7 +57,7 @@ def calibrate(
     plain_bits, noise = _plain_bits(ring_degree, tuple(coefficient_bits))
     layer = cheapest_layer(_LAYER, _BLOCK_SIZE, replace(COUNTED, ring_degree=ring_degree), LINKS["local"])
     lengths = {_TRANSFORM_LENGTH} | layer.transform_lengths
-    parameters = params.choose(lengths, plain_bits, ring_degree, coefficient_bits)
+    parameters = choose(lengths, plain_bits, ring_degree, coefficient_bits)
     calls = _calls(parameters, noise, engine_name, layer)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for repetition in range(repetitions + 1):
@@ -124,13 +125,13 @@ def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
 def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple[int, int]:
     """(bits of t, bits of noise) that these parameters are for: slots, or where those do not fit, coefficients."""
     try:
-        plain_bits = params.largest_plain_bits(ring_degree, coefficient_bits, 1)
+        plain_bits = largest_plain_bits(ring_degree, coefficient_bits, 1)
     except RuleError:
-        return params.fitting_plain_bits(coefficient_bits, _COEFFICIENT_NOISE), _COEFFICIENT_NOISE
-    return plain_bits, params.noise_bits(ring_degree, plain_bits, 1)
+        return fitting_plain_bits(coefficient_bits, _COEFFICIENT_NOISE), _COEFFICIENT_NOISE
+    return plain_bits, noise_bits(ring_degree, plain_bits, 1)
 
 
-def _calls(parameters: params.Parameters, noise: int, name: str, layer: Layer) -> dict[str, Callable[[], object]]:
+def _calls(parameters: Parameters, noise: int, name: str, layer: Layer) -> dict[str, Callable[[], object]]:
     """Each timed call, on operands like those of inference."""
     n, t, step = parameters.ring_degree, parameters.plain_modulus, parameters.ring_degree // 16
     client, server = interface.client_engine(name, parameters), interface.server_engine(name, parameters)

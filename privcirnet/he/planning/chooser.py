@@ -9,14 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
-from privcirnet.he.params import MAX_LOG_Q, Parameters
+from privcirnet.he.params.parameters import (
+    DEFAULT_COEFFICIENT_BITS,
+    WIDE_COEFFICIENT_BITS,
+    WIDE_RING_DEGREE,
+    Parameters,
+)
+from privcirnet.he.params.security import MAX_LOG_Q
 from privcirnet.he.planning.noise_budget import STAGES, Option, ParameterSet, Verdict, judge
 from privcirnet.he.planning.requirements import Requirements
 
-WIDE = ParameterSet(params.WIDE_RING_DEGREE, params.WIDE_COEFFICIENT_BITS)
+WIDE = ParameterSet(WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)
 SETS = (
-    ParameterSet(8192, params.DEFAULT_COEFFICIENT_BITS),
+    ParameterSet(8192, DEFAULT_COEFFICIENT_BITS),
     ParameterSet(8192, (43, 43, 44, 44, 44)),
     ParameterSet(8192, (36, 36, 36, 36, 37, 37)),
     ParameterSet(16384, (60, 60, 60, 60)),

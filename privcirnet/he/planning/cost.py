@@ -16,7 +16,8 @@ from privcirnet.he.encodings.bsgs import BsgsPlan
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ciphertext_bytes
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS
+from privcirnet.he.params.sizes import ciphertext_bytes
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 

@@ -1,7 +1,7 @@
 """Whether a set (n, q) carries a program, with which t, and if not, what binds.
 
 The noise budget falls with t: of the data primes' bits, t itself, the noise of the products (t times a constant,
-:func:`params.noise_bits`), the flooding and a sign are spent. So a set carries t up to some size, the program needs t
+:func:`noise_bits`), the flooding and a sign are spent. So a set carries t up to some size, the program needs t
 from some size on (:mod:`requirements`), and the set fits if there is a prime in between that is 1 modulo
 2n and every transform length. The chosen t is the largest such: that makes
 truncation safer still. Where bytes cost time, it is the largest with which replies are as short as with the smallest.
@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.params import MAX_LOG_Q, MAX_PLAIN_BITS, MIN_NOISE_BUDGET, Parameters
+from privcirnet.he.params.noise import MIN_NOISE_BUDGET, square_noise_bits
+from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
+from privcirnet.he.params.security import MAX_LOG_Q, check_security
+from privcirnet.he.params.sizes import message_bytes, reply_primes
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS
@@ -114,7 +116,7 @@ class Verdict:
 
 def layers_noise_bits(layers: Iterable[Layer], parameters: Parameters) -> int:
     """log2 of a bound on the noise of any layer, or of a square, before flooding. The one place that asks a plan."""
-    return max([params.square_noise_bits(parameters), *(layer.noise_bits(parameters) for layer in layers)])
+    return max([square_noise_bits(parameters), *(layer.noise_bits(parameters) for layer in layers)])
 
 
 def budget(layers: Iterable[Layer], parameters: Parameters) -> Budget:
@@ -129,7 +131,7 @@ def switched_bits(parameters: Parameters) -> int:
     Each of n ternary secret coefficients, two thirds of them not zero, meets a rounding error in [-1/2, 1/2).
     """
     bits = parameters.coefficient_bits
-    kept = sum(bits[: params.reply_primes(bits, parameters.plain_bits)])
+    kept = sum(bits[: reply_primes(bits, parameters.plain_bits)])
     rounding = math.ceil(math.log2(6 * math.sqrt(parameters.ring_degree / 18)))
     return kept - parameters.plain_bits - rounding - 1
 
@@ -151,13 +153,13 @@ def judge(wants: Requirements, option: Option) -> Verdict:
 
 def _as_short(parameters: Parameters, smallest: Parameters) -> bool:
     """Whether replies are as short as with the smallest t."""
-    return params.message_bytes(parameters) == params.message_bytes(smallest)
+    return message_bytes(parameters) == message_bytes(smallest)
 
 
 def _parameters(option: Option, from_bits: int = 2) -> Iterator[Parameters]:
     """With the largest prime t of each number of bits that carries every transform length, in ascending order."""
     n, bits = option.parameters.ring_degree, option.parameters.coefficient_bits
-    multiple, taken = _multiple(option), params.coefficient_primes(n, bits)
+    multiple, taken = _multiple(option), coefficient_primes(n, bits)
     for size in range(max(from_bits, multiple.bit_length()), MAX_PLAIN_BITS + 1):
         try:
             t = modular.largest_prime(size, multiple, taken)
@@ -186,8 +188,8 @@ def _refused_set(option: Option) -> Verdict | None:
     if option.problem:
         return Verdict(option, binding=f"layout: {option.problem.got}", stage="layout", error=option.problem)
     try:
-        params.check_security(n, bits)
-        params.coefficient_primes(n, bits)
+        check_security(n, bits)
+        coefficient_primes(n, bits)
     except RuleError as error:
         limit = MAX_LOG_Q.get(n, 0)
         long = 0 < limit < sum(bits)

@@ -7,7 +7,8 @@ What is left grows with honest sizes: a description within the bounds may still 
 
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.params import SEED_BYTES, Parameters
+from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.params.sizes import key_bytes
 
 MAX_BYTES = 1 << 22
 """Longest description that is parsed."""
@@ -114,9 +115,3 @@ def _transform_excess(layer: Layer) -> str:
         return f"a transform of length {longest}"
     cells = max(layout.blocks_in, layout.blocks_out) * layout.shape.groups * layout.tiles
     return f"transforms of {cells * layout.cell} values" if cells * layout.cell > MAX_SPECTRUM else ""
-
-
-def key_bytes(parameters: Parameters) -> int:
-    """Bytes of one compact Galois key: for every data prime one polynomial mod every prime, and a seed."""
-    widths = [-(-bits // 8) for bits in parameters.coefficient_bits]
-    return (len(widths) - 1) * (parameters.ring_degree * sum(widths) + SEED_BYTES)

@@ -14,7 +14,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params import Parameters
+from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program import limits
 from privcirnet.he.program.operations import (
     Add,

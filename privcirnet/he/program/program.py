@@ -15,7 +15,7 @@ import numpy as np
 
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.params import Parameters
+from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.operations import ClientAided, Linear, Operation, encrypted_layers
 from privcirnet.he.program.rearrangement import Channels
 

@@ -9,7 +9,7 @@ from math import prod
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params import Parameters
+from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program import limits, nonpolynomial, rearrangement
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
 from privcirnet.he.program.operations import (

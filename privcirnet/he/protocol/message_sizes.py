@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcirnet.he import params
-from privcirnet.he.params import Parameters
-from privcirnet.he.program import limits
+from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.params.sizes import key_bytes, message_bytes, public_key_bytes
 from privcirnet.he.program.operations import ClientAided, Linear, Product, Square
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import square, wire
@@ -69,12 +68,11 @@ def largest(program: Program) -> Sizes:
     """
     parameters = program.parameters
     clear = _WORD * parameters.ring_degree
-    up, down = (max(size, clear) for size in params.message_bytes(parameters))
+    up, down = (max(size, clear) for size in message_bytes(parameters))
     found = [both for node in program.nodes if (both := ciphertexts(node, parameters))]
     steps = len(program.column_steps)
-    public = 2 * parameters.ring_degree * sum(-(-bits // 8) for bits in parameters.coefficient_bits)
     return Sizes(
-        keys=public + steps * max(limits.key_bytes(parameters), _WORD),
+        keys=public_key_bytes(parameters) + steps * max(key_bytes(parameters), _WORD),
         request=max(wire.framed_bytes(sent, up) for sent, _ in found),
         reply=max(wire.framed_bytes(back, down) for _, back in found),
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 from privcirnet.he.engines.interface import EvaluationKeys, ServerEngine, server_engine
 from privcirnet.he.engines.weight_cache import WeightCache
-from privcirnet.he.params import check_noise, square_noise_bits
+from privcirnet.he.params.noise import check_noise, square_noise_bits
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.interpreter import spread
 from privcirnet.he.program.operations import ClientAided, Input, Linear, Operation, Product, Square, Truncate

@@ -9,7 +9,7 @@ import numpy as np
 
 from privcirnet.he.encodings import subring
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.params import square_noise_bits
+from privcirnet.he.params.noise import square_noise_bits
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Residues
 

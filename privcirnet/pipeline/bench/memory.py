@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from privcirnet.he import params
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.memory import peak_bytes
+from privcirnet.he.params.parameters import choose
 from privcirnet.he.protocol import linear
 from privcirnet.he.ring import sampling
 from privcirnet.pipeline.bench.runs import BenchRun
@@ -34,7 +34,7 @@ def network_memory(
     """
     lengths = set[int]().union(*(layer.transform_lengths for layer in layers.values()))
     degree = next(iter(layers.values())).ring_degree
-    parameters = params.choose(lengths, bench_run.plain_bits, degree, bench_run.coefficient_bits)
+    parameters = choose(lengths, bench_run.plain_bits, degree, bench_run.coefficient_bits)
     steps = set[int]().union(*(layer.column_steps for layer in layers.values()))
     client, server = client_engine(engine, parameters), server_engine(engine, parameters, cache)
     keys = server.load_keys(client.public_keys(steps), steps)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers, speedup
 from privcirnet.he.measure.networks import allowed_block_size
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning.cost import Profile
 from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.papers import plan_named, published_layer
@@ -44,7 +44,7 @@ class BenchRun:
 
     plain_bits: int
     repetitions: int
-    coefficient_bits: tuple[int, ...] = params.DEFAULT_COEFFICIENT_BITS
+    coefficient_bits: tuple[int, ...] = DEFAULT_COEFFICIENT_BITS
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters
+from privcirnet.he.params.noise import check_noise, fitting_plain_bits
+from privcirnet.he.params.parameters import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters, choose
 from privcirnet.he.ring import batching, modular, sampling
 from tests.he.exchange import random_rows
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
@@ -23,12 +23,12 @@ SMALL = LinearShape(4, 3, 4, 4, 3, 1, 1, 4)
 
 
 def narrow(plain_bits: int) -> Parameters:
-    return params.choose({1}, plain_bits, NARROW_RING_DEGREE, NARROW_COEFFICIENT_BITS)
+    return choose({1}, plain_bits, NARROW_RING_DEGREE, NARROW_COEFFICIENT_BITS)
 
 
 def largest_t(layer: CoefficientLayer) -> Parameters:
     """The largest plain modulus that the layer's noise leaves room for."""
-    return narrow(params.fitting_plain_bits(NARROW_COEFFICIENT_BITS, layer.noise_bits(narrow(20))))
+    return narrow(fitting_plain_bits(NARROW_COEFFICIENT_BITS, layer.noise_bits(narrow(20))))
 
 
 def test_falcon_s_layer_at_the_paper_s_size() -> None:
@@ -36,7 +36,7 @@ def test_falcon_s_layer_at_the_paper_s_size() -> None:
     layer = CoefficientLayer(DEPTHWISE, 1, 4096, "falcon")
     parameters = largest_t(layer)
     assert parameters.plain_bits == 30
-    params.check_noise(parameters, layer.noise_bits(parameters), "conv1")
+    check_noise(parameters, layer.noise_bits(parameters), "conv1")
     assert all((np.diff(kept) > 0).all() for kept in layer.kept), "filters stand in another order than outputs"
     weight, x = random_weights(DEPTHWISE), random_input(DEPTHWISE)
     exchange = Exchange(layer, weight, parameters, "tenseal")

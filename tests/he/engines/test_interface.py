@@ -7,13 +7,16 @@ import pytest
 
 import privcirnet.he
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.engines import cleartext, interface, kernel, tenseal
+from privcirnet.he.params.noise import noise_bits
+from privcirnet.he.params.parameters import choose
+from privcirnet.he.params.security import MAX_LOG_Q
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring import batching, modular, sampling
 
-PARAMETERS = params.choose({1}, 46)
+PARAMETERS = choose({1}, 46)
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
-NOISE = params.noise_bits(N, 46, 2)
+NOISE = noise_bits(N, 46, 2)
 STEPS = (1, 2, 256, 3000, 4095)
 
 SINGLE = ("tenseal", "cleartext")
@@ -81,7 +84,7 @@ def test_encryption_is_fresh_every_time() -> None:
     client, server, keys = pair("tenseal")
     first, second = client.encrypt(X), client.encrypt(X)
     assert first != second
-    assert first[-params.SEED_BYTES :] != second[-params.SEED_BYTES :]
+    assert first[-SEED_BYTES:] != second[-SEED_BYTES:]
     assert server.reply(server.receive(first), keys, NOISE) != server.reply(server.receive(second), keys, NOISE)
     other = interface.client_engine("tenseal", PARAMETERS)
     assert not np.array_equal(other.decrypt(server.reply(server.receive(first), keys, NOISE)), X)
@@ -241,8 +244,8 @@ def test_no_secret_key_is_written_and_the_folder_goes_away() -> None:
 @pytest.mark.parametrize(("n", "bits"), [(4096, (37, 36, 36)), (8192, (60, 60, 60, 38)), (16384, (60,) * 6 + (48, 30))])
 def test_library_agrees_on_security(n: int, bits: tuple[int, ...]) -> None:
     """What Parameters accepts at the very limit, the library's own 128-bit check accepts."""
-    assert sum(bits) == params.MAX_LOG_Q[n]
-    assert interface.server_engine("tenseal", params.choose({1}, 20, n, bits)).parameters.ring_degree == n
+    assert sum(bits) == MAX_LOG_Q[n]
+    assert interface.server_engine("tenseal", choose({1}, 20, n, bits)).parameters.ring_degree == n
 
 
 def test_engines_have_every_method_of_the_interface() -> None:

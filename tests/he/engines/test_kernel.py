@@ -13,12 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines import cleartext, kernel, sealfile, tenseal
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.kernels import galois, reply
-from privcirnet.he.params import Parameters
+from privcirnet.he.params.noise import largest_plain_bits, noise_bits
+from privcirnet.he.params.parameters import (
+    DEFAULT_COEFFICIENT_BITS,
+    WIDE_COEFFICIENT_BITS,
+    WIDE_RING_DEGREE,
+    Parameters,
+    choose,
+)
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring import batching, modular, sampling, threads
 from privcirnet.he.ring.modular import Integers, Residues
 from tests.he.circuits import circuits, inputs_of, random_weights
@@ -26,12 +33,12 @@ from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.layers import layers
 from tests.he.replies import keep_all_primes, nothing, polynomials
 
-DEFAULT = params.choose({1}, 46)
-WIDE = params.choose({1}, 60, params.WIDE_RING_DEGREE, params.WIDE_COEFFICIENT_BITS)
-NARROW = params.choose({1}, 28, 4096, (37, 36, 36))
+DEFAULT = choose({1}, 46)
+WIDE = choose({1}, 60, WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)
+NARROW = choose({1}, 28, 4096, (37, 36, 36))
 """Its replies keep two of two data primes: nothing is switched."""
 
-SHORT = params.choose({1}, 30)
+SHORT = choose({1}, 30)
 """Its replies keep one of three data primes."""
 
 STEPS = (1, 2, 256, 3000, 4095)
@@ -210,7 +217,7 @@ def test_any_layer_from_input_to_output(layer: SpectralLayer) -> None:
     layer = replace(layer, ring_degree=8192)
     shape, b = layer.shape, layer.block_size
     rows, x, bias = random_rows(shape, b), random_input(shape), np.arange(shape.out_channels)
-    party = Party(layer, rows, bias, params.choose(layer.transform_lengths, 46), engine="kernel")
+    party = Party(layer, rows, bias, choose(layer.transform_lengths, 46), engine="kernel")
     assert np.array_equal(party.run(x), slow_layer(shape, b, rows, bias, x))
 
 
@@ -258,8 +265,8 @@ def extreme_plaintext(n: int, t: int) -> Residues:
 
 def test_largest_values() -> None:
     """All slots t - 1, coefficients around t / 2, 64 products of rotated inputs to a sum, the largest t for that."""
-    bits = params.largest_plain_bits(8192, params.DEFAULT_COEFFICIENT_BITS, 64)
-    both = engines(params.choose({1}, bits))
+    bits = largest_plain_bits(8192, DEFAULT_COEFFICIENT_BITS, 64)
+    both = engines(choose({1}, bits))
     n, t = both.parameters.ring_degree, both.parameters.plain_modulus
     rotated = tuple((source, step) for source in range(11) for step in (0, *STEPS))[:64]
     circuit = Circuit(rotated, (tuple((number, number % 2) for number in range(64)),), (((0, 256),),), ((),), 2)
@@ -269,7 +276,7 @@ def test_largest_values() -> None:
     (found,) = run(both.ours, circuit, weights, received, both.keys)
     (wanted,) = clear_run(both, circuit, weights, modular.add(slots, slots, t))
     assert np.array_equal(both.decrypted(found), wanted)
-    noise = params.noise_bits(n, bits, 64)
+    noise = noise_bits(n, bits, 64)
     (reply,) = both.ours.reply_all([found], slots[:1], both.keys, noise)
     assert np.array_equal(both.client.decrypt(reply), modular.add(wanted, slots[0], t))
 
@@ -406,7 +413,7 @@ def test_the_first_residue_out_of_range_is_refused(prime: int, place: int) -> No
 def test_keys_with_a_residue_out_of_range_are_refused(polynomial: int) -> None:
     both = engines(NARROW, (1,))
     size = both.ours._key_modulus.compact_size(1)
-    start = polynomial * size + max(polynomial - 2, 0) * params.SEED_BYTES
+    start = polynomial * size + max(polynomial - 2, 0) * SEED_BYTES
     message = bytearray(both.client.public_keys([1]))
     message[start + size - 5 : start + size] = b"\xff" * 5
     for server in (both.ours, both.theirs):

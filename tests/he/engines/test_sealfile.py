@@ -4,14 +4,16 @@ import struct
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.engines import sealfile, tenseal
+from privcirnet.he.params.noise import noise_bits
+from privcirnet.he.params.parameters import choose
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring import sampling
 
-PARAMETERS = params.choose({1}, 23, 4096, (37, 36, 36))
+PARAMETERS = choose({1}, 23, 4096, (37, 36, 36))
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
 SLOTS = sampling.uniform((N,), T)
-NOISE = params.noise_bits(N, 23, 1)
+NOISE = noise_bits(N, 23, 1)
 
 
 @functools.cache
@@ -24,7 +26,7 @@ def test_seeded_ciphertext_round_trip() -> None:
     context = client._context
     payload = context.save(client._encryptor.encrypt_symmetric(context.encode(SLOTS)))
     message = sealfile.compact(payload, context.data_level)
-    assert len(message) == context.data_level.compact_size(1) + params.SEED_BYTES
+    assert len(message) == context.data_level.compact_size(1) + SEED_BYTES
     assert sealfile.expand(message, context.data_level, seeded=True, ntt=False) == payload
 
 

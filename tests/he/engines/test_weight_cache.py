@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.engines import kernel, tenseal
 from privcirnet.he.engines.circuit import Circuit, fingerprint
 from privcirnet.he.engines.weight_cache import WeightCache
+from privcirnet.he.params.parameters import choose
 from privcirnet.he.ring import sampling
 
-PARAMETERS = params.choose({1}, 40)
+PARAMETERS = choose({1}, 40)
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
 SIZE = 3 * N * 8
 """Bytes of an encoded plaintext."""
@@ -104,7 +104,7 @@ def test_weights_of_one_use_leave_nothing(messages: list[bytes], expected: np.nd
 
 
 def test_a_file_is_for_its_weights_and_parameters_alone() -> None:
-    other = params.choose({1}, 41)
+    other = choose({1}, 41)
     changed = [row.copy() for row in SLOTS]
     changed[5][-1] ^= np.uint64(1)
     found = {fingerprint(slots, p) for slots in (SLOTS, changed, SLOTS[:5]) for p in (PARAMETERS, other)}

@@ -1,10 +1,11 @@
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.measure.benchmark import bench_layer
+from privcirnet.he.params.parameters import choose
+from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.planning.planner import paper_layer
 
 CONV = paper_layer(LinearShape(16, 16, 64, 64, 3, 1, 1), 8, 8192)
@@ -24,7 +25,7 @@ def test_counts_bytes_and_exactness(layer: SpectralLayer, engine: str) -> None:
     assert len(ticks) == 3, "and a run to warm up"
     assert all(second > 0 for timing in found.timings for second in timing)
     if engine == "tenseal":
-        up, down = params.message_bytes(params.choose(layer.transform_lengths, 41))
+        up, down = message_bytes(choose(layer.transform_lengths, 41))
         assert (found.bytes_up, found.bytes_down) == (layer.ciphertexts_in * up, layer.ciphertexts_out * down)
     else:
         assert (found.bytes_up, found.bytes_down) == (layer.ciphertexts_in * 8 * 8192, layer.ciphertexts_out * 8 * 8192)

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params import MIN_NOISE_BUDGET
+from privcirnet.he.params.noise import MIN_NOISE_BUDGET, check_noise, largest_plain_bits, noise_bits, noise_budget
+from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.params.parameters import choose as choose_parameters
+from privcirnet.he.params.security import MAX_LOG_Q, check_security
+from privcirnet.he.params.sizes import reply_primes
 from privcirnet.he.planning.chooser import SETS, WIDE, ParameterChoice, choose, sets_for
 from privcirnet.he.planning.cost import COUNTED, LINKS, for_one_use, linear_cost, product_cost, square_cost
 from privcirnet.he.planning.fit import (
@@ -65,11 +68,11 @@ def products(option: Option) -> int:
 def fits(option: Option, t: int, masks: str, bits: float) -> bool:
     """By the functions of params and bounds that the protocol and the export rest on."""
     n, coefficient_bits = option.parameters.ring_degree, option.parameters.coefficient_bits
-    program = dataclasses.replace(NETWORK, parameters=params.Parameters(n, coefficient_bits, t), masks=masks)
+    program = dataclasses.replace(NETWORK, parameters=Parameters(n, coefficient_bits, t), masks=masks)
     try:
         bounds.check_modulus(program, INTERVALS)
-        noise = params.noise_bits(n, t.bit_length(), products(option))
-        params.check_noise(program.parameters, noise, "any")
+        noise = noise_bits(n, t.bit_length(), products(option))
+        check_noise(program.parameters, noise, "any")
     except RuleError:
         return False
     if masks == "uniform":
@@ -85,7 +88,7 @@ def exhaustive(option: Option, masks: str, bits: float) -> list[int]:
     found, n = [], option.parameters.ring_degree
     for size in range(15, 61):
         try:
-            t = params.choose(LENGTHS, size, n, option.parameters.coefficient_bits).plain_modulus
+            t = choose_parameters(LENGTHS, size, n, option.parameters.coefficient_bits).plain_modulus
         except RuleError:
             continue
         found += [t] if fits(option, t, masks, bits) else []
@@ -103,7 +106,7 @@ def test_verdicts_are_those_of_exhaustive_search(masks: str, bits: float) -> Non
         if verdict.fits:
             assert verdict.parameters is not None
             assert verdict.parameters.plain_modulus == max(expected)
-            primes = [params.reply_primes(option.parameters.coefficient_bits, t.bit_length()) for t in expected]
+            primes = [reply_primes(option.parameters.coefficient_bits, t.bit_length()) for t in expected]
             short = [t for t, count in zip(expected, primes, strict=True) if count == min(primes)]
             thrifty = judge(wants(bits, masks), dataclasses.replace(option, thrifty=True))
             assert thrifty.parameters is not None
@@ -297,9 +300,9 @@ def test_budget_is_that_of_the_noise_model() -> None:
     for option in candidates():
         parameters = judge(wants(), option).parameters
         parts = budget(option.layers, parameters)
-        noise = params.noise_bits(parameters.ring_degree, parameters.plain_bits, products(option))
+        noise = noise_bits(parameters.ring_degree, parameters.plain_bits, products(option))
         assert parts.noise == noise
-        assert parts.left == params.noise_budget(parameters, noise)
+        assert parts.left == noise_budget(parameters, noise)
         assert parts.left == parts.modulus - parts.plain - parts.noise - parts.flooding - 1 >= MIN_NOISE_BUDGET
         assert (parts.modulus, parts.plain) == (sum(parameters.coefficient_bits[:-1]), parameters.plain_bits)
         assert parts.switched >= 1
@@ -330,7 +333,7 @@ def test_explanation_has_a_line_for_every_candidate() -> None:
     assert len(rows) == len(SETS)
     for candidate in SETS:
         row = next(row for row in rows if row.startswith(f"{candidate} "))
-        assert f"{candidate.log_q} of {params.MAX_LOG_Q[candidate.ring_degree]}" in row
+        assert f"{candidate.log_q} of {MAX_LOG_Q[candidate.ring_degree]}" in row
         assert "40 flooding" in row
         verdict = next(v for v in made.verdicts if v.option.parameters == candidate)
         assert row.endswith("chosen" if verdict is made.chosen else verdict.binding or "fits")
@@ -346,10 +349,10 @@ def test_explanation_has_a_line_for_every_candidate() -> None:
 def test_the_known_sets_are_secure_and_of_use() -> None:
     """Each but the last carries a modulus that no faster one does; the last carries the longest sums."""
     for candidate in SETS:
-        params.check_security(candidate.ring_degree, candidate.coefficient_bits)
-    carried = {s: params.largest_plain_bits(s.ring_degree, s.coefficient_bits, 1) for s in SETS}
+        check_security(candidate.ring_degree, candidate.coefficient_bits)
+    carried = {s: largest_plain_bits(s.ring_degree, s.coefficient_bits, 1) for s in SETS}
     assert list(carried.values()) == [48, 53, 57, 55, 60, 60]
-    long = {s: params.largest_plain_bits(s.ring_degree, s.coefficient_bits, 1 << 14) for s in SETS}
+    long = {s: largest_plain_bits(s.ring_degree, s.coefficient_bits, 1 << 14) for s in SETS}
     assert [bits == 60 for bits in long.values()] == [False] * 5 + [True]
 
 
@@ -430,7 +433,7 @@ def test_a_set_that_is_only_compared_with_is_not_taken() -> None:
 def test_encrypted_inference_at_the_chosen_parameters(failure_bits: int, expected: int) -> None:
     fitted = fit(NETWORK.nodes, NETWORK.weights, target(failure_bits=failure_bits))
     program, verdict = fitted.program, fitted.choice.chosen
-    assert program.parameters == fitted.choice.parameters == params.Parameters(*dataclasses.astuple(program.parameters))
+    assert program.parameters == fitted.choice.parameters == Parameters(*dataclasses.astuple(program.parameters))
     assert program.parameters.ring_degree == expected
     assert {layer.ring_degree for _, layer in program.linear_nodes} == {expected}
     assert verdict.budget.left >= MIN_NOISE_BUDGET

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.interface import client_engine, server_engine
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, choose
+from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.planning import cost, planner
 from privcirnet.he.planning.cost import LINKS, OPERATIONS, Cost, Link, Profile, linear_cost, operation_cost, square_cost
 from privcirnet.he.planning.goal import Goal
@@ -46,7 +47,7 @@ LAYERS = [layer for case in SHAPES for layer in planner.candidate_layers(*case, 
 
 def pricing(name: str, ring_degree: int = N) -> Profile:
     """A profile that prices one operation at 1 and the rest at next to nothing."""
-    return Profile(name, ring_degree, params.DEFAULT_COEFFICIENT_BITS, {**dict.fromkeys(OPERATIONS, TINY), name: 1.0})
+    return Profile(name, ring_degree, DEFAULT_COEFFICIENT_BITS, {**dict.fromkeys(OPERATIONS, TINY), name: 1.0})
 
 
 def performed(layer: SpectralLayer) -> dict[str, int]:
@@ -184,9 +185,9 @@ def test_product_counts() -> None:
 
 def test_network_time_is_bytes_and_one_round_trip() -> None:
     """The bytes are those of real messages at the largest plain modulus."""
-    parameters = params.choose({2, 5}, 60)
+    parameters = choose({2, 5}, 60)
     layer = planner.paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192)
-    up, down = params.message_bytes(parameters)
+    up, down = message_bytes(parameters)
     profile = pricing("rotate", 8192)
     expected = (layer.ciphertexts_in * up + layer.ciphertexts_out * down) / 1e6 + 0.25
     assert linear_cost(layer, profile, Link(1e6, 0.25)).network == pytest.approx(expected)
@@ -199,7 +200,7 @@ def test_network_time_is_bytes_and_one_round_trip() -> None:
 @pytest.mark.parametrize("values", [64, 8192, 8192 + 300])
 def test_network_time_of_a_square_is_that_of_its_messages(values: int) -> None:
     """But for the seeds, of which a short request has one like any other."""
-    parameters = params.choose({1}, 60)
+    parameters = choose({1}, 60)
     client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
     keys, share = server.load_keys(client.public_keys(()), ()), sampling.uniform((values,), parameters.plain_modulus)
     messages = square.request(share, client)
@@ -252,7 +253,7 @@ def test_papers_unit() -> None:
 )
 def test_profiles_are_checked(seconds: dict[str, float]) -> None:
     with pytest.raises(RuleError, match="a cost profile must hold a time for every operation"):
-        Profile("broken", N, params.DEFAULT_COEFFICIENT_BITS, seconds)
+        Profile("broken", N, DEFAULT_COEFFICIENT_BITS, seconds)
 
 
 def test_profile_is_plain_data() -> None:

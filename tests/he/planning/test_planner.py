@@ -7,7 +7,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning import cost, goal, planner
 from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
 from privcirnet.he.planning.goal import Goal

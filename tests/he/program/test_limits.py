@@ -17,7 +17,8 @@ from privcirnet.he.encodings.shape import Axis, LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.interface import client_engine
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
+from privcirnet.he.params.sizes import key_bytes
 from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import limits, manifest
 from privcirnet.he.program.operations import Add, Input, Linear
@@ -237,7 +238,7 @@ def test_lengths_at_the_bound() -> None:
 def test_key_bytes_are_those_of_the_engine() -> None:
     engine = client_engine("tenseal", PLAIN)
     sizes = [len(engine.public_keys(steps)) for steps in ([], [1], [1, 2])]
-    assert [after - before for before, after in itertools.pairwise(sizes)] == [limits.key_bytes(PLAIN)] * 2
+    assert [after - before for before, after in itertools.pairwise(sizes)] == [key_bytes(PLAIN)] * 2
 
 
 @pytest.mark.parametrize("name", ["x" * (limits.MAX_NAME + 1), "\ud800", "a\x1b[2Jb", "a\n", 7, None, ["a"]], ids=ascii)

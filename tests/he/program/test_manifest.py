@@ -14,7 +14,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params import choose
+from privcirnet.he.params.parameters import choose
 from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Add, Input, Linear, Square, SumPool, Truncate

@@ -20,7 +20,6 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.layer import Layer
@@ -28,7 +27,9 @@ from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.sealfile import Level
-from privcirnet.he.program import limits
+from privcirnet.he.params.parameters import choose
+from privcirnet.he.params.security import MAX_LOG_Q
+from privcirnet.he.params.sizes import key_bytes
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Square
 from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
@@ -84,7 +85,7 @@ def allow_insecure_parameters() -> None:
     real = seal.SEALContext
     seal.SEALContext = lambda literal, expand, _: real(literal, expand, seal.SEC_LEVEL_TYPE.NONE)
     for ring_degree, _ in INSECURE.values():
-        params.MAX_LOG_Q[ring_degree] = params.MAX_LOG_Q[8192]
+        MAX_LOG_Q[ring_degree] = MAX_LOG_Q[8192]
 
 
 def network(n: int, side: int) -> Program:
@@ -116,7 +117,7 @@ def network(n: int, side: int) -> Program:
         for seed, (name, layer) in enumerate(layers.items())
     }
     weights["product"] = Weights(NO_ROWS, np.arange(flat[0]))
-    return Program(nodes, params.choose({2, side + 1}, 44, n), weights)
+    return Program(nodes, choose({2, side + 1}, 44, n), weights)
 
 
 class Fuzz:
@@ -262,7 +263,7 @@ class Fuzz:
 def small(program: Program) -> bool:
     """Whether to run a mutated program too: work grows with what a greeting asks for, that of checking it must not."""
     parameters, layers = program.parameters, [layer for _, layer in program.layers]
-    keys = sum(len(layer.column_steps) for layer in layers) * limits.key_bytes(parameters)
+    keys = sum(len(layer.column_steps) for layer in layers) * key_bytes(parameters)
     ciphertexts = sum(layer.ciphertexts_in for layer in layers) * parameters.ring_degree
     values = sum(np.prod(node.shape) for node in program.nodes)
     return bool(keys < 1 << 23 and ciphertexts < 1 << 17 and values < 1 << 17)

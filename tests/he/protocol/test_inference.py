@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.encodings import spectral, subring
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.interface import ENGINES
+from privcirnet.he.params.parameters import choose
+from privcirnet.he.params.sizes import SEED_BYTES, message_bytes
 from privcirnet.he.program import bounds
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear, Product, Square
@@ -163,7 +164,7 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
     program = network()
     client, session = parties(program, engine)
     traffic = check(program, client, session, random_image(program))
-    up, down = (8 * 8192, 8 * 8192) if engine == "cleartext" else params.message_bytes(program.parameters)
+    up, down = (8 * 8192, 8 * 8192) if engine == "cleartext" else message_bytes(program.parameters)
     expected = []
     for position, node in enumerate(program.nodes):
         counts = session.meter.counts[node.name]
@@ -175,7 +176,7 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
                 assert (counts["rotate"], counts["pmult"]) == (0, 1)
                 (size,) = subring.sizes(int(np.prod(node.shape)), 8192)
                 assert size < 8192
-                seed, second = (0, 0) if engine == "cleartext" else (params.SEED_BYTES, down // 2)
+                seed, second = (0, 0) if engine == "cleartext" else (SEED_BYTES, down // 2)
                 sent = size * (up - seed) // 8192 + seed + 4
                 back = size * (down - second) // 8192 + second + 4
             case _:
@@ -319,7 +320,7 @@ def test_what_the_server_refuses() -> None:
     with pytest.raises(RuleError, match=r"under t / 2: got \w+ reaches"):
         Server(network(plain_bits=18), "cleartext")
     program = network()
-    small = params.choose({2, 4, 5}, 46, 8192, (45, 45, 45))
+    small = choose({2, 4, 5}, 46, 8192, (45, 45, 45))
     with pytest.raises(RuleError, match=r"noise budget: got .* in layer first with a 46-bit"):
         Server(Program(program.nodes, small, program.weights), "cleartext")
 

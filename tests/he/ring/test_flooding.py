@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he import params
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
@@ -15,15 +14,17 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import interface, kernel, sealfile, tenseal
 from privcirnet.he.engines.kernels import galois, reply
 from privcirnet.he.engines.kernels.ring import ring
+from privcirnet.he.params.noise import MIN_NOISE_BUDGET, noise_bits
+from privcirnet.he.params.parameters import choose, ordered_primes
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 from tests.he.replies import keep_all_primes, no_flood, nothing, polynomials
 
 LAYER = SpectralLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, (4, 4), (Piece(1, 1, 128, baby_steps=2),))
-PARAMETERS = params.choose(LAYER.transform_lengths, 46)
+PARAMETERS = choose(LAYER.transform_lengths, 46)
 T = PARAMETERS.plain_modulus
-PRIMES = params.ordered_primes(8192, PARAMETERS.coefficient_bits)
-NOISE = params.noise_bits(8192, 46, LAYER.products_per_sum)
+PRIMES = ordered_primes(8192, PARAMETERS.coefficient_bits)
+NOISE = noise_bits(8192, 46, LAYER.products_per_sum)
 
 
 class Game:
@@ -120,7 +121,7 @@ def test_with_hiding_they_cannot(game: Game) -> None:
         budgets["right"].append(game.noise_of_difference(reply, right))
         budgets["wrong"].append(game.noise_of_difference(reply, wrong))
     assert budgets["right"] == budgets["wrong"]
-    assert min(budgets["right"]) >= params.MIN_NOISE_BUDGET - 1
+    assert min(budgets["right"]) >= MIN_NOISE_BUDGET - 1
 
 
 def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,5 +181,5 @@ def _lift(residues: list[int], primes: tuple[int, ...]) -> int:
 
 def test_the_flood_is_forty_bits_over_the_noise_bound() -> None:
     assert sampling.FLOODING_BITS == 40
-    assert params.noise_bits(8192, 46, 1) == 66
+    assert noise_bits(8192, 46, 1) == 66
     assert interface.server_engine("tenseal", PARAMETERS).parameters == PARAMETERS

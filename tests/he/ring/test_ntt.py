@@ -3,8 +3,8 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.engines import cyclic
+from privcirnet.he.params.parameters import choose
 from privcirnet.he.ring import batching, modular, roots
 
 LENGTHS = (1, 2, 3, 5, 6, 8, 9, 12, 15, 16, 17, 33)
@@ -124,7 +124,7 @@ def test_product_of_slots_is_negacyclic_product_of_coefficients() -> None:
 
 @pytest.mark.parametrize(("n", "bits", "plain_bits"), [(4096, (37, 36, 36), 23), (8192, (55, 55, 54, 54), 60)])
 def test_batching_is_the_library_s(n: int, bits: tuple[int, ...], plain_bits: int) -> None:
-    parameters = params.choose({1}, plain_bits, n, bits)
+    parameters = choose({1}, plain_bits, n, bits)
     literal = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
     literal.set_poly_modulus_degree(n)
     literal.set_coeff_modulus(seal.CoeffModulus.Create(n, list(bits)))

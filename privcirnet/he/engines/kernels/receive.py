@@ -8,8 +8,8 @@ from privcirnet.he.engines.kernels import blake2xb, plaintexts, wire_bytes
 from privcirnet.he.engines.kernels.blake2xb import Bounds
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.plaintexts import Plain
-from privcirnet.he.engines.sealfile import Modulus
-from privcirnet.he.params import SEED_BYTES
+from privcirnet.he.engines.wire_bytes import Modulus, not_under
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Integers, Residues
 
 _GOOD, _NOT_UNDER, _REJECTED = 0, 1, 2
@@ -49,7 +49,7 @@ def receive(target: Residues, received: Received, roots: Residues, modulus: Modu
     addend = _NONE if received.addend is None else received.addend
     result = _receive(target, packed, received.kept, roots, blake2xb.bounds(modulus.primes), 8 * widths, addend, form)
     if result == _NOT_UNDER:
-        raise wire_bytes.not_under()
+        raise not_under()
     if result == _REJECTED:
         target[1] = blake2xb.expand([message[size:]], modulus.primes, modulus.ring_degree)[0]
 

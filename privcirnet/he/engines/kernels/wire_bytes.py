@@ -1,83 +1,74 @@
-"""Residues as the compact bytes of :mod:`engines.sealfile` and back, a word at a time.
+"""The compact bytes of :mod:`engines.wire_bytes`, compiled: whole words at a time. That module has the format.
 
-Format: prime by prime, each residue in ``width`` bytes, little-endian. Read as one little-endian number these are the
-residues as digits of 8 ``width`` bits, so both directions shift whole 64-bit words instead of moving bytes.
+Read as one little-endian number, the compact bytes of a prime's residues are the residues as digits of 8 ``width``
+bits. So both directions shift 64-bit words instead of moving bytes.
 """
 
 import numpy as np
 
-from privcirnet.errors import RuleError
+from privcirnet.he.engines import wire_bytes
 from privcirnet.he.engines.kernels.jit import jit
+from privcirnet.he.engines.wire_bytes import Message
 from privcirnet.he.ring.modular import Integers, Residues
 
 _ZERO, _ONE, _TOP, _WORD = np.uint64(0), np.uint64(1), np.uint64(63), np.uint64(64)
 
 
-def pack(words: Residues, widths: tuple[int, ...]) -> bytes:
-    """Compact bytes of residues.
+def packed(count: int, bits: Residues) -> Residues:
+    """Return an array of words for packed residues, not written yet.
 
     Args:
-        words: residues, (primes, m); of each only its lowest ``width`` bytes count.
-        widths: bytes of a residue of each prime, 1 to 8.
+        count: residues of each prime.
+        bits: of a packed residue of each prime, 8 to 64.
     """
-    assert len(widths) == len(words)
-    bits = 8 * np.array(widths, dtype=np.uint64)
-    made = packed(words.shape[1], bits)
-    pack_into(made, np.ascontiguousarray(words), bits)
-    return octets(made, words.shape[1], bits)
-
-
-def packed(count: int, bits: Residues) -> Residues:
-    """Room for that many residues of each prime, packed into ``bits`` (8 to 64) each."""
     return np.empty(-(-count * int(bits.sum()) // 64), dtype=np.uint64)
 
 
 def octets(made: Residues, count: int, bits: Residues) -> bytes:
-    """The bytes of that many packed residues of each prime."""
+    """Return the bytes of packed residues.
+
+    Args:
+        made: words that :func:`pack_into` wrote.
+        count: residues of each prime.
+        bits: of a packed residue of each prime.
+    """
     return made.view(np.uint8)[: count * int(bits.sum()) // 8].tobytes()
 
 
-def unpack(message: bytes | bytearray | memoryview, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
-    """Residues of compact bytes, all checked.
+def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
+    """Read compact bytes and check every residue, as :func:`engines.wire_bytes.unpack` does.
 
     Args:
-        message: :func:`pack`'s bytes.
+        message: compact bytes.
         primes: of the modulus.
         widths: bytes of a residue of each prime, 1 to 8.
 
     Returns:
-        residues, (primes, m).
+        residues, shape (primes, m).
 
     Raises:
-        RuleError: a length that is no whole number of coefficients, or a residue that is not under its prime.
+        RuleError: the length is no whole number of coefficients, or a residue is not under its prime.
     """
     assert len(widths) == len(primes)
-    octets = np.frombuffer(message, dtype=np.uint8)
-    count, rest = divmod(octets.size, sum(widths))
-    if rest:
-        raise RuleError(
-            f"a message must hold {sum(widths)} bytes for each coefficient",
-            got=f"{octets.size} bytes",
-            remedy="use the same parameters on both sides",
-        )
+    count, octets = wire_bytes.coefficients(message, widths), np.frombuffer(message, dtype=np.uint8)
     padded = np.zeros(octets.size // 8 + 2, dtype=np.uint64)
     padded.view(np.uint8)[: octets.size] = octets
     words = np.empty((len(primes), count), dtype=np.uint64)
     if not unpack_into(words, padded, np.array(primes, dtype=np.uint64), 8 * np.array(widths)):
-        raise not_under()
+        raise wire_bytes.not_under()
     return words
-
-
-def not_under() -> RuleError:
-    """What a message with a residue that is too large is refused with."""
-    return RuleError("every residue must be under its prime", got="one that is not", remedy="send it again")
 
 
 @jit
 def pack_into(made: Residues, words: Residues, bits: Residues) -> None:
-    """The lowest ``bits`` (8 to 64, for each prime) of every word, one after the other, into 64-bit words.
+    """Write the lowest bits of every word, one after the other, into 64-bit words.
 
-    ``held`` has the ``filled`` < 64 bits that were not written yet; of a word that fills it up the rest is kept.
+    ``held`` has the ``filled`` < 64 bits that were not written yet. Of a word that fills it up the rest is kept.
+
+    Args:
+        made: written, what :func:`packed` returned.
+        words: shape (primes, m).
+        bits: of a packed residue of each prime, 8 to 64.
     """
     held, filled, place = _ZERO, _ZERO, 0
     for j in range(words.shape[0]):
@@ -98,9 +89,18 @@ def pack_into(made: Residues, words: Residues, bits: Residues) -> None:
 
 @jit
 def unpack_into(words: Residues, padded: Residues, primes: Residues, bits: Integers) -> bool:
-    """Inverse of :func:`pack_into`: ``words``, (primes, m); False if one is not under its prime.
+    """Undo :func:`pack_into`.
 
-    Reads two neighbouring words for each residue, so ``padded`` has one more than hold the message.
+    Two neighbouring words are read for each residue, so ``padded`` has one more than hold the message.
+
+    Args:
+        words: written, residues, shape (primes, m).
+        padded: the message in 64-bit words, and one word more.
+        primes: shape (primes,).
+        bits: of a packed residue of each prime, 8 to 64.
+
+    Returns:
+        False if a residue is not under its prime.
     """
     under, start = True, 0
     for j in range(primes.size):

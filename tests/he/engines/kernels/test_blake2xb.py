@@ -11,9 +11,9 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he import params
 from privcirnet.he.engines import sealfile, tenseal
 from privcirnet.he.engines.kernels import blake2xb
+from privcirnet.he.params.parameters import choose
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues, is_prime
 
@@ -156,7 +156,7 @@ def test_the_largest_residues() -> None:
 @functools.cache
 def engines(name: str) -> tuple[tenseal.TensealClient, tenseal.TensealServer]:
     degree, bits = LITERALS[name]
-    parameters = params.choose({1}, 30, degree, bits)
+    parameters = choose({1}, 30, degree, bits)
     return tenseal.TensealClient(parameters), tenseal.TensealServer(parameters)
 
 

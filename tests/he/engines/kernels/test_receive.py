@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.kernels import blake2xb, plaintexts, receive, wire_bytes
-from privcirnet.he.engines.sealfile import Modulus
+from privcirnet.he.engines.kernels import blake2xb, plaintexts, receive
+from privcirnet.he.engines.wire_bytes import Modulus, pack
 from privcirnet.he.ring.modular import Residues, is_prime
 
 N, SEED = 1024, bytes(range(64))
@@ -27,7 +27,7 @@ REJECTING = Modulus((prime_under(int(2**64 / 17.9)), prime_under(int(2**64 / 17.
 
 
 def received(modulus: Modulus, rows: Residues, addend: Residues) -> Residues:
-    message = wire_bytes.pack(rows, modulus.widths) + SEED
+    message = pack(rows, modulus.widths) + SEED
     target, (root,) = np.empty((2, *rows.shape), dtype=np.uint64), blake2xb.roots([SEED], rows.size)
     share = addend if addend.size else None
     receive.receive(

@@ -5,13 +5,13 @@ import ssl
 import numpy as np
 import pytest
 
-from privcirnet.he import params
 from privcirnet.he.engines import kernel
 from privcirnet.he.engines.kernels import reply
 from privcirnet.he.engines.kernels.ring import ring
+from privcirnet.he.params.parameters import choose, ordered_primes
 from privcirnet.he.ring.sampling import FLOODING_BITS
 
-N, PRIMES = 4096, params.ordered_primes(4096, (37, 36, 36))
+N, PRIMES = 4096, ordered_primes(4096, (37, 36, 36))
 
 
 def test_every_reply_has_draws_of_its_own() -> None:
@@ -31,7 +31,7 @@ def test_draws_are_parts_of_one_stream_without_overlap(monkeypatch: pytest.Monke
 
 def test_a_secret_whose_words_fall_short_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is done with the result before: the second reply is the right one."""
-    parameters = params.choose({1}, 23, N, (37, 36, 36))
+    parameters = choose({1}, 23, N, (37, 36, 36))
     server, extended, drawn = kernel.KernelServer(parameters), ring(PRIMES, N), []
     original = reply.draw
 

@@ -1,0 +1,146 @@
+"""Noise: how much a layer's result has, and how much of the modulus is left after flooding.
+
+The model of rotated ciphertexts is the average-case one, with constants that were measured: after a rotation, one
+product with a dense plaintext and a rotation the noise is at most t 2^20 at n = 8192. It grows with n^1.5 and with the
+square root of the number of products in a sum. The tests check the model against SEAL's own measurement.
+
+The bound for coefficient encodings, which rotate nothing, is proved (:func:`fresh_noise_bits`).
+
+A reply adds flooding noise that is 2^40 times as large (:mod:`ring.sampling`). The noise budget is what is left of
+q' / t, where q' is q without the special prime. Derivations: docs/mathematics.md, "Noise" and "Circuit privacy".
+"""
+
+import math
+
+from privcirnet.errors import RuleError
+from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters
+from privcirnet.he.ring.sampling import FLOODING_BITS
+
+MIN_NOISE_BUDGET = 6.0
+"""Bits that every layer has to leave by the model, so that a decryption failure is out of reach."""
+
+_DEVIATION, _LARGEST, _DEVIATIONS = math.sqrt(10.5), 21, 10
+"""Of a fresh ciphertext's noise, which is the difference of two sums of 21 bits: its standard deviation, its largest
+absolute value, and how many deviations bound a sum."""
+
+
+def noise_bits(ring_degree: int, plain_bits: int, products: int) -> int:
+    """Bound the noise of a sum of plaintext products of rotated ciphertexts, by the average-case model.
+
+    Source: the growth with n and with the number of products is the usual average-case estimate; the constant 2^20 is
+    this package's own measurement (docs/mathematics.md, "Noise").
+
+    Args:
+        ring_degree: n.
+        plain_bits: bits of t.
+        products: plaintext products in the sum.
+
+    Returns:
+        log2 of the bound, rounded up.
+    """
+    growth = 1.5 * math.log2(ring_degree / 8192) + 0.5 * math.log2(max(products, 1))
+    return math.ceil(plain_bits + 20 + max(growth, 0.0))
+
+
+def fresh_noise_bits(factor_bits: int, terms: int) -> int:
+    """Bound the noise of a sum of products of fresh ciphertexts and polynomials.
+
+    A coefficient of the result adds up ``terms`` products. Each is a coefficient of a polynomial times a fresh noise
+    plus the rounding errors, under 1/2, of both parties' shares: at most 22 in all. The noise is independent and
+    subgaussian, so the sum is also under ``terms`` + 10 of its standard deviations except with probability 2^-70.
+    BFV's multiples of t cancel, so nothing else grows with t or n.
+
+    Args:
+        factor_bits: log2 of a bound on the absolute value of the polynomials' coefficients.
+        terms: coefficients that are not zero, of all polynomials of a sum.
+
+    Returns:
+        log2 of the bound, rounded up.
+    """
+    bound = min((_LARGEST + 1) * terms, _DEVIATIONS * _DEVIATION * math.sqrt(terms) + terms)
+    return math.ceil(factor_bits + math.log2(bound))
+
+
+def square_noise_bits(parameters: Parameters) -> int:
+    """Bound the noise of the product in a square: :func:`fresh_noise_bits` of the server's share.
+
+    Args:
+        parameters: n and t; the share has n coefficients in (-t/2, t/2).
+
+    Returns:
+        log2 of the bound, rounded up.
+    """
+    return fresh_noise_bits(parameters.plain_bits - 1, parameters.ring_degree)
+
+
+def noise_budget(parameters: Parameters, noise: int) -> float:
+    """Predict the noise budget that is left in a reply after flooding.
+
+    Args:
+        parameters: n, q, t.
+        noise: log2 of a bound on the result's noise.
+
+    Returns:
+        bits; negative if the reply does not decrypt.
+    """
+    return sum(parameters.coefficient_bits[:-1]) - _spent(parameters.plain_bits, noise)
+
+
+def fitting_plain_bits(coefficient_bits: tuple[int, ...], noise: int) -> int:
+    """Return the most bits that t may have where the noise does not depend on t.
+
+    That is so for a coefficient encoding (:mod:`encodings.coefficient_layer`).
+
+    Args:
+        coefficient_bits: bits of each prime of q, the special prime last.
+        noise: log2 of a bound on the result's noise.
+    """
+    return min(MAX_PLAIN_BITS, sum(coefficient_bits[:-1]) - noise - FLOODING_BITS - 1 - math.ceil(MIN_NOISE_BUDGET))
+
+
+def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], products: int) -> int:
+    """Return the most bits that t may have for a layer of rotated ciphertexts to keep its noise budget.
+
+    Args:
+        ring_degree: n.
+        coefficient_bits: bits of each prime of q, the special prime last.
+        products: plaintext products in a sum of the layer.
+
+    Raises:
+        RuleError: not even the smallest modulus for batching fits.
+    """
+    smallest = (2 * ring_degree).bit_length() + 1
+    for bits in range(MAX_PLAIN_BITS, smallest, -1):
+        spent = _spent(bits, noise_bits(ring_degree, bits, products))
+        if sum(coefficient_bits[:-1]) - spent >= MIN_NOISE_BUDGET:
+            return bits
+    raise RuleError(
+        f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
+        got=f"none for coefficient primes of {coefficient_bits} bits",
+        remedy="use more or larger coefficient primes",
+    )
+
+
+def check_noise(parameters: Parameters, noise: int, layer: str) -> None:
+    """Raise unless a layer's reply decrypts with a margin, flooding included.
+
+    Args:
+        parameters: n, q, t.
+        noise: log2 of a bound on the layer's noise.
+        layer: name for the error.
+
+    Raises:
+        RuleError: the predicted noise budget is under :data:`MIN_NOISE_BUDGET` bits.
+    """
+    left = noise_budget(parameters, noise)
+    if left < MIN_NOISE_BUDGET:
+        raise RuleError(
+            f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
+            got=f"{left:.1f} bits in layer {layer} with a {parameters.plain_bits}-bit plain modulus",
+            remedy="use a smaller plain modulus or a larger ring degree",
+        )
+
+
+def _spent(plain_bits: int, noise: int) -> int:
+    """Bits of q' that are not budget: t itself, the noise, the flooding, and a sign."""
+    return plain_bits + noise + FLOODING_BITS + 1
