@@ -1,4 +1,4 @@
-"""Data sets as integer images: what the client's program takes, and the step that gives them meaning."""
+"""Data sets as integer images: the input of the client's program, with the step that gives them meaning."""
 
 from privcirnet.data.dataset import ImageData
 from privcirnet.data.loading import Files, load, load_for

@@ -1,6 +1,6 @@
-"""Random changes of uint8 batches, each image its own, drawn from a generator: the same state gives the same batch.
+"""Random changes of uint8 batches, drawn for each image from a generator: the same state gives the same batch.
 
-Everything is drawn for the whole batch first, so what one image gets does not depend on the others' pixels.
+Everything is drawn for the whole batch first, so the changes of one image do not depend on the others' pixels.
 """
 
 import math
@@ -23,7 +23,7 @@ def crop_and_flip(
     Args:
         images: (N, C, H, W).
         padding: pixels on every side; less than H and W if they are reflected.
-        generator: drawn from: N rows and N columns in [0, 2 padding], then N flips.
+        generator: N rows and N columns in [0, 2 padding] are drawn from it, then N flips.
         reflect: pad with mirrored pixels, else with zeros.
         flip: whether any image is mirrored.
 
@@ -47,18 +47,19 @@ def crop_and_flip(
 
 
 def erase(images: Tensor, probability: float, generator: torch.Generator) -> Tensor:
-    """Fill a random rectangle with the image's mean colour, with a probability (random erasing).
-
-    Zhong et al., "Random Erasing Data Augmentation", AAAI 2020: area and logarithm of the aspect ratio are uniform.
-    A rectangle that is longer than the image is cut to it, where the paper draws again.
+    """Fill a random rectangle of some of the images with the image's mean colour (random erasing).
 
     Args:
         images: uint8 (N, C, H, W).
-        probability: of each image.
-        generator: drawn from: five numbers an image.
+        probability: with which each image is changed.
+        generator: five numbers are drawn from it for each image.
 
     Returns:
         uint8 (N, C, H, W).
+
+    Source: Zhong et al., "Random Erasing Data Augmentation", AAAI 2020: area and logarithm of the aspect ratio are
+        uniform.
+    Departure: a rectangle that is longer than the image is cut to it, where the paper draws again.
     """
     count, _, height, width = images.shape
     drawn = torch.rand(5, count, generator=generator, device=generator.device).to(images.device)
@@ -75,7 +76,7 @@ def erase(images: Tensor, probability: float, generator: torch.Generator) -> Ten
 
 
 def _whole(below: int, shape: tuple[int, ...], generator: torch.Generator, images: Tensor) -> Tensor:
-    """Random integers in [0, below)."""
+    """Draw random integers in [0, below)."""
     return torch.randint(below, shape, generator=generator, device=generator.device).to(images.device)
 
 
@@ -88,6 +89,6 @@ def _mirrored(images: Tensor, dim: int, padding: int) -> Tensor:
 
 
 def _between(length: int, start: Tensor, size: Tensor) -> Tensor:
-    """(N, length): the places from ``start`` that belong to an interval of ``size``."""
+    """Return which positions belong to an interval of ``size`` from ``start``, (N, length)."""
     places = torch.arange(length, device=start.device)
     return (places >= start[:, None]) & (places < (start + size)[:, None])

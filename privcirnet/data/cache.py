@@ -1,8 +1,8 @@
-"""Decoded data sets on disk: a folder with one .npy file an array and facts.json, mapped into memory when it is read.
+"""Decoded data sets on disk: a folder with one .npy file for each array and facts.json, memory-mapped when read.
 
-A folder is written under another name and renamed when it is complete, so readers see all of it or nothing, and two
-processes that write the same one at once do no harm: the last one stays, and what the other one mapped stays with it.
-Every folder has facts of its own (a random name is among them) and never comes back once it is moved away, so a reader
+A folder is written under another name and renamed when it is complete, so readers see all of it or nothing. Two
+processes that write the same folder at once do no harm: the last one remains, and the other keeps what it has mapped.
+Every folder has facts of its own (a random name is among them) and never returns once it is moved away. So a reader
 that finds the same facts before and after it opened the files has opened the files of one folder.
 """
 
@@ -49,12 +49,19 @@ Decode = Callable[[Allocate], tuple[str, ...]]
 
 
 def default_folder() -> Path:
-    """The folder privcirnet in $XDG_CACHE_HOME, or in ~/.cache."""
+    """Return the folder privcirnet in $XDG_CACHE_HOME, or in ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "privcirnet"
 
 
 def in_memory(decode: Decode) -> Arrays:
-    """Decode without a cache."""
+    """Decode without a cache.
+
+    Args:
+        decode: fills the arrays that it allocates and returns the classes.
+
+    Returns:
+        The data set, in memory.
+    """
     arrays: dict[str, NDArray[Any]] = {}
 
     def allocate(name: str, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
@@ -69,8 +76,11 @@ def mapped(folder: Path, fingerprint: dict[str, Any], decode: Decode) -> Arrays:
 
     Args:
         folder: of this data set.
-        fingerprint: of its source, as JSON; another one than the folder's makes the folder stale.
+        fingerprint: of its source, as JSON; the folder is stale if its own differs.
         decode: called when the folder is missing, stale or broken.
+
+    Returns:
+        The data set, memory-mapped from the folder.
 
     Raises:
         RuleError: the folder cannot be written, or is too large for its disk.
@@ -104,10 +114,18 @@ def mapped(folder: Path, fingerprint: dict[str, Any], decode: Decode) -> Arrays:
 
 
 def read(folder: Path, fingerprint: dict[str, Any]) -> Arrays:
-    """Map a cache folder; pages can be written to, but changes stay in this process.
+    """Map a cache folder into memory; pages can be written to, but changes stay in this process.
+
+    Args:
+        folder: of the data set.
+        fingerprint: of its source, as JSON.
+
+    Returns:
+        The data set.
 
     Raises:
-        OSError, EOFError: no such folder, or an empty file in it.
+        OSError: there is no such folder or file.
+        EOFError: a file in it is empty.
         ValueError: it is of another source or version, or broken.
     """
     text = (folder / FACTS).read_text()
@@ -140,7 +158,7 @@ def _draft_of(folder: Path) -> Path:
 
 
 def _publish(draft: Path, folder: Path) -> None:
-    """Rename a draft; a folder that is there is moved away first, again if another process puts one there."""
+    """Rename a draft; an existing folder is moved away first, repeatedly if another process puts one there."""
     draft.chmod(0o755)
     for attempt in range(_ATTEMPTS):
         try:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ImageData:
-    """Training and held-out images.
+    """The training and held-out images of a data set.
 
     Attributes:
         train_images: uint8 (N, C, H, W).
@@ -30,23 +30,36 @@ class ImageData:
     classes: tuple[str, ...]
 
     def real(self, images: Tensor) -> Tensor:
-        """Integers to the float32 input of a network."""
+        """Return integer images as the input of a network.
+
+        Args:
+            images: uint8 (N, C, H, W).
+
+        Returns:
+            float32 (N, C, H, W).
+        """
         return images.float() * 2.0**self.log_step
 
     def sample(self, count: int) -> tuple[Tensor, Tensor]:
-        """The same random selection of training images and labels at every call; files often come class by class.
+        """Return the same random selection of training images at every call; files often come sorted by class.
 
         Args:
-            count: images; all, in random order, if there are no more.
+            count: number of images; all, in random order, if there are no more.
+
+        Returns:
+            Images (count, C, H, W) and labels (count,).
         """
         chosen = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))[:count]
         return self.train_images[chosen], self.train_labels[chosen]
 
     def held_out(self, count: int) -> tuple[Tensor, Tensor]:
-        """Held-out images and labels, evenly spread over their order, in which files often come class by class.
+        """Return held-out images, evenly spread over their order because files often come sorted by class.
 
         Args:
-            count: images; all of them if there are no more.
+            count: number of images; all of them if there are no more.
+
+        Returns:
+            Images (count, C, H, W) and labels (count,).
         """
         available = len(self.test_labels)
         wanted = min(count, available)
@@ -54,7 +67,11 @@ class ImageData:
         return self.test_images[chosen], self.test_labels[chosen]
 
     def part(self, count: int) -> "ImageData":
-        """The same data with fewer training images, those of :meth:`sample`."""
+        """Return the same data with fewer training images, those of :meth:`sample`.
+
+        Args:
+            count: number of training images.
+        """
         images, labels = self.sample(count)
         return replace(self, train_images=images, train_labels=labels)
 
@@ -62,7 +79,17 @@ class ImageData:
 def batches(
     images: Tensor, labels: Tensor, size: int, generator: torch.Generator | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches in order, or shuffled by a generator."""
+    """Yield batches in order, or shuffled by a generator.
+
+    Args:
+        images: (N, C, H, W).
+        labels: (N,).
+        size: images in a batch; the last one may have fewer.
+        generator: a permutation is drawn from it; None keeps the order.
+
+    Yields:
+        Images (n, C, H, W) and labels (n,).
+    """
     order = torch.arange(len(labels)) if generator is None else torch.randperm(len(labels), generator=generator)
     for indices in order.split(size):
         yield images[indices], labels[indices]

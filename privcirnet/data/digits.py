@@ -11,7 +11,15 @@ from privcirnet.data.dataset import ImageData
 
 
 def load_digits(seed: int, test_fraction: float) -> ImageData:
-    """The digits, split by class proportions."""
+    """Return the digits, split by class proportions.
+
+    Args:
+        seed: of the split.
+        test_fraction: share of the images that is held out, between 0 and 1.
+
+    Returns:
+        Images (N, 1, 8, 8) with pixels in [0, 16].
+    """
     pixels, labels = datasets.load_digits(return_X_y=True)
     parts = train_test_split(pixels, labels, test_size=test_fraction, random_state=seed, stratify=labels)
     train_images, test_images, train_labels, test_labels = (torch.from_numpy(part) for part in parts)

@@ -1,6 +1,6 @@
 """Files of a data set as a tree of names: a folder, or a tar archive read as a stream, never unpacked to disk.
 
-A folder is walked once for its names, sizes and times; an archive is read once for its names when they are asked for,
+A folder is walked once for its names, sizes and times. An archive is read once for its names when they are asked for,
 and once more for the contents of the wanted ones. Links in archives are ignored.
 """
 
@@ -28,7 +28,7 @@ LARGEST_COUNT = 5_000_000
 
 @dataclass(frozen=True)
 class Listing:
-    """Names relative to the tree, with "/" between parts; hidden files are left out.
+    """The names in a tree, relative to it, with "/" between parts; hidden files are left out.
 
     Attributes:
         files: every file.
@@ -46,7 +46,7 @@ class Tree(Protocol):
 
     @property
     def listing(self) -> Listing:
-        """What there is."""
+        """The names of files and folders."""
         ...
 
     @property
@@ -55,12 +55,20 @@ class Tree(Protocol):
         ...
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Names and readers of their contents, in any order."""
+        """Yield names and readers of their contents, in any order.
+
+        Args:
+            names: of files, as in :attr:`listing`.
+        """
         ...
 
 
 class Folder:
-    """A tree on disk; links are followed."""
+    """A tree on disk; links are followed.
+
+    Args:
+        path: of the folder.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,29 +89,37 @@ class Folder:
 
     @property
     def listing(self) -> Listing:
-        """What there is."""
+        """The names of files and folders."""
         return self._walked[0]
 
     @property
     def stamp(self) -> list[int]:
-        """Count and total size of the files and the newest of their times."""
+        """Count and total size of the files, and the newest of their times."""
         return self._walked[1]
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Names in order, and readers of their contents."""
+        """Yield names in the given order, and readers of their contents.
+
+        Args:
+            names: of files, as in :attr:`listing`.
+        """
         for name in names:
             yield name, (self.path / name).read_bytes
 
 
 class Archive:
-    """A .tar, .tar.gz or .tgz file."""
+    """A .tar, .tar.gz or .tgz file.
+
+    Args:
+        path: of the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def listing(self) -> Listing:
-        """What there is.
+        """The names of files and folders.
 
         Raises:
             RuleError: the archive is broken or absurdly large.
@@ -127,7 +143,14 @@ class Archive:
         return [found.st_size, found.st_mtime_ns]
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Names in the archive's order, and readers of their contents; stops after the last of them."""
+        """Yield names in the archive's order, and readers of their contents; stops after the last of them.
+
+        Args:
+            names: of files, as in :attr:`listing`.
+
+        Raises:
+            RuleError: the archive is broken or absurdly large.
+        """
         left = set(names)
         for name, _, content in self._members(left):
             if name in left:
@@ -137,7 +160,7 @@ class Archive:
                 return
 
     def _members(self, wanted: Collection[str] = ()) -> Iterator[tuple[str, tarfile.TarInfo, bytes]]:
-        """Plain names, members, and the contents of the wanted ones."""
+        """Yield plain names, members, and the contents of the wanted ones."""
         total = 0
         try:
             with tarfile.open(self.path, "r|*") as archive:
@@ -163,12 +186,20 @@ class Archive:
 
 
 def open_tree(path: Path) -> Tree:
-    """The tree of a folder or an archive."""
+    """Return the tree of a folder or an archive.
+
+    Args:
+        path: of the folder or archive.
+    """
     return Folder(path) if path.is_dir() else Archive(path)
 
 
 def called(path: Path, name: str) -> bool:
-    """Whether a file's name begins with a data set's, but for case and punctuation.
+    """Return whether a file's name begins with a data set's, ignoring case and punctuation.
+
+    Args:
+        path: of the file or folder.
+        name: of the data set.
 
     >>> called(Path("cifar-10-images.tar"), "cifar10"), called(Path("CIFAR100"), "cifar10")
     (True, False)
@@ -179,12 +210,17 @@ def called(path: Path, name: str) -> bool:
 
 
 def called_below(root: Path, name: str) -> list[Path]:
-    """What is :func:`called` so in a folder, in order of names; nothing if there is no folder."""
+    """Return the entries of a folder that are :func:`called` like a data set, sorted; nothing if there is no folder.
+
+    Args:
+        root: folder.
+        name: of the data set.
+    """
     return sorted(path for path in root.iterdir() if called(path, name)) if root.is_dir() else []
 
 
 def locate(root: Path, name: str, fits: Callable[[Path], bool], wanted: str) -> Tree:
-    """The folder or archive that holds a data set.
+    """Return the folder or archive that holds a data set.
 
     Args:
         root: an archive, the data set's folder, or a folder with one of them in it.

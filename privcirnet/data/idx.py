@@ -25,7 +25,14 @@ _UINT8 = 8
 
 
 def find_mnist(root: Path) -> Tree:
-    """The folder or archive with MNIST's files; torchvision keeps them in MNIST/raw."""
+    """Return the folder or archive with MNIST's files; torchvision keeps them in MNIST/raw.
+
+    Args:
+        root: an archive, the folder, or one that contains them.
+
+    Raises:
+        RuleError: there is none, or more than one.
+    """
     for folder in (root, root / "raw", root / "MNIST" / "raw"):
         if _has_files(folder):
             return locate(folder, "mnist", _has_files, "")
@@ -33,7 +40,15 @@ def find_mnist(root: Path) -> Tree:
 
 
 def decode_mnist(tree: Tree, allocate: Allocate, progress: Progress | None = None) -> tuple[str, ...]:
-    """Read the four files into arrays; returns the classes.
+    """Read the four files into arrays.
+
+    Args:
+        tree: that has the files, from :func:`find_mnist`.
+        allocate: makes each array.
+        progress: called once, with all images.
+
+    Returns:
+        The classes, "0" to "9".
 
     Raises:
         RuleError: a file is missing or broken, or there are not as many labels as images.

@@ -1,6 +1,6 @@
-"""Image files to uint8 arrays, on all cores: Pillow lets other threads run while it decodes.
+"""Decoding of image files to uint8 arrays, on all cores: Pillow lets other threads run while it decodes.
 
-A chunk of images is decoded by one thread; the arrays are allocated when the first chunk is there.
+A chunk of images is decoded by one thread. The arrays are allocated when the first chunk is decoded.
 """
 
 import io
@@ -30,17 +30,21 @@ Progress = Callable[[int, int], object]
 
 
 def is_image(name: str) -> bool:
-    """Whether a file's name is an image's."""
+    """Return whether a file's name is an image's.
+
+    Args:
+        name: of the file.
+    """
     return name.lower().endswith(SUFFIXES)
 
 
 def decode_image(content: bytes, name: str, size: int = 0) -> Pixels:
-    """One image.
+    """Decode one image.
 
     Args:
         content: of the file.
-        name: of the file.
-        size: the shorter side is resized to it (bicubic) and the centre cropped; 0: as it is.
+        name: of the file, for errors.
+        size: pixels; the shorter side is resized to it (bicubic) and the centre cropped; 0 leaves the image as it is.
 
     Returns:
         RGB (3, H, W); grey images have three equal channels.
@@ -63,7 +67,7 @@ def decode_image(content: bytes, name: str, size: int = 0) -> Pixels:
 
 
 def _square(picture: Image.Image, size: int) -> Image.Image:
-    """Shorter side to ``size``, then the centre."""
+    """Resize the shorter side to ``size``, then crop the centre."""
     width, height = picture.size
     short = min(width, height)
     width, height = round(width * size / short), round(height * size / short)
@@ -81,12 +85,12 @@ def decode(
     Args:
         tree: that has the files.
         parts: name of the array -> names of its files.
-        size: of :func:`decode_image`.
+        size: as in :func:`decode_image`.
         allocate: makes each array.
         progress: called after every few images.
 
     Raises:
-        RuleError: a broken image, or images of different sizes.
+        RuleError: an image is broken, or images have different sizes.
     """
     rows = {name: (part, row) for part, names in parts.items() for row, name in enumerate(names)}
     arrays: dict[str, NDArray[np.generic]] = {}
@@ -106,7 +110,7 @@ def decode(
 
 
 def _decoded(tree: Tree, names: list[str], size: int) -> Iterator[tuple[str, Pixels]]:
-    """Names and images; a few chunks are under way at a time."""
+    """Yield names and images; a few chunks are decoded ahead."""
     workers = os.cpu_count() or 1
     waiting: deque[Future[list[tuple[str, Pixels]]]] = deque()
     files = tree.read(names)

@@ -1,4 +1,4 @@
-"""Which files of a tree are whose images: folders of classes, and Tiny ImageNet's list of validation images."""
+"""Labels of image files: folders of classes, and Tiny ImageNet's list of validation images."""
 
 import posixpath
 from collections.abc import Callable
@@ -13,11 +13,11 @@ ANNOTATIONS = "val/val_annotations.txt"
 
 @dataclass(frozen=True)
 class Labelled:
-    """Files and labels of both parts, ordered by label, then name.
+    """The files and labels of both parts, ordered by label, then name.
 
     Attributes:
         train: (file name, label).
-        test: likewise.
+        test: (file name, label).
         classes: names by label.
     """
 
@@ -27,10 +27,16 @@ class Labelled:
 
 
 def image_folders(tree: Tree) -> Labelled:
-    """train/<class>/ and test/<class>/ or, if there is none, val/<class>/; classes are numbered in order of names.
+    """Label train/<class>/ and test/<class>/ or, if there is none, val/<class>/; classes are numbered by name.
+
+    Args:
+        tree: folder or archive.
+
+    Returns:
+        Files and labels.
 
     Raises:
-        RuleError: no such folders, an empty class, or parts with different classes.
+        RuleError: there are no such folders, a class is empty, or the parts have different classes.
     """
     listing = tree.listing
     below = {posixpath.dirname(folder) for folder in listing.folders}
@@ -50,10 +56,16 @@ def image_folders(tree: Tree) -> Labelled:
 
 
 def tiny_imagenet(tree: Tree) -> Labelled:
-    """train/<wnid>/images/, and val/images/ with val/val_annotations.txt; classes are numbered in order of wnids.
+    """Label train/<wnid>/images/, and val/images/ by val/val_annotations.txt; classes are numbered in order of wnids.
+
+    Args:
+        tree: folder or archive.
+
+    Returns:
+        Files and labels.
 
     Raises:
-        RuleError: no such files, or annotations that do not fit them.
+        RuleError: there are no such files, or the annotations do not fit them.
     """
     listing = tree.listing
     base = _base(tree, lambda base: f"{base}{ANNOTATIONS}" in listing.files)
@@ -76,7 +88,7 @@ def tiny_imagenet(tree: Tree) -> Labelled:
 
 
 def _classes(listing: Listing, prefix: str) -> dict[str, list[str]]:
-    """Image files below each folder below a prefix."""
+    """Return the image files below each folder below a prefix."""
     found: dict[str, list[str]] = {}
     for folder in listing.folders:
         if folder.startswith(prefix) and "/" not in folder[len(prefix) :]:
@@ -98,7 +110,7 @@ def _numbered(tree: Tree, files: dict[str, list[str]], classes: tuple[str, ...])
 
 
 def _base(tree: Tree, has_held_out: Callable[[str], bool]) -> str:
-    """Prefix of train/ in a tree: none, or the one folder that has everything."""
+    """Return the prefix of train/ in a tree: none, or the one folder that has everything."""
     listing = tree.listing
     tops = sorted(folder for folder in listing.folders if "/" not in folder)
     for base in ("", *(f"{top}/" for top in tops)):

@@ -1,7 +1,7 @@
-"""Data sets by name: found, decoded once into a cache, and mapped into memory from then on.
+"""Loading of data sets by name: found, decoded once into a cache, and memory-mapped from then on.
 
-Nothing is fetched: files that are missing are named, with where they were looked for. All but the digits have 8-bit
-pixels, of which the network sees integer x 2^-8, and a held-out part of their own.
+Nothing is downloaded: the error for missing files says where they were looked for. All data sets but the digits have
+8-bit pixels, of which the network sees integer x 2^-8, and a held-out part of their own.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ NAMES = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder
 
 @dataclass(frozen=True)
 class Files:
-    """Where a data set is, and how it is decoded.
+    """The location of a data set, and how it is decoded.
 
     Attributes:
         root: folder or archive.
-        size: the shorter side of images is resized to it and the centre cropped; 0: as they are.
+        size: pixels; the shorter side of images is resized to it and the centre cropped; 0 leaves images as they are.
         cache: folder for decoded images; "auto": :func:`privcirnet.data.cache.default_folder`; "": none.
     """
 
@@ -51,7 +51,15 @@ class Settings(Protocol):
 
 
 def load_for(settings: Settings, progress: Progress | None = None) -> ImageData:
-    """The data set that a script's settings name; see :func:`load`."""
+    """Return the data set that a script's settings name; see :func:`load`.
+
+    Args:
+        settings: the group data/.
+        progress: called with the number of decoded images and of all images.
+
+    Raises:
+        RuleError: as for :func:`load`.
+    """
     files = Files(settings.root, settings.size, settings.cache)
     return load(settings.name, settings.seed, settings.test_fraction, files, progress)
 
@@ -63,15 +71,18 @@ def load(
     files: Files = Files(),
     progress: Progress | None = None,
 ) -> ImageData:
-    """A data set by name.
+    """Return a data set by name.
 
     Args:
         name: one of ``NAMES``. "imagefolder" is any folder or archive with train/ and test/ or val/ in it and a folder
             of images for each class there, such as ImageNet's with ``files.size`` = 224.
-        seed: of the split, where the data has none of its own (digits).
-        test_fraction: held out, likewise.
-        files: where the others are.
-        progress: called with images done and in all while images are decoded.
+        seed: of the split, where the data set has none of its own (digits).
+        test_fraction: share that is held out, where the data set has no split of its own.
+        files: where the other data sets are.
+        progress: called with the number of decoded images and of all images.
+
+    Returns:
+        Images and labels.
 
     Raises:
         RuleError: unknown name; missing, broken or unsuitable files; no room for the cache.
@@ -95,7 +106,10 @@ def load(
 
 
 def _decoded(name: str, source: Tree, files: Files, decode: cache.Decode) -> cache.Arrays:
-    """From the cache if there is one. A source has one folder there, which a change of the source makes stale."""
+    """Return a data set, from the cache if there is one.
+
+    A source has one folder in the cache, which a change of the source makes stale.
+    """
     if not files.cache:
         return cache.in_memory(decode)
     place = {"name": name, "path": str(source.path.resolve()), "size": files.size}
@@ -105,7 +119,7 @@ def _decoded(name: str, source: Tree, files: Files, decode: cache.Decode) -> cac
 
 
 def _source(name: str, root: Path, size: int, progress: Progress | None) -> tuple[Tree, cache.Decode]:
-    """Where a data set is and how it becomes arrays."""
+    """Return the location of a data set and the function that decodes it into arrays."""
     if name == "mnist":
         tree = idx.find_mnist(root)
         return tree, partial(idx.decode_mnist, tree, progress=progress)

@@ -16,7 +16,12 @@ FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 
 
 def find_batches(name: str, root: Path) -> Folder | None:
-    """The folder of pickled batches, if there is one at a root or one level below."""
+    """Return the folder of pickled batches at a root or one level below, or None.
+
+    Args:
+        name: "cifar10" or "cifar100".
+        root: folder to look in.
+    """
     wanted = FOLDERS[name]
     below = called_below(root, name)
     for folder in (root.parent / wanted if root.name == wanted else root / wanted, *(path / wanted for path in below)):
@@ -26,7 +31,16 @@ def find_batches(name: str, root: Path) -> Folder | None:
 
 
 def decode_batches(name: str, folder: Folder, allocate: Allocate, progress: Progress | None = None) -> tuple[str, ...]:
-    """Read the batches into arrays; returns the classes.
+    """Read the batches into arrays.
+
+    Args:
+        name: "cifar10" or "cifar100".
+        folder: of the batches, from :func:`find_batches`.
+        allocate: makes each array.
+        progress: called after each part.
+
+    Returns:
+        The classes.
 
     Raises:
         RuleError: a file is missing or is not the published one.

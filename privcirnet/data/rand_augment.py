@@ -1,8 +1,8 @@
-"""RandAugment: a few operations on each image, drawn at random, all of one strength.
+"""RandAugment: a few random operations on each image, all of the same strength.
 
 Operations and their ranges are those of torchvision's class of that name. Here images that drew the same operation are
-changed together, and everything is drawn from a generator: the same state gives the same batch. Operations are made for
-256 levels; images with fewer are stretched to them and back, which leaves an image that nothing else changed as it was.
+changed together, and everything is drawn from a generator: the same state gives the same batch. The operations are
+defined for 256 levels; images with fewer are stretched to 256 and back, which changes nothing else.
 
 Source: Cubuk et al., "RandAugment: Practical Automated Data Augmentation with a Reduced Search Space" (2020).
 """
@@ -54,10 +54,10 @@ def rand_augment(images: Tensor, operations: int, magnitude: int, levels: int, g
 
     Args:
         images: uint8 (N, C, H, W), C = 1 or 3.
-        operations: on each image, one after another.
-        magnitude: of all of them, 0 to 30; those with a direction take it or its opposite.
+        operations: number of operations on each image, one after another.
+        magnitude: strength of all of them, 0 to 30; the sign of those with a direction is random.
         levels: pixels are in [0, levels].
-        generator: drawn from: an operation and a direction for each of ``operations`` x N.
+        generator: an operation and a direction are drawn from it for each of ``operations`` x N.
 
     Returns:
         uint8 (N, C, H, W), in [0, levels].
@@ -76,5 +76,5 @@ def rand_augment(images: Tensor, operations: int, magnitude: int, levels: int, g
 
 
 def _scaled(images: Tensor, factor: float) -> Tensor:
-    """A copy with pixels times a factor, rounded."""
+    """Return a copy with pixels multiplied by a factor and rounded."""
     return images.clone() if factor == 1 else (images.float() * factor).round().to(torch.uint8)

@@ -1,17 +1,18 @@
 """Batch normalization with statistics shared by blocks of channels, at the cost of an ordinary one.
 
-Over a block of b channels, M = b N H W numbers: mean m = average of the channels' means, variance v = average of their
-variances and squared distances from m (law of total variance), y = gamma (x - m) / sqrt(v + eps) + beta. With the
-channels' own statistics at hand both directions are ordinary batch norm passes with constants, in any memory format::
+A block of b channels has M = b N H W values. Its mean m is the average of the channels' means; its variance v is the
+average of their variances and of their means' squared distances from m (law of total variance). The output is
+y = gamma (x - m) / sqrt(v + eps) + beta. Given the channels' own statistics, both directions are ordinary batch norm
+passes with constants, in any memory format::
 
     dbeta = sum dy        dgamma = sum dy x^        dx = gamma / sqrt(v + eps) (dy - dbeta / M - x^ dgamma / M)
 
-x^ = (x - m) / sqrt(v + eps), sums over the block. dx is a batch norm pass over dy and a sum. Reshaping x to
-(N, C / b, b H, W) gives the same, but copies x and its gradient when channels are innermost.
+Here x^ = (x - m) / sqrt(v + eps), and the sums go over the block. dx is a batch norm pass over dy and one addition.
+Reshaping x to (N, C / b, b H, W) gives the same result, but copies x and its gradient when channels are innermost.
 
-Where other processes hold images of the batch, statistics and both sums of the backward pass go over all of them.
+If other processes hold images of the same batch, the statistics and both sums of the backward pass include them.
 
-Cost: forward two passes over x, backward three.
+Cost: two passes over x forward, three backward.
 """
 
 from typing import Any
@@ -62,13 +63,13 @@ def block_norm(
     Args:
         x: (N, C, H, W), float32 or float64, in any memory format; N may be 0 if other processes hold images.
         gamma: scale of each block, (C / b,).
-        beta: shift, likewise.
+        beta: shift of each block, (C / b,).
         b: block size.
-        eps: what is added to the variance.
-        total: adds up over the processes that hold images of the batch; None: x is the whole batch.
+        eps: added to the variance.
+        total: sums over the processes that hold images of the batch; None if x is the whole batch.
 
     Returns:
-        y like x, and the mean and the unbiased variance of each block, (C / b,), which carry no gradient.
+        y of the shape of x, and the mean and the unbiased variance of each block, (C / b,), which carry no gradient.
 
     >>> y, mean, var = block_norm(torch.randn(4, 8, 2, 2), torch.ones(2), torch.zeros(2), b=4, eps=0.0)
     >>> y.shape, mean.shape, var.shape
@@ -86,12 +87,12 @@ def _sums(dy: Tensor, x: Tensor, gamma: Tensor, mean: Tensor, var: Tensor, eps: 
 
 
 def _scaled(x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
-    """Scale and shift channels: a batch norm of mean 0 and variance 1, the one pass that knows both formats."""
+    """Scale and shift channels by a batch norm of mean 0 and variance 1, the one pass fit for both memory formats."""
     return batch_norm(x, torch.zeros_like(scale), torch.ones_like(scale), scale, offset, training=False, eps=0.0)
 
 
 def _statistics(x: Tensor, b: int) -> tuple[Tensor, Tensor, int]:
-    """Mean and biased variance of each block, and how many numbers they are of; zeros if there are none."""
+    """Return the mean, the biased variance and the number of values of each block; zeros if there are none."""
     blocks, count = x.shape[1] // b, b * x.shape[0] * x.shape[2] * x.shape[3]
     if not count:
         return x.new_zeros(blocks), x.new_zeros(blocks), 0

@@ -1,19 +1,19 @@
-"""Block-circulant weights: the smallest description of one, and the nearest one to a dense weight.
+"""Block-circulant weights: their compact form, and the projection of a dense weight onto them.
 
-A weight of shape (out, in, *kernel) is cut, for every kernel position, in blocks of b x b numbers. It is block
+A weight of shape (out, in, *kernel) is cut, at every kernel position, into blocks of b x b entries. It is block
 circulant when each block is constant along its circulant diagonals::
 
     block[i, j] = w[(i - j) mod b]        so  block @ x  is the circular convolution of w (its first column) with x
 
-    b = 4:   w0 w3 w2 w1        first row of the block; each row below is the one above, turned one step to the right
+    b = 4:   w0 w3 w2 w1        first row of the block; each row below is the one above, rotated right by one
              w1 w0 w3 w2
              w2 w1 w0 w3
              w3 w2 w1 w0
 
 The stored form, called `rows` everywhere, holds the first row of every block row: ``rows = W[::b]``, of shape
-(out / b, in, *kernel). It has the rank and the memory formats of the dense weight, and 1 / b of its numbers.
+(out / b, in, *kernel). It has the rank and the memory formats of the dense weight, and 1 / b of its entries.
 
-Cost: `expand` writes the out * in numbers of the dense weight once; `project` reads them b times in strides.
+Cost: `expand` writes the out * in entries of the dense weight once; `project` reads them b times in strides.
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.3. Departure: where the importance of a whole diagonal is zero, which
 leaves the paper's weighted mean undefined, `project` takes the plain mean.

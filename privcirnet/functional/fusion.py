@@ -1,10 +1,10 @@
-"""Batch norms folded into the weights before them, and the block means that let the circulant structure survive it.
+"""Batch norms folded into the weights before them, and the block means that keep those weights circulant.
 
-In evaluation a batch norm is y = s x + (beta - s m) with s = gamma / sqrt(v + eps), so that behind a linear map it is::
+In evaluation a batch norm is y = s x + (beta - s m) with s = gamma / sqrt(v + eps), so behind a linear map it becomes::
 
     weight' = s * weight        bias' = s * (bias - m) + beta
 
-Row c of the weight is scaled by s[c]: a block stays circulant exactly when s is constant over the block's b rows, hence
+Row c of the weight is scaled by s[c]: a block stays circulant exactly when s is constant over the block's b rows. Hence
 gamma, beta, m and v are shared by each block of b channels.
 
 Cost: one pass over the weight.
@@ -65,13 +65,16 @@ def fold_batch_norm(  # noqa: PLR0913, PLR0917 - the arguments are batch norm's 
 
 
 def scale_inputs(weight: Tensor, scale: Tensor, groups: int = 1) -> Tensor:
-    """Return the linear map x -> W (scale x), computed in float64 and rounded once.
+    """Return the weight of the linear map x -> W (scale x), computed in float64 and rounded once.
 
     Args:
         weight: Dense weight, or the stored rows of a block-circulant one when the scale is shared by each block,
             (rows, C / groups, *kernel).
-        scale: (C,).
-        groups: channel groups: every rows / groups rows read the next C / groups channels.
+        scale: Factor of each input channel, (C,).
+        groups: Channel groups: every rows / groups rows read the next C / groups channels.
+
+    Returns:
+        The new weight, of the shape and dtype of `weight`.
 
     >>> scale_inputs(torch.ones(1, 2), torch.tensor([2.0, 3.0]))
     tensor([[2., 3.]])
@@ -85,7 +88,7 @@ def scale_inputs(weight: Tensor, scale: Tensor, groups: int = 1) -> Tensor:
 
 
 def check_channels(channels: int, b: int) -> None:
-    """Raise unless channels can be cut in blocks of b.
+    """Raise unless channels can be cut into blocks of b.
 
     Args:
         channels: Number of channels.

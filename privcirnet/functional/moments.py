@@ -1,14 +1,14 @@
-"""Mean and variance of a batch whose images lie with several processes, from each process's own.
+"""Mean and variance of a batch whose images are spread over several processes, from each process's own.
 
-With n_r numbers, mean m_r and variance v_r in process r and n = sum n_r (Chan et al., 1979)::
+With n_r values, mean m_r and variance v_r in process r and n = sum n_r (Chan et al., 1979)::
 
     m = sum n_r m_r / n        v = sum n_r (v_r + (m_r - m)^2) / n
 
-No difference of large numbers is taken, as it would be with sums of squares. A process without images adds nothing.
+Unlike sums of squares, this takes no difference of large numbers. A process without images adds nothing.
 
-Cost: two sums over the processes, of as many numbers as there are means.
+Cost: two sums over the processes, of as many values as there are means.
 
-:func:`power_means` are what AESPA needs instead of variances; plain means are pooled in one sum.
+AESPA needs :func:`power_means` instead of variances; :func:`pooled_means` pools them in one sum.
 """
 
 from collections.abc import Callable
@@ -22,19 +22,19 @@ Total = Callable[[Tensor], Tensor]
 
 
 def pooled(mean: Tensor, var: Tensor, count: int, total: Total) -> tuple[Tensor, Tensor, Tensor]:
-    """Moments over all processes; differentiable if ``total`` is.
+    """Return the mean, variance and count over all processes; differentiable if ``total`` is.
 
     Args:
-        mean: of this process's numbers, (F,); anything finite if there are none.
-        var: their biased variance, (F,), likewise.
-        count: of numbers in each of the F sets here.
-        total: the sum over the processes.
+        mean: of this process's values, (F,); anything finite if there are none.
+        var: their biased variance, (F,); anything finite if there are none.
+        count: number of values in each of the F sets in this process.
+        total: sums a tensor over the processes.
 
     Returns:
-        mean (F,), biased variance (F,), and the count () over all processes.
+        The mean (F,), the biased variance (F,), and the count () over all processes.
 
     >>> one = torch.ones(1)
-    >>> mean, var, count = pooled(one, one, 4, lambda here: 2 * here)  # two processes with the same numbers
+    >>> mean, var, count = pooled(one, one, 4, lambda here: 2 * here)  # two processes with the same values
     >>> mean.item(), var.item(), count.item()
     (1.0, 1.0, 8.0)
     """
@@ -44,28 +44,32 @@ def pooled(mean: Tensor, var: Tensor, count: int, total: Total) -> tuple[Tensor,
 
 
 def pooled_means(means: Tensor, count: int, total: Total) -> Tensor:
-    """Means over all processes, from each process's own; differentiable if ``total`` is.
+    """Return the means over all processes, from each process's own; differentiable if ``total`` is.
 
     Args:
-        means: of this process's numbers, of any shape; whatever it is if there are none.
-        count: of numbers behind each mean here.
-        total: the sum over the processes.
+        means: of this process's values, of any shape; may be NaN if there are none.
+        count: number of values behind each mean in this process.
+        total: sums a tensor over the processes.
+
+    Returns:
+        The means, of the shape of ``means``.
     """
     sums = total(torch.cat([(means.nan_to_num() * count).flatten(), means.new_tensor([count])]))
     return (sums[:-1] / sums[-1]).view_as(means)
 
 
 def power_means(x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the means of x, x^2 and x^4 over all axes but one, differentiable.
+    """Return the means of x, x^2 and x^4 over all axes but one; differentiable.
 
-    Cost: three passes forward and one backward that keep nothing but x; variances by torch.var copy and keep more.
+    Cost: three passes forward and one backward that keep nothing but x. Variances by torch.var would copy and keep
+        more.
 
     Args:
-        x: Values of which `axis` are the channels.
-        axis: Of the channels, C.
+        x: Values, with C channels along `axis`.
+        axis: The channel axis.
 
     Returns:
-        Three tensors (C,).
+        Three tensors of shape (C,).
 
     >>> [m.tolist() for m in power_means(torch.tensor([[1.0, 2.0], [3.0, 2.0]]), 1)]
     [[2.0, 2.0], [5.0, 4.0], [41.0, 16.0]]

@@ -1,17 +1,17 @@
-"""Degree-2 activations by the Hermite expansion of ReLU, each basis function normalized (AESPA).
+"""Degree-2 activations by the Hermite expansion of ReLU, with each basis function normalized (AESPA).
 
-For x of unit normal distribution ReLU(x) = sum f_i h_i(x) with the Hermite polynomials h_0 = 1, h_1 = x, h_2 = (x^2 -
-1) / sqrt 2, ... and f_0 = 1 / sqrt(2 pi), f_1 = 1 / 2, f_2 = 1 / sqrt(4 pi). AESPA stops at h_2 and divides each basis
-function by its own deviation, so that values of other sizes do not blow up::
+For standard normal x, ReLU(x) = sum f_i h_i(x) with the Hermite polynomials h_0 = 1, h_1 = x, h_2 = (x^2 - 1) / sqrt 2,
+... and f_0 = 1 / sqrt(2 pi), f_1 = 1 / 2, f_2 = 1 / sqrt(4 pi). AESPA stops at h_2 and divides each basis function by
+its own standard deviation, so that inputs of another scale do not make it explode::
 
     f(x) = gamma (f_1 (x - m_1) / sqrt(v_1 + eps) + f_2 (h_2(x) - m_2) / sqrt(v_2 + eps)) + beta = a2 x^2 + a1 x + a0
     a1 = gamma / (2 sqrt(v_1 + eps))        a2 = gamma / sqrt(8 pi (v_2 + eps))
 
 Completed to a square it is a2 (x + a1 / (2 a2))^2 plus a constant.
 
-Source: Park et al., "AESPA: Accuracy Preserving Low-degree Polynomial Activation" (2022). Departure: the constant, and
-with it beta, is left out. The next layer's bias makes up for it but where zeros are padded; what is left is one square
-between two linear layers, which costs encrypted inference nothing more than x^2 does. gamma must be positive.
+Source: Park et al., "AESPA: Accuracy Preserving Low-degree Polynomial Activation" (2022). Departure: the constant is
+left out, and beta with it. The next layer's bias makes up for it, except where zeros are padded. What remains is one
+square between two linear layers, which costs no more under encryption than x^2. gamma must be positive.
 """
 
 import math
@@ -22,13 +22,13 @@ from torch import Tensor
 
 
 def aespa_square(gamma: Tensor, var: Tensor, square_var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The activation as a square: f(x) = (scale (x + shift))^2.
+    """Return the scale and shift that write the activation as a square, f(x) = (scale (x + shift))^2.
 
     Args:
         gamma: positive, (C,).
         var: v_1, variance of x, (C,).
         square_var: variance of x^2, which is 2 v_2, (C,).
-        eps: what is added to v_1 and v_2.
+        eps: added to v_1 and v_2.
 
     Returns:
         (scale, shift), each (C,).
@@ -47,12 +47,15 @@ def aespa_square(gamma: Tensor, var: Tensor, square_var: Tensor, eps: float) -> 
 
 
 def scaled_square(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Return (scale x + shift)^2, differentiable; what is kept for the gradient is x alone.
+    """Return (scale x + shift)^2; differentiable, and keeps only x for the gradient.
 
     Args:
         x: Values.
-        scale: Of a shape that broadcasts to x's, one value a channel.
-        shift: Likewise.
+        scale: One value for each channel, of a shape that broadcasts to x's.
+        shift: Of the shape of `scale`.
+
+    Returns:
+        Values of the shape of x.
 
     >>> scaled_square(torch.tensor([1.0, 2.0]), torch.tensor([2.0]), torch.tensor([1.0]))
     tensor([ 9., 25.])

@@ -1,7 +1,8 @@
 """Fixed-point numbers with power-of-two steps: real value = integer x 2^log_step.
 
-Power-of-two steps make every rescale of the integer network a truncation by whole bits, the only rescale that two
-parties can do alone on their shares (he.md section 3). Gradients pass straight through the rounding.
+With power-of-two steps every rescale of the integer network is a truncation by whole bits, the only rescale that two
+parties can do locally on their shares (docs/mathematics.md, "Truncation"). Gradients pass straight through the
+rounding.
 """
 
 import math
@@ -16,12 +17,15 @@ _SMALLEST = 2.0**-60
 
 
 def log_step_for(largest: float, bits: int, *, signed: bool = True) -> int:
-    """The finest step with which ``largest`` still fits.
+    """Return log2 of the finest step with which ``largest`` still fits.
 
     Args:
         largest: largest absolute value to represent.
-        bits: of the integers, sign included.
+        bits: number of bits of the integers, sign included.
         signed: symmetric range [-2^(bits-1) + 1, 2^(bits-1) - 1] if True, else [0, 2^bits - 1].
+
+    Returns:
+        log2 of the step.
 
     Raises:
         RuleError: ``largest`` is not finite.
@@ -38,7 +42,17 @@ def log_step_for(largest: float, bits: int, *, signed: bool = True) -> int:
 
 
 def quantize_weight(weight: Tensor, log_step: int, bits: int) -> Tensor:
-    """Nearest multiple of the step within the symmetric range; gradients are cut where the range is exceeded.
+    """Round to the nearest multiple of the step within the symmetric range [-2^(bits-1) + 1, 2^(bits-1) - 1] steps.
+
+    The gradient passes inside the range and is zero outside.
+
+    Args:
+        weight: of any shape.
+        log_step: log2 of the step.
+        bits: number of bits of the integers, sign included.
+
+    Returns:
+        The rounded weight, of the shape of ``weight``.
 
     >>> quantize_weight(torch.tensor([0.3, 9.0]), -1, 4)
     tensor([0.5000, 3.5000])
@@ -48,13 +62,18 @@ def quantize_weight(weight: Tensor, log_step: int, bits: int) -> Tensor:
 
 
 def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -> Tensor:
-    """Multiple of the step, without limit: shares can't be clipped, so the network must not count on clipping.
+    """Round to a multiple of the step, without limits.
+
+    Shares cannot be clipped, so the network must not rely on clipping.
 
     Args:
-        x: any shape.
-        log_step: of the step.
+        x: of any shape.
+        log_step: log2 of the step.
         stochastic: round up with the probability of the remainder, as the truncation on shares does; else to nearest,
             ties up, as the integer interpreter does.
+
+    Returns:
+        The rounded values, of the shape of ``x``.
 
     >>> quantize_activation(torch.tensor([0.3, 0.75, -0.25]), -1)
     tensor([0.5000, 1.0000, 0.0000])
@@ -73,7 +92,7 @@ def _integers(scaled: Tensor, stochastic: bool) -> Tensor:
 def quantize_learned(
     x: Tensor, learned: Tensor, log_step: int, limits: tuple[int, int], *, stochastic: bool = False
 ) -> Tensor:
-    """Multiple of the step within limits, with the gradient by which the step is learned.
+    """Round to a multiple of the step within limits, with the gradient by which the step is learned.
 
     With s = 2^log_step and integers k = clip(round(x / s), lowest, highest) the value is s k. Rounding counts as the
     identity, both that of x / s and that of the learned number to ``log_step``, which leaves::
@@ -81,17 +100,20 @@ def quantize_learned(
         d value / d x       = 1 inside the limits, 0 outside
         d value / d learned = s ln(2) (k - x / s) inside the limits, s ln(2) k outside
 
-    The first case asks for a finer step, the second, where values are clipped, for a coarser one.
+    The first case pulls towards a finer step; the second, where values are clipped, towards a coarser one.
 
     Args:
-        x: any shape.
-        learned: a real number, the log step before it is rounded; only receives a gradient.
-        log_step: of the step that is used.
+        x: of any shape.
+        learned: a real number (), the log step before it is rounded; only receives a gradient.
+        log_step: log2 of the step that is used.
         limits: lowest and highest integer.
         stochastic: as for :func:`quantize_activation`.
 
+    Returns:
+        The rounded and clipped values, of the shape of ``x``.
+
     Source: Trained Quantization Thresholds (Jain et al., MLSys 2020, arXiv:1903.08066). There the threshold log2(t) is
-    learned and rounded up; here ``learned`` = log2(t) less the bits, rounded to nearest.
+    learned and rounded up; here ``learned`` is log2(t) minus the bits, rounded to nearest.
 
     >>> learned = torch.tensor(-1.0, requires_grad=True)
     >>> quantize_learned(torch.tensor([0.3, 9.0]), learned, -1, (-7, 7))

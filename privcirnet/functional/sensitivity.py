@@ -1,15 +1,15 @@
-"""What it costs the loss to make one layer block circulant.
+"""The increase of the loss from making one layer block circulant, to second order.
 
-Around a trained network the gradient vanishes, and the change of the loss by W -> W' is, to second order and with the
-Hessian replaced by the diagonal Fisher information F, one half of::
+Around a trained network the gradient vanishes. With the Hessian replaced by the diagonal Fisher information F, the
+change of the loss by W -> W' is one half of::
 
     Omega = sum over the entries of  F (W - W')^2,        W' = the block-circulant weight that minimises Omega
 
 Cost: one projection and one expansion for each block size.
 
-Source: PrivCirNet (NeurIPS 2024), Equations 1 and 2. The paper leaves out the constant one half; so does this.
+Source: PrivCirNet (NeurIPS 2024), Equations 1 and 2. Like the paper, this leaves out the constant one half.
 
-:func:`damped` is what a projection that training goes on from should weigh its entries by.
+:func:`damped` gives the importance of the entries for a projection that training continues from.
 """
 
 from torch import Tensor
@@ -24,7 +24,7 @@ def squared_error(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) 
         weight: Dense weight W, (out, in, *kernel).
         fisher: Diagonal Fisher information F of the loss in W, of the same shape.
         b: Block size.
-        damping: W' is the projection by :func:`damped` information.
+        damping: At least 0; W' is the projection with :func:`damped` information as importance.
 
     Returns:
         Of the weight's shape, float64.
@@ -40,10 +40,10 @@ def sensitivity(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) ->
     """Return Omega of one layer at block size b (PrivCirNet, Equation 2).
 
     Args:
-        weight: As for :func:`squared_error`.
-        fisher: Likewise.
-        b: Likewise.
-        damping: Likewise; 0 is the paper's.
+        weight: Dense weight W, (out, in, *kernel).
+        fisher: Diagonal Fisher information F of the loss in W, of the same shape.
+        b: Block size.
+        damping: As for :func:`squared_error`; the paper's is 0.
 
     Returns:
         Omega, a non-negative float64 scalar, in units of the loss; 0 for b = 1.
@@ -59,15 +59,19 @@ def sensitivity(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) ->
 
 
 def damped(fisher: Tensor, damping: float) -> Tensor:
-    """Return F + damping mean(F): the weight of each entry in a projection that is far from the trained network.
+    """Return F + damping mean(F), the importance of each entry in a projection that is far from the trained network.
 
-    The Fisher information tells how the loss bends at the trained weights. A projection to large blocks changes a
-    weight by as much as it is: most entries then matter, also those the loss did not feel. Damped as in the methods of
-    Levenberg and Marquardt, the projection lies between the loss-aware (0) and the nearest one (infinite damping).
+    The Fisher information tells how the loss curves at the trained weights. A projection to large blocks changes
+    weights by as much as their own size. At that distance most entries matter, even those that the loss was flat in. As
+    in the Levenberg-Marquardt method, damping interpolates between the loss-aware projection (0) and the nearest one
+    (infinity).
 
     Args:
         fisher: Diagonal Fisher information of one layer's weight.
         damping: At least 0, without unit.
+
+    Returns:
+        Of the shape of `fisher`.
 
     Source: a departure from PrivCirNet (Section 3.3), which projects with F itself; docs/training.md has the figures.
 

@@ -12,11 +12,11 @@ NAMES = (*_WITHOUT_STATE, "aespa")
 
 
 def activation(name: str, channels: int, channels_last: bool = False) -> nn.Module:
-    """A new activation.
+    """Return a new activation.
 
     Args:
         name: one of `NAMES`; "square" and "aespa" are polynomials of degree 2.
-        channels: of its input; only "aespa" has values for each.
+        channels: of its input; only "aespa" has parameters for each.
         channels_last: its input is (N, tokens, channels) or (N, channels), not (N, channels, H, W).
 
     Raises:

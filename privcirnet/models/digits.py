@@ -14,13 +14,13 @@ from privcirnet.nn.activations import Square
 
 
 class DigitsResNet(nn.Module):
-    """The network above.
+    """The network of this module.
 
     Args:
-        num_classes: logits.
+        num_classes: number of logits.
         in_chans: channels of the image.
         width: channels after the first convolution; twice as many after the stride.
-        image_size: side of the (square) image, even, its half a power of two.
+        image_size: side of the (square) image in pixels; even, its half a power of two.
     """
 
     def __init__(self, num_classes: int = 10, in_chans: int = 1, width: int = 16, image_size: int = 8) -> None:
@@ -41,7 +41,14 @@ class DigitsResNet(nn.Module):
         self.classifier = nn.Linear(wide, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_chans, S, S) to logits (N, num_classes)."""
+        """Return the logits of images.
+
+        Args:
+            x: (N, in_chans, S, S).
+
+        Returns:
+            (N, num_classes).
+        """
         x = self.stem_square(self.stem_norm(self.stem(x)))
         x = self.down_norm(self.down(x))
         x = x + self.norm2(self.conv2(self.square(self.norm1(self.conv1(x)))))
@@ -50,5 +57,13 @@ class DigitsResNet(nn.Module):
 
 @register_model
 def digits_resnet(pretrained: bool = False, **kwargs: Any) -> DigitsResNet:
-    """The entry point of timm; there are no pretrained weights."""
+    """Return a :class:`DigitsResNet` (timm's entry point).
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of the network.
+
+    Raises:
+        RuleError: pretrained weights were asked for.
+    """
     return DigitsResNet(**own_arguments("digits_resnet", pretrained, kwargs))

@@ -1,4 +1,4 @@
-"""What timm hands to an entry point besides the network's own arguments."""
+"""Arguments of timm's entry points, and sizes that all networks compute."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ _OF_TIMM = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 
 
 def own_arguments(name: str, pretrained: bool, given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that are the network's own.
+    """Return the arguments that are the network's own.
 
     Args:
         name: of the network.
@@ -31,10 +31,10 @@ def own_arguments(name: str, pretrained: bool, given: dict[str, Any]) -> dict[st
 
 
 def downsampled(image_size: int, stride: int) -> int:
-    """Side of the last map.
+    """Return the side of the last map, in pixels.
 
     Args:
-        image_size: side of the (square) image.
+        image_size: side of the (square) image, in pixels.
         stride: product of the network's strides.
 
     Raises:

@@ -1,6 +1,6 @@
 """LoLa's two networks, small enough to run without interaction; Falcon (2020) makes their largest layer circulant.
 
-MNIST, 28 x 28: conv 5x5 stride 2, 5 maps of 13 x 13 (845 numbers) -> square -> linear 100 -> square -> linear 10.
+MNIST, 28 x 28: conv 5x5 stride 2, 5 maps of 13 x 13 (845 values) -> square -> linear 100 -> square -> linear 10.
 CIFAR-10, 32 x 32 x 3: conv 8x8 stride 2, 83 maps of 14 x 14 (16268) -> square -> conv 6x6 stride 2, 163 maps of 5 x 5
 (4075) -> square -> linear 10.
 
@@ -24,7 +24,7 @@ class LolaMnist(OneConvolution):
     """A convolution and two linear layers, for 28 x 28 images.
 
     Args:
-        num_classes: logits.
+        num_classes: number of logits.
         in_chans: channels of the image.
         activation: see `privcirnet.models.activation`.
 
@@ -40,7 +40,7 @@ class LolaCifar(nn.Module):
     """Two convolutions and a linear layer, for 32 x 32 images.
 
     Args:
-        num_classes: logits.
+        num_classes: number of logits.
         in_chans: channels of the image.
         activation: see `privcirnet.models.activation`.
 
@@ -58,18 +58,41 @@ class LolaCifar(nn.Module):
         self.fc = nn.Linear(163 * 5 * 5, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_chans, 32, 32) to logits (N, num_classes)."""
+        """Return the logits of images.
+
+        Args:
+            x: (N, in_chans, 32, 32).
+
+        Returns:
+            (N, num_classes).
+        """
         x = self.act2(self.conv2(self.act1(self.conv1(x))))
         return self.fc(self.flatten(x))
 
 
 @register_model
 def lola_mnist(pretrained: bool = False, **kwargs: Any) -> LolaMnist:
-    """LoLa's MNIST network."""
+    """Return LoLa's MNIST network (timm's entry point).
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of :class:`LolaMnist`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or the activation is unknown.
+    """
     return LolaMnist(**own_arguments("lola_mnist", pretrained, kwargs))
 
 
 @register_model
 def lola_cifar(pretrained: bool = False, **kwargs: Any) -> LolaCifar:
-    """LoLa's CIFAR-10 network, as its paper prints it."""
+    """Return LoLa's CIFAR-10 network as its paper prints it (timm's entry point).
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of :class:`LolaCifar`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or the activation is unknown.
+    """
     return LolaCifar(**own_arguments("lola_cifar", pretrained, kwargs))

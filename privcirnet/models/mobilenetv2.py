@@ -7,7 +7,7 @@ where neither size nor channels change; t = 1 has no expansion.
 Source: Sandler et al., MobileNetV2 (CVPR 2018, arXiv 1801.04381), Table 2; strides and the searched layers
 (``blocks.S.B.expand`` and ``.project`` from stage 1 on) as in PrivCirNet (NeurIPS 2024), Section 4. Departures: for
 small images a stride of 1 in the first stages, as PrivCirNet has it; no dropout; PyTorch's initial weights; at every
-width channels are the nearest multiple of 8, so that blocks of 8 divide them.
+width channels are rounded to the nearest multiple of 8, so that blocks of 8 divide them.
 """
 
 import math
@@ -24,7 +24,11 @@ _STAGES = ((1, 16, 1), (6, 24, 2), (6, 32, 3), (6, 64, 4), (6, 96, 3), (6, 160, 
 
 
 def scaled(channels: int, width: float) -> int:
-    """Channels times the width multiplier, as the nearest multiple of 8, at least 8.
+    """Return channels times the width multiplier, rounded to the nearest multiple of 8, at least 8.
+
+    Args:
+        channels: at width 1.
+        width: multiplier.
 
     >>> scaled(24, 1.0), scaled(24, 0.5), scaled(24, 0.1)
     (24, 16, 8)
@@ -58,7 +62,14 @@ class InvertedResidual(nn.Module):
         self.project_norm = nn.BatchNorm2d(out)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, channels, H, W) to (N, out, H / stride, W / stride)."""
+        """Return the block's output.
+
+        Args:
+            x: (N, channels, H, W).
+
+        Returns:
+            (N, out, H / stride, W / stride).
+        """
         y = self.expand_act(self.expand_norm(self.expand(x))) if self.expanding else x
         y = self.depthwise_act(self.depthwise_norm(self.depthwise(y)))
         y = self.project_norm(self.project(y))
@@ -66,14 +77,14 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """The network above.
+    """The network of this module.
 
     Args:
         strides: of the stem and of the first block of each of the seven stages.
-        num_classes: logits.
+        num_classes: number of logits.
         in_chans: channels of the image.
         width: multiplier of the channels.
-        image_size: side of the (square) image; a multiple of the product of the strides.
+        image_size: side of the (square) image in pixels; a multiple of the product of the strides.
         activation: see `privcirnet.models.activation`.
 
     Raises:
@@ -110,7 +121,14 @@ class MobileNetV2(nn.Module):
         self.classifier = nn.Linear(last, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_chans, S, S) to logits (N, num_classes)."""
+        """Return the logits of images.
+
+        Args:
+            x: (N, in_chans, S, S).
+
+        Returns:
+            (N, num_classes).
+        """
         x = self.blocks(self.stem_act(self.stem_norm(self.stem(x))))
         x = self.last_act(self.last_norm(self.last(x)))
         return self.classifier(self.flatten(self.pool(x)))
@@ -118,13 +136,33 @@ class MobileNetV2(nn.Module):
 
 @register_model
 def mobilenetv2_cifar(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
-    """For 32 x 32 images: the stem has stride 1, the first of the searched layers reads a 32 x 32 map."""
+    """Return the network for 32 x 32 images (timm's entry point).
+
+    The stem has stride 1, and the first of the searched layers reads a 32 x 32 map.
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of :class:`MobileNetV2`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or an argument does not fit the network.
+    """
     return MobileNetV2((1, 1, 1, 2, 2, 1, 2, 1), **own_arguments("mobilenetv2_cifar", pretrained, kwargs))
 
 
 @register_model
 def mobilenetv2_tiny(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
-    """For Tiny ImageNet's 64 x 64: the stem has stride 2, everything behind it is `mobilenetv2_cifar`'s."""
+    """Return the network for Tiny ImageNet's 64 x 64 images (timm's entry point).
+
+    The stem has stride 2; everything behind it is as in `mobilenetv2_cifar`.
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of :class:`MobileNetV2`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or an argument does not fit the network.
+    """
     given: dict[str, Any] = {"num_classes": 200, "image_size": 64} | own_arguments(
         "mobilenetv2_tiny", pretrained, kwargs
     )
@@ -133,7 +171,15 @@ def mobilenetv2_tiny(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
 
 @register_model
 def mobilenetv2_imagenet(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
-    """For 224 x 224 images: the strides of MobileNetV2's own paper."""
+    """Return the network for 224 x 224 images, with the strides of MobileNetV2's own paper (timm's entry point).
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of :class:`MobileNetV2`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or an argument does not fit the network.
+    """
     given: dict[str, Any] = {"num_classes": 1000, "image_size": 224} | own_arguments(
         "mobilenetv2_imagenet", pretrained, kwargs
     )

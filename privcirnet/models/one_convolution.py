@@ -1,4 +1,4 @@
-"""What the small MNIST networks of the field have in common: a convolution and two linear layers."""
+"""The common structure of the field's small MNIST networks: a convolution and two linear layers."""
 
 from torch import Tensor, nn
 
@@ -10,9 +10,9 @@ class OneConvolution(nn.Module):
 
     Args:
         conv: the convolution.
-        numbers: that it gives for an image.
+        numbers: count of values that it computes for an image.
         hidden: channels between the linear layers.
-        num_classes: logits.
+        num_classes: number of logits.
         activation: see `privcirnet.models.activation`.
 
     Raises:
@@ -29,6 +29,13 @@ class OneConvolution(nn.Module):
         self.fc2 = nn.Linear(hidden, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_chans, H, W) to logits (N, num_classes)."""
+        """Return the logits of images.
+
+        Args:
+            x: (N, in_chans, H, W).
+
+        Returns:
+            (N, num_classes).
+        """
         x = self.flatten(self.act1(self.conv(x)))
         return self.fc2(self.act2(self.fc1(x)))

@@ -4,7 +4,7 @@ stem 3x3 -> BN -> act -> four stages of two basic blocks -> average pool -> line
 conv1 3x3 -> BN -> act -> conv2 3x3 -> BN, plus the input (through downsample 1x1 -> BN where the stride is 2), -> act.
 
 Source: He et al., Deep Residual Learning (CVPR 2016, arXiv 1512.03385); searched layers as in PrivCirNet (NeurIPS
-2024), Section 4: every convolution of the blocks. Departures: a 3x3 stem and no maximum pooling, which would need
+2024), Section 4: every convolution of the blocks. Departures: a 3x3 stem and no max pooling, which would need
 comparisons on encrypted numbers. For Tiny ImageNet the stem's stride of 2 takes the place of the pooling: its blocks
 then see the 32 x 32 maps of the CIFAR network and cost the same. PyTorch's initial weights.
 """
@@ -41,21 +41,28 @@ class BasicBlock(nn.Module):
         self.act2 = make_activation(activation, out)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, channels, H, W) to (N, out, H / stride, W / stride)."""
+        """Return the block's output.
+
+        Args:
+            x: (N, channels, H, W).
+
+        Returns:
+            (N, out, H / stride, W / stride).
+        """
         y = self.act1(self.norm1(self.conv1(x)))
         shortcut = self.downsample_norm(self.downsample(x))
         return self.act2(self.norm2(self.conv2(y)) + shortcut)
 
 
 class ResNet18(nn.Module):
-    """The network above.
+    """The network of this module.
 
     Args:
         stem_stride: 1 or 2.
-        num_classes: logits.
+        num_classes: number of logits.
         in_chans: channels of the image.
         width: channels of the first stage, doubled by each stage after it.
-        image_size: side of the (square) image; a multiple of 8 stem_stride.
+        image_size: side of the (square) image in pixels; a multiple of 8 stem_stride.
         activation: see `privcirnet.models.activation`.
 
     Raises:
@@ -89,7 +96,14 @@ class ResNet18(nn.Module):
         return nn.Sequential(BasicBlock(channels, out, stride, activation), BasicBlock(out, out, 1, activation))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_chans, S, S) to logits (N, num_classes)."""
+        """Return the logits of images.
+
+        Args:
+            x: (N, in_chans, S, S).
+
+        Returns:
+            (N, num_classes).
+        """
         x = self.stem_act(self.stem_norm(self.stem(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.classifier(self.flatten(self.pool(x)))
@@ -97,12 +111,28 @@ class ResNet18(nn.Module):
 
 @register_model
 def resnet18_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet18:
-    """For 32 x 32 images."""
+    """Return the network for 32 x 32 images (timm's entry point).
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of :class:`ResNet18`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or an argument does not fit the network.
+    """
     return ResNet18(1, **own_arguments("resnet18_cifar", pretrained, kwargs))
 
 
 @register_model
 def resnet18_tiny(pretrained: bool = False, **kwargs: Any) -> ResNet18:
-    """For Tiny ImageNet's 64 x 64: the stem has stride 2."""
+    """Return the network for Tiny ImageNet's 64 x 64 images, with a stem of stride 2 (timm's entry point).
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of :class:`ResNet18`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or an argument does not fit the network.
+    """
     given: dict[str, Any] = {"num_classes": 200, "image_size": 64} | own_arguments("resnet18_tiny", pretrained, kwargs)
     return ResNet18(2, **given)

@@ -1,6 +1,6 @@
 """The network that tutorials of encrypted inference measure: a convolution and two linear layers, on MNIST.
 
-28 x 28: conv 7x7 stride 3 without padding, 4 maps of 8 x 8 (256 numbers) -> square -> linear 64 -> square -> linear 10.
+28 x 28: conv 7x7 stride 3 without padding, 4 maps of 8 x 8 (256 values) -> square -> linear 64 -> square -> linear 10.
 
 Source: TenSEAL's tutorial 4, "Encrypted Convolution on MNIST" (Benaissa et al., arXiv 2104.03152, measure it too).
 """
@@ -18,7 +18,7 @@ class TutorialMnist(OneConvolution):
     """A convolution and two linear layers, for 28 x 28 images.
 
     Args:
-        num_classes: logits.
+        num_classes: number of logits.
         in_chans: channels of the image.
         activation: see `privcirnet.models.activation`.
 
@@ -32,5 +32,13 @@ class TutorialMnist(OneConvolution):
 
 @register_model
 def tutorial_mnist(pretrained: bool = False, **kwargs: Any) -> TutorialMnist:
-    """The tutorial's network."""
+    """Return the tutorial's network (timm's entry point).
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of :class:`TutorialMnist`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or the activation is unknown.
+    """
     return TutorialMnist(**own_arguments("tutorial_mnist", pretrained, kwargs))

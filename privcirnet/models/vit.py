@@ -31,15 +31,18 @@ from privcirnet.nn.tokens import Take, Tokens
 
 @dataclass(frozen=True)
 class Size:
-    """Dimensions of a vision transformer.
+    """The dimensions of a vision transformer.
 
     Attributes:
-        image_size: side of the (square) image, a multiple of `patch`.
-        patch: side of a patch.
-        depth: blocks.
+        image_size: side of the (square) image in pixels, a multiple of `patch`.
+        patch: side of a patch in pixels.
+        depth: number of blocks.
         width: C, channels of a token; a multiple of `heads`.
         heads: of the attention, each of d = C / heads channels.
         mlp_ratio: channels between fc1 and fc2, as a multiple of C.
+
+    Raises:
+        RuleError: the heads do not divide the width.
     """
 
     image_size: int
@@ -57,18 +60,21 @@ class Size:
 
     @property
     def tokens(self) -> int:
-        """Patches and the class token."""
+        """Number of patches plus the class token."""
         return downsampled(self.image_size, self.patch) ** 2 + 1
 
 
 @dataclass(frozen=True)
 class Operations:
-    """What stands between the linear layers.
+    """The operations between the linear layers.
 
     Attributes:
         norm: "layer" or "batch".
         attention: "softmax" or "polynomial".
         activation: see `privcirnet.models.activation`.
+
+    Raises:
+        RuleError: an unknown norm or attention.
     """
 
     norm: str = "layer"
@@ -107,18 +113,25 @@ class Block(nn.Module):
         self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (N, tokens, C) to (N, tokens, C)."""
+        """Return the block's output.
+
+        Args:
+            x: (N, tokens, C).
+
+        Returns:
+            (N, tokens, C).
+        """
         x = x + self.proj(self.attention(self.qkv(self.norm1(x))))
         return x + self.fc2(self.act(self.fc1(self.norm2(x))))
 
 
 class VisionTransformer(nn.Module):
-    """The network above.
+    """The network of this module.
 
     Args:
         size: dimensions.
         operations: between the linear layers.
-        num_classes: logits.
+        num_classes: number of logits.
         in_chans: channels of the image.
 
     Raises:
@@ -140,24 +153,47 @@ class VisionTransformer(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_chans, S, S) to logits (N, num_classes)."""
+        """Return the logits of images.
+
+        Args:
+            x: (N, in_chans, S, S).
+
+        Returns:
+            (N, num_classes).
+        """
         return self.head(self.norm(self.take(self.blocks(self.tokens(self.patch_embed(x))))))
 
 
 def _vit(size: Size, given: dict[str, Any]) -> VisionTransformer:
-    """A network of this size, where the arguments do not say otherwise."""
+    """Return a network of this size, except where the arguments say otherwise."""
     parts = [{f.name: given.pop(f.name) for f in dataclasses.fields(c) if f.name in given} for c in (Size, Operations)]
     return VisionTransformer(dataclasses.replace(size, **parts[0]), Operations(**parts[1]), **given)
 
 
 @register_model
 def vit_cifar(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """For 32 x 32 images: 7 blocks of width 256, 65 tokens. Takes the fields of `Size` and `Operations` as well."""
+    """Return the network for 32 x 32 images: 7 blocks of width 256, 65 tokens (timm's entry point).
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of :class:`VisionTransformer`, and the fields of :class:`Size` and :class:`Operations`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or an argument does not fit the network.
+    """
     return _vit(Size(32, 4, 7, 256, 4), own_arguments("vit_cifar", pretrained, kwargs))
 
 
 @register_model
 def vit_tiny_imagenet(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """For Tiny ImageNet's 64 x 64: 9 blocks of width 192, 257 tokens. Arguments as for `vit_cifar`."""
+    """Return the network for Tiny ImageNet's 64 x 64 images: 9 blocks of width 192, 257 tokens (timm's entry point).
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: as for :func:`vit_cifar`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or an argument does not fit the network.
+    """
     given = {"num_classes": 200} | own_arguments("vit_tiny_imagenet", pretrained, kwargs)
     return _vit(Size(64, 4, 9, 192, 12), given)

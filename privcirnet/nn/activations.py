@@ -11,7 +11,7 @@ from privcirnet.functional.polynomial import aespa_square, scaled_square
 
 
 class Square(nn.Module):
-    """The activation x -> x^2, elementwise; one multiplication for each number.
+    """The activation x -> x^2, elementwise; one multiplication for each value.
 
     >>> import torch
     >>> Square()(torch.tensor([-2.0, 3.0]))
@@ -19,7 +19,11 @@ class Square(nn.Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x * x, of the shape of x."""
+        """Return x * x.
+
+        Args:
+            x: of any shape.
+        """
         return x * x
 
 
@@ -30,14 +34,14 @@ AESPA_SHARED = ("log_gamma", "running_var", "running_square_var")
 class Aespa(nn.Module):
     """AESPA, a square whose scale and shift follow the statistics of its input (:mod:`..functional.polynomial`).
 
-    In training x is measured over the batch, in evaluation the running averages are used, as by a batch norm. Use
+    In training the statistics are those of the batch; in evaluation they are running averages, as in a batch norm. Use
     :class:`Aespa2d` or :class:`Aespa1d`.
 
     Args:
         num_features: channels C.
-        b: statistics and gamma are shared by each block of b channels, so that folding them into a circulant layer
-            leaves its blocks circulant.
-        eps: what is added to variances.
+        b: block size; statistics and gamma are shared by each block of b channels, so that a circulant layer into which
+            they are folded stays circulant.
+        eps: added to variances.
         momentum: of the running averages.
 
     Raises:
@@ -60,7 +64,14 @@ class Aespa(nn.Module):
         self.register_buffer("running_square_var", 2 * torch.ones(num_features // b))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(scale (x + shift))^2, of the shape of x."""
+        """Return (scale (x + shift))^2.
+
+        Args:
+            x: values whose channels lie along :attr:`axis`.
+
+        Returns:
+            Values of the shape of x.
+        """
         scale, shift = self.coefficients(*(self._measured(x) if self.training else self._running()))
         shape = [1] * x.ndim
         shape[self.axis] = self.num_features
@@ -68,11 +79,26 @@ class Aespa(nn.Module):
         return scaled_square(x, scale, shift) if self.training else (scale * x + shift).square()
 
     def coefficients(self, var: Tensor, square_var: Tensor) -> tuple[Tensor, Tensor]:
-        """(scale, shift) of each block, (C / b,)."""
+        """Return the scale and shift of each block.
+
+        Args:
+            var: variance of x, (C / b,).
+            square_var: variance of x^2, (C / b,).
+
+        Returns:
+            (scale, shift), each (C / b,).
+        """
         return aespa_square(self.log_gamma.exp(), var, square_var, self.eps)
 
     def shared_by(self, b: int) -> Self:
-        """The same activation shared by blocks of b channels: values averaged over each."""
+        """Return the same activation with its values averaged over each block of b channels.
+
+        Args:
+            b: block size; divides C.
+
+        Raises:
+            RuleError: b does not divide C.
+        """
         shared = type(self)(self.num_features, b, self.eps, self.momentum).to(self.log_gamma).train(self.training)
         with torch.no_grad():
             for name in AESPA_SHARED:

@@ -1,10 +1,10 @@
-"""Attention as modules, from the queries, keys and values that one linear layer made, and as pieces for inference.
+"""Attention as modules that read the queries, keys and values of one linear layer, and its pieces for inference.
 
-For encrypted inference the polynomial attention is written without its constant factors, so that integers stay exact::
+For encrypted inference polynomial attention is written without its constant factor, so that integers stay exact::
 
     ((q k^T / sqrt(d) + c)^2 / T) v  =  (q k^T + c sqrt(d))^2 v / (d T)
 
-and 1 / (d T) goes into the weights of the layers that read it.
+The factor 1 / (d T) goes into the weights of the layers that read the result.
 """
 
 import torch
@@ -31,7 +31,14 @@ class SoftmaxAttention(nn.Module):
         self.heads = heads
 
     def forward(self, qkv: Tensor) -> Tensor:
-        """(N, T, 3 C), queries, keys and values of all heads, to (N, T, C)."""
+        """Return softmax attention of tokens.
+
+        Args:
+            qkv: queries, keys and values of all heads, (N, T, 3 C).
+
+        Returns:
+            (N, T, C).
+        """
         return _joined(softmax_attention(*_split(qkv, self.heads)))
 
 
@@ -42,9 +49,6 @@ class PolynomialAttention(nn.Module):
         width: C.
         heads: each of d = C / heads channels.
         tokens: T.
-
-    Raises:
-        RuleError: there are other than T tokens.
 
     >>> PolynomialAttention(8, heads=2, tokens=5)(torch.randn(3, 5, 3 * 8)).shape
     torch.Size([3, 5, 8])
@@ -57,7 +61,17 @@ class PolynomialAttention(nn.Module):
         self.square = Square()
 
     def forward(self, qkv: Tensor) -> Tensor:
-        """(N, T, 3 C), queries, keys and values of all heads, to (N, T, C)."""
+        """Return polynomial attention of tokens.
+
+        Args:
+            qkv: queries, keys and values of all heads, (N, T, 3 C).
+
+        Returns:
+            (N, T, C).
+
+        Raises:
+            RuleError: the number of tokens is not T.
+        """
         if qkv.shape[1] != self.tokens:
             got, remedy = f"{qkv.shape[1]} for {self.tokens}", "build the network for images of this size"
             raise RuleError("an attention must get the tokens it was made for", got=got, remedy=remedy)
@@ -70,9 +84,11 @@ class PolynomialAttention(nn.Module):
         return self.heads / (self.width * self.tokens)
 
     def pieces(self) -> nn.ModuleDict:
-        """The modules that :mod:`privcirnet.nn.fuse` puts in its place.
+        """Return the modules that :mod:`privcirnet.nn.fuse` puts in place of the attention.
 
-        The result is their ``gather(square(scores(query, key)), turn(value))``, times :attr:`scale`.
+        Returns:
+            The modules query, key, value, scores, square, turn and gather. The attention is
+            ``gather(square(scores(query, key)), turn(value))``, times :attr:`scale`.
         """
         scores = HeadProduct(self.heads, bias=True).to(self.shift)
         with torch.no_grad():

@@ -1,9 +1,9 @@
 """Which layers of a network can become block circulant, and why the others cannot.
 
-Each layer is judged alone, by the rules of `privcirnet.nn.convert.circulant_`. For a whole network that function also
-needs the batch norms behind the converted convolutions, and refuses one that torch.fx cannot trace.
+Each layer is judged alone, by the rules of `privcirnet.nn.convert.circulant_`. That function has further conditions on
+the whole network: torch.fx must be able to trace it, and it must find the batch norms behind converted convolutions.
 
-Cost: reads shapes; nothing is computed on tensors.
+Cost: reads shapes; computes nothing on tensors.
 """
 
 from torch import nn
@@ -33,7 +33,7 @@ def candidates(model: nn.Module, b: int) -> dict[str, str]:
 
 
 def uniform_sizes(model: nn.Module, b: int) -> dict[str, int]:
-    """One block size everywhere: for every layer the largest power of two up to b that it can have.
+    """Return one block size everywhere: for every layer the largest power of two up to b that it can have.
 
     Args:
         model: A network; left as it was.

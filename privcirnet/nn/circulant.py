@@ -3,9 +3,9 @@
 The layer keeps its base class and its `weight`, which is now computed at each use from the stored rows, of shape
 (out / b, in, *kernel): ``layer.parametrizations.weight.original``. State dicts and optimizers see only the rows.
 
-Cost: each use of the weight writes it out once; evaluate and export a dense twin (`privcirnet.nn.dense_state_dict`).
-A stored number stands for b entries of the weight, so its gradient is the sum of theirs: plain SGD takes steps b times
-as large as on one dense entry, AdamW does not notice.
+Cost: each use of the weight expands it once; evaluate and export a dense twin (`privcirnet.nn.dense_state_dict`).
+A stored entry stands for b entries of the weight, so its gradient is the sum of theirs: plain SGD takes steps b times
+as large as on one dense entry, AdamW is not affected.
 """
 
 import math
@@ -35,11 +35,28 @@ class BlockCirculant(nn.Module):
         self.b = b
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Write out the weight, (out / b, in, *kernel) -> (out, in, *kernel)."""
+        """Return the weight whose first rows are `rows`.
+
+        Args:
+            rows: First row of every block row, (out / b, in, *kernel).
+
+        Returns:
+            The dense weight, (out, in, *kernel).
+        """
         return expand(rows, self.b)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Return the rows of the nearest block-circulant weight, (out, in, *kernel) -> (out / b, in, *kernel)."""
+        """Return the rows of the nearest block-circulant weight.
+
+        Args:
+            weight: Dense weight, (out, in, *kernel).
+
+        Returns:
+            Rows, (out / b, in, *kernel).
+
+        Raises:
+            RuleError: b does not divide the weight's dimensions.
+        """
         return project(weight, self.b)
 
     def extra_repr(self) -> str:
@@ -74,7 +91,7 @@ def make_circulant_(layer: nn.Linear | nn.Conv2d, b: int, importance: Tensor | N
     Args:
         layer: A linear layer, or a convolution with one group.
         b: Block size.
-        importance: What weighs the entries in the projection, of the weight's shape; equal weights if None.
+        importance: Importance of each entry in the projection, of the weight's shape; None for equal weights.
 
     Raises:
         RuleError: The block size or the importance does not fit the weight.
@@ -89,7 +106,7 @@ def make_circulant_(layer: nn.Linear | nn.Conv2d, b: int, importance: Tensor | N
 
 
 def reset_circulant_(layer: nn.Linear | nn.Conv2d) -> None:
-    """Give a circulant layer random rows, of the variance that a new dense layer has.
+    """Give a circulant layer random rows, of the same variance as the weights of a new dense layer.
 
     Args:
         layer: A layer with a block-circulant weight; a plain one is left as it is.
@@ -109,7 +126,7 @@ def _repeat_first_rows_(layer: nn.Linear | nn.Conv2d, b: int) -> None:
 
 
 class BlockCirculantLinear(nn.Linear):
-    """Linear layer with a block-circulant weight, for building by hand; the initial values are spread as nn.Linear's.
+    """A linear layer with a block-circulant weight, for building by hand; initialized with the variance of nn.Linear.
 
     Args:
         in_features: Input width.
@@ -131,7 +148,7 @@ class BlockCirculantLinear(nn.Linear):
 
 
 class BlockCirculantConv2d(nn.Conv2d):
-    """Convolution with a block-circulant kernel, for building by hand; the initial values are spread as nn.Conv2d's.
+    """A convolution with a block-circulant kernel, for building by hand; initialized with the variance of nn.Conv2d.
 
     Args:
         in_channels: Input channels.

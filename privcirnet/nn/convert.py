@@ -1,8 +1,8 @@
-"""Whole networks: dense to block circulant, and back to plain dense weights.
+"""Conversion of whole networks: dense to block circulant, and back to plain dense weights.
 
-`circulant_` changes a network in place and keeps its module names; `dense_state_dict` returns something new. Layers are
-addressed by module name. The batch norm that belongs to a convolution is the one that consumes its output in the
-torch.fx graph; that of tokens belongs to the layers that consume its own. Names and order of definition play no part.
+`circulant_` changes a network in place and keeps its module names; `dense_state_dict` returns a new state dict. Layers
+are addressed by module name. The batch norm that belongs to a convolution is the one that consumes its output in the
+torch.fx graph; a batch norm of tokens belongs to the layers that read it. Names and order of definition play no part.
 
 Cost: one projection for each converted layer; one symbolic trace for networks with batch norms.
 
@@ -34,11 +34,10 @@ def circulant_(
 ) -> nn.Module:
     """Make layers block circulant in place, and share the batch norms behind them by blocks.
 
-    Every layer gets the block-circulant weight nearest to its own, weighed by its importance where one is given. The
+    Every layer gets the block-circulant weight nearest to its own, weighted by its importance where one is given. The
     batch norm that consumes a converted convolution's output becomes a `BlockBatchNorm2d` of the same block size, and
-    an AESPA activation behind is shared by the same blocks. A `TokenBatchNorm` is shared by the blocks of the layers
-    that read it.
-    Everything is checked before anything changes. Build the optimizer afterwards.
+    an AESPA activation behind it is shared by the same blocks. A `TokenBatchNorm` is shared by the blocks of the layers
+    that read it. Everything is checked before anything changes. Build the optimizer afterwards.
 
     Args:
         model: A network with plain weights.
@@ -73,7 +72,7 @@ def circulant_(
 
 
 def checked_layer(model: nn.Module, name: str, b: int) -> nn.Linear | nn.Conv2d:
-    """Return the layer of this name, which can become circulant.
+    """Return the layer of this name if it can become circulant.
 
     Args:
         model: A network.
@@ -114,7 +113,7 @@ def _batch_norm(model: nn.Module, name: str) -> nn.BatchNorm2d:
 def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the block size of every batch norm and AESPA that will be folded into a named layer.
 
-    What is folded into several layers is shared by the least blocks that serve all of them.
+    One that is folded into several layers is shared by the smallest blocks that serve all of them.
     """
     if not block_sizes or not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
         return {}
@@ -150,8 +149,8 @@ def _agree(found: dict[str, int], name: str, b: int) -> None:
 def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """Return the network's state with plain weights, for the architecture it was converted from.
 
-    Parametrized tensors are written out under their own names, and the values of a shared batch norm or AESPA are
-    repeated for each channel, which leaves the network's outputs in evaluation as they are.
+    Parametrized tensors are expanded under their own names. The values of a shared batch norm or AESPA are repeated for
+    each channel. The network's outputs in evaluation stay as they are.
 
     Args:
         model: A network; left as it was.

@@ -1,6 +1,6 @@
-"""Constants folded into a single layer, dense or circulant: into its rows, its columns and its bias.
+"""Folding of constants into a single layer, dense or circulant: into its rows, its columns and its bias.
 
-A circulant layer stays circulant where a factor is shared by its blocks; one that is not is refused.
+A circulant layer stays circulant if the factors are shared by its blocks. Other factors are refused.
 """
 
 import torch
@@ -17,13 +17,32 @@ FoldableLayer = nn.Conv2d | nn.Linear
 
 
 def fold_norm_(layer: FoldableLayer, norm: _BatchNorm, name: str) -> None:
-    """Let a layer compute the batch norm behind it too."""
+    """Fold the batch norm behind a layer into the layer.
+
+    Args:
+        layer: whose output the batch norm reads; changed in place.
+        norm: over the layer's K output channels, in evaluation.
+        name: of the batch norm, for errors.
+
+    Raises:
+        RuleError: the batch norm has no running statistics, or is not shared by the blocks of a circulant layer, or the
+            weight is quantized already.
+    """
     gamma, beta, mean, var = _statistics(norm, name)
     _fold_values_(layer, (gamma, beta, mean, var), norm.eps, name)
 
 
 def fold_norm_before_(layer: nn.Linear, norm: _BatchNorm, name: str) -> None:
-    """Let a linear layer compute the batch norm before it too: W (s x + t) = (W s) x + W t."""
+    """Fold the batch norm before a linear layer into the layer: W (s x + t) = (W s) x + W t.
+
+    Args:
+        layer: that reads the batch norm's output; changed in place.
+        norm: over the layer's C input channels, in evaluation.
+        name: of the layer, for errors.
+
+    Raises:
+        RuleError: as for :func:`fold_norm_`.
+    """
     gamma, beta, mean, var = (value.double() for value in _statistics(norm, name))
     scale = gamma * (var + norm.eps).rsqrt()
     stored, shift = stored_weight(layer, name), beta - scale * mean
@@ -35,13 +54,32 @@ def fold_norm_before_(layer: nn.Linear, norm: _BatchNorm, name: str) -> None:
 
 
 def scale_outputs_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str) -> None:
-    """Let a layer compute scale (y + shift): a batch norm of mean -shift and variance 1."""
+    """Make a layer compute scale (y + shift) instead of y, as with a batch norm of mean -shift and variance 1.
+
+    Args:
+        layer: with K output channels; changed in place.
+        scale: of each output channel, (K,).
+        shift: of each output channel, (K,).
+        name: of the layer, for errors.
+
+    Raises:
+        RuleError: the values are not shared by the blocks of a circulant layer, or the weight is quantized already.
+    """
     values = scale, torch.zeros_like(scale), -shift, torch.ones_like(scale)
     _fold_values_(layer, values, 0.0, name)
 
 
 def scale_inputs_(layer: FoldableLayer, scale: Tensor, name: str) -> None:
-    """Let a layer compute W (scale x); scale of shape (C,)."""
+    """Make a layer compute W (scale x) instead of W x.
+
+    Args:
+        layer: with C input channels; changed in place.
+        scale: of each input channel, (C,).
+        name: of the layer, for errors.
+
+    Raises:
+        RuleError: as for :func:`scale_outputs_`.
+    """
     stored = stored_weight(layer, name)
     _by_block(scale, block_size_of(layer), name)
     with torch.no_grad():
@@ -49,13 +87,22 @@ def scale_inputs_(layer: FoldableLayer, scale: Tensor, name: str) -> None:
 
 
 def scale_input_(layer: FoldableLayer, factor: float, name: str) -> None:
-    """The same with one factor for all of x."""
+    """Make a layer compute W (factor x) instead of W x, with one factor for all channels.
+
+    Args:
+        layer: changed in place.
+        factor: of all inputs.
+        name: of the layer, for errors.
+
+    Raises:
+        RuleError: the weight is quantized already.
+    """
     inputs = layer.in_channels if isinstance(layer, nn.Conv2d) else layer.in_features
     scale_inputs_(layer, torch.full((inputs,), factor, dtype=torch.float64), name)
 
 
 def _statistics(norm: _BatchNorm, name: str) -> tuple[Tensor, ...]:
-    """Gamma, beta, mean and variance of a batch norm for each channel."""
+    """Return gamma, beta, mean and variance of a batch norm for each channel."""
     shared = norm.b if isinstance(norm, BlockBatchNorm2d) else 1
     if norm.running_mean is None or norm.running_var is None:
         raise RuleError(
@@ -78,7 +125,7 @@ def _fold_values_(layer: FoldableLayer, values: tuple[Tensor, ...], eps: float, 
 
 
 def _by_block(values: Tensor, b: int, name: str) -> Tensor:
-    """One of every b values, (C / b,), which must be equal."""
+    """Return one of every b values, (C / b,), which must be equal."""
     blocks = values.reshape(-1, b)
     if not torch.equal(blocks, blocks[:, :1].expand_as(blocks)):
         raise RuleError(
@@ -90,7 +137,18 @@ def _by_block(values: Tensor, b: int, name: str) -> Tensor:
 
 
 def stored_weight(layer: FoldableLayer, name: str) -> Tensor:
-    """Return the tensor that holds a layer's weight: the rows of a circulant one."""
+    """Return the tensor that holds a layer's weight: the rows of a circulant one.
+
+    Args:
+        layer: dense or circulant, not quantized.
+        name: of the batch norm or layer that is folded, for errors.
+
+    Returns:
+        The weight, (out, in, *kernel), or the rows, (out / b, in, *kernel); not a copy.
+
+    Raises:
+        RuleError: the weight is quantized already.
+    """
     if not parametrize.is_parametrized(layer, "weight"):
         return layer.weight
     structures = layer.parametrizations["weight"]  # type: ignore[index]

@@ -1,18 +1,19 @@
-"""Batch norms and AESPA activations folded into the weights before them: the network that encrypted inference runs.
+"""Folding of batch norms and AESPA activations into the weights: the network that encrypted inference runs.
 
 A batch norm behind a convolution scales its rows. An AESPA activation is (scale (x + shift))^2; behind a layer it is
 folded in the same way. Behind a residual, x = f + g, the shift goes into one layer's bias and the scale into every
-summand. A summand that is itself a square, g = u^2, takes the root into u, and the layers that read g divide by it::
+summand. If a summand is itself a square, g = u^2, the square root of the scale goes into u, and the layers that read g
+divide by it::
 
     scale (f + u^2) = (scale f) + (sqrt(scale) u)^2         W g = (W / scale) (sqrt(scale) u)^2
 
-so that the activations are handled from the last to the first. A batch norm of tokens scales and shifts the columns of
-the linear layers behind it, W (s x + t) = (W s) x + W t, and a polynomial attention becomes its pieces
-(:mod:`privcirnet.nn.attention`). All of it is exact, and circulant weights stay circulant as long as scales are shared
-by blocks, which :func:`privcirnet.nn.convert.circulant_` sees to. What an average is divided by becomes a power of two
+Hence the activations are processed from the last to the first. A batch norm of tokens scales and shifts the columns of
+the linear layers behind it, W (s x + t) = (W s) x + W t. A polynomial attention becomes its pieces
+(:mod:`privcirnet.nn.attention`). All of this is exact. Circulant weights stay circulant as long as scales are shared by
+blocks, which :func:`privcirnet.nn.convert.circulant_` ensures. The divisor of an average pooling becomes a power of two
 (:mod:`privcirnet.nn.pooling`).
 
-Source: PrivCirNet (NeurIPS 2024), Section 3.4 for batch norms. The way through residuals is ours; AESPA's own code
+Source: PrivCirNet (NeurIPS 2024), Section 3.4 for batch norms. Folding through residuals is ours. AESPA's own code
 keeps three coefficients for each channel, which costs another plaintext product.
 """
 
@@ -36,11 +37,11 @@ from privcirnet.nn.summands import Summands, readers, summands
 
 
 def fuse(model: nn.Module) -> fx.GraphModule:
-    """Return the network for inference, every batch norm and AESPA folded into the layers around it.
+    """Return the network for inference, with every batch norm and AESPA folded into the layers around it.
 
-    Circulant layers stay circulant, their rows scaled; the convolutions get a bias, the batch norms disappear, AESPA
-    activations become squares, polynomial attentions their pieces, and all other modules keep their names. An
-    activation that a batch norm carried (timm's BatchNormAct2d) stays in its place.
+    Circulant layers stay circulant, with their rows scaled. The convolutions get a bias, and the batch norms disappear.
+    AESPA activations become squares, and polynomial attentions become their pieces. All other modules keep their names.
+    An activation inside a batch norm (timm's BatchNormAct2d) stays in its place.
 
     Args:
         model: A network; left as it was.
@@ -90,7 +91,7 @@ def fuse(model: nn.Module) -> fx.GraphModule:
 
 
 def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
-    """Leave plain squares, from the last activation to the first."""
+    """Replace every AESPA by a plain square, from the last activation to the first."""
     pending: dict[fx.Node, Tensor] = {}
     for node in reversed(fused.graph.nodes):
         module = module_of(fused, node)
@@ -116,7 +117,7 @@ def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
 
 
 def _fold_pools_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
-    """Leave divisions by powers of two, where only linear layers read what is pooled."""
+    """Make the divisors of average poolings powers of two where only linear layers read the result."""
     for node in fused.graph.nodes:
         pool = module_of(fused, node)
         if not isinstance(pool, nn.AvgPool2d) or calls[node.target] > 1:
@@ -143,7 +144,7 @@ def _layer_of(fused: fx.GraphModule, node: fx.Node) -> nn.Conv2d | nn.Linear:
 
 
 def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> dict[str, nn.Linear]:
-    """Return the linear layers, by name, that alone read a node."""
+    """Return the linear layers, by name, that read a node; raise if anything else does."""
     found = {str(user.target): module_of(fused, user) for user in node.users}
     layers = {name: module for name, module in found.items() if isinstance(module, nn.Linear)}
     if len(layers) != len(node.users):
@@ -157,7 +158,7 @@ def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int
 
 
 def _unfold_attention_(fused: fx.GraphModule, node: fx.Node, attention: PolynomialAttention) -> None:
-    """Put its pieces in an attention's place."""
+    """Replace an attention by its pieces."""
     name, source = str(node.target), node.all_input_nodes[0]
     fused.set_submodule(name, attention.pieces().eval())
 
@@ -210,7 +211,7 @@ def _check_readers(fused: fx.GraphModule, square: fx.Node, terms: Summands) -> N
 
 
 def _drop_norm_(fused: fx.GraphModule, node: fx.Node, norm: nn.Module) -> None:
-    """Take a folded batch norm out of the graph, leaving the modules that it ran afterwards."""
+    """Remove a folded batch norm from the graph, but keep the modules that it ran afterwards."""
     after = {name: child for name, child in norm.named_children() if not isinstance(child, nn.Identity)}
     if after:
         rest = nn.Sequential()
@@ -223,6 +224,6 @@ def _drop_norm_(fused: fx.GraphModule, node: fx.Node, norm: nn.Module) -> None:
 
 
 def _skip_(fused: fx.GraphModule, node: fx.Node) -> None:
-    """Take a node that does nothing out of the graph."""
+    """Remove a node that does nothing from the graph."""
     node.replace_all_uses_with(node.all_input_nodes[0])
     fused.graph.erase_node(node)

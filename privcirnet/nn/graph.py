@@ -1,6 +1,6 @@
 """A network as a torch.fx graph and as named layers, read without changing it.
 
-Cost: one symbolic run of the network's forward; nothing is computed on tensors.
+Cost: one symbolic run of the network's forward; computes nothing on tensors.
 """
 
 import difflib
@@ -20,10 +20,15 @@ _ADDITIONS = (operator.add, operator.iadd, torch.add)
 
 
 class Tracer(fx.Tracer):
-    """A torch.fx tracer that keeps whole the layers this toolkit knows: torch.nn's, its own, and their subclasses."""
+    """A torch.fx tracer that does not enter the layers this toolkit knows: torch.nn's, its own, and subclasses."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Say whether a module stays one node of the graph."""
+        """Return whether a module stays one node of the graph.
+
+        Args:
+            m: the module.
+            module_qualified_name: its name in the network.
+        """
         known = isinstance(m, nn.Linear | nn.Conv2d | _BatchNorm) or type(m).__module__.startswith("privcirnet.nn")
         return known or super().is_leaf_module(m, module_qualified_name)
 
@@ -38,7 +43,7 @@ def trace(model: nn.Module) -> fx.GraphModule:
         A graph module that shares the network's submodules under their names.
 
     Raises:
-        RuleError: torch.fx cannot trace the network, for example for its control flow.
+        RuleError: torch.fx cannot trace the network, for example because of its control flow.
 
     >>> [node.target for node in trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU())).graph.nodes]
     ['input', '0', '1', 'output']
@@ -56,12 +61,21 @@ def trace(model: nn.Module) -> fx.GraphModule:
 
 
 def module_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
-    """Return the module that a node calls, or None."""
+    """Return the module that a node calls, or None.
+
+    Args:
+        graph: A traced network.
+        node: One of its nodes.
+    """
     return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
 
 
 def is_sum(node: fx.Node) -> bool:
-    """Say whether a node adds two others, as a residual does."""
+    """Return whether a node adds two others, as a residual does.
+
+    Args:
+        node: Of a traced network.
+    """
     return (
         node.op == "call_function" and node.target in _ADDITIONS and len(node.all_input_nodes) == 2 and not node.kwargs
     )
@@ -69,7 +83,7 @@ def is_sum(node: fx.Node) -> bool:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Generator[None]:
-    """Put a network in evaluation mode, and afterwards each of its modules back in its own.
+    """Put a network in evaluation mode, and restore the mode of each module afterwards.
 
     Args:
         model: A network.

@@ -1,15 +1,16 @@
 """Learned steps: while a network is trained, its steps are rounded from parameters.
 
-Encrypted inference clips nothing, so a finer step is at least as exact; what it costs are bits of the plain modulus. In
-training values are therefore clipped to the range of the bits: the gradient of a step weighs what is cut off against
-what is rounded off (:func:`privcirnet.functional.quantize.quantize_learned`). In evaluation and in the integer network
-larger activations are carried.
+Encrypted inference clips nothing. A finer step is at least as exact, but costs bits of the plain modulus. Hence values
+are clipped to the range of the bits in training: the gradient of a step balances what is clipped against what is
+rounded away (:func:`privcirnet.functional.quantize.quantize_learned`). In evaluation and in the integer network larger
+activations are kept.
 
-The parameters serve only training. The steps that are used are the quantizers' ``log_step``, settled by the rules of
-:mod:`privcirnet.nn.steps` after every optimizer step; :func:`fix_steps_` leaves a network as one that was calibrated.
+The parameters serve only training. The steps in use are the quantizers' ``log_step``. The rules of
+:mod:`privcirnet.nn.steps` settle them after every optimizer step. :func:`fix_steps_` leaves a network in the form of a
+calibrated one.
 
 Source: Trained Quantization Thresholds (Jain et al., MLSys 2020). Departures: activations are rounded at random, as the
-protocol truncates; quantizers that feed one sum share a parameter.
+protocol truncates; quantizers that feed the same sum share a parameter.
 """
 
 import torch
@@ -21,11 +22,11 @@ from privcirnet.nn.steps import activation_quantizer, groups_of, settle_steps, w
 
 
 def learn_steps_(graph: fx.GraphModule, activation_bits: int) -> fx.GraphModule:
-    """Let a calibrated network's steps be learned, all but that of its input. Build the optimizer afterwards.
+    """Make a calibrated network's steps learnable, except that of its input. Build the optimizer afterwards.
 
     Args:
         graph: from :func:`privcirnet.nn.quantize.quantize`, calibrated.
-        activation_bits: of the range that activations are clipped to in training; a square has no sign.
+        activation_bits: bits of the range that activations are clipped to in training; a square has no sign.
 
     Returns:
         `graph` itself.
@@ -53,14 +54,21 @@ def _parameter(quantizer: Quantizer) -> nn.Parameter:
 
 
 def learned_steps(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that steps are rounded from, each once; none for a network whose steps are fixed."""
+    """Return the parameters that steps are rounded from, each once; none for a network whose steps are fixed.
+
+    Args:
+        model: any network.
+    """
     unique = {id(quantizer.learned): quantizer.learned for quantizer in _learners(model)}
     return [parameter for parameter in unique.values() if parameter is not None]
 
 
 @torch.no_grad()
 def follow_learned_steps_(model: nn.Module) -> None:
-    """Set the steps to what was learned, as far as the rules of nn.steps allow; to be called after an optimizer step.
+    """Set the steps to the learned ones, as far as the rules of nn.steps allow. Call it after each optimizer step.
+
+    Args:
+        model: any network; one without learned steps is left as it is.
 
     Raises:
         RuleError: a residual's branch became coarser than what it is added to.
@@ -82,7 +90,11 @@ def follow_learned_steps_(model: nn.Module) -> None:
 
 
 def fix_steps_(model: nn.Module) -> None:
-    """End learning: the steps stay as they are, their parameters are gone."""
+    """End learning: the steps stay as they are, and their parameters are removed.
+
+    Args:
+        model: any network; one without learned steps is left as it is.
+    """
     for quantizer in _learners(model):
         quantizer.learned = None
 

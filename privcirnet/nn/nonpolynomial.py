@@ -1,4 +1,4 @@
-"""Activations that are no polynomials, by the name of what a client computes in their place (:mod:`..he.revealed`)."""
+"""Non-polynomial activations, under the names that :mod:`..he.program.nonpolynomial` knows them by."""
 
 from torch import nn
 
@@ -12,7 +12,10 @@ _NAMES: dict[type[nn.Module], str] = {
 
 
 def function_name(module: nn.Module | None) -> str | None:
-    """Return the name of an activation's function, None for any other module and for GELU's approximation by tanh.
+    """Return the name of an activation's function; None for any other module and for GELU's approximation by tanh.
+
+    Args:
+        module: any module, or None.
 
     >>> function_name(nn.ReLU6()), function_name(nn.GELU(approximate="tanh")), function_name(nn.Flatten())
     ('relu6', None, None)

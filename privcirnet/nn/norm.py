@@ -1,16 +1,16 @@
-"""Batch norm shared by blocks of channels, so that folding it into a circulant convolution leaves the blocks circulant.
+"""Batch norm shared by blocks of channels, so that a circulant convolution stays circulant when it is folded in.
 
-It is BatchNorm2d(C / b) applied to x of shape (N, C, H, W) seen as (N, C / b, b H, W): gamma, beta, mean and variance
+It is BatchNorm2d(C / b) applied to x of shape (N, C, H, W) viewed as (N, C / b, b H, W): gamma, beta, mean and variance
 have one value for each block of b channels, in training as in evaluation.
 
-Cost: that of a batch norm. Contiguous values are reshaped and handed to it; with channels innermost that would copy
-them, so :mod:`..functional.block_norm` works on them as they are (values of less than 32 bits are copied).
+Cost: that of a batch norm. Contiguous inputs are reshaped and passed to it. With channels innermost that would copy
+them, so :mod:`..functional.block_norm` works on them directly (inputs of less than 32 bits are copied).
 
-Where the images of a batch lie with several processes, `total` makes its statistics those of all of them.
+If the images of a batch are spread over several processes, `total` makes the statistics those of all of them.
 
-Source: PrivCirNet (NeurIPS 2024), Section 3.4. Departure: when a trained batch norm is converted the paper averages the
-variances of a block; here it is the variance of the block's channels taken together, mean of variances + variance of
-means, which is what the shared batch norm itself goes on to measure in training.
+Source: PrivCirNet (NeurIPS 2024), Section 3.4. Departure: when a trained batch norm is converted, the paper averages
+the variances of a block. Here it is the variance of the block's channels taken together, the mean of the variances plus
+the variance of the means, which is what the shared batch norm itself measures when training continues.
 """
 
 from typing import Any, Self
@@ -27,10 +27,10 @@ _OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
 
 
 class BlockBatchNorm2d(nn.BatchNorm2d):
-    """Batch norm whose parameters and statistics are shared by each block of b channels.
+    """A batch norm whose parameters and statistics are shared by each block of b channels.
 
     `weight`, `bias`, `running_mean` and `running_var` have shape (C / b,), and `num_features` is C / b. Child modules,
-    if any, run after the normalization, in order: they come from batch norms that carry their activation.
+    if any, run after the normalization, in order: they come from batch norms with a built-in activation.
 
     Args:
         num_features: Number of channels C.
@@ -54,7 +54,14 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         self.b = b
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize a tensor of shape (N, C, H, W) by blocks of channels."""
+        """Return the input normalized by blocks of channels.
+
+        Args:
+            input: (N, C, H, W).
+
+        Returns:
+            Values of the shape of the input.
+        """
         y = self._batch_normalized(input) if self.training or self.running_var is None else self._normalized(input)
         for child in self.children():
             y = child(y)
@@ -90,7 +97,7 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 
     @classmethod
     def from_batch_norm(cls, norm: nn.BatchNorm2d, b: int) -> Self:
-        """Share a batch norm by blocks of b channels: gamma, beta and mean averaged, variance of the block as a whole.
+        """Return a batch norm shared by blocks of b channels: gamma, beta and mean averaged, variance of the block.
 
         Options, training mode, device, dtype and `requires_grad` are kept. Child modules are shared, not copied.
 
@@ -129,9 +136,9 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 
 
 class TokenBatchNorm(BlockBatchNorm2d):
-    """Batch norm over the channels of tokens, channels last, with statistics shared by each block of b channels.
+    """A batch norm over the channels of tokens, channels last, with statistics shared by blocks of b channels.
 
-    It is folded into the linear layers *behind* it (:mod:`privcirnet.nn.fuse`): circulant ones stay circulant where its
+    It is folded into the linear layers *behind* it (:mod:`privcirnet.nn.fuse`). Circulant ones stay circulant if its
     blocks are theirs.
 
     Args:
@@ -150,12 +157,26 @@ class TokenBatchNorm(BlockBatchNorm2d):
         super().__init__(num_features, b, **options)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize a tensor of shape (N, tokens, C) or (N, C)."""
+        """Return the input normalized by blocks of channels.
+
+        Args:
+            input: (N, tokens, C) or (N, C).
+
+        Returns:
+            Values of the shape of the input.
+        """
         maps = input.reshape(len(input), -1, 1, input.shape[-1]).movedim(-1, 1)
         return super().forward(maps).movedim(1, -1).reshape(input.shape)
 
     def shared_by(self, b: int) -> Self:
-        """The same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares."""
+        """Return the same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares.
+
+        Args:
+            b: Block size; divides C.
+
+        Raises:
+            RuleError: b does not divide C.
+        """
         options = {name: getattr(self, name) for name in _OPTIONS}
         shared = type(self)(self.num_features * self.b, b, **options).train(self.training)
         full = {name: v.repeat_interleave(self.b) if v.ndim else v for name, v in self.state_dict().items()}
@@ -168,7 +189,7 @@ class TokenBatchNorm(BlockBatchNorm2d):
 
 
 def check_can_share(norm: nn.Module) -> None:
-    """Raise unless a module is a batch norm that `BlockBatchNorm2d.from_batch_norm` understands.
+    """Raise unless a module is a batch norm that `BlockBatchNorm2d.from_batch_norm` can convert.
 
     Args:
         norm: A module.

@@ -1,7 +1,8 @@
 """Average pooling in integers: a sum whose divisor is a power of two, which only moves the step.
 
-A window whose area is none, 7 x 7 before MobileNetV2's classifier, is divided by the power of two next to its area, and
-the layers behind take the rest: W (sum / 49) = (64 / 49 W) (sum / 64). That is exact, and a circulant W stays so.
+A window whose area is not a power of two, such as 7 x 7 before MobileNetV2's classifier, is divided by the nearest one,
+and the layers behind take the rest: W (sum / 49) = (64 / 49 W) (sum / 64). That is exact, and a circulant W stays
+circulant.
 """
 
 import math
@@ -13,10 +14,14 @@ from privcirnet.nn.graph import module_of
 
 
 def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[int, int]:
-    """Return the side of a pooling window, and log2 of what its sum is divided by.
+    """Return the side of a pooling window, and log2 of the divisor of its sum.
+
+    Args:
+        pool: the pooling.
+        name: of the module, for errors.
 
     Raises:
-        RuleError: windows that are not square, overlap or are padded, or a divisor that is no power of two.
+        RuleError: windows are not square, overlap or are padded, or the divisor is not a power of two.
     """
     side, divisor = pool.kernel_size, divisor_of(pool)
     if not isinstance(side, int) or divisor is None or divisor & (divisor - 1):
@@ -30,7 +35,11 @@ def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[int, int]:
 
 
 def divisor_of(pool: nn.AvgPool2d) -> int | None:
-    """Return what the sum of each window is divided by, None unless windows are square, side by side, not padded."""
+    """Return the divisor of each window's sum; None unless windows are square, side by side and not padded.
+
+    Args:
+        pool: the pooling.
+    """
     side = pool.kernel_size
     if not isinstance(side, int) or pool.stride != side or pool.padding != 0 or pool.ceil_mode:
         return None
@@ -38,7 +47,10 @@ def divisor_of(pool: nn.AvgPool2d) -> int | None:
 
 
 def power_beside(divisor: int) -> int:
-    """Return the power of two next to a divisor, by ratio.
+    """Return the power of two nearest to a divisor, by ratio.
+
+    Args:
+        divisor: positive.
 
     >>> power_beside(49), power_beside(9), power_beside(16)
     (64, 8, 16)
@@ -47,7 +59,12 @@ def power_beside(divisor: int) -> int:
 
 
 def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
-    """Return the linear layers and convolutions that read a node, through flattening too; None if others read it."""
+    """Return the linear layers and convolutions that read a node, directly or after flattening; None if others read it.
+
+    Args:
+        graph: a traced network.
+        node: one of its nodes.
+    """
     found: list[fx.Node] = []
     for user in node.users:
         match module_of(graph, user):

@@ -1,12 +1,12 @@
 """Quantization-aware training of a fused network: weights as parametrizations, activations as modules in the graph.
 
-Batch norms are folded before (nn.fuse), not after: in the integer network a batch norm's factor can live only
-in the weights, because the server's secret factor can't be applied to the client's share. So the ladder goes dense ->
-circulant -> fused -> fake-quant -> integer program.
+Batch norms are folded before (nn.fuse), not after: in the integer network a batch norm's factor can only be part of the
+weights, because the server cannot apply its secret factor to the client's share. So the order is dense -> circulant ->
+fused -> fake-quantized -> integer program.
 
-Where quantizers go is where truncations on shares go: after every linear layer but the last, every square and every
-product of two values. Channels that are taken from a linear layer have their own each, instead of one for all of them.
-Their steps are set by :mod:`privcirnet.nn.steps`.
+Quantizers go where the protocol truncates shares: after every linear layer but the last, every square and every product
+of two values. If channels are taken from a linear layer, as queries, keys and values are, each part has a quantizer of
+its own. :mod:`privcirnet.nn.steps` sets their steps.
 """
 
 import copy
@@ -34,19 +34,22 @@ def quantize(
     weight_bits: int = 8,
     activation_bits: int = 8,
 ) -> fx.GraphModule:
-    """A fake-quantized copy of a fused network, its steps calibrated on images.
+    """Return a fake-quantized copy of a fused network, its steps calibrated on images.
 
     Args:
         fused: from :func:`privcirnet.nn.fuse.fuse`; left as it was.
-        images: batches of network inputs; none to leave all steps at 0, for a checkpoint to fill in. Those whose values
-            explode in a row of squares are left out.
-        input_log_step: step of the images.
+        images: batches of network inputs, (N, C, H, W); none to leave all steps at 0, for a checkpoint to fill in.
+            Images whose values explode in a row of squares are left out.
+        input_log_step: log2 of the images' step.
         weight_bits: 2 to 8.
-        activation_bits: of the values seen on ``images``; larger values later on are carried, not clipped.
+        activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
+
+    Returns:
+        The quantized network, in the mode of ``fused``.
 
     Raises:
-        RuleError: bits out of range, weights quantized already, a layer that runs twice, summands that can't share a
-            step, or values that are not finite.
+        RuleError: bits are out of range, weights are quantized already, a layer runs twice, summands cannot share a
+            step, or values are not finite.
     """
     for what, bits in (("weight", weight_bits), ("activation", activation_bits)):
         if not 2 <= bits <= (8 if what == "weight" else 16):
@@ -86,8 +89,8 @@ def _check_layers(fused: fx.GraphModule) -> None:
 def _give_own_class_(module: nn.Module) -> None:
     """Separate a copied module from its original.
 
-    Torch's generated class, which a deep copy shares, holds a property for each parametrization, so registering one
-    more on the copy would break the original.
+    A deep copy shares the class that torch generates, which holds a property for each parametrization. Without a class
+    of its own, registering another parametrization on the copy would break the original.
     """
     if parametrize.is_parametrized(module):
         cls = type(module)
@@ -114,7 +117,7 @@ def _insert_quantizers(graph: fx.GraphModule) -> None:
 
 
 def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
-    """Say whether a quantizer goes behind a node."""
+    """Return whether a quantizer goes behind a node."""
     match modules.get(node):
         case nn.Linear() | nn.Conv2d():
             return not all(isinstance(modules.get(user), Channels) for user in node.users)

@@ -11,8 +11,8 @@ class Quantizer(nn.Module):
     """A power-of-two step.
 
     Attributes:
-        log_step: of the step that is used.
-        learned: while steps are learned, the parameter that ``log_step`` follows (nn.learned), else None. Quantizers
+        log_step: log2 of the step that is used, ().
+        learned: the parameter that ``log_step`` follows while steps are learned (nn.learned), else None. Quantizers
             that must have the same step share it.
         limits: lowest and highest integer while steps are learned and the network is in training.
     """
@@ -27,59 +27,96 @@ class Quantizer(nn.Module):
         self.register_parameter("learned", None)
 
     def learn(self, learned: nn.Parameter, limits: tuple[int, int]) -> None:
-        """Let the step be learned."""
+        """Make the step learnable.
+
+        Args:
+            learned: parameter that the step will be rounded from, ().
+            limits: lowest and highest integer in training.
+        """
         self.learned, self.limits = learned, limits
 
 
 class WeightQuantizer(Quantizer):
-    """Parametrization: the weight on a power-of-two grid. Commutes with the circulant expansion bit for bit."""
+    """The parametrization that rounds a weight to a power-of-two grid.
+
+    It commutes with the circulant expansion bit for bit.
+
+    Args:
+        bits: of the integers, sign included.
+        log_step: log2 of the first step.
+    """
 
     def __init__(self, bits: int, log_step: int = 0) -> None:
         super().__init__(log_step)
         self.bits = bits
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Quantized weight."""
+        """Return the quantized weight.
+
+        Args:
+            weight: of any shape.
+        """
         if self.training and self.learned is not None:
             return quantize_learned(weight, self.learned, int(self.log_step), self.limits)
         return quantize_weight(weight, int(self.log_step), self.bits)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """The weight itself: a stacked parametrization needs one."""
+        """Return the weight itself, as a stacked parametrization must.
+
+        Args:
+            weight: of any shape.
+        """
         return weight
 
 
 class BiasQuantizer(Quantizer):
-    """Parametrization: the bias on the grid of its layer's sums."""
+    """The parametrization that rounds a bias to the grid of its layer's sums."""
 
     def forward(self, bias: Tensor) -> Tensor:
-        """Rounded bias."""
+        """Return the rounded bias.
+
+        Args:
+            bias: of any shape.
+        """
         return quantize_activation(bias, int(self.log_step))
 
     def right_inverse(self, bias: Tensor) -> Tensor:
-        """The bias itself."""
+        """Return the bias itself.
+
+        Args:
+            bias: of any shape.
+        """
         return bias
 
 
 class ActivationQuantizer(Quantizer):
-    """Rescale of an activation: stochastic in training, as the protocol's truncation is, nearest in evaluation.
+    """A rescale of activations: stochastic in training, like the protocol's truncation; to nearest in evaluation.
 
     Values are clipped only while steps are learned, and then only in training.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rounded activation."""
+        """Return the rounded activation.
+
+        Args:
+            x: of any shape.
+        """
         if self.training and self.learned is not None:
             return quantize_learned(x, self.learned, int(self.log_step), self.limits, stochastic=True)
         return quantize_activation(x, int(self.log_step), stochastic=self.training)
 
     def extra_repr(self) -> str:
-        """The step."""
+        """Return the step as text."""
         return f"log_step={int(self.log_step)}"
 
 
 def quantizer_of(module: nn.Module, tensor: str = "weight") -> WeightQuantizer | BiasQuantizer | None:
-    """Return the quantizer of a layer's weight or bias, or None if it has none."""
+    """Return the quantizer of a layer's weight or bias, or None if it has none.
+
+    Args:
+        module: any module.
+        tensor: "weight" or "bias".
+    """
     if not parametrize.is_parametrized(module, tensor):
         return None
     structures = module.parametrizations[tensor]  # type: ignore[index]

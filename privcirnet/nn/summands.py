@@ -1,7 +1,7 @@
-"""What feeds a square: the layers and the other squares whose sum it squares, read from a torch.fx graph.
+"""The layers and squares whose sum a square reads, found in a torch.fx graph.
 
 A scale in front of a square can be moved into what feeds it. Behind a layer it goes into the layer's weights. Behind a
-residual it goes into every summand: into layers, and through another square as its root, whose other readers then
+residual it goes into every summand: into layers directly, and into another square as its root, whose other readers then
 divide by it (:mod:`privcirnet.nn.fuse`).
 """
 
@@ -16,7 +16,7 @@ from privcirnet.nn.graph import is_sum, module_of
 
 @dataclass(frozen=True)
 class Summands:
-    """What a node's input is the sum of; a single summand is a sum of one.
+    """The terms of a node's input; a single term is a sum of one.
 
     Attributes:
         layers: linear layers and convolutions, also those behind a batch norm.
@@ -31,14 +31,14 @@ class Summands:
     sums: tuple[fx.Node, ...] = ()
 
     def __add__(self, other: "Summands") -> "Summands":
-        """Return both together."""
+        """Return the terms of both together."""
         return Summands(
             self.layers + other.layers, self.squares + other.squares, self.others + other.others, self.sums + other.sums
         )
 
 
 def summands(graph: fx.GraphModule, node: fx.Node) -> Summands:
-    """Return what the (first) input of a node is the sum of.
+    """Return the terms of a node's (first) input.
 
     Args:
         graph: A traced network, fused or not.
@@ -85,5 +85,10 @@ def reached_by(graph: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
 
 
 def readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """Return the linear layers and convolutions that read a node."""
+    """Return the linear layers and convolutions that read a node.
+
+    Args:
+        graph: A traced network.
+        node: One of its nodes.
+    """
     return [user for user in node.users if isinstance(module_of(graph, user), nn.Linear | nn.Conv2d)]

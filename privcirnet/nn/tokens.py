@@ -1,7 +1,7 @@
-"""What stands between the linear layers of a transformer, on tokens (N, T, C).
+"""Modules between the linear layers of a transformer, on tokens (N, T, C).
 
-Encrypted inference knows these modules; none has a weight that multiplies. Values of several heads lie side by side in
-the channels: head h of g has channels h C / g to (h + 1) C / g.
+Encrypted inference supports these modules. None of them multiplies by a weight. Several heads lie side by side in the
+channels: head h of g has channels h C / g to (h + 1) C / g.
 """
 
 import torch
@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 
 class Tokens(nn.Module):
-    """The places of a map as tokens, a class token in front, and constants added: its value, and positions.
+    """The positions of a map as tokens, with a class token in front and learned constants added.
+
+    The constants are the class token's value and the position embeddings.
 
     Args:
         count: tokens, the class token included.
@@ -24,36 +26,69 @@ class Tokens(nn.Module):
         self.bias = nn.Parameter(torch.zeros(count, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, 1 + H W, C)."""
+        """Return the positions of a map as tokens.
+
+        Args:
+            x: (N, C, H, W).
+
+        Returns:
+            (N, 1 + H W, C).
+        """
         return nn.functional.pad(x.flatten(2).transpose(1, 2), (0, 0, 1, 0)) + self.bias
 
 
 class Take(nn.Module):
-    """One token: (N, T, C) to (N, C)."""
+    """One token of each image: (N, T, C) to (N, C).
+
+    Args:
+        place: index of the token.
+    """
 
     def __init__(self, place: int = 0) -> None:
         super().__init__()
         self.place = place
 
     def forward(self, x: Tensor) -> Tensor:
-        """The token's channels."""
+        """Return the token's channels.
+
+        Args:
+            x: (N, T, C).
+
+        Returns:
+            (N, C).
+        """
         return x[:, self.place]
 
 
 class Channels(nn.Module):
-    """Channels [first, first + count) of tokens."""
+    """Channels [first, first + count) of tokens.
+
+    Args:
+        first: first channel.
+        count: number of channels.
+    """
 
     def __init__(self, first: int, count: int) -> None:
         super().__init__()
         self.first, self.count = first, count
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, T, C) to (N, T, count)."""
+        """Return the channels.
+
+        Args:
+            x: (N, T, C).
+
+        Returns:
+            (N, T, count).
+        """
         return x[..., self.first : self.first + self.count]
 
 
 class HeadTranspose(nn.Module):
-    """Tokens and the channels of each head change places: (N, T, g a) to (N, a, g T).
+    """The exchange of tokens and the channels of each head: (N, T, g a) to (N, a, g T).
+
+    Args:
+        heads: g.
 
     >>> HeadTranspose(2)(torch.arange(8).reshape(1, 2, 4))[0].tolist()
     [[0, 4, 2, 6], [1, 5, 3, 7]]
@@ -64,14 +99,21 @@ class HeadTranspose(nn.Module):
         self.heads = heads
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, T, g a) to (N, a, g T)."""
+        """Return the transposed tokens.
+
+        Args:
+            x: (N, T, g a).
+
+        Returns:
+            (N, a, g T).
+        """
         return x.unflatten(-1, (self.heads, -1)).permute(0, 3, 2, 1).flatten(2)
 
 
 class HeadProduct(nn.Module):
-    """Scalar products of two sets of tokens, head by head: (N, A, g k) and (N, B, g k) to (N, A, g B).
+    """Inner products of two sets of tokens, head by head: (N, A, g k) and (N, B, g k) to (N, A, g B).
 
-    Channel h B + j of token i is the product of the channels of head h of left token i and right token j.
+    Channel h B + j of token i is the inner product of the channels of head h of left token i and right token j.
 
     Args:
         heads: g.
@@ -89,7 +131,15 @@ class HeadProduct(nn.Module):
         self.register_parameter("bias", nn.Parameter(torch.zeros(heads)) if bias else None)
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        """(N, A, g k), (N, B, g k) to (N, A, g B)."""
+        """Return the inner products.
+
+        Args:
+            left: (N, A, g k).
+            right: (N, B, g k).
+
+        Returns:
+            (N, A, g B).
+        """
         a, b = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (left, right))
         products = a @ b.transpose(-2, -1)
         if self.bias is not None:
