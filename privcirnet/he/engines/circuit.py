@@ -1,12 +1,13 @@
 """What an engine performs for a linear layer, as data: which ciphertexts are rotated, multiplied and added, in order.
 
-Maths: with x the ciphertexts that the client sent, w the plaintexts and rot_k a turn of both slot rows by k columns,
+Maths: with x the ciphertexts that the client sent, w the plaintexts and rot_k the rotation of both slot rows to the
+left by k columns,
 
     inner[s]  = sum over (i, j) in sums[s] of w[j] * rot_k(x[c])            where rotated[i] = (c, k)
     output[o] = sum over (s, k) in outputs[o] of rot_k(inner[s]),           then y += rot_k(y) for k in folds[o]
 
-A circuit is public: it depends on a layer's shape and plan alone. Both families of encodings make circuits, every
-engine runs them (the rewriting of a description into a plan that backends run is einops' idea).
+A circuit is public: it depends on a layer's shape and plan alone. Both families of encodings make circuits, and every
+engine runs them. To turn a description into a plan that backends run is einops' idea.
 """
 
 import hashlib
@@ -83,7 +84,15 @@ def check_sums(circuit: Circuit, present: Sequence[bool], layer: str) -> None:
 
 
 def fingerprint(slots: Slots, parameters: object) -> str:
-    """A checksum of all that encoded weights depend on: the plaintexts themselves and the parameters (their repr)."""
+    """Return a checksum of all that encoded weights depend on: the plaintexts and the parameters.
+
+    Args:
+        slots: the plaintexts.
+        parameters: whose repr is hashed.
+
+    Returns:
+        SHA-256, hexadecimal.
+    """
     checksum = hashlib.sha256(f"{_FORMAT} {parameters!r} {len(slots)}".encode())
     for weight in range(len(slots)):
         checksum.update(slots[weight].tobytes())

@@ -1,6 +1,6 @@
-"""The clear-text twin of the encrypted engine: the same interface on bare slots. It counts, and it hides NOTHING.
+"""The clear-text engine: the interface of the encrypted ones on bare slots. It counts operations and hides NOTHING.
 
-It is strict where the real one is: rotating without a key, mixing forms, or multiplying by zero raises.
+It is as strict as the real ones: to rotate without a key, to mix forms or to multiply by zero raises.
 """
 
 from collections import Counter
@@ -18,40 +18,61 @@ from privcirnet.he.ring.modular import Integers, Residues
 
 @dataclass(frozen=True)
 class Slots:
-    """A ciphertext or plaintext in clear, with the form that the real one would have."""
+    """A ciphertext or plaintext in clear, with the form that the real one would have.
+
+    Attributes:
+        values: slots, residues mod t, shape (n,).
+        ntt: whether it is in NTT form.
+    """
 
     values: Residues
     ntt: bool = False
 
 
 class CleartextClient:
-    """The client's side in clear."""
+    """The client's side in clear.
+
+    Args:
+        parameters: n, q, t.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
 
     def public_keys(self, steps: Collection[int]) -> bytes:
-        """The steps themselves."""
+        """See :meth:`ClientEngine.public_keys`; the bytes are the steps, as 64-bit words."""
         return _steps_to_bytes(steps)
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        """The slots, or the coefficients that are kept, as little-endian 64-bit words."""
+        """See :meth:`ClientEngine.encrypt`; slots, or kept coefficients, are little-endian 64-bit words."""
         return _to_bytes(slots, kept, self.parameters)
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """The slots again, or those of the polynomial with the coefficients that were kept and zeros."""
+        """See :meth:`ClientEngine.decrypt`; coefficients that were not kept are zero."""
         return _from_bytes(message, kept, self.parameters)
 
 
 class CleartextServer(Sequential):
-    """The server's side in clear."""
+    """The server's side in clear.
+
+    Args:
+        parameters: n, q, t.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         self.counts: Counter[str] = Counter()
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> frozenset[int]:
-        """The steps that the client allowed."""
+        """Return the steps that the client allowed; see :meth:`ServerEngine.load_keys`.
+
+        Args:
+            message: what :meth:`CleartextClient.public_keys` returned.
+            steps: the column steps that it was made with.
+
+        Raises:
+            RuleError: the message is for other steps.
+        """
         if message != _steps_to_bytes(steps):
             raise RuleError(
                 "the client's keys must be for the plan's rotations", got=f"{message!r:.80}", remedy="send keys again"
@@ -59,23 +80,23 @@ class CleartextServer(Sequential):
         return frozenset(steps)
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Slots:
-        """Slots from bytes."""
+        """See :meth:`Operations.receive`."""
         return Slots(_from_bytes(message, kept, self.parameters))
 
     def encode(self, slots: Residues) -> Slots:
-        """Slots in coefficient form."""
+        """See :meth:`Operations.encode`."""
         return Slots(slots)
 
     def encode_factor(self, slots: Residues) -> Slots:
-        """Slots in NTT form."""
+        """See :meth:`Operations.encode_factor`."""
         return Slots(slots, ntt=True)
 
     def add_plain(self, ciphertext: Slots, plaintext: Slots) -> Slots:
-        """Slot-wise sum."""
+        """See :meth:`Operations.add_plain`."""
         return self._combine(modular.add, ciphertext, plaintext, ntt=False)
 
     def rotate(self, ciphertext: Slots, step: int, keys: frozenset[int]) -> Slots:
-        """Roll both rows left."""
+        """See :meth:`Operations.rotate`. To rotate by a step without a key is a RuntimeError."""
         if step not in keys or ciphertext.ntt:
             raise RuntimeError(f"rotation by {step} needs a key and coefficient form")
         self.counts["rotate"] += 1
@@ -83,29 +104,29 @@ class CleartextServer(Sequential):
         return Slots(np.roll(rows, -step, axis=1).reshape(-1))
 
     def to_ntt(self, ciphertext: Slots) -> Slots:
-        """Change the form's flag."""
+        """See :meth:`Operations.to_ntt`. Only the form changes."""
         self.counts["to_ntt"] += 1
         return Slots(ciphertext.values, ntt=True)
 
     def from_ntt(self, ciphertext: Slots) -> Slots:
-        """Change the form's flag back."""
+        """See :meth:`Operations.from_ntt`. Only the form changes."""
         self.counts["from_ntt"] += 1
         return Slots(ciphertext.values)
 
     def multiply(self, ciphertext: Slots, plaintext: Slots) -> Slots:
-        """Slot-wise product."""
+        """See :meth:`Operations.multiply`. A product with zero is a RuntimeError, because SEAL refuses it."""
         if not plaintext.values.any():
             raise RuntimeError("a product with zero is transparent: skip it")
         self.counts["pmult"] += 1
         return self._combine(modular.multiply, ciphertext, plaintext, ntt=plaintext.ntt)
 
     def add(self, first: Slots, second: Slots) -> Slots:
-        """Slot-wise sum."""
+        """See :meth:`Operations.add`."""
         self.counts["add"] += 1
         return self._combine(modular.add, first, second, ntt=first.ntt)
 
     def reply(self, ciphertext: Slots, keys: frozenset[int], noise_bits: int, kept: Integers | None = None) -> bytes:
-        """The slots, or the coefficients that are kept, as bytes."""
+        """See :meth:`Operations.reply`. Nothing is hidden and nothing is switched."""
         if ciphertext.ntt:
             raise RuntimeError("a reply must be in coefficient form")
         return _to_bytes(ciphertext.values, kept, self.parameters)

@@ -1,17 +1,20 @@
-"""Number-theoretic transforms modulo t, in clear, of any length that divides t - 1.
+"""Cyclic transforms modulo t, in clear, of any length N that divides t - 1: what spectral layers are made of.
 
-Two transforms live here:
+Maths: y[k] = sum_j x[j] w^(j k) mod t with w of order N, a product with a constant N x N matrix. The lengths of this
+field are short and often odd (a circulant block, a padded image side), so nothing is gained from fast transforms of
+powers of two. Products of transforms are transforms of cyclic convolutions (docs/mathematics.md, "Transform lengths").
 
-* :func:`cyclic`: y[k] = sum_j x[j] w^(j k), w of order N. The lengths of this field are short and odd (a circulant
-  block, a padded image side), so it is a matrix product with a constant matrix A. It is done in float64, where the
-  fast matrix products are, and exactly: with x = sum_i x_i 2^(v i) in d digits of v bits and A 2^(v i) mod t =
-  sum_j A_ij 2^(v j), y = sum_j 2^(v j) (sum_i A_ij x_i), one product of a (d N) x (d N) matrix whose sums stay under
-  2^53. Up to lengths of some dozens its time hardly depends on N: two or three digits apart and together again.
-* :func:`slots_to_coefficients` and its inverse: BFV batching. A plaintext polynomial m of degree under n holds n slots:
-  slot i of row 0 is m(psi^(3^i)) and slot i of row 1 is m(psi^(-3^i)), psi the smallest primitive 2n-th root of
-  unity modulo t. n log2(n) / 2 multiplications.
+Two implementations give the same residues:
 
-Source: he.md section 2.1; batching as in SEAL's BatchEncoder.
+* where Numba is installed, :mod:`engines.kernels.cyclic`: compiled, on integers; it also gathers the values of many
+  cells in the same pass (:func:`cyclic_cells`);
+* otherwise, and as its oracle, products of float64 matrices, which are exact. With x = sum_i x_i 2^(v i) in d digits of
+  v bits and A 2^(v i) mod t = sum_j A_ij 2^(v j), where A is the transform's matrix,
+
+      y = sum_j 2^(v j) (sum_i A_ij x_i) mod t,
+
+  one product of a (d N) x (d N) matrix whose sums stay under 2^53. Up to lengths of some dozens its time hardly depends
+  on N: it goes into splitting the digits and putting them together again.
 """
 
 from collections.abc import Sequence
@@ -35,13 +38,13 @@ _VALUES_AT_ONCE = 1 << 13
 
 
 def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues:
-    """Cyclic transform of one axis.
+    """Transform one axis.
 
     Args:
         x: residues, any shape; the axis has length N.
         axis: the axis to transform.
         t: prime modulus with t = 1 mod N.
-        inverse: the inverse transform, 1/N included.
+        inverse: whether to do the inverse transform, 1/N included.
 
     Returns:
         residues of the same shape.
@@ -68,19 +71,22 @@ def cyclic_cells(
     *,
     inverse: bool = False,
 ) -> Residues:
-    """Put cells together from their places in a source and transform some of their axes.
+    """Gather cells from a source and transform some of their axes.
 
     Args:
         source: residues, any shape.
-        numbers: places in the flat source, from 1, 0 for a zero, of each term of the cells' values:
-            (terms, cells, values of a cell).
+        numbers: places in the flat source, from 1, 0 for a zero, of each term of the cells' values: shape (terms,
+            cells, values of a cell). A value is the sum of its terms.
         shape: of a cell.
         axes: of a cell's shape, to transform by :func:`cyclic`.
-        t: prime modulus.
-        inverse: the inverse transforms.
+        t: prime modulus, 1 modulo the length of every transformed axis.
+        inverse: whether to do the inverse transforms.
 
     Returns:
-        residues, (cells, values of a cell).
+        residues, shape (cells, values of a cell).
+
+    Raises:
+        RuleError: the length of a transformed axis does not divide t - 1.
     """
     compiled = _compiled()
     if compiled and axes:
@@ -96,7 +102,12 @@ def cyclic_cells(
 
 
 def gather(source: Residues, numbers: SourceIndices) -> Residues:
-    """The values at these places of the flat source, from 1; zeros at 0."""
+    """Return the values at some places of a source, and zeros at place 0.
+
+    Args:
+        source: residues, any shape.
+        numbers: places in the flat source, counted from 1, any shape.
+    """
     compiled = _compiled()
     if compiled:
         return compiled.gather(source.reshape(-1), numbers.reshape(-1)).reshape(numbers.shape)
@@ -104,7 +115,7 @@ def gather(source: Residues, numbers: SourceIndices) -> Residues:
 
 
 def _compiled() -> ModuleType | None:
-    """The compiled transforms where Numba is installed."""
+    """Return the compiled transforms where Numba is installed."""
     try:
         from privcirnet.he.engines.kernels import cyclic
     except ModuleNotFoundError:

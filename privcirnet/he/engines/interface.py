@@ -1,11 +1,11 @@
 """The small interface between the protocol and whatever computes on ciphertexts.
 
-Two roles, because two parties hold different things: a :class:`ClientEngine` has the secret key, a
-:class:`ServerEngine` has none and sees only bytes that the client made. Slots are numpy ``uint64`` residues of length n
-(row 0, then row 1); ciphertexts and encoded plaintexts are opaque to the caller.
+There are two roles, because two parties hold different things: a :class:`ClientEngine` has the secret key, a
+:class:`ServerEngine` has none and sees only bytes that the client made. Slots are numpy ``uint64`` residues mod t of
+shape (n,), row 0 then row 1. Ciphertexts and encoded weights are opaque to the caller.
 
-The steps are whole steps of the protocol, on all ciphertexts of a layer: how they are split into operations, in which
-form and on how many cores is the engine's business. :mod:`engines.sequential` makes them out of single ones.
+The methods are whole steps of the protocol, on all ciphertexts of a layer: how they are split into operations, in which
+form and on how many cores is the engine's business. :mod:`engines.sequential` makes them out of single operations.
 """
 
 import warnings
@@ -33,20 +33,24 @@ class ClientEngine(Protocol):
     parameters: Parameters
 
     def public_keys(self, steps: Collection[int]) -> bytes:
-        """A public encryption key, and Galois keys for rotations by these column steps, as bytes for the server."""
+        """Return a public encryption key and Galois keys for rotations by some column steps, as bytes for the server.
+
+        Args:
+            steps: columns by which the server rotates to the left, 1 to n / 2 - 1.
+        """
         ...
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        """Encrypt one ciphertext's slots under the secret key.
+        """Return one encrypted plaintext as bytes for the server.
 
         Args:
-            slots: residues, (n,).
+            slots: residues, shape (n,).
             kept: ascending coefficients of the first polynomial that the message holds; None: all of them.
         """
         ...
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """Decrypt one of what :meth:`ServerEngine.reply_all` made.
+        """Decrypt one of the messages that :meth:`ServerEngine.reply_all` returned.
 
         Args:
             message: the reply.
@@ -68,18 +72,33 @@ class ServerEngine(Protocol):
     counts: Counter[str]
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> EvaluationKeys:
-        """Check and load the client's public key and Galois keys for these column steps."""
+        """Check and load the client's public key and Galois keys.
+
+        Args:
+            message: what :meth:`ClientEngine.public_keys` returned.
+            steps: the column steps that it was made with.
+
+        Returns:
+            the keys, for :meth:`evaluate` and :meth:`reply_all`.
+
+        Raises:
+            RuleError: the bytes are not such keys.
+        """
         ...
 
     def receive_all(
         self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
     ) -> Sequence[Ciphertext]:
-        """Check and load ciphertexts from the client; add the slots (ciphertexts, n), the server's own share.
+        """Check and load ciphertexts from the client, and add the server's own share.
 
         Args:
-            messages: what :meth:`ClientEngine.encrypt` made.
-            addends: slots (ciphertexts, n), or None for zeros.
-            kept: what each was made with; the other coefficients of the first polynomials count as zero.
+            messages: what :meth:`ClientEngine.encrypt` returned.
+            addends: the share's slots, shape (ciphertexts, n); None for zeros.
+            kept: what each message was made with; the other coefficients of the first polynomials count as zero. None:
+                all coefficients are there.
+
+        Returns:
+            a ciphertext for each message.
 
         Raises:
             RuleError: the bytes are not such ciphertexts.
@@ -92,22 +111,45 @@ class ServerEngine(Protocol):
         Args:
             circuit: the layer's.
             slots: the plaintexts.
-            name: for the error.
-            keep: for many images; False for weights of one use, which take no room of those that stay.
+            name: of the layer, for the error.
+            keep: whether the weights serve many images. Weights of one use (False) stay out of the weight cache.
+
+        Returns:
+            encoded weights, for :meth:`evaluate`.
 
         Raises:
-            RuleError: an inner sum of layer ``name`` has no product left.
+            RuleError: an inner sum of the layer has no product left.
         """
         ...
 
     def evaluate(
         self, circuit: Circuit, weights: EncodedWeights, inputs: Sequence[Ciphertext], keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
-        """Run a circuit. Rotations are counted as "rotate", products as "pmult"; those with zero are left out."""
+        """Run a circuit.
+
+        Rotations are counted as "rotate", products as "pmult". Products with zero are left out and not counted.
+
+        Args:
+            circuit: the layer's.
+            weights: its encoded weights.
+            inputs: the ciphertexts x of the circuit, one for each number that it rotates.
+            keys: the client's, with all column steps of the circuit.
+
+        Returns:
+            a ciphertext for each output of the circuit.
+        """
         ...
 
     def multiply_all(self, ciphertexts: Sequence[Ciphertext], factors: Residues) -> Sequence[Ciphertext]:
-        """Slot-wise products with slots (ciphertexts, n). Counted as "pmult"."""
+        """Multiply ciphertexts slot-wise with plaintexts. Counted as "pmult".
+
+        Args:
+            ciphertexts: as :meth:`receive_all` returned them.
+            factors: slots, shape (ciphertexts, n), none of them all zero.
+
+        Returns:
+            a ciphertext for each product.
+        """
         ...
 
     def reply_all(
@@ -118,17 +160,21 @@ class ServerEngine(Protocol):
         noise_bits: int,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
-        """Mask results, hide what they say of the weights, switch down and serialise.
+        """Mask results, hide what they say of the weights, switch to a smaller modulus and serialise.
 
-        See :mod:`ring.flooding`. A reply's modulus is the smallest that still decrypts.
+        The modulus of a reply is the smallest that still decrypts. See :mod:`ring.sampling` for what hides a reply. The
+        ciphertexts may be overwritten.
 
         Args:
             ciphertexts: results.
-            addends: slots (ciphertexts, n) to add: minus the masks.
+            addends: slots to add, shape (ciphertexts, n): minus the masks.
             keys: the client's.
             noise_bits: log2 of a bound on the noise, from public data only (:func:`params.noise.noise_bits`).
-            kept: ascending positions of the plaintext coefficients that the client needs of each: a reply holds the
-                second polynomial whole and of the first only these coefficients. None: all of them.
+            kept: ascending positions of the plaintext coefficients that the client needs of each result. A reply holds
+                the second polynomial whole and of the first only these coefficients. None: all of them.
+
+        Returns:
+            bytes for the client, for each result.
         """
         ...
 
@@ -159,7 +205,7 @@ def server_engine(name: str, parameters: Parameters, cache: WeightCache | None =
     Args:
         name: one of :data:`ENGINES`.
         parameters: n, q, t.
-        cache: of encoded weights; only the kernel's can be capped.
+        cache: for encoded weights, which only the kernel engine uses; None: a cache without a limit.
 
     Raises:
         RuleError: unknown name.

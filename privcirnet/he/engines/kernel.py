@@ -1,11 +1,12 @@
 """The server's engine on compiled kernels: encrypted linear layers at the speed of the memory, on all cores.
 
-Ciphertexts are arrays of residues from the first byte to the last, so that a stranger's bytes never reach a native
-parser, and SEAL is not needed at all; the client is :mod:`engines.tenseal`'s. Products, sums, plaintexts and
-modulus switches give SEAL's words bit for bit, rotations its values with other noise of the same size.
+Ciphertexts are arrays of residues from the first byte to the last. So a stranger's bytes never reach a native parser,
+and SEAL is not needed at all; the client is :mod:`engines.tenseal`'s. Products, sums, plaintexts and modulus switches
+give SEAL's words bit for bit. Rotations give SEAL's values with other noise of the same size.
 
-Order of work for a circuit: digits of each rotated input (hoisting); all its rotations; products and sums of a block
-of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double hoisting).
+Order of work for a circuit: the digits of each rotated input (hoisting); all its rotations; products and sums of a
+block of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double
+hoisting). See docs/mathematics.md, "Engine order of work".
 """
 
 from collections import Counter, defaultdict
@@ -38,7 +39,12 @@ _CHUNKS = 4
 
 @dataclass(frozen=True)
 class KernelKeys:
-    """The client's Galois keys and its public key."""
+    """The client's Galois keys and its public key.
+
+    Attributes:
+        galois: with keys for the program's column steps.
+        public: for encryptions of zero.
+    """
 
     galois: GaloisKeys
     public: PublicKey
@@ -46,9 +52,12 @@ class KernelKeys:
 
 @dataclass(frozen=True)
 class Ciphertext:
-    """Residues (2, L, n) in coefficient form, or in the kernel's NTT order.
+    """Residues in coefficient form, or in the kernel's NTT order.
 
-    With L + 1 primes it is extended: P times the ciphertext, before the division that ends a sum of rotations.
+    Attributes:
+        residues: shape (2, L, n) for L data primes. With L + 1 primes the ciphertext is extended: P times the
+            ciphertext, before the division by P that ends a sum of rotations.
+        ntt: whether it is in the NTT order.
     """
 
     residues: Residues
@@ -57,9 +66,14 @@ class Ciphertext:
 
 @dataclass(frozen=True)
 class KernelWeights:
-    """A layer's plaintexts in the NTT domain, split, and the work that its circuit comes to."""
+    """A layer's encoded weights and the work that its circuit comes to.
 
-    held: CachedWeights
+    Attributes:
+        cached: plaintexts in the NTT domain, split, as far as the cache holds them.
+        segments: of the circuit.
+    """
+
+    cached: CachedWeights
     segments: tuple[Segment, ...]
 
 
@@ -68,7 +82,7 @@ class KernelServer:
 
     Args:
         parameters: n, q, t.
-        cache: for encoded weights.
+        cache: for encoded weights; None: one without a limit.
     """
 
     def __init__(self, parameters: Parameters, cache: WeightCache | None = None) -> None:
@@ -83,7 +97,7 @@ class KernelServer:
         self._form = reply.form(self._extended, self._plain, self._modulus.widths[:left])
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> KernelKeys:
-        """Public key and Galois keys from compact bytes."""
+        """See :meth:`ServerEngine.load_keys`."""
         modulus, digits = self._key_modulus, len(self._modulus.primes)
         by_element = sorted(steps, key=lambda step: pow(3, step, 2 * modulus.ring_degree))
         public_size, size = modulus.compact_size(2), modulus.compact_size(1) + SEED_BYTES
@@ -98,11 +112,11 @@ class KernelServer:
     def receive_all(
         self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
     ) -> list[Ciphertext]:
-        """Ciphertexts from compact bytes, in coefficient form."""
+        """See :meth:`ServerEngine.receive_all`; the ciphertexts are in coefficient form."""
         return [Ciphertext(own, ntt=False) for own in self._seeded(messages, self._modulus, addends, kept)]
 
     def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> KernelWeights:
-        """See :meth:`engine.ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
+        """See :meth:`ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
         present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
         check_sums(circuit, present, name)
 
@@ -111,8 +125,8 @@ class KernelServer:
 
         shape = len(slots), len(self._modulus.primes), self._modulus.ring_degree
         cache = self._cache if keep else WeightCache(limit=0)
-        held = cache.held(shape, encode, lambda: fingerprint(slots, self.parameters))
-        return KernelWeights(held, schedule(circuit, present, LIMITS))
+        cached = cache.layer(shape, encode, lambda: fingerprint(slots, self.parameters))
+        return KernelWeights(cached, schedule(circuit, present, LIMITS))
 
     def _encode(self, target: Residues, slots: Residues) -> None:
         plaintexts.factor(target, slots, self._plain, self._ring.tables)
@@ -121,18 +135,18 @@ class KernelServer:
     def evaluate(
         self, circuit: Circuit, weights: KernelWeights, inputs: Sequence[Ciphertext], keys: KernelKeys
     ) -> list[Ciphertext]:
-        """Run a circuit; see the module's header."""
+        """See :meth:`ServerEngine.evaluate`, and the module's docstring for the order of work."""
         found: list[Ciphertext] = []
         for segment in weights.segments:
             rotated = self._rotated(circuit.rotated[segment.rotated], inputs, keys.galois)
             for block in segment.blocks:
-                sums = self._sums(block, rotated, weights.held)
+                sums = self._sums(block, rotated, weights.cached)
                 found += self._outputs(circuit, block, sums, keys.galois)
-        weights.held.release()
+        weights.cached.release()
         return found
 
     def multiply_all(self, ciphertexts: Sequence[Ciphertext], factors: Residues) -> list[Ciphertext]:
-        """Slot-wise products."""
+        """See :meth:`ServerEngine.multiply_all`."""
         self.counts["pmult"] += len(ciphertexts)
 
         def product(index: int) -> Ciphertext:
@@ -152,7 +166,7 @@ class KernelServer:
         noise_bits: int,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
-        """Add masks, encryptions of zero and flooding noise, switch down and serialise; the ciphertexts are lost."""
+        """See :meth:`ServerEngine.reply_all`; the ciphertexts are overwritten."""
 
         def finished(index: int) -> bytes:
             found = ciphertexts[index]
@@ -169,9 +183,9 @@ class KernelServer:
         addends: Residues | None = None,
         kept: Sequence[Integers] | None = None,
     ) -> Residues:
-        """Seeded ciphertexts or key digits, (messages, 2, L, n): the polynomial, and what its seed stands for.
+        """Return seeded ciphertexts or key digits, (messages, 2, L, n), plus the plaintexts of addends, slots (messages, n).
 
-        With addends, plaintexts' slots (messages, n), those are added; without kept, all coefficients are there.
+        Without kept, all coefficients are there.
         """
         shape = len(modulus.primes), modulus.ring_degree
         places = kept or [np.arange(modulus.ring_degree)] * len(messages)
@@ -189,7 +203,7 @@ class KernelServer:
         return residues
 
     def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[Ciphertext], keys: GaloisKeys) -> Residues:
-        """Inputs of products: all (input, step) of a segment, (chunks, rotated, 2, CHUNK)."""
+        """Return the inputs of products: all (input, step) of a segment, (chunks, rotated, 2, CHUNK)."""
         chunks, places = self._ring.inputs(len(rotated)), defaultdict[int, list[tuple[int, int]]](list)
         for place, (source, step) in enumerate(rotated):
             places[source].append((place, step))
@@ -214,12 +228,12 @@ class KernelServer:
         self.counts["rotate"] += len(tasks)
         return chunks
 
-    def _sums(self, block: Block, rotated: Residues, held: CachedWeights) -> Residues:
-        """Inner sums of a block, (sums, 2, L, n)."""
+    def _sums(self, block: Block, rotated: Residues, cached: CachedWeights) -> Residues:
+        """Return the inner sums of a block, (sums, 2, L, n)."""
         shape = block.sums.stop - block.sums.start, 2, len(self._modulus.primes), self._modulus.ring_degree
         sums = np.empty(shape, dtype=np.uint64)
         numbers = block.terms.pairs[:, 1]
-        weights, first = held.fetch(int(numbers.min()), int(numbers.max()) + 1)
+        weights, first = cached.fetch(int(numbers.min()), int(numbers.max()) + 1)
         terms = Terms(block.terms.pairs - np.array([0, first]), block.terms.first)
 
         def some(part: range) -> None:
@@ -232,10 +246,7 @@ class KernelServer:
         return sums
 
     def _outputs(self, circuit: Circuit, block: Block, sums: Residues, keys: GaloisKeys) -> list[Ciphertext]:
-        """Outputs of a block: giant steps and folds.
-
-        Where there are fewer outputs than threads, the terms of each are shared out.
-        """
+        """Return the outputs of a block: giant steps, whose terms are shared out where threads outnumber outputs, and folds."""
         start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
         most = -(-count() // len(numbers))
         shared = {index: _split(circuit.outputs[index], most) for index in numbers}
@@ -260,7 +271,7 @@ class KernelServer:
         return done
 
     def _added(self, terms: Sequence[tuple[Residues, int]], keys: GaloisKeys) -> Residues:
-        """Sum of values (2, L, n), each rotated by its step; extended if any is rotated."""
+        """Return the sum of values (2, L, n), each rotated by its step; it is extended if any is rotated."""
         if len(terms) == 1 and not terms[0][1]:
             return terms[0][0]
         limbs, n = len(self._key_modulus.primes), self._modulus.ring_degree
@@ -273,7 +284,7 @@ class KernelServer:
         return total
 
     def _together(self, parts: Sequence[Residues]) -> Residues:
-        """The sum of parts, all extended; a single one as it is."""
+        """Return the sum of parts, all extended; a single one as it is."""
         total = parts[0]
         primes = np.array(self._key_modulus.primes, dtype=np.uint64)[:, None]
         for part in parts[1:]:
@@ -283,7 +294,7 @@ class KernelServer:
 
 
 def _split(terms: Sequence[Pair], most: int) -> list[Sequence[Pair]]:
-    """Terms in at most so many runs of like size, each with a turn if there are several."""
+    """Split terms into at most so many runs of like size, each with a rotation if there are several."""
     runs = max(1, min(most, sum(bool(step) for _, step in terms)))
     ordered = sorted(terms, key=lambda term: not term[1])
     return [ordered[first::runs] for first in range(runs)]

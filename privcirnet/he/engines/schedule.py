@@ -1,7 +1,7 @@
-"""A circuit split in pieces of work for an engine that holds many ciphertexts at a time, with products as index arrays.
+"""A circuit cut into pieces of work for an engine that holds many ciphertexts at a time, with products as index arrays.
 
-Segments share no rotated input (tiles, channel groups); blocks are runs of outputs whose inner sums are computed
-together. Both only bound how much is held at a time: results do not depend on them.
+Segments share no rotated input (tiles, channel groups). Blocks are runs of outputs whose inner sums are computed
+together. Both only bound how much is in memory at a time: results do not depend on them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ class Block:
     """Consecutive outputs and the products of their inner sums.
 
     Attributes:
-        outputs: which.
+        outputs: of the circuit.
         sums: their inner sums.
         terms: products of the sums, as (rotated input counted from the segment's first, weight).
     """
@@ -32,7 +32,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive blocks that need no rotated input of others."""
+    """Consecutive blocks that need no rotated input of others.
+
+    Attributes:
+        rotated: entries of the circuit's ``rotated`` that the blocks need.
+        blocks: in the order of the outputs.
+    """
 
     rotated: slice
     blocks: tuple[Block, ...]
@@ -40,12 +45,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is held at a time, if it can be split.
+    """How much is in memory at a time, if the circuit can be cut.
 
     Attributes:
         rotated: rotated inputs of a segment.
         sums: inner sums of a block.
-        products: products of a block, which is to say weights.
+        products: products of a block, and so weights.
     """
 
     rotated: int
@@ -54,12 +59,17 @@ class Limits:
 
 
 def schedule(circuit: Circuit, present: Sequence[bool], limits: Limits) -> tuple[Segment, ...]:
-    """Segments and blocks of a circuit, each as large as fits; a block has at least one output, a segment one block.
+    """Cut a circuit into segments and blocks, each as large as the limits allow.
+
+    A block has at least one output and a segment at least one block, whatever the limits are.
 
     Args:
         circuit: whose outputs use inner sums, and inner sums rotated inputs, in ascending order.
         present: whether each weight is not zero; products with zero are left out.
-        limits: on what is held at a time.
+        limits: on what is in memory at a time.
+
+    Returns:
+        segments in the order of the outputs.
     """
     kept = np.array(present, dtype=bool)
     flat = np.array([pair for pairs in circuit.sums for pair in pairs], dtype=np.int64).reshape(-1, 2)
@@ -74,7 +84,7 @@ def schedule(circuit: Circuit, present: Sequence[bool], limits: Limits) -> tuple
 
 
 def _segments(circuit: Circuit, most_rotated: int) -> Iterator[tuple[slice, slice]]:
-    """(rotated, outputs) of each segment: split where nothing that was rotated is needed again."""
+    """Yield (rotated, outputs) of each segment: the cut is where nothing that was rotated is needed again."""
     rotated = output = needed = first_rotated = first_output = 0
     for output, terms in enumerate(circuit.outputs):
         used = [index for number, _ in terms for index, _ in circuit.sums[number]]

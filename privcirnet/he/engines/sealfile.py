@@ -90,7 +90,7 @@ def compact(payload: bytes, level: Level, kept: Integers | None = None) -> bytes
 
 
 def expand(message: bytes, level: Level, kept: Integers | None = None, *, seeded: bool, ntt: bool) -> bytes:
-    """Check compact bytes and return the payload of SEAL's file for their ciphertext.
+    """Check compact bytes and make the payload of SEAL's file for their ciphertext.
 
     Args:
         message: compact bytes.
@@ -98,6 +98,9 @@ def expand(message: bytes, level: Level, kept: Integers | None = None, *, seeded
         kept: ascending coefficients of c0 that the bytes hold; the others become zero. None: all of them.
         seeded: whether a seed stands for the second polynomial.
         ntt: whether the ciphertext is in NTT form.
+
+    Returns:
+        the payload.
 
     Raises:
         RuleError: the length is wrong, or a residue is not under its prime.
@@ -164,13 +167,16 @@ def compact_keys(payload: bytes, level: Level, digits: int) -> bytes:
 
 
 def expand_keys(message: bytes, level: Level, digits: int, elements: list[int]) -> bytes:
-    """Check compact bytes and return the payload of SEAL's file for their Galois keys.
+    """Check compact bytes and make the payload of SEAL's file for their Galois keys.
 
     Args:
         message: compact bytes.
         level: of keys: all primes.
         digits: of each key, one for each data prime.
         elements: Galois elements of the keys, ascending.
+
+    Returns:
+        the payload.
 
     Raises:
         RuleError: the length is wrong, or a residue is not under its prime.

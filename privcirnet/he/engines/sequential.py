@@ -1,7 +1,8 @@
 """Whole steps of the protocol on an engine that works on one ciphertext at a time.
 
-Order of work: rotate in coefficient form, change to NTT form once for each rotated input, multiply and
-add in NTT form, change back once for each inner sum, rotate and add those in coefficient form.
+Order of work for a circuit: rotate in coefficient form, change to NTT form once for each rotated input, multiply and
+add in NTT form, change back once for each inner sum, rotate and add the inner sums in coefficient form. See
+docs/mathematics.md, "Engine order of work".
 """
 
 from collections.abc import Sequence
@@ -17,51 +18,99 @@ PlainWeights = list[Any | None]
 
 
 class Operations(Protocol):
-    """What such an engine computes. Ciphertexts are rotated and masked in coefficient form, multiplied in NTT form."""
+    """What such an engine computes: rotations and masks in coefficient form, products in either form."""
 
     def receive(self, message: bytes, kept: Integers | None = None, /) -> Any:
-        """Check and load one ciphertext from the client, in coefficient form."""
+        """Check and load one ciphertext from the client.
+
+        Args:
+            message: what :meth:`ClientEngine.encrypt` returned.
+            kept: what it was made with.
+
+        Returns:
+            a ciphertext in coefficient form.
+
+        Raises:
+            RuleError: the bytes are not such a ciphertext.
+        """
         ...
 
     def encode(self, slots: Residues, /) -> Any:
-        """A plaintext in coefficient form, for adding, subtracting and single products."""
+        """Return a plaintext in coefficient form, for sums and single products.
+
+        Args:
+            slots: residues, shape (n,).
+        """
         ...
 
     def encode_factor(self, slots: Residues, /) -> Any:
-        """A plaintext in NTT form, for products in NTT form."""
+        """Return a plaintext in NTT form, for products in NTT form.
+
+        Args:
+            slots: residues, shape (n,).
+        """
         ...
 
     def add_plain(self, ciphertext: Any, plaintext: Any, /) -> Any:
-        """Ciphertext + plaintext, coefficient form."""
+        """Return ciphertext + plaintext.
+
+        Args:
+            ciphertext: in coefficient form.
+            plaintext: in coefficient form.
+        """
         ...
 
     def rotate(self, ciphertext: Any, step: int, keys: Any, /) -> Any:
-        """Turn both slot rows left by ``step`` columns, coefficient form. Counted as "rotate"."""
+        """Return a ciphertext with both slot rows rotated to the left. Counted as "rotate".
+
+        Args:
+            ciphertext: in coefficient form.
+            step: columns to rotate by.
+            keys: the client's, with this step.
+        """
         ...
 
     def to_ntt(self, ciphertext: Any, /) -> Any:
-        """Coefficient form to NTT form."""
+        """Return a ciphertext in NTT form.
+
+        Args:
+            ciphertext: in coefficient form.
+        """
         ...
 
     def from_ntt(self, ciphertext: Any, /) -> Any:
-        """NTT form to coefficient form."""
+        """Return a ciphertext in coefficient form.
+
+        Args:
+            ciphertext: in NTT form.
+        """
         ...
 
     def multiply(self, ciphertext: Any, plaintext: Any, /) -> Any:
-        """Slot-wise product; both in the same form. Counted as "pmult"."""
+        """Return the slot-wise product. Counted as "pmult".
+
+        Args:
+            ciphertext: in either form.
+            plaintext: in the same form, not zero.
+        """
         ...
 
     def add(self, first: Any, second: Any, /) -> Any:
-        """Sum of two ciphertexts of the same form."""
+        """Return the sum of two ciphertexts.
+
+        Args:
+            first: in either form.
+            second: in the same form.
+        """
         ...
 
     def reply(self, ciphertext: Any, keys: Any, noise_bits: int, kept: Integers | None = None, /) -> bytes:
-        """See :meth:`engine.ServerEngine.reply_all`, for one ciphertext."""
+        """See :meth:`ServerEngine.reply_all`, for one ciphertext that is masked."""
         ...
 
 
 class Sequential:
-    """The steps of :class:`engines.interface.ServerEngine` out of :class:`Operations`, which a subclass has."""
+    """The steps of :class:`ServerEngine` out of :class:`Operations`, which a subclass has."""
 
     def receive_all(
         self: Operations,
@@ -69,7 +118,7 @@ class Sequential:
         addends: Residues | None,
         kept: Sequence[Integers] | None = None,
     ) -> list[Any]:
-        """See :meth:`engine.ServerEngine.receive_all`."""
+        """See :meth:`ServerEngine.receive_all`."""
         places = kept or [None] * len(messages)
         received = [self.receive(message, place) for message, place in zip(messages, places, strict=True)]
         if addends is None:
@@ -79,7 +128,7 @@ class Sequential:
     def encode_weights(
         self: Operations, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True
     ) -> PlainWeights:
-        """See :meth:`engine.ServerEngine.encode_weights`."""
+        """See :meth:`ServerEngine.encode_weights`."""
         plain = (slots[weight] for weight in range(len(slots)))
         weights = [self.encode_factor(values) if values.any() else None for values in plain]
         check_sums(circuit, [plaintext is not None for plaintext in weights], name)
@@ -88,11 +137,11 @@ class Sequential:
     def evaluate(
         self: Operations, circuit: Circuit, weights: PlainWeights, inputs: Sequence[Any], keys: Any
     ) -> list[Any]:
-        """See :meth:`engine.ServerEngine.evaluate`."""
+        """See :meth:`ServerEngine.evaluate`."""
         return _Run(self, circuit, weights, inputs, keys, {}).outputs()
 
     def multiply_all(self: Operations, ciphertexts: Sequence[Any], factors: Residues) -> list[Any]:
-        """See :meth:`engine.ServerEngine.multiply_all`."""
+        """See :meth:`ServerEngine.multiply_all`."""
         return [self.multiply(c, self.encode(slots)) for c, slots in zip(ciphertexts, factors, strict=True)]
 
     def reply_all(
@@ -103,7 +152,7 @@ class Sequential:
         noise_bits: int,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
-        """See :meth:`engine.ServerEngine.reply_all`."""
+        """See :meth:`ServerEngine.reply_all`."""
         places = kept or [None] * len(ciphertexts)
         masked = [self.add_plain(c, self.encode(slots)) for c, slots in zip(ciphertexts, addends, strict=True)]
         return [self.reply(c, keys, noise_bits, place) for c, place in zip(masked, places, strict=True)]

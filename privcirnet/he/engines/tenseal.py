@@ -3,7 +3,8 @@
 The library saves and loads through file names only, so messages pass through one file in a private directory (in memory
 where the system has /dev/shm). Only ciphertexts and evaluation keys are ever written there, never a secret key.
 
-Randomness: SEAL's generator, seeded by the operating system for every encryption.
+Randomness: SEAL's generator, seeded by the operating system for every encryption; for flooding noise
+:func:`ring.sampling.flood`.
 """
 
 # The library has no type stubs; what its objects may be is checked at run time, by the library and by the tests.
@@ -61,7 +62,7 @@ class _Context:
         self.reply_level = self._level(_parms_id_of(self.seal, kept), primes[:kept])
 
     def _library_version(self) -> sealfile.Version:
-        """SEAL's version, as it writes it."""
+        """Return SEAL's version, as it writes it."""
         seal.Plaintext().save(str(self._file))
         return sealfile.version_of(self._file.read_bytes())
 
@@ -69,13 +70,13 @@ class _Context:
         return sealfile.Level(primes, self.encoder.slot_count(), tuple(parms_id), self._version)
 
     def encode(self, slots: Residues) -> Any:
-        """Slots as a plaintext in coefficient form."""
+        """Return slots as a plaintext in coefficient form."""
         plaintext = seal.Plaintext()
         self.encoder.encode(slots.tolist(), plaintext)
         return plaintext
 
     def save(self, item: Any) -> bytes:
-        """Payload of a SEAL object."""
+        """Return the payload of a SEAL object."""
         item.save(str(self._file))
         return sealfile.unwrap(self._file.read_bytes())
 
@@ -88,14 +89,26 @@ class _Context:
 
 @dataclass(frozen=True)
 class TensealKeys:
-    """The client's evaluation keys and its public key."""
+    """The client's evaluation keys and its public key.
+
+    Attributes:
+        galois: SEAL's Galois keys.
+        public: SEAL's public key.
+    """
 
     galois: Any
     public: Any
 
 
 class TensealClient:
-    """The client's side: it makes the keys, encrypts with the secret key (seeded) and decrypts."""
+    """The client's side: it makes the keys, encrypts with the secret key (seeded) and decrypts.
+
+    Args:
+        parameters: n, q, t.
+
+    Raises:
+        RuleError: SEAL does not accept the parameters.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
@@ -106,7 +119,7 @@ class TensealClient:
         self._decryptor = seal.Decryptor(self._context.seal, secret_key)
 
     def public_keys(self, steps: Collection[int]) -> bytes:
-        """Public key (the library has no seeded one) and seeded Galois keys, compact."""
+        """See :meth:`ClientEngine.public_keys`; Galois keys are seeded, a public key cannot be in this library."""
         level, made = self._context.key_level, seal.PublicKey()
         self._keys.create_public_key(made)
         public_key = sealfile.compact(self._context.save(made), level)
@@ -117,12 +130,12 @@ class TensealClient:
         return public_key + sealfile.compact_keys(payload, level, len(self._context.data_level.primes))
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        """One seeded ciphertext: one polynomial, or some coefficients of it, and a seed."""
+        """See :meth:`ClientEngine.encrypt`; the ciphertext is seeded: one polynomial, whole or in part, and a seed."""
         ciphertext = self._encryptor.encrypt_symmetric(self._context.encode(slots))
         return sealfile.compact(self._context.save(ciphertext), self._context.data_level, kept)
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """Check, load and decrypt a reply; coefficients of c0 that were not sent count as zero."""
+        """See :meth:`ClientEngine.decrypt`; coefficients of c0 that were not sent count as zero."""
         payload = sealfile.expand(message, self._context.reply_level, kept, seeded=False, ntt=False)
         ciphertext = self._context.load(seal.Ciphertext(self._context.seal), payload)
         plaintext = seal.Plaintext()
@@ -131,7 +144,14 @@ class TensealClient:
 
 
 class TensealServer(Sequential):
-    """The server's side: evaluation only."""
+    """The server's side: evaluation only.
+
+    Args:
+        parameters: n, q, t.
+
+    Raises:
+        RuleError: SEAL does not accept the parameters.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
@@ -140,7 +160,7 @@ class TensealServer(Sequential):
         self._evaluator = seal.Evaluator(self._context.seal)
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> TensealKeys:
-        """Public key and Galois keys from compact bytes."""
+        """See :meth:`ServerEngine.load_keys`."""
         level, context = self._context.key_level, self._context
         elements, digits = _elements(steps, self.parameters.ring_degree), len(context.data_level.primes)
         size, each = level.compact_size(2), level.compact_size(1) + SEED_BYTES
@@ -152,52 +172,52 @@ class TensealServer(Sequential):
         return TensealKeys(galois, public_key)
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Any:
-        """A ciphertext from compact bytes; SEAL expands the seed."""
+        """See :meth:`Operations.receive`; SEAL expands the seed."""
         payload = sealfile.expand(message, self._context.data_level, kept, seeded=True, ntt=False)
         return self._context.load(seal.Ciphertext(self._context.seal), payload)
 
     def encode(self, slots: Residues) -> Any:
-        """A plaintext in coefficient form."""
+        """See :meth:`Operations.encode`."""
         return self._context.encode(slots)
 
     def encode_factor(self, slots: Residues) -> Any:
-        """A plaintext in NTT form."""
+        """See :meth:`Operations.encode_factor`."""
         plaintext = self._context.encode(slots)
         self._evaluator.transform_to_ntt_inplace(plaintext, list(self._context.data_level.parms_id))
         return plaintext
 
     def add_plain(self, ciphertext: Any, plaintext: Any) -> Any:
-        """Ciphertext + plaintext."""
+        """See :meth:`Operations.add_plain`."""
         return self._apply(self._evaluator.add_plain, ciphertext, plaintext)
 
     def rotate(self, ciphertext: Any, step: int, keys: TensealKeys) -> Any:
-        """Galois automorphism and key switch."""
+        """See :meth:`Operations.rotate`: the automorphism X -> X^(3^step) and a key switch."""
         self.counts["rotate"] += 1
         element = pow(3, step, 2 * self.parameters.ring_degree)
         return self._apply(self._evaluator.apply_galois, ciphertext, element, keys.galois)
 
     def to_ntt(self, ciphertext: Any) -> Any:
-        """Coefficient form to NTT form."""
+        """See :meth:`Operations.to_ntt`."""
         self.counts["to_ntt"] += 1
         return self._apply(self._evaluator.transform_to_ntt, ciphertext)
 
     def from_ntt(self, ciphertext: Any) -> Any:
-        """NTT form to coefficient form."""
+        """See :meth:`Operations.from_ntt`."""
         self.counts["from_ntt"] += 1
         return self._apply(self._evaluator.transform_from_ntt, ciphertext)
 
     def multiply(self, ciphertext: Any, plaintext: Any) -> Any:
-        """HE-Pmult."""
+        """See :meth:`Operations.multiply` (HE-Pmult)."""
         self.counts["pmult"] += 1
         return self._apply(self._evaluator.multiply_plain, ciphertext, plaintext)
 
     def add(self, first: Any, second: Any) -> Any:
-        """Sum."""
+        """See :meth:`Operations.add`."""
         self.counts["add"] += 1
         return self._apply(self._evaluator.add, first, second)
 
     def reply(self, ciphertext: Any, keys: TensealKeys, noise_bits: int, kept: Integers | None = None) -> bytes:
-        """Add an encryption of zero and flooding noise, switch down and serialise."""
+        """See :meth:`Operations.reply`: an encryption of zero and flooding noise are added, then q is switched down."""
         level = self._context.reply_level
         hidden = self._hide(ciphertext, keys, noise_bits)
         switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
@@ -219,7 +239,7 @@ class TensealServer(Sequential):
 
 
 def _elements(steps: Collection[int], ring_degree: int) -> list[int]:
-    """Galois elements 3^step mod 2n, ascending: the order of SEAL's file."""
+    """Return the Galois elements 3^step mod 2n, ascending: the order of SEAL's file."""
     return sorted(pow(3, step, 2 * ring_degree) for step in steps)
 
 

@@ -1,8 +1,8 @@
-"""Room for encoded weights: a cap on memory, and a folder that keeps them from one start to the next.
+"""A cache of encoded weights: a limit on memory, and a folder that keeps them from one start to the next.
 
 Every image needs every weight once, in the same order. To drop the least recently used would then drop just what is
-needed next, and everything would be encoded anew for every image; so the first to come stay, as far as the cap goes,
-and the others are encoded again each time (or read from the folder, if there is one).
+needed next, and everything would be encoded anew for every image. So the first weights stay, as far as the limit goes,
+and the others are encoded again each time, or read from the folder if there is one.
 
 A file of the folder holds one layer, named after a checksum of all that it is made of: weights, plan and parameters. It
 is mapped, not read, and is as trusted as the program itself: whoever can write there can change the model.
@@ -36,6 +36,7 @@ class WeightCache:
     Attributes:
         limit: bytes of encoded weights that may stay in memory; None: all of them.
         folder: for files; None: none are written.
+        taken: bytes that layers have been given so far.
     """
 
     limit: int | None = None
@@ -45,23 +46,36 @@ class WeightCache:
 
     @classmethod
     def of(cls, gigabytes: float, folder: str = "") -> "WeightCache":
-        """Room as settings give it; an empty folder is none."""
+        """Return a cache as settings describe it.
+
+        Args:
+            gigabytes: limit on memory, in 10^9 bytes.
+            folder: for files; "" for none.
+        """
         return cls(int(1e9 * gigabytes), Path(folder) if folder else None)
 
     def take(self, weights: int, size: int) -> int:
-        """How many of a layer's weights of that many bytes may stay; they are then taken."""
+        """Reserve memory for as many of a layer's weights as the limit allows.
+
+        Args:
+            weights: of the layer.
+            size: bytes of one of them.
+
+        Returns:
+            how many may stay in memory.
+        """
         with self._lock:
             free = weights if self.limit is None else max(self.limit - self.taken, 0) // size
             self.taken += min(weights, free) * size
             return min(weights, free)
 
-    def held(self, shape: tuple[int, int, int], encode: Encode, fingerprint: Callable[[], str]) -> "CachedWeights":
-        """A layer's weights.
+    def layer(self, shape: tuple[int, int, int], encode: Encode, fingerprint: Callable[[], str]) -> "CachedWeights":
+        """Return a layer's weights, encoded as far as they stay.
 
         Args:
-            shape: (weights, L, n).
-            encode: makes them.
-            fingerprint: of all that they are made of.
+            shape: of all weights, (weights, L, n).
+            encode: writes weights by number.
+            fingerprint: a checksum of all that they are made of; only asked for with a folder.
 
         Raises:
             RuleError: the folder cannot be written.
@@ -79,12 +93,12 @@ class WeightCache:
 
 @dataclass(frozen=True)
 class CachedWeights:
-    """A layer's weights, as far as they are held.
+    """A layer's weights, as far as the cache holds them.
 
     Attributes:
         kept: the first of them, or all of them in a file.
-        shape: of all of them.
-        encode: makes the others.
+        shape: of all of them, (weights, L, n).
+        encode: writes the others.
         mapping: of a file that may not stay in memory.
     """
 
@@ -94,7 +108,15 @@ class CachedWeights:
     mapping: mmap.mmap | None = None
 
     def fetch(self, first: int, end: int) -> tuple[Residues, int]:
-        """(an array that holds weights first to end, the number of its first weight)."""
+        """Return some weights; those that are not in the cache are encoded.
+
+        Args:
+            first: number of the first weight.
+            end: number after the last one.
+
+        Returns:
+            (an array that holds these weights, the number of its first weight).
+        """
         if end <= len(self.kept):
             return self.kept, 0
         made = np.empty((end - first, *self.shape[1:]), dtype=np.uint64)
@@ -104,13 +126,13 @@ class CachedWeights:
         return made, first
 
     def release(self) -> None:
-        """Give back what may not stay: the pages of a file."""
+        """Give back what may not stay in memory: the pages of a file."""
         if self.mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
             self.mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def _file(path: Path, shape: tuple[int, int, int], encode: Encode) -> Residues:
-    """The mapped file; it is written first, under another name, if it is not there or not of this shape."""
+    """Return the mapped file; it is written first, under another name, if it is missing or of another shape."""
     try:
         found = np.load(path, mmap_mode="c") if path.exists() else None
         if found is not None and (found.shape, found.dtype) == (shape, np.dtype(np.uint64)):

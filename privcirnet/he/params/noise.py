@@ -14,14 +14,14 @@ import math
 
 from privcirnet.errors import RuleError
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters
-from privcirnet.he.ring.sampling import FLOODING_BITS
+from privcirnet.he.ring.sampling import ERROR_BITS, FLOODING_BITS
 
 MIN_NOISE_BUDGET = 6.0
 """Bits that every layer has to leave by the model, so that a decryption failure is out of reach."""
 
-_DEVIATION, _LARGEST, _DEVIATIONS = math.sqrt(10.5), 21, 10
-"""Of a fresh ciphertext's noise, which is the difference of two sums of 21 bits: its standard deviation, its largest
-absolute value, and how many deviations bound a sum."""
+_DEVIATION, _DEVIATIONS = math.sqrt(ERROR_BITS / 2), 10
+"""Standard deviation of a fresh ciphertext's noise, and how many deviations bound a sum. Its largest absolute value is
+:data:`ERROR_BITS`."""
 
 
 def noise_bits(ring_degree: int, plain_bits: int, products: int) -> int:
@@ -57,7 +57,7 @@ def fresh_noise_bits(factor_bits: int, terms: int) -> int:
     Returns:
         log2 of the bound, rounded up.
     """
-    bound = min((_LARGEST + 1) * terms, _DEVIATIONS * _DEVIATION * math.sqrt(terms) + terms)
+    bound = min((ERROR_BITS + 1) * terms, _DEVIATIONS * _DEVIATION * math.sqrt(terms) + terms)
     return math.ceil(factor_bits + math.log2(bound))
 
 

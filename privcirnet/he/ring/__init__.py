@@ -1,1 +1,1 @@
-"""Residues modulo primes: arithmetic, batching, random numbers, threads."""
+"""Residues modulo primes: arithmetic, roots of unity, batching, random numbers, threads."""

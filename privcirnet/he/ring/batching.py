@@ -1,7 +1,14 @@
-"""BFV batching: a plaintext polynomial m of degree under n holds n slots.
+"""BFV batching: a plaintext polynomial m of degree under n holds n slots, and products act slot by slot.
 
-Slot i of row 0 is m(psi^(3^i)) and slot i of row 1 is m(psi^(-3^i)), psi the smallest primitive 2n-th root of unity
-modulo t, as in SEAL's BatchEncoder. n log2(n) / 2 multiplications each way.
+Maths: with psi the smallest primitive 2n-th root of unity modulo t, X^n + 1 has the n odd powers of psi as its zeros.
+So m modulo X^n + 1 is given by its values there. Slot i of row 0 is m(psi^(3^i)), slot i of row 1 is m(psi^(-3^i)), for
+i under n / 2: 3 and -1 generate all odd exponents mod 2n. The automorphism X -> X^(3^k) turns both rows left by k
+columns. This is the order of SEAL's BatchEncoder.
+
+The values at psi^(2 k + 1) are a cyclic transform of length n, with root psi^2, of the coefficients times the powers of
+psi; it is computed by decimation in time.
+
+Cost: n log2(n) / 2 multiplications each way. This is the oracle of :mod:`engines.kernels.plaintexts`.
 """
 
 from functools import lru_cache
@@ -14,7 +21,7 @@ from privcirnet.he.ring.roots import bit_reversed, minimal_root
 
 
 def slots_to_coefficients(slots: Residues, t: int) -> Residues:
-    """The plaintext polynomial whose batched slots are the given values.
+    """Return the plaintext polynomial whose batched slots are the given values.
 
     Args:
         slots: residues, shape (..., n), row 0 then row 1, n a power of two.
@@ -22,6 +29,9 @@ def slots_to_coefficients(slots: Residues, t: int) -> Residues:
 
     Returns:
         coefficients of 1, X, ..., X^(n-1), shape (..., n).
+
+    Raises:
+        RuleError: 2n does not divide t - 1.
     """
     n = slots.shape[-1]
     values = np.empty_like(slots)
@@ -33,7 +43,7 @@ def slots_to_coefficients(slots: Residues, t: int) -> Residues:
 
 
 def coefficients_to_slots(coefficients: Residues, t: int) -> Residues:
-    """Inverse of :func:`slots_to_coefficients`: the batched slots of a plaintext polynomial.
+    """Return the batched slots of a plaintext polynomial: the inverse of :func:`slots_to_coefficients`.
 
     Args:
         coefficients: residues, shape (..., n), of 1, X, ..., X^(n-1), n a power of two.
@@ -41,6 +51,9 @@ def coefficients_to_slots(coefficients: Residues, t: int) -> Residues:
 
     Returns:
         slots, shape (..., n), row 0 then row 1.
+
+    Raises:
+        RuleError: 2n does not divide t - 1.
     """
     n = coefficients.shape[-1]
     root = minimal_root(2 * n, t)
@@ -51,7 +64,14 @@ def coefficients_to_slots(coefficients: Residues, t: int) -> Residues:
 
 @lru_cache(maxsize=8)
 def slot_exponents(n: int) -> modular.Integers:
-    """Exponent e of psi^e for each slot: 3^i in row 0, -3^i in row 1."""
+    """Return the exponent e of psi^e for each slot mod 2n, shape (n,): 3^i in row 0, -3^i in row 1.
+
+    Args:
+        n: ring degree, a power of two.
+
+    >>> slot_exponents(8).tolist()
+    [1, 3, 9, 11, 15, 13, 7, 5]
+    """
     exponents = [1]
     for _ in range(n // 2 - 1):
         exponents.append(exponents[-1] * 3 % (2 * n))

@@ -30,7 +30,12 @@ _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 
 def add(a: Residues, b: Residues, t: int) -> Residues:
-    """A + b mod t.
+    """Return a + b mod t, elementwise.
+
+    Args:
+        a: residues, any shape.
+        b: residues, a shape that broadcasts with that of ``a``.
+        t: modulus under 2^61.
 
     >>> add(np.uint64([5]), np.uint64([6]), 7).tolist()
     [4]
@@ -39,7 +44,12 @@ def add(a: Residues, b: Residues, t: int) -> Residues:
 
 
 def subtract(a: Residues, b: Residues, t: int) -> Residues:
-    """A - b mod t.
+    """Return a - b mod t, elementwise.
+
+    Args:
+        a: residues, any shape.
+        b: residues, a shape that broadcasts with that of ``a``.
+        t: modulus under 2^61.
 
     >>> subtract(np.uint64([5]), np.uint64([6]), 7).tolist()
     [6]
@@ -48,7 +58,12 @@ def subtract(a: Residues, b: Residues, t: int) -> Residues:
 
 
 def multiply(a: Residues, b: Residues, t: int) -> Residues:
-    """A b mod t, both variable (Barrett reduction).
+    """Return a b mod t, elementwise, where both factors vary (Barrett reduction).
+
+    Args:
+        a: residues, any shape.
+        b: residues, a shape that broadcasts with that of ``a``.
+        t: modulus under 2^61.
 
     >>> t = (1 << 60) - 93
     >>> int(multiply(np.uint64([t - 1]), np.uint64([t - 2]), t)[0])
@@ -62,9 +77,17 @@ def multiply(a: Residues, b: Residues, t: int) -> Residues:
 
 
 def matmul(a: Residues, b: Residues, t: int) -> Residues:
-    """Matrix product mod t, (..., m, k) and (..., k, n) to (..., m, n), exact by products of floats.
+    """Return the matrix product mod t, exactly, by products of floats.
 
     Numbers are split in three parts of 21 bits: a sum of three times 2^9 products of two parts is under 2^53.
+
+    Args:
+        a: residues, shape (..., m, k).
+        b: residues, shape (..., k, n).
+        t: modulus under 2^61.
+
+    Returns:
+        residues, shape (..., m, n).
 
     >>> t = (1 << 60) - 93
     >>> matmul(np.uint64([[t - 1, 2]]), np.uint64([[3], [t - 5]]), t).tolist() == [[t - 13]]
@@ -96,15 +119,26 @@ def _split(values: Residues) -> list[npt.NDArray[np.float64]]:
 
 
 def constant_quotients(constants: Residues, t: int) -> Residues:
-    """floor(w 2^64 / t) for each constant w: the precomputation of Shoup's multiplication."""
+    """Return floor(w 2^64 / t) for each constant w: the precomputation of Shoup's multiplication.
+
+    Args:
+        constants: residues, any shape.
+        t: modulus.
+    """
     quotients = [(int(w) << 64) // t for w in constants.ravel()]
     return np.array(quotients, dtype=np.uint64).reshape(constants.shape)
 
 
 def multiply_constant(a: Residues, constants: Residues, quotients: Residues, t: int) -> Residues:
-    """A w mod t for constants w with their :func:`constant_quotients` (Shoup).
+    """Return a w mod t for constants w (Shoup), elementwise.
 
-    The quotient is taken without the carry of its lower half, so it can be 3 too small: the rest is under 4 t.
+    The quotient is taken without the carry of its lower half, so it can be 3 too small and the rest is under 4 t.
+
+    Args:
+        a: words of up to 64 bits, any shape.
+        constants: residues w, a shape that broadcasts with that of ``a``.
+        quotients: their :func:`constant_quotients`.
+        t: modulus under 2^61.
     """
     a_high, a_low = a >> _HALF, a & _LOW
     q_high, q_low = quotients >> _HALF, quotients & _LOW
@@ -114,7 +148,11 @@ def multiply_constant(a: Residues, constants: Residues, quotients: Residues, t: 
 
 
 def residues(values: npt.ArrayLike, t: int) -> Residues:
-    """Signed integers as residues in [0, t).
+    """Return signed integers as residues in [0, t).
+
+    Args:
+        values: integers under 2^63 in absolute value, any shape.
+        t: modulus.
 
     >>> residues([-1, 3], 7).tolist()
     [6, 3]
@@ -123,7 +161,11 @@ def residues(values: npt.ArrayLike, t: int) -> Residues:
 
 
 def centered(values: Residues, t: int) -> Integers:
-    """Residues as the signed integers of least absolute value, in (-t/2, t/2).
+    """Return residues as the signed integers of least absolute value, in (-t/2, t/2) for odd t.
+
+    Args:
+        values: residues, any shape.
+        t: modulus.
 
     >>> centered(np.uint64([6, 3]), 7).tolist()
     [-1, 3]
@@ -133,7 +175,10 @@ def centered(values: Residues, t: int) -> Integers:
 
 
 def is_prime(number: int) -> bool:
-    """Whether a number under 2^64 is prime (Miller-Rabin with bases that decide it).
+    """Return whether a number is prime, without doubt (Miller-Rabin with bases that decide it).
+
+    Args:
+        number: under 2^64.
 
     >>> [n for n in range(30) if is_prime(n)]
     [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
@@ -148,10 +193,15 @@ def is_prime(number: int) -> bool:
 
 @lru_cache(maxsize=64)
 def largest_prime(bits: int, multiple: int, skip: frozenset[int] = frozenset()) -> int:
-    """The largest prime of that many bits that is 1 modulo ``multiple`` and not in ``skip``.
+    """Return the largest prime of a size that is 1 modulo a number.
+
+    Args:
+        bits: of the prime, 2 to 61.
+        multiple: the prime minus 1 is a multiple of it.
+        skip: primes that are not taken.
 
     Raises:
-        RuleError: there is none, or ``bits`` is not what this module can carry.
+        RuleError: there is no such prime, or ``bits`` is out of range.
     """
     if not 2 <= bits <= MAX_BITS:
         raise RuleError(f"a plain modulus must have 2 to {MAX_BITS} bits", got=bits, remedy="ask for bits in between")
@@ -169,7 +219,11 @@ def largest_prime(bits: int, multiple: int, skip: frozenset[int] = frozenset()) 
 
 @lru_cache(maxsize=256)
 def root_of_unity(order: int, t: int) -> int:
-    """A primitive root of unity of the given order modulo the prime t.
+    """Return a primitive root of unity modulo a prime.
+
+    Args:
+        order: of the root.
+        t: prime modulus.
 
     Raises:
         RuleError: the order does not divide t - 1.

@@ -1,16 +1,19 @@
-"""Random residues from the operating system's generator: masks of shares, and the flood that hides a reply's noise.
+"""Random residues from the operating system's generator: masks of shares, and noise that hides a reply.
 
-The compiled engine draws the same distributions in :mod:`engines.kernels.sampling`; these are its oracle.
+:mod:`engines.kernels.sampling` draws what hides a reply for the compiled engine. :func:`flood` is the oracle of its
+flooding noise: from the same random words, lowest digit first, both make the same residues of shape (primes, count).
+They differ in the generator (there OpenSSL's, here the operating system's) and in that the compiled one carries at most
+191 bits.
 
 Circuit privacy: what a reply is added to so that its noise and its mask polynomial say nothing about the weights.
 
 A reply (c0, c1) under the client's key s decrypts to c0 + c1 s = D m + e. The client made the inputs, so it knows their
 c1 and noise; in the reply both are linear in the weights' plaintexts, c1 exactly so. Masking the slots hides m alone.
 
-Two additions mend that: a fresh encryption of zero under the client's public key, which makes c1 look uniform to
-whoever does not know the server's randomness (RLWE), and noise that is uniform in 2^:data:`FLOODING_BITS` times the
-range of e, which hides e to that statistical distance. Both come before the modulus switch. Source: he.md section 3
-for the flooding; the encryption of zero is not in the papers that this package follows.
+Two additions mend that. A fresh encryption of zero under the client's public key makes c1 look uniform to whoever does
+not know the server's randomness (RLWE). Noise that is uniform in 2^:data:`FLOODING_BITS` times the range of e hides e
+to that statistical distance. Both come before the modulus switch. See docs/mathematics.md, "Circuit privacy"; the
+encryption of zero is not in the papers that this package follows.
 """
 
 import os
@@ -21,12 +24,25 @@ from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each, ranges
 
+FLOODING_BITS = 40
+"""Statistical distance of a reply's noise from one that does not depend on the weights: 2^-40 a coefficient."""
+
+ERROR_BITS = 21
+"""Random bits on each side of a fresh encryption's error, which is the difference of their sums: SEAL's distribution,
+of standard deviation sqrt(21 / 2) = 3.24."""
+
+_LIMB = 64
 _AT_ONCE = 1 << 14
 """Values that a thread draws at a time."""
 
 
 def uniform(shape: tuple[int, ...], t: int) -> Residues:
-    """Uniform residues mod t from the operating system's generator, by rejection: no modulo bias."""
+    """Return uniform residues mod t from the operating system's generator, by rejection: no modulo bias.
+
+    Args:
+        shape: of the result.
+        t: modulus under 2^64.
+    """
     count = int(np.prod(shape, dtype=np.int64))
     found = np.empty(count, dtype=np.uint64)
 
@@ -50,20 +66,19 @@ def _uniform(count: int, t: int) -> Residues:
 
 
 def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:
-    """Uniform in [bound + 1, t - bound], bound at least 1: as a mask of |y| <= bound it cannot wrap."""
+    """Return uniform residues in [B + 1, t - B], with B the bound or 1: as a mask of |y| <= B such a value cannot wrap.
+
+    Args:
+        shape: of the result.
+        bound: B, of the values that are masked; 2 max(B, 1) < t.
+        t: modulus under 2^63.
+    """
     bound = max(bound, 1)
     return uniform(shape, t - 2 * bound) + np.uint64(bound + 1)
 
 
-FLOODING_BITS = 40
-"""Statistical distance of a reply's noise from one that does not depend on the weights: 2^-40 a coefficient."""
-
-
-_LIMB = 64
-
-
 def flood(bits: int, primes: tuple[int, ...], count: int) -> Residues:
-    """Uniform integers in [-2^bits, 2^bits) from the operating system's generator, as residues.
+    """Return uniform integers in [-2^bits, 2^bits) from the operating system's generator, as residues.
 
     Args:
         bits: of the range.
@@ -78,7 +93,7 @@ def flood(bits: int, primes: tuple[int, ...], count: int) -> Residues:
 
 
 def _limbs(bits: int, count: int) -> Residues:
-    """Random integers of that many bits as base-2^64 digits, lowest first: (digits, count)."""
+    """Return random integers of that many bits as base-2^64 digits, lowest first: (digits, count)."""
     digits = -(-bits // _LIMB)
     limbs = np.frombuffer(os.urandom(8 * digits * count), dtype=np.uint64).reshape(digits, count).copy()
     limbs[-1] &= np.uint64((1 << (bits - _LIMB * (digits - 1))) - 1)

@@ -1,4 +1,4 @@
-"""Threads: one pool for all work on many ciphertexts, and the matrix products of libraries on one thread.
+"""Threads: one pool for all work on many ciphertexts, and matrix products of libraries limited to one thread.
 
 After a product the library's threads spin for some 30 ms and take the cores from what comes next.
 """
@@ -23,11 +23,18 @@ R = TypeVar("R")
 
 
 def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Apply a function to all items, in order of the items, on as many threads as :func:`use` said.
+    """Apply a function to all items on as many threads as :func:`use` said.
 
-    Worth it for functions that let go of Python's lock for a millisecond or so: compiled kernels, the system's
-    generator. The caller works too, and waits for no helper that has not begun: one that wakes late, or works on
-    something else, costs little.
+    This pays for functions that release Python's lock for a millisecond or so: compiled kernels, the system's
+    generator. The caller works too, and does not wait for a helper that has not begun. So a helper that wakes late, or
+    is busy with something else, costs little.
+
+    Args:
+        function: of one item. An error that it raises ends the work and reaches the caller.
+        items: any iterable.
+
+    Returns:
+        the results, in the order of the items.
     """
     pending = deque(enumerate(items))
     results: dict[int, R] = {}
@@ -52,15 +59,30 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 def beside(function: Callable[[], R]) -> Callable[[], R]:
-    """Begin a function on another thread, if there is one; call what is returned for its result.
+    """Begin a function on another thread, if there is one.
 
-    For work that nothing else needs for a while: phases that cannot be shared out evenly fill each other's gaps.
+    This is for work whose result is not needed for a while: phases that cannot be shared out evenly fill each other's
+    gaps.
+
+    Args:
+        function: to run, without arguments.
+
+    Returns:
+        a function that waits for the result and returns it; on one thread, ``function`` itself.
     """
     return function if _setting.count == 1 else _pool(_setting.count - 1).submit(function).result
 
 
 def ranges(count: int, most: int) -> list[range]:
-    """Numbers up to ``count`` in ranges of at most ``most``, as many of like size for each thread."""
+    """Split the numbers under a count into ranges of like size, so that every thread gets as many of them.
+
+    Args:
+        count: the numbers are 0, ..., count - 1.
+        most: numbers in a range, at most.
+
+    Returns:
+        the ranges that are not empty, ascending.
+    """
     parts = max(-(-count // (most * _setting.count)), 1) * _setting.count
     return [
         range(first, end) for first, end in pairwise(count * part // parts for part in range(parts + 1)) if first < end
@@ -68,18 +90,29 @@ def ranges(count: int, most: int) -> list[range]:
 
 
 def count() -> int:
-    """How many threads :func:`each` works on."""
+    """Return how many threads :func:`each` works on."""
     return _setting.count
 
 
 def use(count: int) -> None:
-    """Work on that many threads from now on; 0: as many as there are cores for this process."""
+    """Work on so many threads from now on.
+
+    Args:
+        count: of threads; 0: as many as there are cores for this process.
+    """
     _setting.count = count or cores()
 
 
 @contextmanager
 def using(count: int) -> Generator[None]:
-    """:func:`use` that many threads inside; 0: as before."""
+    """Work on so many threads inside a ``with`` block.
+
+    Args:
+        count: of threads; 0: as many as before.
+
+    Yields:
+        nothing; afterwards the number is what it was.
+    """
     before = _setting.count
     use(count or before)
     try:
@@ -89,7 +122,7 @@ def using(count: int) -> Generator[None]:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -108,7 +141,10 @@ def _pool(count: int) -> ThreadPoolExecutor:
 
 @cache
 def one_thread() -> AbstractContextManager[object]:
-    """Matrix products inside run on the calling thread alone: the small ones gain nothing from others."""
+    """Return a context in which matrix products run on the calling thread alone.
+
+    Small products gain nothing from other threads.
+    """
     return _OneThread()
 
 

@@ -43,9 +43,9 @@ def messages() -> list[bytes]:
     return [client.encrypt(row) for row in sampling.uniform((2, N), T)]
 
 
-def residues(room: WeightCache, messages: list[bytes], slots: list[np.ndarray]) -> list[np.ndarray]:
+def residues(cache: WeightCache, messages: list[bytes], slots: list[np.ndarray]) -> list[np.ndarray]:
     """What two images in a row come to."""
-    server = kernel.KernelServer(PARAMETERS, room)
+    server = kernel.KernelServer(PARAMETERS, cache)
     weights, found = server.encode_weights(CIRCUIT, slots, "layer"), []
     for _ in range(2):
         inputs = server.receive_all(messages, None)
@@ -64,18 +64,18 @@ def test_results_do_not_depend_on_the_cap(
     kept: int, messages: list[bytes], expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel, "LIMITS", kernel.Limits(rotated=1, sums=1, products=1))
-    room, slots = WeightCache(kept * SIZE), Counted(SLOTS)
-    assert np.array_equal(residues(room, messages, slots), expected)
-    assert room.taken == min(kept, 6) * SIZE
+    cache, slots = WeightCache(kept * SIZE), Counted(SLOTS)
+    assert np.array_equal(residues(cache, messages, slots), expected)
+    assert cache.taken == min(kept, 6) * SIZE
     looked_at, encoded = 6, min(kept, 6)
     assert slots.asked == looked_at + encoded + 2 * (6 - encoded)
 
 
 def test_layers_share_the_cap_and_the_first_to_come_stay(messages: list[bytes], expected: np.ndarray) -> None:
-    room = WeightCache(8 * SIZE)
-    server = kernel.KernelServer(PARAMETERS, room)
+    cache = WeightCache(8 * SIZE)
+    server = kernel.KernelServer(PARAMETERS, cache)
     first, second = (server.encode_weights(CIRCUIT, SLOTS, name) for name in ("first", "second"))
-    assert (len(first.held.kept), len(second.held.kept)) == (6, 2)
+    assert (len(first.cached.kept), len(second.cached.kept)) == (6, 2)
     inputs = server.receive_all(messages, None)
     for weights in (first, second, first):
         found = [c.residues for c in server.evaluate(CIRCUIT, weights, inputs, NO_KEYS)]
@@ -93,13 +93,13 @@ def test_a_folder_keeps_them(limit: int | None, messages: list[bytes], expected:
 
 def test_weights_of_one_use_leave_nothing(messages: list[bytes], expected: np.ndarray, tmp_path: Path) -> None:
     """They are another party's secrets too: none stays in memory or goes to the folder, each is made once."""
-    room, slots = WeightCache(None, tmp_path / "folder"), Counted(SLOTS)
-    server = kernel.KernelServer(PARAMETERS, room)
+    cache, slots = WeightCache(None, tmp_path / "folder"), Counted(SLOTS)
+    server = kernel.KernelServer(PARAMETERS, cache)
     weights = server.encode_weights(CIRCUIT, slots, "layer", keep=False)
     inputs = server.receive_all(messages, None)
     found = np.stack([c.residues for c in server.evaluate(CIRCUIT, weights, inputs, NO_KEYS)])
     assert np.array_equal(found, expected)
-    assert (room.taken, len(weights.held.kept), slots.asked) == (0, 0, len(SLOTS))
+    assert (cache.taken, len(weights.cached.kept), slots.asked) == (0, 0, len(SLOTS))
     assert not (tmp_path / "folder").exists()
 
 

@@ -84,6 +84,10 @@ def test_ternary_says_where_the_words_do_not_suffice() -> None:
         assert sampling.ternary(word, np.empty(1, dtype=np.uint64)) is enough
 
 
+def test_errors_are_those_of_the_noise_model() -> None:
+    assert sampling.BINOMIAL == slow.ERROR_BITS
+
+
 def test_errors_from_the_words() -> None:
     words, half = blake2xb.stream(SEED, 1000), (1 << 21) - 1
     oracle = [21 + (word & half).bit_count() - (word >> 21 & half).bit_count() for word in words.tolist()]
