@@ -35,7 +35,7 @@ COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
 
 @dataclass
 class ModelConfig:
-    """Which network."""
+    """The network."""
 
     name: str = "digits_resnet"
     """timm model name."""
@@ -45,7 +45,7 @@ class ModelConfig:
 
 @dataclass
 class RecipeConfig:
-    """How to train one stage."""
+    """The training of one stage."""
 
     stage: str = "train"
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
@@ -144,7 +144,7 @@ class RecipeConfig:
 
 @dataclass
 class QuantConfig:
-    """Fixed-point formats of the qat stage."""
+    """The fixed-point formats of the qat stage."""
 
     weight_bits: int = 8
     """2 to 8."""
@@ -162,7 +162,7 @@ class QuantConfig:
 
 @dataclass
 class TrainConfig:
-    """train.py: train, fine-tune or quantize a network."""
+    """Settings of train.py: train, fine-tune or quantize a network."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
@@ -191,7 +191,7 @@ class TrainConfig:
 
 @dataclass
 class ExportConfig:
-    """export.py: a quantized network becomes a program folder."""
+    """Settings of export.py: a quantized network becomes a program folder."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
@@ -210,7 +210,12 @@ class ExportConfig:
 
 
 def run_file(run: str, name: str, made_by: str) -> Path:
-    """A file of a run directory that an earlier stage made, or that file itself.
+    """Return the path of a file in the run directory of an earlier stage.
+
+    Args:
+        run: directory, or the file itself.
+        name: of the file in it; empty if ``run`` is the file.
+        made_by: script that makes it, for the error.
 
     Raises:
         RuleError: it is not there.

@@ -14,7 +14,7 @@ PLANS = ("paper", "published", "best")
 
 @dataclass
 class BenchConfig:
-    """bench.py: one layer, a network, or encodings side by side: counts, bytes, seconds."""
+    """Settings of bench.py: one layer, a network, or encodings side by side; counts, bytes, seconds."""
 
     root: str = "outputs"
     """folder that holds the run directories."""

@@ -1,4 +1,4 @@
-"""The group data/: which images."""
+"""The group data/: the images."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefo
 
 @dataclass
 class DataConfig:
-    """Which images."""
+    """The images."""
 
     name: str = "digits"
     """digits, cifar10, cifar100, mnist, tiny_imagenet, or imagefolder (train/ and test/ or val/, a folder a class)."""

@@ -1,4 +1,4 @@
-"""Encrypted inference: infer.py, and serve.py for a server by itself."""
+"""The schemas of encrypted inference: infer.py, and serve.py for a server by itself."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from privcirnet.he.protocol.transport.tcp import parse_address
 
 @dataclass
 class InferConfig:
-    """infer.py: encrypted inference of held-out images, with a server of its own or as the client of another."""
+    """Settings of infer.py: encrypted inference of held-out images, with its own server or another one's client."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
@@ -53,7 +53,7 @@ class InferConfig:
 
 @dataclass
 class ServeConfig:
-    """serve.py: a program's server, for clients on TCP."""
+    """Settings of serve.py: a program's server, for clients on TCP."""
 
     root: str = "outputs"
     """folder that holds the run directories."""

@@ -1,4 +1,4 @@
-"""search.py: how block sizes are chosen."""
+"""The schema of search.py."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ SENSITIVITIES = ("fisher", "batch_gradient", "weights")
 
 @dataclass
 class SearchConfig:
-    """search.py: choose a block size for every layer under a latency budget."""
+    """Settings of search.py: choose a block size for every layer under a latency budget."""
 
     root: str = "outputs"
     """folder that holds the run directories."""

@@ -1,7 +1,7 @@
-"""Sensitivities of a trained network's layers on its training images, measured until they decide.
+"""Sensitivities of a trained network's layers on its training images, measured until the decision is stable.
 
-Information is measured group by group. Whenever the number of images has doubled, the caller says what it would decide
-by the sensitivities so far; two equal decisions in a row end it.
+Information is measured group by group. Whenever the number of images has doubled, the caller makes its decision by the
+sensitivities so far. Two equal decisions in a row end the measurement.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +24,12 @@ Omegas = dict[str, dict[int, Estimate]]
 
 @dataclass(frozen=True)
 class Measured:
-    """Sensitivities and what they rest on.
+    """Sensitivities, and how well they were measured.
 
     Attributes:
         omegas: in units of the loss (of squared weights for plain errors).
-        samples: images that were used.
-        stable: whether the last two doublings decided alike; None where nothing was sampled.
+        samples: number of images used.
+        stable: whether the last two doublings led to the same decision; None where nothing was sampled.
     """
 
     omegas: Omegas
@@ -38,7 +38,7 @@ class Measured:
 
     @property
     def values(self) -> dict[str, dict[int, float]]:
-        """Without the errors."""
+        """The sensitivities without their errors."""
         return {name: {b: found.value for b, found in row.items()} for name, row in self.omegas.items()}
 
 
@@ -52,17 +52,23 @@ def measure(  # noqa: PLR0913, PLR0917
     decide: Callable[[dict[str, dict[int, float]]], object] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Measured:
-    """Sensitivities of layers at their block sizes.
+    """Measure the sensitivities of layers at their block sizes.
 
     Args:
         model: trained and dense; left as it was.
         data: images.
         block_sizes: to measure, by layer name.
         kind: "fisher", "batch_gradient" (the published shortcut) or "weights" (plain squared error, no images).
-        samples: images at most.
+        samples: number of images at most.
         damping: of the projections, see :func:`privcirnet.functional.sensitivity.damped`.
-        decide: what follows from sensitivities; None: all samples are used.
-        progress: called with images done.
+        decide: makes a decision by sensitivities; None uses all samples.
+        progress: called with the number of images done.
+
+    Returns:
+        The sensitivities.
+
+    Raises:
+        RuleError: a layer is not a plain linear or convolutional one, or ``decide`` raises it.
     """
     layers = weighted_layers(model)
     weights = {name: layers[name].weight.detach() for name in block_sizes}
