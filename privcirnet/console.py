@@ -26,9 +26,9 @@ from privcirnet.pipeline.infer import Step
 from privcirnet.pipeline.progress import Advance
 
 _RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
-"""This process's number, if torchrun started several."""
+"""This process's number, if torchrun started several; else "0"."""
 console = Console(highlight=False, quiet=_RANK != "0")
-"""Where scripts write for people; of several processes the first one does."""
+"""Console of the scripts; of several processes only the first one writes."""
 
 _HYDRA = "1.3"
 _NOTE = TextColumn("{task.fields[note]}")
@@ -110,11 +110,11 @@ def readable_errors() -> Iterator[None]:
     except RuleError as error:
         print(f"error{'' if _RANK == '0' else f' (process {_RANK})'}: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_RULE)
-    except BrokenPipeError:  # `--help | head`: who reads has gone
+    except BrokenPipeError:  # `--help | head`: the reader is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_RULE)
     except KeyboardInterrupt:
-        print("error: interrupted; a training run continues where it was when started again", file=sys.stderr)  # noqa: T201
+        print("error: interrupted; a training run resumes from its last epoch when started again", file=sys.stderr)  # noqa: T201
         sys.exit(130)
 
 

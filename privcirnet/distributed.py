@@ -29,7 +29,7 @@ from privcirnet.nn.norm import BlockBatchNorm2d
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=1)
-"""How long processes wait for the first to decode images or measure; torchrun ends them all when one fails."""
+"""Time that processes wait for the first one to decode images or measure; torchrun ends them all when one fails."""
 _CPU = torch.device("cpu")
 
 
@@ -166,7 +166,7 @@ def prepare_(model: nn.Module) -> None:
             if isinstance(child, nn.BatchNorm2d) and not isinstance(child, BlockBatchNorm2d):
                 replaced[child] = replaced.get(child) or BlockBatchNorm2d.from_batch_norm(child, 1)
                 setattr(parent, name, replaced[child])
-    # Compiled, processes with and without images would wait for each other.
+    # If it were compiled, processes with and without images would wait for each other.
     everywhere: Any = torch.compiler.disable(total)
     for module in model.modules():
         if isinstance(module, BlockBatchNorm2d | Aespa):

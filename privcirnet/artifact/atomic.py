@@ -39,7 +39,7 @@ def room_for(path: Path) -> Iterator[None]:
                 raise RuleError(
                     "a disk must have room for what is written",
                     got=f"{path}: {os.strerror(number)}",
-                    remedy="make room and start again: earlier files are whole, training goes on from its last epoch",
+                    remedy="make room and start again: earlier files are kept, training resumes from its last epoch",
                 ) from None
         raise
 

@@ -55,7 +55,7 @@ class BenchConfig:
     plain_bits: int = 41
     """bits of t."""
     threads: int = 0
-    """to work on; 0: one for each core."""
+    """number of threads; 0: one for each core."""
     he: HEConfig = field(
         default_factory=lambda: HEConfig(ring_degree=8192, coefficient_bits=list(DEFAULT_COEFFICIENT_BITS))
     )

@@ -42,7 +42,7 @@ class Found:
     checkpoint: str
     profile: Profile
     figures: FigureTable
-    measured: sensitivities.Measured
+    measured: sensitivities.MeasuredSensitivities
     budget: float
     solution: Solution
     uniform: dict[int, Point]

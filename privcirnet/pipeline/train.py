@@ -18,7 +18,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import checkpoint, record, stages
 from privcirnet.training.loop import EpochProgress, Step, accuracy, fit
-from privcirnet.training.network import Built, checkpoint_of
+from privcirnet.training.network import BuiltNetwork, checkpoint_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Trained:
     """
 
     config: TrainConfig
-    network: Built
+    network: BuiltNetwork
     top1: float
     top1_before: float
     test_images: int

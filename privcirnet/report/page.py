@@ -17,9 +17,9 @@ from privcirnet.report.records import Export, Inference, LayerRow, Prediction, T
 from privcirnet.report.runs import RECORDS, Rung, Runs, rungs, total
 
 MOST_PICTURES = 96
-"""Images shown at most; those that are wrong or disagree come first."""
+"""Number of images shown, at most; those that are wrong or disagree take precedence."""
 MOST_LOGITS = 10
-"""Logits shown of each image."""
+"""Number of logits shown for each image."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
 Real = float
-"""In the annotations of a record that has a field of that name."""
+"""float, in the annotations of a record that has a field of that name."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ParameterReason:
 
 
 @dataclass(frozen=True)
-class Exceeded:
+class BoundsCheck:
     """Held-out images on which measured bounds were checked, and how many of them go beyond the modulus."""
 
     images: int
@@ -86,7 +86,7 @@ class Export:
     plain_modulus: int | None = None
     max_value_bits: int | None = None
     bounds: str | None = None
-    bounds_exceeded: Exceeded | None = None
+    bounds_exceeded: BoundsCheck | None = None
     choice: ParameterReason | None = None
     truncation: Truncation | None = None
     flooding_bits: int | None = None
@@ -128,7 +128,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Over:
+class LinkPrediction:
     """Predicted seconds of one image over a network: measured work, bytes, round trips, and their sum."""
 
     compute: float
@@ -170,7 +170,7 @@ class Inference:
     seconds_client: float | None = None
     seconds_server: float | None = None
     revealed: int = 0
-    links: dict[str, Over] = field(default_factory=dict)
+    links: dict[str, LinkPrediction] = field(default_factory=dict)
     memory: Memory | None = None
 
 

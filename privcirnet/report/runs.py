@@ -31,7 +31,7 @@ OPTIONAL: dict[str, type] = {"replace": Training}
 """Stages that a chain may have besides."""
 
 COMMANDS = {"finetune": "train.py recipe=finetune", "qat": "train.py recipe=qat"}
-"""What makes a stage where it is not just ``<stage>.py``."""
+"""Command of a stage where it is not just ``<stage>.py``."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 from privcirnet.functional.sensitivity import squared_error
 
 MOST = 16
-"""Sums of groups that are kept."""
+"""Number of sums of groups that are kept, at most."""
 
 
 @dataclass(frozen=True)

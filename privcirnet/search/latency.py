@@ -19,7 +19,7 @@ from privcirnet.lower.layers import linear_shape
 from privcirnet.nn.graph import evaluating
 
 _BYTES = Link(bandwidth=1.0, round_trip=0.0)
-"""A link on which a byte takes a second."""
+"""A link on which each byte takes one second, to count bytes with the cost model."""
 _WORD = 8
 
 

@@ -31,7 +31,7 @@ from privcirnet.errors import RuleError
 from privcirnet.search.assignment import FREE, Cap, Rules, Solution, Table, check_tables, groups_of, joined, total
 
 BUDGET_SLACK = 1e-9
-"""What latency may exceed the budget by, relative: above the rounding of sums, below any measurement."""
+"""Relative excess of latency over the budget that is tolerated: above the rounding of sums, below any measurement."""
 
 SOLVERS = ("cbc", "highs")
 _OBJECTIVE_UNIT = 1e4

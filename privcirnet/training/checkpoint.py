@@ -17,8 +17,8 @@ MAY_CHANGE = frozenset(
         *("root", "out", "device", "evaluate", "resume", "tensorboard", "data.root", "data.cache"),
     }
 )
-"""Settings that may be others when an interrupted run goes on: those that rescue a run whose loss is no number any
-more, and those that say where things are."""
+"""Settings that may change when an interrupted run is resumed: those that rescue a run whose loss became NaN, and
+those of paths and devices."""
 
 
 def save(folder: Path, progress: EpochProgress, settings: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if changed := [f"{n}={now.get(n)} after {before.get(n)}" for n in names if n not in MAY_CHANGE]:
         raise RuleError(
-            "an interrupted run must go on with its settings",
+            "an interrupted run must be resumed with its settings",
             got=f"{', '.join(changed)} for {path}",
             remedy="give the earlier ones, another out=, or resume=false to start over",
         )

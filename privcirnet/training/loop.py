@@ -148,7 +148,7 @@ class _Run:
             loss = self._loss(images, labels, self.mixer if mix else None)
             here = distributed.total(loss.detach()).item()
             if not math.isfinite(here):
-                remedy = "lower recipe.learning_rate or set recipe.clip_gradient, and go on from the last whole epoch"
+                remedy = "lower recipe.learning_rate or set recipe.clip_gradient, and resume from the last epoch"
                 raise RuleError("the training loss must stay finite", got=here, remedy=remedy)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()

@@ -100,7 +100,7 @@ def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
 
 
 @dataclass
-class Built:
+class BuiltNetwork:
     """A network and the facts that it can be rebuilt from.
 
     Attributes:
@@ -118,7 +118,7 @@ class Built:
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def checkpoint_of(built: Built, stage: str) -> Checkpoint:
+def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
     """Return a network as a checkpoint.
 
     Args:

@@ -16,7 +16,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.learned import learned_steps
 
 STEPS_LEARNING_RATE = 1e-2
-"""Of learned steps, at the start of the schedule: as logarithms they need no scale of their own (TQT)."""
+"""Highest learning rate of learned steps: as logarithms they need no scale of their own (TQT)."""
 
 
 def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:

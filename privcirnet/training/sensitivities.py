@@ -15,21 +15,21 @@ from privcirnet.search.information import Estimate, Information, plain_errors
 from privcirnet.training.network import weighted_layers
 
 GROUP = 64
-"""Images of one group, and of one batch of the published shortcut."""
+"""Number of images in a group, and in a batch of the published shortcut."""
 _FIRST = 4
 
 Omegas = dict[str, dict[int, Estimate]]
-"""By layer name and block size."""
+"""Omega with its error, by layer name and block size."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSensitivities:
     """Sensitivities, and how well they were measured.
 
     Attributes:
         omegas: in units of the loss (of squared weights for plain errors).
         samples: number of images used.
-        stable: whether the last two doublings led to the same decision; None where nothing was sampled.
+        stable: whether the last doubling left the decision unchanged; None where nothing was sampled.
     """
 
     omegas: Omegas
@@ -51,7 +51,7 @@ def measure(  # noqa: PLR0913, PLR0917
     damping: float,
     decide: Callable[[dict[str, dict[int, float]]], object] | None = None,
     progress: Callable[[int], object] | None = None,
-) -> Measured:
+) -> MeasuredSensitivities:
     """Measure the sensitivities of layers at their block sizes.
 
     Args:
@@ -74,7 +74,9 @@ def measure(  # noqa: PLR0913, PLR0917
     weights = {name: layers[name].weight.detach() for name in block_sizes}
     if kind == "weights":
         found = plain_errors(weights, block_sizes)
-        return Measured({n: {b: Estimate(v, 0.0) for b, v in row.items()} for n, row in found.items()}, 0, None)
+        return MeasuredSensitivities(
+            {n: {b: Estimate(v, 0.0) for b, v in row.items()} for n, row in found.items()}, 0, None
+        )
     information, names, done, check, before = Information(), list(block_sizes), 0, _FIRST, None
     stable = False
     for images, labels in batches(*data.sample(samples), GROUP):
@@ -88,12 +90,12 @@ def measure(  # noqa: PLR0913, PLR0917
             progress(done)
         if decide is None or information.groups < check:
             continue
-        measured = Measured(_omegas(information, weights, block_sizes, damping), done, stable)
+        measured = MeasuredSensitivities(_omegas(information, weights, block_sizes, damping), done, stable)
         decision, check = decide(measured.values), 2 * check
         if decision == before:
-            return Measured(measured.omegas, done, stable=True)
+            return MeasuredSensitivities(measured.omegas, done, stable=True)
         before = decision
-    return Measured(_omegas(information, weights, block_sizes, damping), done, stable)
+    return MeasuredSensitivities(_omegas(information, weights, block_sizes, damping), done, stable)
 
 
 def _omegas(

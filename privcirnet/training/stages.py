@@ -24,12 +24,12 @@ from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.quantize import quantize
 from privcirnet.search.fisher import diagonal_fisher
-from privcirnet.training.network import Built, build, create, load_shared, weighted_layers
+from privcirnet.training.network import BuiltNetwork, build, create, load_shared, weighted_layers
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
 _STATISTICS_SAMPLES, _STATISTICS_BATCH = 4096, 128
-"""Training images on which statistics of norms and activations are measured before a stage trains."""
+"""Number of training images on which statistics of norms and activations are measured before a stage trains."""
 
 
 def begin(
@@ -38,7 +38,7 @@ def begin(
     wanted: ModelConfig,
     data: ImageData,
     progress: Callable[[int], object] | None = None,
-) -> Built:
+) -> BuiltNetwork:
     """Return the network that a stage starts from.
 
     Args:
@@ -54,7 +54,7 @@ def begin(
     classes, channels = len(data.classes), data.train_images.shape[1]
     if recipe.stage == "train":
         model = create(wanted.name, classes, channels, wanted.arguments)
-        return Built(model, wanted.name, {}, arguments=wanted.arguments)
+        return BuiltNetwork(model, wanted.name, {}, arguments=wanted.arguments)
     held = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
     before = built(held, data)
     model = before.model
@@ -65,13 +65,13 @@ def begin(
         made_for = {"model": held.model, "checkpoint": held.digest()}
         block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"), **made_for)
         start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress)
-        return Built(model, before.name, block_sizes, None, before.arguments)
+        return BuiltNetwork(model, before.name, block_sizes, None, before.arguments)
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = (quant.weight_bits, quant.activation_bits)
     quantized = quantize(fuse(model), [images], data.log_step, *bits)
     if quant.learned_steps:
         learn_steps_(quantized, quant.activation_bits)
-    return Built(quantized, before.name, before.block_sizes, bits, before.arguments)
+    return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments)
 
 
 def start_circulant_(
@@ -121,22 +121,22 @@ def measure_statistics_(model: nn.Module, data: ImageData) -> None:
     with torch.no_grad():
         model.train()
         for images in data.sample(_STATISTICS_SAMPLES)[0].split(_STATISTICS_BATCH):
-            if len(images) > 1:  # of one number there is no variance
+            if len(images) > 1:  # a single value has no variance
                 model(data.real(images))
     model.eval()
 
 
-def _replaced(before: Built, arguments: dict[str, Any], data: ImageData) -> Built:
+def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) -> BuiltNetwork:
     """Return the network with other arguments, the tensors that both have, and measured statistics."""
     merged = before.arguments | arguments
     model = create(before.name, len(data.classes), data.train_images.shape[1], merged)
     circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1})
     load_shared(model, before.model)
     measure_statistics_(model, data)
-    return Built(model, before.name, before.block_sizes, None, merged)
+    return BuiltNetwork(model, before.name, before.block_sizes, None, merged)
 
 
-def load_checkpoint(path: Path, data: ImageData) -> Built:
+def load_checkpoint(path: Path, data: ImageData) -> BuiltNetwork:
     """Return the network of a checkpoint file, in evaluation mode.
 
     Args:
@@ -149,7 +149,7 @@ def load_checkpoint(path: Path, data: ImageData) -> Built:
     return built(read_checkpoint(path), data)
 
 
-def built(held: Checkpoint, data: ImageData) -> Built:
+def built(held: Checkpoint, data: ImageData) -> BuiltNetwork:
     """Return the network that a checkpoint holds, in evaluation mode.
 
     Args:
@@ -160,7 +160,7 @@ def built(held: Checkpoint, data: ImageData) -> Built:
         RuleError: the tensors do not fit the architecture.
     """
     model = build(held, len(data.classes), data.train_images.shape[1])
-    return Built(model, held.model, held.block_sizes, held.bits, held.arguments)
+    return BuiltNetwork(model, held.model, held.block_sizes, held.bits, held.arguments)
 
 
 def load_network(run: str, data: ImageData) -> nn.Module:
