@@ -18,9 +18,10 @@ from privcirnet.artifact import read_profile, write_json
 from privcirnet.console import progress_bar, show
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.he.planning.cost import COUNTED, LINKS
+from privcirnet.search.assignment import uniform_latency
 from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.search.latency import figure_table
-from privcirnet.search.solve import solve, uniform_latency
+from privcirnet.search.solve import solve
 from privcirnet.training.network import weighted_layers
 
 SIZES = (1, 2, 4, 8, 16, 32)

@@ -1,6 +1,23 @@
 """privcirnet: networks with block-circulant weights, trained, searched, exported, and run on encrypted images.
 
-Public names are loaded on first use, so that ``import privcirnet.he`` (a client, say) needs no torch.
+A short tour of the public names, from a trained network to encrypted inference::
+
+    import privcirnet as pc
+
+    pc.candidates(model, 4)                             # which layers can have block size 4, and why others cannot
+    fisher = pc.diagonal_fisher(model, loader, names)   # importance of every weight
+    pc.sensitivity(weight, fisher["conv1"], b=4)        # predicted rise of the loss if one layer becomes circulant
+    plan = pc.solve(sensitivities, latencies, budget)   # block sizes with the least loss within a latency budget
+    pc.circulant_(model, plan.block_sizes, fisher)      # in place; fine-tune it afterwards
+    pc.quantize(pc.fuse(model), batches)                # batch norms folded, 8 bits; train it further
+
+    program, spectra = pc.read_program(folder)          # the result of export.py
+    pc.interpret(program, image)                        # in clear, on integers
+    pc.evaluate(program, spectra, images)               # encrypted, with both parties in this process
+
+:class:`Server` and :class:`Client` are the two parties on their own. A user's mistake raises a :class:`RuleError`.
+
+Public names are loaded on first use, so that a client, which needs only ``privcirnet.he``, imports no torch.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What the scripts share: Hydra in, one-line errors and progress bars out."""
+"""The scripts' terminal: Hydra in, one-line errors and progress bars out."""
 
 import difflib
 import functools
@@ -26,9 +26,9 @@ from privcirnet.pipeline.infer import Step
 from privcirnet.pipeline.progress import Advance
 
 _RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
-"""This process's number, if torchrun started several."""
+"""This process's number, if torchrun started several; else "0"."""
 console = Console(highlight=False, quiet=_RANK != "0")
-"""Where scripts write for people; of several processes the first one does."""
+"""Console of the scripts; of several processes only the first one writes."""
 
 _HYDRA = "1.3"
 _NOTE = TextColumn("{task.fields[note]}")
@@ -42,6 +42,12 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
 
     The YAML file beside the script, configs/<script>.yaml, gives the defaults and the help. A :class:`RuleError` is
     printed as one line and ends the program with status 2; anything else is a bug and keeps its traceback.
+
+    Args:
+        schema: dataclass of the settings.
+
+    Returns:
+        The decorator.
     """
 
     def decorate(main: Callable[[Any], None]) -> Callable[[], None]:
@@ -69,6 +75,11 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
 def check_overrides(configs: Path, name: str, overrides: list[str]) -> None:
     """Raise for a setting that does not exist or has the wrong type, before Hydra explains it at length.
 
+    Args:
+        configs: folder of the YAML files.
+        name: of the script.
+        overrides: "setting=value" each.
+
     Raises:
         RuleError: with the nearest setting that exists.
     """
@@ -93,17 +104,17 @@ def _keys(config: Any, prefix: str = "") -> list[str]:
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Print a broken rule as one line and leave; leave silently if nobody reads what is printed."""
+    """Print a broken rule as one line and exit; exit silently if nobody reads the output."""
     try:
         yield
     except RuleError as error:
         print(f"error{'' if _RANK == '0' else f' (process {_RANK})'}: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_RULE)
-    except BrokenPipeError:  # `--help | head`: who reads has gone
+    except BrokenPipeError:  # `--help | head`: the reader is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_RULE)
     except KeyboardInterrupt:
-        print("error: interrupted; a training run continues where it was when started again", file=sys.stderr)  # noqa: T201
+        print("error: interrupted; a training run resumes from its last epoch when started again", file=sys.stderr)  # noqa: T201
         sys.exit(130)
 
 
@@ -111,7 +122,7 @@ class _Bar(Progress):
     """A progress bar with a note: behind the bar where the console is wide enough, else below."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        """What is drawn."""
+        """Yield the parts that are drawn."""
         yield from super().get_renderables()
         if _NOTE not in self.columns:
             yield from (Text(f"  {note}") for task in self.tasks if (note := task.fields["note"]))
@@ -119,10 +130,14 @@ class _Bar(Progress):
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Advance]:
-    """A progress bar; a spinner where the number of steps is not known (0).
+    """Show a progress bar, or a spinner if the number of steps is unknown.
+
+    Args:
+        description: of the work.
+        total: number of steps; 0 if unknown.
 
     Yields:
-        a function to call at each step, with a note on what just happened, steps to advance ``by`` or advance ``to``,
+        A function to call at each step, with a note on what just happened, steps to advance ``by`` or advance ``to``,
         which may be a fraction. It is quick: the bar is drawn ten times a second, however often it is called.
     """
     if not total:
@@ -147,15 +162,18 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
 
 
 def _nothing(note: object = "", by: int = 1, to: float | None = None) -> None:
-    """What a bar of unknown length is told."""
+    """Ignore the steps of a bar of unknown length."""
 
 
 @contextmanager
 def counting(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar that appears with the first step, if there is one.
+    """Show a progress bar from the first step on, if there is one.
+
+    Args:
+        description: of the work.
 
     Yields:
-        a function to call with the steps done and all steps.
+        A function to call with the number of steps done and of all steps.
     """
     with ExitStack() as stack:
         bar: list[Callable[..., None]] = []
@@ -170,10 +188,14 @@ def counting(description: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def inference_bar(program: Program, images: int) -> Iterator[Callable[[Step], None]]:
-    """A progress bar over all rounds of so many images.
+    """Show a progress bar over all rounds of an inference.
+
+    Args:
+        program: whose rounds are counted.
+        images: number of images.
 
     Yields:
-        a function to call after each exchange.
+        A function to call after each exchange.
     """
     with progress_bar("Encrypted inference (rounds)", images * rounds(program)) as advance:
 
@@ -184,7 +206,12 @@ def inference_bar(program: Program, images: int) -> Iterator[Callable[[Step], No
 
 
 def show(title: str, facts: Mapping[str, object]) -> None:
-    """A title and its facts on aligned lines."""
+    """Print a title and its facts on aligned lines.
+
+    Args:
+        title: heading.
+        facts: value by name; not empty.
+    """
     console.print(f"[bold]{title}[/bold]")
     width = max(len(name) for name in facts)
     for name, value in facts.items():
@@ -192,12 +219,21 @@ def show(title: str, facts: Mapping[str, object]) -> None:
 
 
 def in_words_revealed(values: int) -> dict[str, str]:
-    """A line on what the client sees in clear, if it sees anything, for :func:`show`."""
+    """Return a warning, for :func:`show`, of how many values the client sees in clear; nothing if it sees none.
+
+    Args:
+        values: number of values between the layers.
+    """
     return {"client-aided": f"WEAKER: the client sees {values:,} values between the layers in clear"} if values else {}
 
 
 def show_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
-    """A table on aligned lines; the first two columns are names."""
+    """Print a table on aligned lines; the first two columns are names.
+
+    Args:
+        title: heading.
+        rows: cell by column, all with the same columns; not empty.
+    """
     table = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     console.print(f"[bold]{title}[/bold]")

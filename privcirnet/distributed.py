@@ -1,15 +1,15 @@
 """Processes that work on one network together, started by torchrun: each takes its share of every batch.
 
 Training gives the weights that one process would give on the whole batches, up to the rounding of sums in another
-order: every process draws the same batches, changes the images of the whole batch in the same way and then takes its
-share; the statistics of batch norms and AESPA are those of all shares; gradients are added up, each weighted by its
-share. A share may be empty. What is drawn inside the network (dropout, stochastic rounding) each process draws for its
-own images, so there the result is another sample.
+order. Every process draws the same batches, augments the whole batch in the same way and then takes its share. The
+statistics of batch norms and AESPA are those of all shares. Gradients are added up, each weighted by its share. A share
+may be empty. Random numbers inside the network (dropout, stochastic rounding) are drawn by each process for its own
+images, so these differ from those of one process.
 
 Cost of a step: one sum of all gradients over the processes, and for each batch norm or AESPA two small ones forward and
-one or two backward. Images are changed (crops, mixing) by every process, for the whole batch.
+one or two backward. Every process augments the whole batch.
 
-Without torchrun there is one process, and every function gives back what it is given.
+Without torchrun there is one process, and every function returns its input.
 """
 
 import os
@@ -29,7 +29,7 @@ from privcirnet.nn.norm import BlockBatchNorm2d
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=1)
-"""How long processes wait for the first to decode images or measure; torchrun ends them all when one fails."""
+"""Time that processes wait for the first one to decode images or measure; torchrun ends them all when one fails."""
 _CPU = torch.device("cpu")
 
 
@@ -37,7 +37,7 @@ _CPU = torch.device("cpu")
 def joined() -> Generator[None]:
     """Work together with the other processes that torchrun started, if it did.
 
-    After an error the processes are not parted: that would wait for the others. torchrun ends them.
+    After an error the process group is not destroyed, because that would wait for the others. torchrun ends them.
     """
     if not dist.is_torchelastic_launched():
         yield
@@ -48,23 +48,23 @@ def joined() -> Generator[None]:
 
 
 def rank() -> int:
-    """This process's number; 0 is the one that writes and shows."""
+    """Return this process's number; process 0 is the one that writes and shows."""
     return dist.get_rank() if _together() else 0
 
 
 def processes() -> int:
-    """How many there are."""
+    """Return the number of processes."""
     return dist.get_world_size() if _together() else 1
 
 
 def own_device(wanted: str) -> str:
-    """The device of this process.
+    """Return the device of this process.
 
     Args:
         wanted: "cpu", "cuda", or "auto" for a GPU if there is one.
 
     Raises:
-        RuleError: more processes than GPUs on this machine.
+        RuleError: there are more processes than GPUs on this machine.
     """
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
@@ -79,17 +79,29 @@ def own_device(wanted: str) -> str:
 
 
 def share(values: Tensor) -> Tensor:
-    """This process's part of the first dimension: even parts, the first ones longer by one where needed."""
+    """Return this process's part of the first dimension: even parts, the first ones longer by one where needed.
+
+    Args:
+        values: (N, ...), the same in every process.
+    """
     return values.tensor_split(processes())[dist.get_rank()] if _together() else values
 
 
 def total(x: Tensor) -> Tensor:
-    """The sum over all processes of a tensor that each has; with a gradient, which is the sum of theirs."""
+    """Return the sum over all processes of a tensor that each has; its gradient is the sum of theirs.
+
+    Args:
+        x: of the same shape in every process.
+    """
     return _Total.apply(x) if _together() else x  # type: ignore[return-value]
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """What the first process makes, given to all."""
+    """Return the first process's result in all processes.
+
+    Args:
+        make: called by the first process only.
+    """
     if not _together():
         return make()
     made: list[Any] = [make() if rank() == 0 else None]
@@ -99,7 +111,7 @@ def from_first(make: Callable[[], T]) -> T:
 
 @contextmanager
 def first_goes_first() -> Generator[None]:
-    """The first process of each machine works alone; the others follow when it is done and find what it left."""
+    """Let the first process of each machine work alone; the others follow when it is done and find its results."""
     follows = int(os.environ.get("LOCAL_RANK", "0")) > 0
     if follows:
         total(torch.zeros(()))
@@ -109,7 +121,14 @@ def first_goes_first() -> Generator[None]:
 
 
 def rows(x: Tensor) -> Tensor:
-    """Every process's tensor, (processes, ...)."""
+    """Return every process's tensor.
+
+    Args:
+        x: of the same shape in every process.
+
+    Returns:
+        (processes, ...).
+    """
     if not _together():
         return x[None]
     found = [torch.empty_like(x) for _ in range(processes())]
@@ -118,7 +137,11 @@ def rows(x: Tensor) -> Tensor:
 
 
 def own_row(x: Tensor) -> Tensor:
-    """This process's part of what :func:`rows` gave, perhaps to another number of processes."""
+    """Return this process's part of the result of :func:`rows`, which may stem from another number of processes.
+
+    Args:
+        x: (processes, ...).
+    """
     return x[rank() % len(x)].clone()  # torch.set_rng_state reads past a view
 
 
@@ -127,8 +150,11 @@ def prepare_(model: nn.Module) -> None:
 
     Batch norms become :class:`BlockBatchNorm2d` with blocks of one channel: the names in the state dict stay.
 
+    Args:
+        model: changed in place; left as it is if there is one process.
+
     Raises:
-        RuleError: a batch norm of another kind than BatchNorm2d.
+        RuleError: a batch norm is of another kind than BatchNorm2d.
     """
     if not _together():
         return
@@ -140,7 +166,7 @@ def prepare_(model: nn.Module) -> None:
             if isinstance(child, nn.BatchNorm2d) and not isinstance(child, BlockBatchNorm2d):
                 replaced[child] = replaced.get(child) or BlockBatchNorm2d.from_batch_norm(child, 1)
                 setattr(parent, name, replaced[child])
-    # Compiled, processes with and without images would wait for each other.
+    # If it were compiled, processes with and without images would wait for each other.
     everywhere: Any = torch.compiler.disable(total)
     for module in model.modules():
         if isinstance(module, BlockBatchNorm2d | Aespa):
@@ -151,10 +177,10 @@ def prepare_(model: nn.Module) -> None:
 
 
 def weighted(loss: Tensor, share_size: int, batch_size: int) -> Tensor:
-    """This process's part of a batch's mean loss.
+    """Return this process's part of a batch's mean loss.
 
     Args:
-        loss: mean over this process's share, (); not a number if the share is empty.
+        loss: mean over this process's share, (); NaN if the share is empty.
         share_size: images in the share.
         batch_size: images in the batch.
     """
@@ -162,7 +188,11 @@ def weighted(loss: Tensor, share_size: int, batch_size: int) -> Tensor:
 
 
 def sum_gradients_(model: nn.Module) -> None:
-    """Replace every gradient by its sum over the processes."""
+    """Replace every gradient by its sum over the processes.
+
+    Args:
+        model: whose parameters have gradients.
+    """
     if not _together():
         return
     gradients = [p.grad for p in model.parameters() if p.grad is not None]

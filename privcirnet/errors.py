@@ -1,10 +1,15 @@
-"""The one error a user is meant to read: rule, value, remedy, on one line."""
+"""The errors that users are meant to read: rule, value and remedy on one line."""
 
 from functools import partial
 
 
 class RuleError(ValueError):
-    """A rule of the toolkit was broken by a value that the user can change.
+    """A rule of the toolkit, broken by a value that the user can change.
+
+    Args:
+        rule: in words.
+        got: the offending value.
+        remedy: what the user can do.
 
     The scripts print it as one line and exit with status 2; every other exception is a bug and keeps its traceback.
 
@@ -19,9 +24,9 @@ class RuleError(ValueError):
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[object, ...]:
-        """For another process: the value as text."""
+        """Pickle for another process, with the value as text."""
         return partial(type(self), self.rule, got=str(self.got), remedy=self.remedy), ()
 
 
 class DoesNotFit(RuleError):
-    """A network's numbers are too large for the encryption parameters: fewer bits would do, or other parameters."""
+    """A network whose values are too large for the encryption parameters; fewer bits or other parameters would help."""

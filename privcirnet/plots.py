@@ -1,4 +1,4 @@
-"""Pictures for people who would rather look than read. The only file that imports matplotlib."""
+"""Pictures of results. The only file that imports matplotlib."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ _MANY_EPOCHS = 80
 
 
 def grouped_bars(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Seconds of each contestant on each layer, on a logarithmic axis, the speed-up over the first above each bar.
+    """Draw the seconds of each contestant on each layer, on a logarithmic axis, with speed-ups over the first one.
 
     Args:
         path: PNG or SVG to write.
@@ -53,12 +53,12 @@ def grouped_bars(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> N
 
 
 def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str, float], title: str) -> None:
-    """Products a second of each layer over its products for each byte, under the machine's two roofs.
+    """Draw each layer's products per second over its products per byte, under the machine's two limits.
 
     Args:
         path: PNG or SVG to write.
         rows: with keys layer, words, products, seconds (of "all" threads).
-        machine: peak words and products a second.
+        machine: peak words and products per second.
         title: of the picture.
     """
     figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
@@ -84,7 +84,7 @@ def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str
 
 
 def curves(path: Path, history: Sequence[Mapping[str, float]], title: str) -> None:
-    """Loss, held-out top-1 and learning rate over the epochs of a training run.
+    """Draw loss, held-out top-1 and learning rate over the epochs of a training run.
 
     Args:
         path: PNG or SVG to write.
@@ -121,13 +121,13 @@ def pareto(
     chosen: tuple[float, float],
     title: str,
 ) -> None:
-    """Sensitivity over predicted latency: searched assignments, one block size everywhere, and the chosen one.
+    """Draw sensitivity over predicted latency: searched assignments, one block size everywhere, and the chosen one.
 
     Args:
         path: PNG or SVG to write.
         front: (seconds, sensitivity) of the sweep; may be empty.
-        uniform: the same by block size.
-        chosen: the same of the plan.
+        uniform: (seconds, sensitivity) by block size.
+        chosen: (seconds, sensitivity) of the plan.
         title: of the picture.
     """
     figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
@@ -152,7 +152,7 @@ def pareto(
 
 
 def sensitivities(path: Path, omega: Mapping[str, Mapping[int, float]], chosen: Mapping[str, int], title: str) -> None:
-    """Heat map of the sensitivity of every layer at every block size, the chosen ones framed.
+    """Draw a heat map of the sensitivity of every layer at every block size, with the chosen ones framed.
 
     Args:
         path: PNG or SVG to write.
@@ -177,7 +177,7 @@ def sensitivities(path: Path, omega: Mapping[str, Mapping[int, float]], chosen: 
 
 
 def blocks(path: Path, chosen: Mapping[str, int], title: str) -> None:
-    """Chosen block sizes along the depth of a network (as PrivCirNet, Figure 5).
+    """Draw the chosen block sizes along the depth of a network (as PrivCirNet, Figure 5).
 
     Args:
         path: PNG or SVG to write.
@@ -199,13 +199,13 @@ def blocks(path: Path, chosen: Mapping[str, int], title: str) -> None:
 
 
 def predicted_against_real(path: Path, rows: Sequence[Mapping[str, Any]], kinds: Sequence[str], real: str) -> None:
-    """What kinds of sensitivity predict against how much the loss really rises, a point a layer and block size.
+    """Draw predicted sensitivity against the measured rise of the loss, one point for each layer and block size.
 
     Args:
         path: PNG or SVG to write.
-        rows: with keys b, each of the kinds, and the real one.
-        kinds: keys, a panel each.
-        real: key of the real increase, nats.
+        rows: with keys b, each of the kinds, and the measured one.
+        kinds: keys of predictions, one panel each.
+        real: key of the measured rise, nats.
     """
     figure, panels = plt.subplots(1, len(kinds), figsize=(4.6 * len(kinds), 4.0), sharey=True, layout="constrained")
     for axes, kind in zip(np.atleast_1d(panels), kinds, strict=True):

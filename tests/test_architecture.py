@@ -66,7 +66,7 @@ ROOMS = {
 NO_TORCH = {"he", "report", "artifact", "config", "errors", "plots", "console", "pipeline"}
 """Parts that a client without torch can import, but for the files of :data:`WITH_TORCH`."""
 
-WITH_TORCH = {"pipeline/export.py", "pipeline/search.py"}
+WITH_TORCH = {"pipeline/export.py", "pipeline/search.py", "pipeline/train.py"}
 
 
 def imports(path: Path) -> set[str]:

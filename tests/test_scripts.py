@@ -122,7 +122,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch, capsys, file_
         patch.setattr(record.Record, "epoch", filling)
         error = refused(patch, capsys, "train", *settings)
     assert f"got {out / 'resume.pt'}: File too large; make room and start again" in error
-    assert "training goes on from its last epoch" in error
+    assert "training resumes from its last epoch" in error
     assert sorted(path.name for path in out.iterdir()) == ["history.csv", "resume.pt"]
     file_limit(resource.RLIM_INFINITY)
     seen = []
@@ -145,7 +145,7 @@ def test_other_settings_do_not_overwrite_an_interrupted_run(tmp_path, monkeypatc
     state = tmp_path / "train" / "resume.pt"
     before = state.read_bytes()
     error = refused(monkeypatch, capsys, "train", *settings, "seed=1", "recipe.batch_size=32")
-    assert f"go on with its settings: got recipe.batch_size=32 after 64, seed=1 after 0 for {state}; give" in error
+    assert f"resumed with its settings: got recipe.batch_size=32 after 64, seed=1 after 0 for {state}; give" in error
     assert state.read_bytes() == before
     call(monkeypatch, "train", *settings, "seed=1", "recipe.batch_size=32", "resume=false")
     assert [entry["epoch"] for entry in summary(tmp_path, "train")["history"]] == [1, 2]

@@ -16,7 +16,13 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def room_for(path: Path) -> Iterator[None]:
-    """Say in one line that a disk is full, or a quota reached, while a file or folder is written.
+    """Turn the error of a full disk or an exceeded quota into one line, while a file or folder is written.
+
+    Args:
+        path: of the file or folder, for the error.
+
+    Yields:
+        Nothing.
 
     Raises:
         RuleError: there was no room. Other errors pass.
@@ -33,14 +39,20 @@ def room_for(path: Path) -> Iterator[None]:
                 raise RuleError(
                     "a disk must have room for what is written",
                     got=f"{path}: {os.strerror(number)}",
-                    remedy="make room and start again: earlier files are whole, training goes on from its last epoch",
+                    remedy="make room and start again: earlier files are kept, training resumes from its last epoch",
                 ) from None
         raise
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft beside a file that takes its place when the block succeeds, and disappears when it does not.
+    """Open a draft beside a file. It replaces the file if the block succeeds, and is deleted if not.
+
+    Args:
+        path: of the file; missing parent folders are created.
+
+    Yields:
+        The path of the draft, which exists and is empty.
 
     Raises:
         RuleError: the disk is full.
@@ -60,7 +72,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def forget_drafts(folder: Path) -> None:
-    """Remove files that a killed process was writing in a folder; nobody else may be writing there now."""
+    """Remove the drafts that killed processes left in a folder; nobody else may be writing there now.
+
+    Args:
+        folder: to clean.
+    """
     for draft in folder.glob(f".*{_DRAFT}"):
         draft.unlink(missing_ok=True)
 
@@ -73,7 +89,19 @@ def _to_disk(path: Path) -> None:
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """The same for a folder; the old one comes back if the new one cannot take its place."""
+    """Open a draft beside a folder. It replaces the folder if the block succeeds, and is deleted if not.
+
+    If the draft cannot take its place, the old folder is restored.
+
+    Args:
+        folder: to replace or create.
+
+    Yields:
+        The path of the draft, an empty folder.
+
+    Raises:
+        RuleError: the disk is full.
+    """
     with room_for(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))

@@ -39,10 +39,11 @@ def write_program(
         program: with weights.
         about: further public facts for the manifest.
         full: also write every encoded plaintext as n coefficients mod t.
-        replace: refuse to replace an existing folder if False.
+        replace: whether an existing program may be replaced.
 
     Raises:
-        RuleError: the folder exists and holds something that is not a program.
+        RuleError: the folder exists and must not be replaced or holds something that is not a program, or the disk is
+            full.
     """
     if folder.exists() and not (replace and _is_program(folder)):
         raise RuleError(
@@ -63,7 +64,13 @@ def write_program(
 
 
 def read_program(folder: Path) -> tuple[Program, dict[str, Residues]]:
-    """A program with its weights, and its weight spectra by node.
+    """Read a program.
+
+    Args:
+        folder: that :func:`write_program` made.
+
+    Returns:
+        The program with its weights, and its weight spectra by node.
 
     Raises:
         RuleError: missing, damaged, foreign, or inconsistent.
@@ -91,13 +98,25 @@ def read_program(folder: Path) -> tuple[Program, dict[str, Residues]]:
 
 
 def spectra(program: Program) -> dict[str, Residues]:
-    """Weight spectra of every linear node: each distinct slot value of its plaintexts, once."""
+    """Return the weight spectra of every linear node: each distinct slot value of its plaintexts, once.
+
+    Args:
+        program: with weights.
+
+    Returns:
+        Residues mod t, of the layer's ``spectrum_shape``, by node.
+    """
     t = program.parameters.plain_modulus
     return {node.name: layer.spectrum(program.weights[node.name].rows, t) for node, layer in program.linear_nodes}
 
 
 def plaintext_coefficients(layer: Layer, spectrum: Residues, t: int) -> tuple[np.ndarray, Residues]:
-    """Every encoded plaintext of a layer as a polynomial.
+    """Return every encoded plaintext of a layer as a polynomial.
+
+    Args:
+        layer: with its plan.
+        spectrum: of its weights, see :func:`spectra`.
+        t: plain modulus.
 
     Returns:
         (products (m, 5): piece, target, giant, baby, source; coefficients (m, n) of 1, X, ..., mod t).
@@ -108,7 +127,11 @@ def plaintext_coefficients(layer: Layer, spectrum: Residues, t: int) -> tuple[np
 
 
 def folder_bytes(folder: Path) -> dict[str, int]:
-    """Bytes of each file of a folder, by relative name."""
+    """Return the bytes of each file of a folder, by relative name.
+
+    Args:
+        folder: to measure, with everything below it.
+    """
     return {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
@@ -176,5 +199,5 @@ def _sha256(path: Path) -> str:
 
 
 def _sha256_of_facts(facts: Mapping[str, Any]) -> str:
-    """Checksum of a manifest without its checksums, whatever its white space and order."""
+    """Return the checksum of a manifest without its checksums, whatever its white space and order."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

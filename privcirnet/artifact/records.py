@@ -1,4 +1,4 @@
-"""Checkpoint, plan, profile and run summary: one file each, and what all formats share.
+"""Checkpoint, plan, profile and run summary: one file each, and the code that all formats share.
 
 Reading checks format, version, names and types before anything is used. numpy only; no torch.
 """
@@ -22,18 +22,42 @@ VERSION = 1
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
+    """Write a text file atomically.
+
+    Args:
+        path: of the file.
+        text: its contents.
+
+    Raises:
+        RuleError: the disk is full.
+    """
     with replacing(path) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically, indented, keys in the order given."""
+    """Write a JSON file atomically, indented, keys in the order given.
+
+    Args:
+        path: of the file.
+        data: plain data.
+
+    Raises:
+        RuleError: the disk is full.
+    """
     write_text(path, json.dumps(data, indent=1) + "\n")
 
 
 def read_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
     """Read a JSON object.
+
+    Args:
+        path: of the file.
+        what: name of what it holds, for errors.
+        remedy: for errors.
+
+    Returns:
+        The object.
 
     Raises:
         RuleError: there is no such file, or it holds something else.
@@ -51,7 +75,7 @@ def read_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A trained network.
+    """A trained network as stored.
 
     Attributes:
         tensors: the state dict as arrays.
@@ -59,7 +83,7 @@ class Checkpoint:
         stage: "train", "finetune", "replace" or "qat".
         block_sizes: block size by module name ({}: dense).
         bits: (weight bits, activation bits) of a quantized network, None before.
-        arguments: what the model was created with besides classes and channels, such as its activation.
+        arguments: that the model was created with besides classes and channels, such as its activation.
     """
 
     tensors: dict[str, np.ndarray]
@@ -70,7 +94,7 @@ class Checkpoint:
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def digest(self) -> str:
-        """SHA-256 of the tensors with their names, types and shapes, in hexadecimal."""
+        """Return the SHA-256 of the tensors with their names, types and shapes, in hexadecimal."""
         found = hashlib.sha256()
         for name, tensor in sorted(self.tensors.items()):
             found.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
@@ -79,7 +103,15 @@ class Checkpoint:
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write one safetensors file whose metadata says what the tensors are."""
+    """Write one safetensors file whose metadata says what the tensors are.
+
+    Args:
+        path: of the file.
+        checkpoint: tensors and facts.
+
+    Raises:
+        RuleError: the disk is full.
+    """
     about = {
         "format": "privcirnet-checkpoint",
         "version": str(VERSION),
@@ -95,6 +127,12 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        Tensors and facts.
 
     Raises:
         RuleError: missing, damaged or foreign.
@@ -120,17 +158,30 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None:
-    """Write plan.json: the block size of every weighted layer, by module name, and how it was found."""
+    """Write plan.json: the block size of every weighted layer, by module name, and how it was found.
+
+    Args:
+        path: of the file.
+        block_sizes: by module name.
+        about: further facts, as plain data.
+
+    Raises:
+        RuleError: the disk is full.
+    """
     head = {"format": "privcirnet-plan", "version": VERSION, "block_sizes": dict(block_sizes)}
     write_json(path, {**head, **about})
 
 
 def read_plan(path: Path, **expected: str) -> dict[str, int]:
-    """Block sizes by module name.
+    """Read plan.json.
 
     Args:
-        path: of plan.json.
-        expected: what it must be for, such as ``model`` and ``checkpoint``; keys that the plan lacks are not checked.
+        path: of the file.
+        expected: facts that it must have, such as ``model`` and ``checkpoint``; keys that the plan lacks are not
+            checked.
+
+    Returns:
+        Block sizes by module name.
 
     Raises:
         RuleError: missing, damaged or foreign, a block size that is not a positive integer, or made for something else.
@@ -149,7 +200,13 @@ def read_plan(path: Path, **expected: str) -> dict[str, int]:
 
 
 def read_profile(path: Path) -> Profile:
-    """A cost profile.
+    """Read a cost profile.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        The profile.
 
     Raises:
         RuleError: missing or damaged.
@@ -167,22 +224,44 @@ def read_profile(path: Path) -> Profile:
 
 
 def write_arrays(path: Path, **arrays: np.ndarray) -> None:
-    """Write named arrays as an npz file, atomically."""
+    """Write named arrays as an npz file, atomically.
+
+    Args:
+        path: of the file.
+        arrays: by name.
+
+    Raises:
+        RuleError: the disk is full.
+    """
     with replacing(path) as draft, draft.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], about: dict[str, str] | None = None) -> None:
-    """Write a safetensors file.
+    """Write a safetensors file; not atomically.
 
-    The library writes an array's memory as it lies, so a transposed view has to be laid out first.
+    The library writes an array's memory as it lies, so a transposed view is laid out first.
+
+    Args:
+        path: of the file.
+        tensors: by name.
+        about: metadata.
     """
     laid_out = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     safetensors.numpy.save_file(laid_out, path, metadata=about)
 
 
 def check_format(about: Mapping[str, Any], name: str, path: Path) -> None:
-    """Raise unless a file says that it is of this format and version."""
+    """Raise unless a file says that it is of this format and version.
+
+    Args:
+        about: facts of the file.
+        name: of the format.
+        path: of the file, for errors.
+
+    Raises:
+        RuleError: it is of another format or version.
+    """
     if about.get("format") != name or str(about.get("version")) != str(VERSION):
         raise RuleError(
             f"the file must be a {name} of version {VERSION}",

@@ -1,4 +1,4 @@
-"""The schema of configs/: one dataclass per script and group. ``__post_init__`` validates; units are in the texts."""
+"""The schema of configs/: one dataclass per script and group. ``__post_init__`` validates; fields state their units."""
 
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -35,17 +35,17 @@ COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
 
 @dataclass
 class ModelConfig:
-    """Which network."""
+    """The network."""
 
     name: str = "digits_resnet"
     """timm model name."""
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
-    """what else it is created with, for example +model.arguments.activation=square."""
+    """further arguments that it is created with, for example +model.arguments.activation=square."""
 
 
 @dataclass
 class RecipeConfig:
-    """How to train one stage."""
+    """The training of one stage."""
 
     stage: str = "train"
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
@@ -58,13 +58,13 @@ class RecipeConfig:
     projection: str = "fisher"
     """what finetune starts from: fisher (loss-aware), frobenius (nearest weights) or random."""
     damping: float = 1.0
-    """of fisher: every weight counts by its own Fisher information plus so many times its layer's mean."""
+    """of fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
     teacher: str = ""
     """run directory of the network whose soft labels are learned; empty for none."""
     epochs: int = 40
     """passes over the training images."""
     batch_size: int = 64
-    """images."""
+    """images in a batch."""
     optimizer: str = "adamw"
     """adamw or sgd."""
     momentum: float = 0.9
@@ -80,11 +80,11 @@ class RecipeConfig:
     clip_gradient: float = 0.0
     """largest norm of all gradients together; 0 for none."""
     ema: float = 0.0
-    """decay of the running average of the weights, which is what is saved; 0 for none."""
+    """decay of the running average of the weights, which is saved in their place; 0 for none."""
     crop_padding: int = 0
-    """random crops of images that are padded by so many pixels on each side; 0 for none."""
+    """pixels of padding on each side before a random crop; 0 for no crops."""
     flip: bool = False
-    """half of the images mirrored."""
+    """mirror half of the images, drawn at random."""
     erase: float = 0.0
     """share of images with a random rectangle erased."""
     rand_augment: int = 0
@@ -98,17 +98,17 @@ class RecipeConfig:
     mix_epochs: int = -1
     """epochs with mixup and cutmix; -1 for all."""
     amp: bool = False
-    """bfloat16 where torch holds it safe (automatic mixed precision)."""
+    """automatic mixed precision: bfloat16 where torch considers it safe."""
     channels_last: bool = False
     """images with channels innermost: faster convolutions on many machines."""
     compile: bool = False
-    """training steps are compiled (torch.compile): the first takes long, the others less; needs a C++ compiler."""
+    """compile training steps (torch.compile): the first is slow, the others are faster; needs a C++ compiler."""
     compile_backend: str = "inductor"
     """of torch.compile; aot_eager and eager only trace, and need no compiler."""
     tails: float = 0.0
     """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
     tail_limit: float = 6.0
-    """what is usual, in root mean squares of the batch."""
+    """largest usual value, in root mean squares of the batch."""
     label_smoothing: float = 0.05
     """in [0, 1)."""
     distillation: float = 0.0
@@ -144,16 +144,16 @@ class RecipeConfig:
 
 @dataclass
 class QuantConfig:
-    """Fixed-point formats of the qat stage."""
+    """The fixed-point formats of the qat stage."""
 
     weight_bits: int = 8
     """2 to 8."""
     activation_bits: int = 8
     """2 to 16."""
     calibration_images: int = 512
-    """training images that the steps are set by."""
+    """training images on which the steps are calibrated."""
     learned_steps: bool = False
-    """steps are trained with the weights, values being clipped in training only; else they stay as calibrated."""
+    """train the steps with the weights, clipping values in training only; else they stay as calibrated."""
 
     def __post_init__(self) -> None:
         images = self.calibration_images
@@ -162,7 +162,7 @@ class QuantConfig:
 
 @dataclass
 class TrainConfig:
-    """train.py: train, fine-tune or quantize a network."""
+    """Settings of train.py: train, fine-tune or quantize a network."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
@@ -173,11 +173,11 @@ class TrainConfig:
     device: str = "auto"
     """cpu, cuda, or auto: cuda if there is one."""
     evaluate: str = ""
-    """a checkpoint: nothing is trained, only its accuracy on data is measured."""
+    """checkpoint whose accuracy on the data is measured, without training; empty to train."""
     resume: bool = True
-    """continue a run that was interrupted; false starts it over."""
+    """resume an interrupted run; false starts it over."""
     tensorboard: bool = False
-    """write events for TensorBoard into the folder tensorboard of out, too; needs privcirnet[tensorboard]."""
+    """also write TensorBoard events, to the folder tensorboard in out; needs privcirnet[tensorboard]."""
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
@@ -191,7 +191,7 @@ class TrainConfig:
 
 @dataclass
 class ExportConfig:
-    """export.py: a quantized network becomes a program folder."""
+    """Settings of export.py: a quantized network becomes a program folder."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
@@ -210,7 +210,12 @@ class ExportConfig:
 
 
 def run_file(run: str, name: str, made_by: str) -> Path:
-    """A file of a run directory that an earlier stage made, or that file itself.
+    """Return the path of a file in the run directory of an earlier stage.
+
+    Args:
+        run: directory, or the file itself.
+        name: of the file in it; empty if ``run`` is the file.
+        made_by: script that makes it, for the error.
 
     Raises:
         RuleError: it is not there.

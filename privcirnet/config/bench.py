@@ -14,7 +14,7 @@ PLANS = ("paper", "published", "best")
 
 @dataclass
 class BenchConfig:
-    """bench.py: one layer, a network, or encodings side by side: counts, bytes, seconds."""
+    """Settings of bench.py: one layer, a network, or encodings side by side; counts, bytes, seconds."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
@@ -55,7 +55,7 @@ class BenchConfig:
     plain_bits: int = 41
     """bits of t."""
     threads: int = 0
-    """to work on; 0: one for each core."""
+    """number of threads; 0: one for each core."""
     he: HEConfig = field(
         default_factory=lambda: HEConfig(ring_degree=8192, coefficient_bits=list(DEFAULT_COEFFICIENT_BITS))
     )

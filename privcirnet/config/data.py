@@ -1,4 +1,4 @@
-"""The group data/: which images."""
+"""The group data/: the images."""
 
 from dataclasses import dataclass
 
@@ -9,20 +9,20 @@ DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefo
 
 @dataclass
 class DataConfig:
-    """Which images."""
+    """The images."""
 
     name: str = "digits"
     """digits, cifar10, cifar100, mnist, tiny_imagenet, or imagefolder (train/ and test/ or val/, a folder a class)."""
     root: str = "data"
     """where the files are: a folder, or a .tar or .tar.gz archive of image folders; digits need none."""
     size: int = 0
-    """pixels: the shorter side is resized to it and the centre is cropped; 0: images stay as they are."""
+    """pixels; the shorter side is resized to it and the centre cropped; 0 leaves images as they are."""
     cache: str = "auto"
     """folder of decoded images; auto: privcirnet in $XDG_CACHE_HOME or ~/.cache; empty: none, decode in memory."""
     seed: int = 0
     """of the split into training and held-out images, where the data set has none of its own."""
     test_fraction: float = 0.2
-    """held out, likewise."""
+    """share of held-out images, where the data set has no split of its own."""
 
     def __post_init__(self) -> None:
         check_name("data.name", self.name, DATA_SETS)

@@ -22,9 +22,9 @@ class HEConfig:
     link: str = "local"
     """local, lan or wan: the network that latencies are predicted for."""
     guard_bits: int = 4
-    """fractional bits, at most, that activations keep beyond their quantized step, as far as the modulus has room."""
+    """fractional bits that activations keep beyond their quantized step, at most and if the modulus has room."""
     least_guard_bits: int = 0
-    """fractional bits, at least: the parameters are chosen to have room for them, at the price of time."""
+    """fractional bits, at least: the parameters are chosen to have room for them, which costs time."""
     masks: str = "uniform"
     """of truncated values: uniform (hides perfectly) or bounded (never wrong)."""
     failure_bits: int = 18
@@ -32,13 +32,13 @@ class HEConfig:
     hiding_bits: int = 40
     """bounded masks: statistical distance at most 2^-hiding_bits."""
     bounds: str = "proved"
-    """of values: proved for every image, or measured on training images, for networks with many squares in a row."""
+    """of values: proved for every image, or measured on training images for networks with many squares in a row."""
     margin_bits: int = 2
-    """measured bounds: values may exceed those seen 2^margin_bits times; an image beyond is answered wrongly."""
+    """measured bounds: factor 2^margin_bits over the values seen; an image that exceeds it gets a wrong answer."""
     bound_images: int = 256
-    """measured bounds: training images that they are measured on."""
+    """measured bounds: number of training images on which they are measured."""
     nonlinear: str = "refused"
-    """activations that are no polynomials: refused, or client-aided: the client computes them and sees their inputs."""
+    """non-polynomial activations: refused, or client-aided: the client computes them and sees their inputs."""
 
     def __post_init__(self) -> None:
         check_name("he.engine", self.engine, ("kernel", "tenseal"))

@@ -1,4 +1,4 @@
-"""Encrypted inference: infer.py, and serve.py for a server by itself."""
+"""The schemas of encrypted inference: infer.py, and serve.py for a server by itself."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from privcirnet.he.protocol.transport.tcp import parse_address
 
 @dataclass
 class InferConfig:
-    """infer.py: encrypted inference of held-out images, with a server of its own or as the client of another."""
+    """Settings of infer.py: encrypted inference of held-out images, with its own server or another one's client."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
@@ -35,7 +35,7 @@ class InferConfig:
     weights_folder: str = ""
     """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
     threads: int = 0
-    """to work on; 0: one for each core."""
+    """number of threads; 0: one for each core."""
     profile: str = "${root}/export/profile.json"
     """profile that times are predicted with."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -53,7 +53,7 @@ class InferConfig:
 
 @dataclass
 class ServeConfig:
-    """serve.py: a program's server, for clients on TCP."""
+    """Settings of serve.py: a program's server, for clients on TCP."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
@@ -64,11 +64,11 @@ class ServeConfig:
     port: int = 5050
     """0: any that is free."""
     connections: int = 4
-    """clients at once; others are told to come again."""
+    """clients at once; others are asked to try again."""
     timeout_s: float = 120.0
-    """seconds for which a client may be silent before it is sent away."""
+    """seconds for which a client may be silent before it is disconnected."""
     rehearsal: bool = True
-    """run one image in this process first, with a client of its own: on a new machine that compiles the kernels."""
+    """run one image in this process first, with a client of its own, which compiles the kernels on a new machine."""
     engine: str = "kernel"
     """kernel (compiled, all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
     weights_gb: float = 4.0
@@ -76,7 +76,7 @@ class ServeConfig:
     weights_folder: str = ""
     """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
     threads: int = 0
-    """to work on; 0: one for each core."""
+    """number of threads; 0: one for each core."""
 
     def __post_init__(self) -> None:
         check_name("engine", self.engine, ENGINES)

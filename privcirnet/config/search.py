@@ -1,4 +1,4 @@
-"""search.py: how block sizes are chosen."""
+"""The schema of search.py."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ SENSITIVITIES = ("fisher", "batch_gradient", "weights")
 
 @dataclass
 class SearchConfig:
-    """search.py: choose a block size for every layer under a latency budget."""
+    """Settings of search.py: choose a block size for every layer under a latency budget."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
@@ -22,31 +22,31 @@ class SearchConfig:
     block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32])
     """sizes to choose from."""
     uniform: int = 4
-    """budget: the latency of this block size everywhere."""
+    """block size whose latency everywhere is the budget."""
     budget: float = 0.0
     """budget in seconds instead, if positive."""
     fraction: float = 0.0
     """budget as a share of the dense network's latency instead, if positive."""
     sweep: int = 12
-    """budgets between the latencies of the smallest and the largest block size, a plan each in plans/; 0 for none."""
+    """number of budgets between the fastest and the slowest latency, with a plan for each in plans/; 0 for none."""
     sensitivity: str = "fisher"
-    """fisher (per-sample gradients), batch_gradient (the published shortcut) or weights (their plain error)."""
+    """fisher (per-sample gradients), batch_gradient (the published shortcut) or weights (plain squared error)."""
     damping: float = 1.0
-    """of the projection that sensitivities are of; see recipe.damping."""
+    """of the projection whose sensitivity is measured; see recipe.damping."""
     samples: int = 2048
     """training images, at most, that the Fisher information is measured on."""
     until_stable: bool = True
-    """measuring stops when twice the images gave the same plan twice; false: all samples are used."""
+    """stop measuring when doubling the images leaves the plan unchanged; false: use all samples."""
     pinned: list[str] = field(default_factory=list[str])
     """layers that have no choice, with their block size: [stem:1,layer4.*:8]."""
     equal: list[list[str]] = field(default_factory=list[list[str]])
     """groups of layers that must have equal block sizes: [[layer1.*],[layer2.0.conv1,layer2.0.conv2]]."""
     traffic_mb: float = 0.0
-    """cap on what an image sends, both ways, in 10^6 bytes; 0 for none."""
+    """cap on the bytes exchanged for an image, both ways, in 10^6 bytes; 0 for none."""
     memory_mb: float = 0.0
     """cap on the server's encoded weights, in 10^6 bytes; 0 for none."""
     solver: str = "cbc"
-    """cbc, which PuLP brings, or highs, which needs privcirnet[highs]."""
+    """cbc, which comes with PuLP, or highs, which needs privcirnet[highs]."""
     data: DataConfig = field(default_factory=DataConfig)
     he: HEConfig = field(default_factory=HEConfig)
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 AREA = (0.02, 1 / 3)
-"""Part of an image that is erased."""
+"""Range of the erased share of an image."""
 ASPECT = (0.3, 1 / 0.3)
-"""Height over width of what is erased."""
+"""Range of the erased rectangle's height over its width."""
 
 
 def crop_and_flip(

@@ -19,11 +19,11 @@ from privcirnet.errors import RuleError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 LARGEST_FILE = 256 * 2**20
-"""Bytes of one file in an archive."""
+"""Limit for one file in an archive, bytes."""
 LARGEST_RATIO = 100
-"""Unpacked bytes of an archive for each of its own, beyond the first 2^30."""
+"""Limit for the unpacked size over the archive's own size, beyond the first 2^30 bytes."""
 LARGEST_COUNT = 5_000_000
-"""Files in an archive."""
+"""Limit for the number of files in an archive."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from privcirnet.errors import RuleError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
 MOST_PIXELS = 2**26
-"""Of one image file."""
+"""Limit for one image file."""
 _CHUNK = 64
 
 Pixels = NDArray[np.uint8]

@@ -12,7 +12,7 @@ ANNOTATIONS = "val/val_annotations.txt"
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledFiles:
     """The files and labels of both parts, ordered by label, then name.
 
     Attributes:
@@ -26,7 +26,7 @@ class Labelled:
     classes: tuple[str, ...]
 
 
-def image_folders(tree: Tree) -> Labelled:
+def image_folders(tree: Tree) -> LabelledFiles:
     """Label train/<class>/ and test/<class>/ or, if there is none, val/<class>/; classes are numbered by name.
 
     Args:
@@ -52,10 +52,10 @@ def image_folders(tree: Tree) -> Labelled:
             remedy="add or remove that folder",
         )
     classes = tuple(sorted(train))
-    return Labelled(_numbered(tree, train, classes), _numbered(tree, test, classes), classes)
+    return LabelledFiles(_numbered(tree, train, classes), _numbered(tree, test, classes), classes)
 
 
-def tiny_imagenet(tree: Tree) -> Labelled:
+def tiny_imagenet(tree: Tree) -> LabelledFiles:
     """Label train/<wnid>/images/, and val/images/ by val/val_annotations.txt; classes are numbered in order of wnids.
 
     Args:
@@ -84,7 +84,7 @@ def tiny_imagenet(tree: Tree) -> Labelled:
         test.append((name, number[wnid]))
     if not test:
         raise RuleError(f"{ANNOTATIONS} must name images", got=f"none in {tree.path}", remedy="unpack it again")
-    return Labelled(_numbered(tree, train, classes), sorted(test, key=lambda pair: (pair[1], pair[0])), classes)
+    return LabelledFiles(_numbered(tree, train, classes), sorted(test, key=lambda pair: (pair[1], pair[0])), classes)
 
 
 def _classes(listing: Listing, prefix: str) -> dict[str, list[str]]:

@@ -138,7 +138,7 @@ def _source(name: str, root: Path, size: int, progress: Progress | None) -> tupl
 
 
 def _decode_files(
-    label: Callable[[Tree], labels.Labelled], tree: Tree, size: int, progress: Progress | None, allocate: Allocate
+    label: Callable[[Tree], labels.LabelledFiles], tree: Tree, size: int, progress: Progress | None, allocate: Allocate
 ) -> tuple[str, ...]:
     labelled = label(tree)
     parts = {"train": labelled.train, "test": labelled.test}

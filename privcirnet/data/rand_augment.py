@@ -17,7 +17,7 @@ from torch import Tensor
 STRONGEST = 30
 """The largest magnitude."""
 _TRANSLATION = 150 / 331
-"""Of the width or height, at most: the paper's 150 pixels of images of 331."""
+"""Largest shift as a share of width or height: the paper's 150 of 331 pixels."""
 
 
 def _sheared(images: Tensor, across: float, down: float) -> Tensor:
@@ -46,7 +46,7 @@ OPERATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "AutoContrast": lambda x, m: F.autocontrast(x),
     "Equalize": lambda x, m: F.equalize(x),
 }
-"""By torchvision's names: images of 256 levels and a strength in [-1, 1] to changed images."""
+"""Operation by torchvision's name: takes images of 256 levels and a strength in [-1, 1], returns changed images."""
 
 
 def rand_augment(images: Tensor, operations: int, magnitude: int, levels: int, generator: torch.Generator) -> Tensor:

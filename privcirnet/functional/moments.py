@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 Total = Callable[[Tensor], Tensor]
-"""Adds up a tensor over the processes that hold the images of one batch."""
+"""Sums a tensor over the processes that hold the images of one batch."""
 
 
 def pooled(mean: Tensor, var: Tensor, count: int, total: Total) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from privcirnet.errors import RuleError
 
 _SMALLEST = 2.0**-60
-"""What counts as the largest value where all are zero, so that a step exists."""
+"""Largest value that is assumed where all are zero, so that a step exists."""
 
 
 def log_step_for(largest: float, bits: int, *, signed: bool = True) -> int:

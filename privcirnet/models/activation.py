@@ -8,7 +8,7 @@ from privcirnet.nn.activations import Square
 _WITHOUT_STATE: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "relu6": nn.ReLU6, "gelu": nn.GELU, "square": Square}
 
 NAMES = (*_WITHOUT_STATE, "aespa")
-"""What `activation` knows."""
+"""Names that `activation` knows."""
 
 
 def activation(name: str, channels: int, channels_last: bool = False) -> nn.Module:

@@ -28,7 +28,7 @@ class Square(nn.Module):
 
 
 AESPA_SHARED = ("log_gamma", "running_var", "running_square_var")
-"""What an AESPA has one value of for each block."""
+"""Tensors of which an AESPA has one value for each block."""
 
 
 class Aespa(nn.Module):
@@ -49,9 +49,9 @@ class Aespa(nn.Module):
     """
 
     axis: int
-    """of the channels."""
+    """axis of the channels."""
     total: Total | None = None
-    """adds up over the processes that hold images of the batch; None: this one holds them all."""
+    """sums over the processes that hold images of the batch; None: this one holds them all."""
 
     def __init__(self, num_features: int, b: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Aespa(nn.Module):
         return self.running_var, self.running_square_var
 
     def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Variances of x and x^2 over the batch, by block; the running averages move towards them."""
+        """Return the variances of x and x^2 over the batch, by block, and move the running averages towards them."""
         wide = x if x.dtype == torch.float64 else x.float()
         powers = torch.stack(power_means(wide, self.axis)).reshape(3, -1, self.b).mean(2)
         if self.total:

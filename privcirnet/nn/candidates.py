@@ -59,7 +59,7 @@ def uniform_sizes(model: nn.Module, b: int) -> dict[str, int]:
 
 
 def _reason(model: nn.Module, name: str, b: int) -> str:
-    """Why a layer stays dense, empty if it need not."""
+    """Return why a layer must stay dense; empty if it need not."""
     try:
         checked_layer(model, name, b)
     except RuleError as error:

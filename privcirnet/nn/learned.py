@@ -84,7 +84,7 @@ def follow_learned_steps_(model: nn.Module) -> None:
     assert isinstance(model, fx.GraphModule)
     first = next(module for module in model.modules() if isinstance(module, ActivationQuantizer))
     settle_steps(model, int(first.log_step))
-    for quantizer in learners:  # a step that was raised must not wander on below
+    for quantizer in learners:  # a raised step must not drift further down
         if quantizer.learned is not None:
             quantizer.learned.clamp_(min=int(quantizer.log_step) - 0.5)
 

@@ -46,7 +46,7 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
     """
 
     total: Total | None = None
-    """adds up over the processes that hold images of the batch; None: this one holds them all."""
+    """sums over the processes that hold images of the batch; None: this one holds them all."""
 
     def __init__(self, num_features: int, b: int, **options: Any) -> None:
         check_channels(num_features, b)

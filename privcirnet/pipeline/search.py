@@ -13,9 +13,10 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.he.planning.cost import LINKS, Profile
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
+from privcirnet.search.assignment import Rules, Solution, Table, uniform_latency
 from privcirnet.search.latency import FigureTable, figure_table, figures_of, layer_shapes, seconds_of
 from privcirnet.search.rules import rules_for
-from privcirnet.search.solve import Rules, Solution, Table, solve, uniform_latency
+from privcirnet.search.solve import solve
 from privcirnet.search.sweep import Point, sweep, uniform_points
 from privcirnet.training import sensitivities, stages
 
@@ -41,7 +42,7 @@ class Found:
     checkpoint: str
     profile: Profile
     figures: FigureTable
-    measured: sensitivities.Measured
+    measured: sensitivities.MeasuredSensitivities
     budget: float
     solution: Solution
     uniform: dict[int, Point]

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from privcirnet.report import pictures, quantities
-from privcirnet.report.pictures import Bar, Heat
-from privcirnet.report.records import Export, Inference, LayerRow, Prediction, Search, Truncation
+from privcirnet.report import block_sizes, pictures, quantities
+from privcirnet.report.pictures import Bar
+from privcirnet.report.records import Export, Inference, LayerRow, Prediction, Truncation
 from privcirnet.report.runs import RECORDS, Rung, Runs, rungs, total
 
 MOST_PICTURES = 96
-"""Images shown at most; those that are wrong or disagree come first."""
+"""Number of images shown, at most; those that are wrong or disagree take precedence."""
 MOST_LOGITS = 10
-"""Logits shown of each image."""
+"""Number of logits shown for each image."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A big number: what it is, and a note under it; ``alarm`` marks a broken promise."""
+    """A big number: ``label`` says what it is, ``note`` stands under it, ``alarm`` marks a broken promise."""
 
     value: str
     label: str
@@ -34,7 +34,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Picture:
-    """An encrypted image with its verdict; ``marks`` is empty where everything is right."""
+    """An encrypted image with its classification; ``marks`` is empty where everything is right."""
 
     uri: str
     prediction: Prediction
@@ -42,28 +42,12 @@ class Picture:
     logits: list[tuple[int, float | None, float]]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A heat map cell; ``heat`` is None for a block size that the layer cannot have."""
-
-    text: str
-    heat: Heat | None
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class ChosenBlockSize:
-    """A layer's chosen block size with its predicted seconds, at that size and dense."""
-
-    name: str
-    block_size: int
-    seconds: float | None
-    dense: float | None
-    bars: Markup
-
-
 def build_page(runs: Runs) -> str:
-    """The whole report as the text of an HTML file; a pure function of ``runs``."""
+    """Return the whole report as the text of an HTML file; a pure function of ``runs``.
+
+    Args:
+        runs: a finished chain.
+    """
     whole, some = rungs(runs)
     layers = runs.infer.layers
     longest = max((s for layer in layers for s in (layer.seconds_predicted, layer.seconds) if s), default=0.0)
@@ -77,12 +61,12 @@ def build_page(runs: Runs) -> str:
             ladder=[*whole, *some],
             ladder_chart=ladder_chart(whole, some),
             pictures=show_pictures(runs),
-            heat_sizes=heat_sizes(runs.search),
-            heat_rows=heat_rows(runs.search),
-            heat_range=heat_range(runs.search),
+            heat_sizes=block_sizes.heat_sizes(runs.search),
+            heat_rows=block_sizes.heat_rows(runs.search),
+            heat_range=block_sizes.heat_range(runs.search),
             heat_ramps=(", ".join(pictures.HEAT_LIGHT), ", ".join(pictures.HEAT_DARK)),
-            choices=choices(runs.search),
-            latency_chart=latency_chart(runs.search),
+            choices=block_sizes.choices(runs.search),
+            latency_chart=block_sizes.latency_chart(runs.search),
             layers=[(layer, _two_bars(layer, longest)) for layer in layers],
             total=total(layers),
             place=place(runs.infer),
@@ -94,7 +78,11 @@ def build_page(runs: Runs) -> str:
 
 
 def headline(runs: Runs) -> str:
-    """One sentence on what happened."""
+    """Return one sentence on the outcome.
+
+    Args:
+        runs: a finished chain.
+    """
     infer = runs.infer
     agree = (
         sum(p.encrypted == p.integer for p in infer.predictions) if infer.argmax_equal is None else infer.argmax_equal
@@ -111,7 +99,11 @@ def headline(runs: Runs) -> str:
 
 
 def tiles(infer: Inference) -> list[Tile]:
-    """The four big numbers."""
+    """Return the four big numbers.
+
+    Args:
+        infer: the encrypted run.
+    """
     rounds = [] if infer.rounds is None else [f"in {infer.rounds} rounds"]
     keys = [] if infer.bytes_keys is None else [f"and {quantities.size(infer.bytes_keys)} of keys, once"]
     return [
@@ -133,12 +125,22 @@ def tiles(infer: Inference) -> list[Tile]:
 
 
 def place(infer: Inference) -> str:
-    """Where client and server ran."""
+    """Return where client and server ran, in words.
+
+    Args:
+        infer: the encrypted run.
+    """
     return "in two processes, TCP on loopback in between" if infer.processes == 2 else "in one process"
 
 
 def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float]]:
-    """(class, integer logit, encrypted logit), the largest encrypted ones first; empty where the run has none.
+    """Return the logits of a prediction, the largest encrypted ones first; none where the run has none.
+
+    Args:
+        prediction: of one image.
+
+    Returns:
+        (class, integer logit, encrypted logit) each.
 
     >>> shown_logits(Prediction(1, 1, 1, logits=[0.5, 2.0], logits_integer=[0.5, 2.25]))
     [(1, 2.25, 2.0), (0, 0.5, 0.5)]
@@ -149,7 +151,12 @@ def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float]
 
 
 def ladder_chart(whole: Iterable[Rung], some: Iterable[Rung]) -> Markup:
-    """Top-1 at each rung, on an axis from 0 to 100 percent."""
+    """Return a chart of top-1 at each rung, on an axis from 0 to 100 percent.
+
+    Args:
+        whole: rungs on the whole test set.
+        some: rungs on the encrypted images.
+    """
     bars = [Bar(f"{r.name} · {r.images}", r.top1, quantities.percent(r.top1), "whole") for r in whole]
     bars += [Bar(f"{r.name} · {r.images}", r.top1, quantities.percent(r.top1), "some", r.interval) for r in some]
     return pictures.bar_chart(
@@ -160,14 +167,21 @@ def ladder_chart(whole: Iterable[Rung], some: Iterable[Rung]) -> Markup:
 
 
 def show_pictures(runs: Runs) -> list[Picture]:
-    """The encrypted images in their order; past ``MOST_PICTURES`` the unremarkable ones are dropped first."""
+    """Return the encrypted images in their order; beyond ``MOST_PICTURES`` the unremarkable ones are dropped first.
+
+    Args:
+        runs: a finished chain.
+    """
     marked = [(i, p, marks(p)) for i, p in enumerate(runs.infer.predictions)]
     kept = sorted(sorted(marked, key=lambda entry: not entry[2])[:MOST_PICTURES], key=lambda entry: entry[0])
     return [Picture(pictures.png_data_uri(runs.images[i]), p, words, shown_logits(p)) for i, p, words in kept]
 
 
 def marks(prediction: Prediction) -> tuple[str, ...]:
-    """What is remarkable about a prediction, in words.
+    """Return what is remarkable about a prediction, in words.
+
+    Args:
+        prediction: of one image.
 
     >>> marks(Prediction(label=7, integer=7, encrypted=1))
     ('wrong', 'differs from clear')
@@ -180,65 +194,12 @@ def marks(prediction: Prediction) -> tuple[str, ...]:
     return tuple(words for words, holds in found.items() if holds)
 
 
-def heat_sizes(search: Search) -> list[int]:
-    """The columns of the heat map: every block size that was considered anywhere."""
-    considered = {size for row in search.sensitivity.values() for size in row}
-    return sorted({1} | considered | set(search.block_sizes.values()))
-
-
-def heat_range(search: Search) -> tuple[float, float] | None:
-    """The smallest and largest positive sensitivity; None where there is none."""
-    positive = [v for row in search.sensitivity.values() for v in row.values() if v is not None and v > 0]
-    return (min(positive), max(positive)) if positive else None
-
-
-def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
-    """The rows of the heat map, by module name; block size 1 changes nothing, so its sensitivity is 0."""
-    names = list(dict.fromkeys([*search.sensitivity, *search.block_sizes]))
-    low, high = heat_range(search) or (1.0, 1.0)
-
-    def cell(name: str, size: int) -> Cell:
-        value = search.sensitivity.get(name, {}).get(size, 0.0 if size == 1 else None)
-        colours = None if value is None else pictures.heat(pictures.log_fraction(value, low, high))
-        return Cell(quantities.tiny(value), colours, search.block_sizes.get(name) == size)
-
-    return [(name, [cell(name, size) for size in heat_sizes(search)]) for name in names]
-
-
-def choices(search: Search) -> list[ChosenBlockSize]:
-    """The chosen block sizes with the cost model's seconds."""
-    times = {name: search.latency.get(name, {}) for name in search.block_sizes}
-    longest = max((t for row in times.values() for t in row.values() if t is not None), default=0.0)
-
-    def choice(name: str, size: int) -> ChosenBlockSize:
-        chosen, dense = times[name].get(size), times[name].get(1)
-        bars = pictures.bar_strip([("dense", dense), ("predicted", chosen)], longest)
-        return ChosenBlockSize(name, size, chosen, dense, bars)
-
-    return [choice(name, size) for name, size in search.block_sizes.items()]
-
-
-def latency_chart(search: Search) -> Markup | None:
-    """The plan's predicted seconds beside one block size everywhere, and the budget; None where nothing is known."""
-    times = {
-        f"b = {size} everywhere": (uniform.latency_predicted_s, "uniform")
-        for size, uniform in sorted(search.uniform.items())
-    }
-    times["the plan found"] = (search.latency_predicted_s, "predicted")
-    bars = [Bar(label, s, quantities.seconds(s), style) for label, (s, style) in times.items() if s is not None]
-    if not bars:
-        return None
-    budget = search.budget_s
-    return pictures.bar_chart(
-        bars,
-        title="Predicted seconds per image with one block size everywhere and with the plan; the text has the budget",
-        axis=[(s, quantities.seconds(s)) for s in pictures.ticks(max([bar.value for bar in bars] + [budget or 0.0]))],
-        marker=None if budget is None else (budget, f"budget {quantities.seconds(budget)}"),
-    )
-
-
 def bounds_words(export: Export) -> str:
-    """What the bound on values rests on; empty where the run does not say."""
+    """Return what the bound on values rests on, in words; empty where the run does not say.
+
+    Args:
+        export: the encrypted-inference program.
+    """
     if export.bounds == "proved":
         return "Proved for every image."
     if export.bounds_exceeded is None:
@@ -251,7 +212,11 @@ def bounds_words(export: Export) -> str:
 
 
 def truncation_words(truncation: Truncation | None) -> str:
-    """What truncation on shares costs: a chance of failure or a statistical distance."""
+    """Return what truncation on shares costs, in words: a chance of failure or a statistical distance.
+
+    Args:
+        truncation: masks and chances; None where the run does not say.
+    """
     if truncation is None or truncation.masks is None:
         return "The runs do not say how truncation is masked."
     parts = {
@@ -271,7 +236,7 @@ def truncation_words(truncation: Truncation | None) -> str:
 
 
 def _power(log2: float) -> str:
-    """A probability given as its log2, as a bound in words."""
+    """Return a probability given as its log2, as a bound in words."""
     return f"at most 2^{log2:.1f}, about 1 in {2.0**-log2:,.0f}" if -30 <= log2 < 0 else f"at most 2^{log2:.1f}"
 
 

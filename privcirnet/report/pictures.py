@@ -1,4 +1,4 @@
-"""Pictures that live inside the page: PNG data URIs, a colour scale, bar charts as inline SVG.
+"""Pictures inside the page: PNG data URIs, a colour scale, bar charts as inline SVG.
 
 Lengths along a bar are percentages of the SVG's width and text has a fixed size, so a chart stays readable on a phone
 without a script. Colours come from the page's style sheet through class names.
@@ -44,14 +44,23 @@ class Heat:
 
 
 def png_data_uri(image: NDArray[np.uint8]) -> str:
-    """An image, (H, W) or (H, W, 3), as the address of an inline PNG."""
+    """Return an image as the address of an inline PNG.
+
+    Args:
+        image: (H, W) or (H, W, 3).
+    """
     stream = io.BytesIO()
     Image.fromarray(image).save(stream, format="PNG")
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
 
 
 def log_fraction(value: float, low: float, high: float) -> float:
-    """Where ``value`` lies between ``low`` and ``high`` on a log scale, in [0, 1]; 0 for what is not positive.
+    """Return where a value lies between two others on a log scale, in [0, 1]; 0 for one that is not positive.
+
+    Args:
+        value: any number.
+        low: positive, where the scale is 0.
+        high: positive, where the scale is 1.
 
     >>> log_fraction(1e-3, 1e-4, 1e-2)
     0.5
@@ -64,13 +73,21 @@ def log_fraction(value: float, low: float, high: float) -> float:
 
 
 def heat(fraction: float) -> Heat:
-    """The colours at ``fraction`` in [0, 1] of the scale, with the ink that contrasts more."""
+    """Return the colours at a point of the scale, with the ink that contrasts more.
+
+    Args:
+        fraction: in [0, 1].
+    """
     light, dark = mix(HEAT_LIGHT, fraction), mix(HEAT_DARK, fraction)
     return Heat(light, ink_on(light), dark, ink_on(dark))
 
 
 def mix(ramp: Sequence[str], fraction: float) -> str:
-    """The colour at ``fraction`` along a ramp of ``#rrggbb`` stops.
+    """Return the colour at a point of a ramp, as ``#rrggbb``.
+
+    Args:
+        ramp: ``#rrggbb`` stops, at least two.
+        fraction: in [0, 1].
 
     >>> mix(("#000000", "#ffffff"), 0.5)
     '#808080'
@@ -82,12 +99,20 @@ def mix(ramp: Sequence[str], fraction: float) -> str:
 
 
 def ink_on(background: str) -> str:
-    """Black or white, whichever has the larger WCAG contrast on ``background``; that is never below 4.58."""
+    """Return black or white, whichever has the larger WCAG contrast on a background; that is never below 4.58.
+
+    Args:
+        background: ``#rrggbb``.
+    """
     return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, background))
 
 
 def contrast(one: str, other: str) -> float:
-    """The WCAG 2 contrast ratio of two colours, from 1 to 21.
+    """Return the WCAG 2 contrast ratio of two colours, from 1 to 21.
+
+    Args:
+        one: ``#rrggbb``.
+        other: ``#rrggbb``.
 
     >>> round(contrast("#000000", "#ffffff"))
     21
@@ -97,7 +122,10 @@ def contrast(one: str, other: str) -> float:
 
 
 def ticks(highest: float) -> list[float]:
-    """Round numbers from 0 to at least ``highest``, four to seven of them.
+    """Return four to seven round numbers from 0 to at least the highest value.
+
+    Args:
+        highest: value that the axis must reach.
 
     >>> ticks(0.93)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -116,11 +144,11 @@ def bar_chart(
     axis: Sequence[tuple[float, str]],
     marker: tuple[float, str] | None = None,
 ) -> Markup:
-    """A horizontal bar chart.
+    """Return a horizontal bar chart.
 
     Args:
         bars: From top to bottom, every value inside the axis.
-        title: What the chart says, for those who cannot see it.
+        title: Text of the chart, for those who cannot see it.
         axis: The ticks with their text, from 0 (so that lengths compare as the values do) to the end of the axis.
         marker: A value with its text, drawn as a vertical line through all bars.
     """
@@ -137,7 +165,12 @@ def bar_chart(
 
 
 def bar_strip(bars: Sequence[tuple[str, float | None]], top: float) -> Markup:
-    """Unlabelled bars for a table cell, one under the other: (style, value) each, the full width is ``top``."""
+    """Return unlabelled bars for a table cell, one under the other.
+
+    Args:
+        bars: (style, value) each; no bar for a value of None.
+        top: value of the full width.
+    """
     rect = Markup('<rect class="bar {}" x="0" y="{}" width="{:.2f}%" height="6" rx="1"/>')
     drawn = [
         rect.format(style, 8 * i, 100 * value / top)
@@ -164,7 +197,7 @@ def _bar(bar: Bar, y: int, top: float) -> Markup:
 
 
 def _words(bar: Bar, y: int) -> Markup:
-    """Label and value above a bar, drawn after the marker so that they stay readable where it crosses them."""
+    """Return label and value above a bar, drawn after the marker so that they stay readable where it crosses them."""
     return Markup(
         '<text x="0" y="{0}">{1}</text><text class="value" x="100%" y="{0}" text-anchor="end">{2}</text>'
     ).format(y + 14, bar.label, bar.text)
@@ -185,7 +218,7 @@ def _marker(fraction: float, text: str, foot: int) -> Markup:
 
 
 def _anchor(fraction: float) -> str:
-    """Text near an edge leans inwards."""
+    """Return the anchor of a tick's text, which leans inwards near an edge."""
     return "start" if fraction < 0.15 else "end" if fraction > 0.85 else "middle"
 
 

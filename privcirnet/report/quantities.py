@@ -7,7 +7,10 @@ _SPACE = "\N{NO-BREAK SPACE}"
 
 
 def seconds(value: float | None) -> str:
-    r"""A duration with three digits and a fitting unit.
+    r"""Return a duration with three digits and a fitting unit.
+
+    Args:
+        value: seconds.
 
     >>> [seconds(x).replace("\xa0", " ") for x in (0, 0.00042, 0.0321, 1.5, 75, 7260)]
     ['0 s', '0.42 ms', '32.1 ms', '1.50 s', '1 min 15 s', '2 h 01 min']
@@ -27,7 +30,10 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    r"""A number of bytes in decimal units.
+    r"""Return a number of bytes in decimal units.
+
+    Args:
+        value: bytes.
 
     >>> [size(x).replace("\xa0", " ") for x in (12, 432_100, 3_456_789)]
     ['12 B', '432 KB', '3.46 MB']
@@ -41,7 +47,10 @@ def size(value: float | None) -> str:
 
 
 def digits(value: float) -> str:
-    """Three significant digits below 1000, whole numbers above, at most two decimals.
+    """Return three significant digits below 1000, whole numbers above, with at most two decimals.
+
+    Args:
+        value: any number.
 
     >>> [digits(x) for x in (0.421, 9.999, 32.14, 321.4, 4321.0)]
     ['0.42', '10.00', '32.1', '321', '4,321']
@@ -50,7 +59,11 @@ def digits(value: float) -> str:
 
 
 def percent(value: float | None, decimals: int = 2) -> str:
-    r"""A percentage.
+    r"""Return a percentage.
+
+    Args:
+        value: percent.
+        decimals: digits after the point.
 
     >>> percent(93.75, 1).replace("\xa0", " ")
     '93.8 %'
@@ -59,7 +72,10 @@ def percent(value: float | None, decimals: int = 2) -> str:
 
 
 def count(value: int | None) -> str:
-    """A whole number with its thousands marked.
+    """Return a whole number with its thousands marked.
+
+    Args:
+        value: the number.
 
     >>> count(147456)
     '147,456'
@@ -68,7 +84,12 @@ def count(value: int | None) -> str:
 
 
 def scaled(value: float | None, scale: float, decimals: int = 1) -> str:
-    """``value * scale`` without its unit, for table columns whose heading states the unit.
+    """Return ``value * scale`` without its unit, for table columns whose heading states the unit.
+
+    Args:
+        value: the number.
+        scale: to multiply it by.
+        decimals: digits after the point.
 
     >>> scaled(0.01234, 1000)
     '12.3'
@@ -77,7 +98,10 @@ def scaled(value: float | None, scale: float, decimals: int = 1) -> str:
 
 
 def tiny(value: float | None) -> str:
-    """A number of any magnitude with two significant digits.
+    """Return a number of any magnitude with two significant digits.
+
+    Args:
+        value: the number.
 
     >>> [tiny(x) for x in (0, 0.0123, 3.2e-7, 250.0)]
     ['0', '0.012', '3.2e-7', '2.5e2']

@@ -1,4 +1,4 @@
-"""What each script writes into its ``summary.json``, and how such a file becomes a checked record.
+"""The contents of each script's ``summary.json``, and how such a file becomes a checked record.
 
 A field without a default is required; every other one may be absent or null. Keys that no field names are ignored, so
 that a script may write more than the report shows. JSON has no name for infinity or NaN: both read as null.
@@ -14,12 +14,12 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
 Real = float
-"""In the annotations of a record that has a field of that name."""
+"""float, in the annotations of a record that has a field of that name."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """One training stage: ``top1`` in percent on the held-out test images, ``parameters`` the stored weight numbers."""
+    """One training stage: ``top1`` in percent on the held-out test images, ``parameters`` the number of stored ones."""
 
     top1: float
     model: str | None = None
@@ -53,7 +53,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Truncation:
-    """How the fixed-point rescale on shares is masked and how often it may fail (log2 of the chance per image)."""
+    """The masks of truncation on shares, and its chance of failure (log2, per image)."""
 
     masks: str | None = None
     hiding: str | None = None
@@ -62,13 +62,13 @@ class Truncation:
 
 @dataclass(frozen=True)
 class ParameterReason:
-    """Why the encryption parameters are what they are, in one line."""
+    """The reason for the choice of encryption parameters, in one line."""
 
     reason: str | None = None
 
 
 @dataclass(frozen=True)
-class Exceeded:
+class BoundsCheck:
     """Held-out images on which measured bounds were checked, and how many of them go beyond the modulus."""
 
     images: int
@@ -86,7 +86,7 @@ class Export:
     plain_modulus: int | None = None
     max_value_bits: int | None = None
     bounds: str | None = None
-    bounds_exceeded: Exceeded | None = None
+    bounds_exceeded: BoundsCheck | None = None
     choice: ParameterReason | None = None
     truncation: Truncation | None = None
     flooding_bits: int | None = None
@@ -97,7 +97,7 @@ class Export:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """What one encrypted layer costs for one image."""
+    """The costs of one encrypted layer for one image."""
 
     name: str
     kind: str | None = None
@@ -128,7 +128,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Over:
+class LinkPrediction:
     """Predicted seconds of one image over a network: measured work, bytes, round trips, and their sum."""
 
     compute: float
@@ -139,7 +139,7 @@ class Over:
 
 @dataclass(frozen=True)
 class Memory:
-    """Most memory of each party's process, bytes."""
+    """The peak memory of each party's process, bytes."""
 
     client: int
     server: int
@@ -170,12 +170,16 @@ class Inference:
     seconds_client: float | None = None
     seconds_server: float | None = None
     revealed: int = 0
-    links: dict[str, Over] = field(default_factory=dict)
+    links: dict[str, LinkPrediction] = field(default_factory=dict)
     memory: Memory | None = None
 
 
 def read_record(kind: type[Record], path: Path) -> Record:
-    """The record that a JSON file holds.
+    """Return the record that a JSON file holds.
+
+    Args:
+        kind: dataclass of the record.
+        path: of the file.
 
     Raises:
         ValueError: the file is not JSON, or a value does not fit its field; the message names the key.
@@ -185,13 +189,18 @@ def read_record(kind: type[Record], path: Path) -> Record:
 
 
 def fit(hint: Any, value: Any, key: str) -> Any:
-    """A JSON value as the type ``hint``; ``key`` is where it stands, for the error.
+    """Return a JSON value as an annotated type.
 
-    >>> fit(dict[int, float], {"1": 2}, "latency")
-    {1: 2.0}
+    Args:
+        hint: the type: a dataclass, list, dict, optional or plain type.
+        value: from JSON.
+        key: its position in the file, for the error.
 
     Raises:
         ValueError: the value does not fit.
+
+    >>> fit(dict[int, float], {"1": 2}, "latency")
+    {1: 2.0}
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is UnionType:
@@ -209,7 +218,7 @@ def fit(hint: Any, value: Any, key: str) -> Any:
 
 
 def _fit_key(hint: type, value: str, key: str) -> Any:
-    """A key of a JSON object, which is always a string, as ``hint`` (int or str)."""
+    """Return a key of a JSON object, which is always a string, as ``hint`` (int or str)."""
     if hint is int and not value.isdecimal():
         raise ValueError(f"the keys of {key!r} must be whole numbers, not {value!r}")
     return hint(value)

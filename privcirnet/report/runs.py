@@ -1,4 +1,4 @@
-"""The runs of one chain, read from disk and checked, and the two tables every view of them shows."""
+"""The runs of one chain, read from disk and checked, and the two tables that every view of them shows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONAL: dict[str, type] = {"replace": Training}
 """Stages that a chain may have besides."""
 
 COMMANDS = {"finetune": "train.py recipe=finetune", "qat": "train.py recipe=qat"}
-"""What makes a stage where it is not just ``<stage>.py``."""
+"""Command of a stage where it is not just ``<stage>.py``."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Runs:
 
     @property
     def page_path(self) -> Path:
-        """Where the HTML report of these runs belongs."""
+        """The path of the HTML report of these runs."""
         return self.root / "report.html"
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One step of the accuracy ladder: ``top1`` in percent; ``interval`` in percent where few images were used."""
+    """One step of the accuracy ladder: ``top1`` in percent, ``interval`` in percent where few images were used."""
 
     name: str
     top1: float
@@ -68,7 +68,13 @@ class Rung:
 
 
 def load_runs(root: Path) -> Runs:
-    """Read and check the six run directories under ``root``.
+    """Read and check the run directories of a chain.
+
+    Args:
+        root: folder that holds them.
+
+    Returns:
+        The runs.
 
     Raises:
         RuleError: a directory, its ``summary.json`` or ``infer/images.npz`` is missing or malformed.
@@ -81,7 +87,11 @@ def load_runs(root: Path) -> Runs:
 
 
 def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
-    """The accuracy ladder on the whole test set, and on the encrypted images."""
+    """Return the accuracy ladder on the whole test set, and on the encrypted images.
+
+    Args:
+        runs: a finished chain.
+    """
     replaced = runs.replace
     whole = [
         Rung("dense", runs.train.top1, "whole test set", runs.train.parameters),
@@ -105,7 +115,11 @@ def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
 
 
 def wilson_interval(percent: float, count: int) -> tuple[float, float] | None:
-    """Wilson's 95 % interval, in percent, of a share seen on ``count`` images; None without images.
+    """Return Wilson's 95 % interval of a share, in percent; None without images.
+
+    Args:
+        percent: the observed share.
+        count: number of images it was observed on.
 
     >>> [round(x, 1) for x in wilson_interval(50.0, 10)]
     [23.7, 76.3]
@@ -120,7 +134,11 @@ def wilson_interval(percent: float, count: int) -> tuple[float, float] | None:
 
 
 def total(layers: Sequence[LayerRow]) -> LayerRow:
-    """The sum of the layers, field by field; a field that no layer has stays None."""
+    """Return the sum of the layers, field by field; a field that no layer has stays None.
+
+    Args:
+        layers: costs of each layer.
+    """
 
     def add(name: str) -> Any:
         values = [v for layer in layers if (v := getattr(layer, name)) is not None]

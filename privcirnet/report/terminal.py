@@ -1,4 +1,4 @@
-"""The short form of the report: two tables and the place of the long form."""
+"""The short form of the report: two tables and the path of the long form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from privcirnet.report.runs import Rung, Runs, rungs, total
 
 
 def print_tables(runs: Runs, console: Console) -> None:
-    """Print the accuracy ladder, the cost of each layer, and one closing line with the path of the page."""
+    """Print the accuracy ladder, the cost of each layer, and one closing line with the path of the page.
+
+    Args:
+        runs: a finished chain.
+        console: to print to.
+    """
     whole, some = rungs(runs)
     console.print(ladder_table([*whole, *some]))
     console.print(layer_table(runs.infer.layers))
@@ -29,11 +34,15 @@ def print_tables(runs: Runs, console: Console) -> None:
 
 
 def ladder_table(ladder: list[Rung]) -> Table:
-    """Accuracy at each rung."""
+    """Return the accuracy at each rung as a table.
+
+    Args:
+        ladder: all rungs.
+    """
     table = Table(
         "network", "on", title="Accuracy (top-1)", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
-    for heading in ("top-1", "weight numbers"):
+    for heading in ("top-1", "parameters"):
         table.add_column(heading, justify="right")
     for rung in ladder:
         cells = (
@@ -47,7 +56,11 @@ def ladder_table(ladder: list[Rung]) -> Table:
 
 
 def layer_table(layers: list[LayerRow]) -> Table:
-    """What each layer costs for one image, with the totals in the last row; narrow enough for 80 columns."""
+    """Return the cost of each layer for one image, with the totals in the last row; narrow enough for 80 columns.
+
+    Args:
+        layers: costs of each layer.
+    """
     table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", overflow="fold")
     for heading in ("b", "HE-Rot", "HE-Pmult", "ct up+down", "bytes", "predicted", "measured"):

@@ -1,12 +1,12 @@
-"""Diagonal Fisher information: how much the loss feels each weight.
+"""Diagonal Fisher information: how sensitive the loss is to each weight.
 
 For a network trained to convergence it stands in for the diagonal of the Hessian::
 
     F = mean over the samples of (gradient of that sample's cross-entropy)^2
 
-This is the empirical Fisher: labels are the data's. It must be the mean of the squared gradients. The code published
-with the paper squares the gradient of whole batches instead, which tends to zero at a minimum: not the Fisher.
-:func:`squared_batch_gradient` is that, to compare.
+This is the empirical Fisher information: the labels are those of the data. It must be the mean of the squared
+gradients. The code published with the paper squares the gradient of whole batches instead, which tends to zero at a
+minimum and is not the Fisher information. :func:`squared_batch_gradient` computes that for comparison.
 
 Under torchrun every process calls it with the same loader and measures its share of each chunk
 (:mod:`privcirnet.distributed`); all get the same result.
@@ -43,7 +43,7 @@ def diagonal_fisher(
     """Measure the diagonal Fisher information of layers' weights, in evaluation mode, without changing the network.
 
     Args:
-        model: A network with plain weights, on any device; images go where its parameters are.
+        model: A network with plain weights, on any device; images are moved to its parameters' device.
         loader: Yields images, (batch, ...), and class indices, (batch,), or probabilities, (batch, classes).
         names: Module names of the linear and convolutional layers to measure.
         max_samples: Number of samples after which to stop.
@@ -96,15 +96,18 @@ def squared_batch_gradient(
 ) -> dict[str, Tensor]:
     """Measure the mean over batches of the squared gradient of a batch's mean loss, in evaluation mode.
 
-    What the code published with PrivCirNet uses in the place of the Fisher information.
+    The code published with PrivCirNet uses this instead of the Fisher information.
 
     Args:
         model: As for :func:`diagonal_fisher`; left as it was.
-        loader: Likewise; its batches are the ones that gradients are summed over.
-        names: Likewise.
+        loader: As for :func:`diagonal_fisher`; each of its batches gives one gradient.
+        names: As for :func:`diagonal_fisher`.
 
     Returns:
         As for :func:`diagonal_fisher`.
+
+    Raises:
+        RuleError: A name is not that of a plain linear or convolutional layer.
     """
     weights = [find_layer(model, name).weight for name in names]
     total, batches = [torch.zeros_like(weight, dtype=torch.float64) for weight in weights], 0
@@ -119,7 +122,7 @@ def squared_batch_gradient(
 
 
 def _chunk_for(weight_bytes: int) -> int:
-    """The largest power of two up to 64 whose gradients fit in :data:`MEMORY`, at least 1."""
+    """Return the largest power of two up to 64 whose gradients fit in :data:`MEMORY`, at least 1."""
     chunk = 64
     while chunk > 1 and chunk * weight_bytes > MEMORY:
         chunk //= 2
@@ -127,7 +130,7 @@ def _chunk_for(weight_bytes: int) -> int:
 
 
 def _chunks(loader: Iterable[tuple[Tensor, Tensor]], max_samples: int, chunk: int) -> Generator[tuple[Tensor, Tensor]]:
-    """Cut the loader's batches in chunks, and stop after `max_samples`."""
+    """Cut the loader's batches into chunks, and stop after `max_samples`."""
     left = max_samples
     for images, labels in loader:
         yield from zip(images[:left].split(chunk), labels[:left].split(chunk), strict=True)

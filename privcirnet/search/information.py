@@ -1,12 +1,12 @@
-"""Fisher information that says how sure it is: measured group by group, with Omega's spread over the groups.
+"""Fisher information with a measure of its precision: accumulated in groups, with Omega's spread over the groups.
 
-Omega of a layer is linear in the information that weighs the squared error, so the groups' own values of Omega average
-to the whole's, and their spread is its standard error::
+Omega of a layer is linear in the information that weights the squared error. So the groups' own values of Omega average
+to the whole's, and their spread gives its standard error::
 
     Omega_k = sum F_k (W - W')^2        Omega = mean of Omega_k        error = deviation of Omega_k / sqrt(groups)
 
-W' is one for all groups, the projection by the information of all. Information of many groups is kept in at most
-:data:`MOST` sums; beyond that neighbours are added up, so memory does not grow with the samples.
+W' is the same for all groups, the projection by the information of all samples. The information of many groups is kept
+in at most :data:`MOST` sums. Beyond that, neighbours are added up, so memory does not grow with the samples.
 """
 
 import math
@@ -21,7 +21,7 @@ from torch import Tensor
 from privcirnet.functional.sensitivity import squared_error
 
 MOST = 16
-"""Sums of groups that are kept."""
+"""Number of sums of groups that are kept, at most."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Estimate:
     """A measured number.
 
     Attributes:
-        value: of all samples.
-        error: standard error; infinite from a single group.
+        value: over all samples.
+        error: standard error; infinite for a single group.
     """
 
     value: float
@@ -38,7 +38,7 @@ class Estimate:
 
 
 class Information:
-    """Diagonal Fisher information of layers' weights in equal groups of samples, float64."""
+    """The diagonal Fisher information of layers' weights in equal groups of samples, float64."""
 
     def __init__(self) -> None:
         self._sums: list[dict[str, Tensor]] = []
@@ -47,11 +47,15 @@ class Information:
 
     @property
     def groups(self) -> int:
-        """Groups so far."""
+        """Number of groups so far."""
         return len(self._sums) * self._per_sum + len(self._open)
 
     def add(self, group: Mapping[str, Tensor]) -> None:
-        """Take in the mean over one more group of samples."""
+        """Add one more group of samples.
+
+        Args:
+            group: mean over its samples, of each weight's shape, by layer name.
+        """
         self._open.append(dict(group))
         if len(self._open) < self._per_sum:
             return
@@ -62,11 +66,15 @@ class Information:
             self._per_sum *= 2
 
     def mean(self, name: str) -> Tensor:
-        """The information of all samples in one layer's weight."""
+        """Return the information of all samples in one layer's weight.
+
+        Args:
+            name: of the layer.
+        """
         return reduce(torch.add, (part[name] for part in (*self._sums, *self._open))) / self.groups
 
     def omegas(self, name: str, weight: Tensor, block_sizes: Sequence[int], damping: float) -> dict[int, Estimate]:
-        """Omega of one layer by block size.
+        """Return Omega of one layer by block size.
 
         Args:
             name: of the layer.
@@ -92,7 +100,12 @@ def _standard_error(values: Sequence[float]) -> float:
 def plain_errors(
     weights: Mapping[str, Tensor], block_sizes: Mapping[str, Sequence[int]]
 ) -> dict[str, dict[int, float]]:
-    """The squared distance of each weight to its nearest circulant one (Frobenius), by name and block size."""
+    """Return the squared distance of each weight to its nearest circulant one (Frobenius norm), by name and block size.
+
+    Args:
+        weights: dense weight, (out, in, *kernel), by layer name.
+        block_sizes: that each weight's dimensions admit, by layer name.
+    """
     return {
         name: {
             b: squared_error(weights[name], torch.ones_like(weights[name]), b).sum().item() if b > 1 else 0.0

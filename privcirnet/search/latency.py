@@ -1,6 +1,6 @@
-"""What every layer is predicted to take at every block size: the LAT of the integer program (PrivCirNet, Equation 3).
+"""Predicted latency of every layer at every block size: the LAT of the integer program (PrivCirNet, Equation 3).
 
-Equal shapes are planned once, for a profile and a link: the planner keeps what it found.
+For a profile and a link, equal shapes are planned once: the planner caches its results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from privcirnet.lower.layers import linear_shape
 from privcirnet.nn.graph import evaluating
 
 _BYTES = Link(bandwidth=1.0, round_trip=0.0)
-"""A link on which a byte takes a second."""
+"""A link on which each byte takes one second, to count bytes with the cost model."""
 _WORD = 8
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Predictions for one encrypted linear layer, or for several together.
+    """The predictions for one encrypted linear layer, or for several together.
 
     Attributes:
         server: seconds.
@@ -48,7 +48,7 @@ class Figures:
 
     @property
     def seconds(self) -> float:
-        """All three together: what a budget is spent on."""
+        """Server, client and network together, which is the time that a budget limits."""
         return self.server + self.client + self.network
 
 
@@ -56,12 +56,16 @@ FigureTable = Mapping[str, Mapping[int, Figures]]
 
 
 def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape]:
-    """Dimensions of every linear layer and convolution, by module name, seen by running one image (1, C, H, W).
+    """Return the dimensions of every linear layer and convolution, by module name, seen by running one image.
 
     A linear layer on T tokens is the GEMM (T, in, out).
 
+    Args:
+        model: a network; left as it was.
+        image: (1, C, H, W).
+
     Raises:
-        RuleError: a layer that runs twice (its weights would be exported once), or that has no encrypted form.
+        RuleError: a layer runs twice (its weights would be exported once), or has no encrypted form.
     """
     shapes: dict[str, LinearShape] = {}
 
@@ -94,7 +98,14 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
 def figure_table(
     shapes: Mapping[str, LinearShape], block_sizes: Sequence[int], profile: Profile, link: Link
 ) -> dict[str, dict[int, Figures]]:
-    """Predictions by layer and admissible block size, each with its cheapest plan; grouped convolutions stay dense."""
+    """Return predictions by layer and admissible block size, each with its cheapest plan.
+
+    Args:
+        shapes: dimensions by layer name, from :func:`layer_shapes`.
+        block_sizes: candidates; grouped convolutions stay dense.
+        profile: operation times.
+        link: network between client and server.
+    """
     table: dict[str, dict[int, Figures]] = {}
     figures = lru_cache(maxsize=None)(lambda shape, b: _figures(shape, b, profile, link))
     for name, shape in shapes.items():
@@ -105,17 +116,31 @@ def figure_table(
 
 
 def seconds_of(table: FigureTable) -> dict[str, dict[int, float]]:
-    """The latency of every entry."""
+    """Return the latency of every entry, in seconds.
+
+    Args:
+        table: predictions by layer and block size.
+    """
     return amounts_of(table, "seconds")
 
 
 def amounts_of(table: FigureTable, what: str) -> dict[str, dict[int, float]]:
-    """One attribute of :class:`Figures` of every entry."""
+    """Return one attribute of :class:`Figures` of every entry.
+
+    Args:
+        table: predictions by layer and block size.
+        what: name of the attribute.
+    """
     return {name: {b: getattr(figures, what) for b, figures in row.items()} for name, row in table.items()}
 
 
 def figures_of(table: FigureTable, block_sizes: Mapping[str, int]) -> Figures:
-    """The sum over a network."""
+    """Return the sum of an assignment's predictions over a network.
+
+    Args:
+        table: predictions by layer and block size.
+        block_sizes: block size by layer name.
+    """
     return sum((table[name][b] for name, b in block_sizes.items()), Figures())
 
 

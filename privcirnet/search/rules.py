@@ -1,11 +1,11 @@
-"""Rules of a search as a user writes them: patterns of layer names, caps in bytes."""
+"""The rules of a search as a user writes them: patterns of layer names, caps in bytes."""
 
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
 from privcirnet.errors import RuleError
+from privcirnet.search.assignment import Cap, Rules
 from privcirnet.search.latency import FigureTable, amounts_of
-from privcirnet.search.solve import Cap, Rules
 
 
 def rules_for(
@@ -15,17 +15,17 @@ def rules_for(
     traffic: float = 0.0,
     memory: float = 0.0,
 ) -> Rules:
-    """Rules for the layers of a table.
+    """Return the rules for the layers of a table.
 
     Args:
         table: predictions by layer name and block size.
-        pinned: "pattern:b" each; the last that matches a layer counts.
+        pinned: "pattern:b" each; the last one that matches a layer counts.
         equal: groups of patterns.
-        traffic: cap on the bytes that an image sends, both ways; 0 for none.
+        traffic: cap on the bytes exchanged for an image, both ways; 0 for none.
         memory: cap on the bytes of the server's encoded weights; 0 for none.
 
     Raises:
-        RuleError: a pattern that matches no layer, or a pin without a block size.
+        RuleError: a pattern matches no layer, or a pin has no block size.
     """
     pins: dict[str, int] = {}
     for text in pinned:
@@ -40,7 +40,7 @@ def rules_for(
 
 
 def _matching(pattern: str, names: Collection[str]) -> list[str]:
-    """Names that a pattern with * and ? matches, at least one."""
+    """Return the names that a pattern with * and ? matches, at least one."""
     found = [name for name in names if fnmatchcase(name, pattern)]
     if not found:
         known = ", ".join(names)

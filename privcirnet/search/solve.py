@@ -1,38 +1,37 @@
-"""One block size for each layer: the least loss within a latency budget.
+"""The integer linear program of a search: one block size for each layer, for the least loss within a latency budget.
 
-An integer linear programme over binaries x[layer, b]::
+With binaries x[layer, b]::
 
     minimise    sum of sensitivity[layer, b] x[layer, b]
     subject to  sum of latency[layer, b] x[layer, b] <= budget,      sum over b of x[layer, b] = 1 for each layer
                 and the same with other tables under their caps (bytes, memory)
 
 Layers that must have equal block sizes are one layer here, with the sums of their numbers; a pinned layer has one
-option.
+option (:mod:`privcirnet.search.assignment`).
 
-Solvers work with absolute tolerances near 1e-6, while sensitivities span many orders of magnitude. So only what exceeds
-each layer's least sensitivity is minimised, in units of its own optimum: the programme is solved again, without the
-options that alone cost more than the last solution, until the unit and the solution agree within a factor of two.
+Solvers work with absolute tolerances near 1e-6, while sensitivities span many orders of magnitude. Two things avoid a
+loss of precision. Only the excess over each layer's least sensitivity is minimised. And the objective is scaled by its
+own optimum: the program is solved again, without the options that alone cost more than the last solution, until the
+scale and the solution agree within a factor of two.
 
 Cost: tens of milliseconds for a hundred layers; the number of layers times block sizes is the number of binaries.
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.3, Equation 3. Departure: options of a layer that are no better than
-another in either respect are left out first, so that no latency is spent for nothing.
+another in any respect are left out first, so that no latency is spent for nothing.
 """
 
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pulp
 
 from privcirnet.errors import RuleError
-
-Table = Mapping[str, Mapping[int, float]]
+from privcirnet.search.assignment import FREE, Cap, Rules, Solution, Table, check_tables, groups_of, joined, total
 
 BUDGET_SLACK = 1e-9
-"""What latency may exceed the budget by, relative: above the rounding of sums, below any measurement."""
+"""Relative excess of latency over the budget that is tolerated: above the rounding of sums, below any measurement."""
 
 SOLVERS = ("cbc", "highs")
 _OBJECTIVE_UNIT = 1e4
@@ -47,60 +46,6 @@ _HIGHS_OPTIONS: dict[str, Any] = {
 it, budgets that an assignment misses by 1e-7 were answered with "infeasible" or with a worse assignment."""
 
 
-@dataclass(frozen=True)
-class Solution:
-    """An assignment of block sizes.
-
-    Attributes:
-        block_sizes: Block size for each layer name.
-        sensitivity: Sum of the layers' sensitivities.
-        latency: Sum of the layers' latencies, seconds.
-        status: The solver's status, "Optimal".
-        gap: What the sensitivity may exceed the optimum's by, relative, as the solver proved; 0 for the optimum.
-        seconds: Time taken.
-    """
-
-    block_sizes: dict[str, int]
-    sensitivity: float
-    latency: float
-    status: str
-    gap: float = field(default=0.0, repr=False)
-    seconds: float = field(default=0.0, repr=False, compare=False)
-
-
-@dataclass(frozen=True)
-class Cap:
-    """A limit besides latency.
-
-    Attributes:
-        name: What is limited, for messages.
-        table: Its amount by layer name and block size, for the same layers and block sizes.
-        limit: For the sum over the network.
-    """
-
-    name: str
-    table: Table
-    limit: float
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What an assignment must obey besides the budget.
-
-    Attributes:
-        pinned: Block size by name, of layers that have no choice.
-        equal: Groups of names whose layers must have the same block size; no layer in two of them.
-        caps: Limits on other amounts.
-    """
-
-    pinned: Mapping[str, int] = field(default_factory=dict[str, int])
-    equal: Sequence[Sequence[str]] = ()
-    caps: Sequence[Cap] = ()
-
-
-FREE = Rules()
-
-
 def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE, solver: str = "cbc") -> Solution:
     """Choose block sizes of least total sensitivity within a latency budget (PrivCirNet, Equation 3).
 
@@ -108,7 +53,7 @@ def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE
         sensitivity: Omega by layer name and block size.
         latency: Seconds by layer name and block size, for the same layers and block sizes.
         budget: Seconds for the whole network.
-        rules: What else it must obey.
+        rules: Further rules that the assignment must obey.
         solver: "cbc", which comes with PuLP, or "highs", if highspy is installed.
 
     Returns:
@@ -116,7 +61,7 @@ def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE
 
     Raises:
         RuleError: The tables are empty, differ in their keys or hold numbers that are not finite and non-negative, the
-            rules contradict them, or no assignment obeys the budget and the rules.
+            rules contradict them, no assignment obeys the budget and the rules, or the solver is not installed.
         RuntimeError: The solver failed.
 
     >>> omega = {"a": {1: 0.0, 2: 3.0}, "b": {1: 0.0, 2: 1.0}}
@@ -127,15 +72,15 @@ def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE
     {'a': 2, 'b': 2}
     """
     started = time.perf_counter()
-    _check_tables("sensitivity", sensitivity, "latency", latency)
+    check_tables("sensitivity", sensitivity, "latency", latency)
     for cap in rules.caps:
-        _check_tables("latency", latency, cap.name, cap.table)
-    groups = _groups(latency, rules)
+        check_tables("latency", latency, cap.name, cap.table)
+    groups = groups_of(latency, rules)
     limits = [Cap("latency", latency, budget), *rules.caps]
-    joint = [Cap(cap.name, _joined(cap.table, groups), cap.limit) for cap in limits]
+    joint = [Cap(cap.name, joined(cap.table, groups), cap.limit) for cap in limits]
     for cap in joint:
         _check_reachable(cap)
-    omegas = _joined(sensitivity, groups)
+    omegas = joined(sensitivity, groups)
     excess = {name: _useful(row, [cap.table[name] for cap in joint]) for name, row in omegas.items()}
     unit = max(max(options.values()) for options in excess.values())
     while True:
@@ -151,101 +96,6 @@ def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE
     return Solution(sizes, total(sensitivity, sizes), total(latency, sizes), status, seconds=taken)
 
 
-def uniform_sizes(latency: Table, b: int) -> dict[str, int]:
-    """Return one block size everywhere, the usual reference of a search.
-
-    Args:
-        latency: Anything by layer name and block size.
-        b: Block size; a layer that does not admit it takes its largest admissible one below.
-
-    Raises:
-        RuleError: A layer has no block size up to b.
-
-    >>> uniform_sizes({"a": {1: 8.0, 2: 4.0, 4: 2.0}, "b": {1: 1.0, 2: 0.5}}, b=4)
-    {'a': 4, 'b': 2}
-    """
-    sizes: dict[str, int] = {}
-    for name, times in latency.items():
-        admissible = [size for size in times if size <= b]
-        if not admissible:
-            raise RuleError(
-                "a layer must admit a block size up to the uniform one",
-                got=f"{b} for {name!r} with {sorted(times)}",
-                remedy=f"use at least {min(times, default=1)}",
-            )
-        sizes[name] = max(admissible)
-    return sizes
-
-
-def uniform_latency(latency: Table, b: int) -> float:
-    """Return the latency of :func:`uniform_sizes`, the usual budget of a search, in seconds.
-
-    >>> uniform_latency({"a": {1: 8.0, 2: 4.0, 4: 2.0}, "b": {1: 1.0, 2: 0.5}}, b=4)
-    2.5
-    """
-    return total(latency, uniform_sizes(latency, b))
-
-
-def reach(latency: Table, rules: Rules = FREE) -> tuple[float, float]:
-    """Return the latencies of the fastest and the slowest assignment that obey pins and equalities, in seconds."""
-    rows = _joined(latency, _groups(latency, rules)).values()
-    return math.fsum(min(row.values()) for row in rows), math.fsum(max(row.values()) for row in rows)
-
-
-def total(table: Table, sizes: Mapping[str, int]) -> float:
-    """Return the amount of an assignment: the sum of its entries in a table."""
-    return math.fsum(table[name][b] for name, b in sizes.items())
-
-
-def _check_tables(first_title: str, first: Table, title: str, table: Table) -> None:
-    if not first or {name: set(row) for name, row in first.items()} != {name: set(row) for name, row in table.items()}:
-        names = {**first, **table}
-        different = [name for name in names if first.get(name, {}).keys() != table.get(name, {}).keys()]
-        raise RuleError(
-            f"{first_title} and {title} must list the same layers and block sizes, at least one",
-            got=f"differences at {different}" if different else "no layers",
-            remedy="build both tables from the same model",
-        )
-    for kind, rows in ((first_title, first), (title, table)):
-        for name, row in rows.items():
-            if not row or not all(math.isfinite(value) and value >= 0 for value in row.values()):
-                raise RuleError(
-                    f"{kind} must be finite and non-negative, for at least one block size",
-                    got=f"{dict(row)} at {name!r}",
-                    remedy="measure the layer again",
-                )
-
-
-def _groups(latency: Table, rules: Rules) -> dict[str, tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Layers that are decided together, by the first's name: all their names and the block sizes to choose from."""
-    wanted = [name for group in rules.equal for name in group]
-    unknown = [name for name in (*wanted, *rules.pinned) if name not in latency]
-    if unknown or len(set(wanted)) < len(wanted):
-        raise RuleError(
-            "equal and pinned layers must be searched ones, each in at most one group",
-            got=", ".join(unknown) or "a layer in two groups",
-            remedy=f"use some of {', '.join(latency)}",
-        )
-    groups: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
-    for names in [tuple(group) for group in rules.equal if group] + [(n,) for n in latency if n not in wanted]:
-        allowed = [{rules.pinned[n]} & set(latency[n]) if n in rules.pinned else set(latency[n]) for n in names]
-        sizes = sorted(set.intersection(*allowed))
-        if not sizes:
-            asked = [f"{n}: {rules.pinned.get(n) or sorted(latency[n])}" for n in names]
-            remedy = "pin to a block size that each of them admits"
-            raise RuleError("layers must have a block size in common", got="; ".join(asked), remedy=remedy)
-        groups[names[0]] = names, tuple(sizes)
-    return groups
-
-
-def _joined(table: Table, groups: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]]) -> Table:
-    """The table of groups: sums over their layers."""
-    return {
-        first: {b: math.fsum(table[name][b] for name in names) for b in sizes}
-        for first, (names, sizes) in groups.items()
-    }
-
-
 def _check_reachable(cap: Cap) -> None:
     least = math.fsum(min(amounts.values()) for amounts in cap.table.values())
     if cap.limit * (1 + BUDGET_SLACK) >= least:
@@ -257,7 +107,7 @@ def _check_reachable(cap: Cap) -> None:
 
 
 def _useful(omegas: Mapping[int, float], amounts: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """Return the options that no other beats in every respect, as what they exceed the layer's least sensitivity by."""
+    """Return the options that no other beats in every respect, with their excess over the layer's least sensitivity."""
     ranked = sorted(omegas, key=lambda b: (omegas[b], *(amount[b] for amount in amounts)))
     least = omegas[ranked[0]]
     kept: dict[int, float] = {}
@@ -270,7 +120,7 @@ def _useful(omegas: Mapping[int, float], amounts: Sequence[Mapping[int, float]])
 def _minimise(
     excess: Mapping[str, Mapping[int, float]], caps: Sequence[Cap], unit: float, solver: str
 ) -> tuple[dict[str, int], str]:
-    """Solve the programme with the objective in units of `unit` and every amount in units of its limit."""
+    """Solve the program with the objective in units of `unit` and every amount in units of its limit."""
     problem = pulp.LpProblem("block_sizes", pulp.LpMinimize)
     chosen = {
         (name, b): problem.add_variable(f"x_{index}_{b}", cat=pulp.LpBinary)

@@ -1,4 +1,4 @@
-"""Many budgets at once: the least loss for each, and the uniform assignments beside them."""
+"""Solutions for many budgets at once, and the uniform assignments beside them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.search.solve import FREE, Rules, Solution, Table, reach, solve, total, uniform_sizes
+from privcirnet.search.assignment import FREE, Rules, Solution, Table, reach, total, uniform_sizes
+from privcirnet.search.solve import solve
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,20 @@ class Point:
 
 
 def uniform_points(sensitivity: Table, latency: Table) -> dict[int, Point]:
-    """One block size everywhere, as far as layers admit it, for every size that some layer admits."""
+    """Return the assignments with one block size everywhere, for every size that some layer admits.
+
+    A layer that does not admit the size takes its largest admissible one below.
+
+    Args:
+        sensitivity: Omega by layer name and block size.
+        latency: seconds by layer name and block size.
+
+    Returns:
+        An assignment for each block size.
+
+    Raises:
+        RuleError: a layer has no block size up to one of them.
+    """
     sizes = sorted({b for row in latency.values() for b in row})
     return {b: _point(uniform_sizes(latency, b), sensitivity, latency) for b in sizes}
 
@@ -33,14 +47,20 @@ def uniform_points(sensitivity: Table, latency: Table) -> dict[int, Point]:
 def sweep(
     sensitivity: Table, latency: Table, count: int, rules: Rules = FREE, solver: str = "cbc"
 ) -> list[tuple[float, Solution]]:
-    """(budget, its optimal assignment) for budgets from the fastest assignment's latency to the slowest's.
+    """Solve for budgets from the fastest assignment's latency to the slowest's.
 
     Args:
-        sensitivity: see :func:`privcirnet.search.solve.solve`.
-        latency: likewise.
-        count: budgets, in equal ratios; equal assignments appear once, with their least budget.
-        rules: likewise; budgets that no assignment meets under the caps are left out.
-        solver: likewise.
+        sensitivity: Omega by layer name and block size.
+        latency: seconds by layer name and block size.
+        count: number of budgets, in equal ratios; equal assignments appear once, with their least budget.
+        rules: further rules; budgets that no assignment meets under the caps are left out.
+        solver: see :func:`privcirnet.search.solve.solve`.
+
+    Returns:
+        (budget in seconds, its optimal assignment), with rising budgets.
+
+    Raises:
+        RuleError: the tables or rules are unsuitable, see :func:`privcirnet.search.solve.solve`.
     """
     fastest, slowest = reach(latency, rules)
     budgets = np.geomspace(fastest, slowest, count) if fastest > 0 else np.linspace(fastest, slowest, count)

@@ -1,4 +1,4 @@
-"""An interrupted run's state: written after every epoch, read when the same run is started again, then removed."""
+"""The state of an interrupted run: written after every epoch, read when the same run is started again, then removed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,25 +17,34 @@ MAY_CHANGE = frozenset(
         *("root", "out", "device", "evaluate", "resume", "tensorboard", "data.root", "data.cache"),
     }
 )
-"""Settings that may be others when an interrupted run goes on: those that rescue a run whose loss is no number any
-more, and those that say where things are."""
+"""Settings that may change when an interrupted run is resumed: those that rescue a run whose loss became NaN, and
+those of paths and devices."""
 
 
 def save(folder: Path, progress: EpochProgress, settings: dict[str, Any]) -> None:
     """Write the state atomically.
 
+    Args:
+        folder: run directory.
+        progress: state after an epoch.
+        settings: of the run, as nested plain data.
+
     Raises:
-        RuleError: the disk is full; the state that was there is kept.
+        RuleError: the disk is full; the earlier state is kept.
     """
     with replacing(folder / NAME) as draft, draft.open("wb") as file:
         torch.save({"settings": settings, **vars(progress)}, file)
 
 
 def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
-    """The state of an interrupted run, or None if there is none.
+    """Return the state of an interrupted run, or None if there is none.
+
+    Args:
+        folder: run directory.
+        settings: of the run, as nested plain data.
 
     Raises:
-        RuleError: settings changed that may not: neither is the state used nor is it lost.
+        RuleError: settings differ that must not; the state is neither used nor lost.
     """
     path = folder / NAME
     if not path.is_file():
@@ -45,7 +54,7 @@ def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if changed := [f"{n}={now.get(n)} after {before.get(n)}" for n in names if n not in MAY_CHANGE]:
         raise RuleError(
-            "an interrupted run must go on with its settings",
+            "an interrupted run must be resumed with its settings",
             got=f"{', '.join(changed)} for {path}",
             remedy="give the earlier ones, another out=, or resume=false to start over",
         )
@@ -53,13 +62,17 @@ def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
 
 
 def remove(folder: Path) -> None:
-    """Forget the state, and what a killed process was writing: the run is complete."""
+    """Remove the state and the drafts of killed processes, once the run is complete.
+
+    Args:
+        folder: run directory.
+    """
     (folder / NAME).unlink(missing_ok=True)
     forget_drafts(folder)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"recipe": {"epochs": 4}} as {"recipe.epochs": 4}."""
+    """Return {"recipe": {"epochs": 4}} as {"recipe.epochs": 4}."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
         found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}

@@ -1,4 +1,4 @@
-"""The one training loop: dense training, circulant fine-tuning and QAT differ only in what they are given.
+"""The one training loop: dense training, circulant fine-tuning and QAT differ only in its arguments.
 
 Under torchrun every process runs it, with the same arguments (:mod:`privcirnet.distributed`).
 """
@@ -30,10 +30,10 @@ _EVALUATION_BATCH = 512
 
 @dataclass
 class EpochProgress:
-    """Where a run is: what a resumed run starts from.
+    """The state of a run after an epoch, which a resumed run starts from.
 
     Attributes:
-        epoch: epochs done.
+        epoch: number of epochs done.
         history: per epoch, as :func:`fit` returns it.
         state: model, optimizer, schedule and generator states.
     """
@@ -45,7 +45,7 @@ class EpochProgress:
 
 @dataclass(frozen=True)
 class Step:
-    """Where a run is within an epoch.
+    """The state of a run within an epoch, for display.
 
     Attributes:
         number: steps of the whole run so far.
@@ -77,22 +77,22 @@ def fit(  # noqa: PLR0913, PLR0917
     """Train a model in place.
 
     Args:
-        model: on the device to train on; left in evaluation mode, with averaged weights if the recipe says so; steps
-            that were learned are fixed.
+        model: on the device to train on; left in evaluation mode, with averaged weights if the recipe says so and with
+            learned steps fixed.
         data: images and labels.
         recipe: epochs, batch size, learning rates, losses.
         seed: of the order of batches and of augmentation.
         teacher: dense network whose logits are soft labels; left as it was.
-        start: continue from here.
+        start: state to continue from.
         after_epoch: called after every epoch, by the first process only, with what a resumed run needs.
-        after_step: called after every step, likewise; must be quick.
+        after_step: called after every step, by the first process only; must be quick.
 
     Returns:
-        per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images, "learning_rate" at its end,
+        Per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images, "learning_rate" at its end,
         "images_per_second" in training, "seconds" with evaluation}.
 
     Raises:
-        RuleError: the loss is not finite.
+        RuleError: the loss is not finite, steps are learned without AdamW, or they cannot obey the rules of nn.steps.
     """
     run = _Run(model, data, recipe, teacher, seed)
     progress = start or EpochProgress()
@@ -117,7 +117,7 @@ def fit(  # noqa: PLR0913, PLR0917
 
 
 class _Run:
-    """Everything that changes while a model is trained."""
+    """The mutable state of a training run."""
 
     def __init__(
         self, model: nn.Module, data: ImageData, recipe: RecipeConfig, teacher: nn.Module | None, seed: int
@@ -140,7 +140,7 @@ class _Run:
         return self.average.module if self.average else self.model
 
     def epoch(self, number: int, after_step: Callable[[Step], None] | None = None) -> dict[str, float]:
-        """One pass over the training images: the mean loss in nats, the learning rate, images a second."""
+        """Make one pass over the training images; return mean loss in nats, learning rate and images per second."""
         self.model.train()
         started, seen = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
@@ -148,7 +148,7 @@ class _Run:
             loss = self._loss(images, labels, self.mixer if mix else None)
             here = distributed.total(loss.detach()).item()
             if not math.isfinite(here):
-                remedy = "lower recipe.learning_rate or set recipe.clip_gradient, and go on from the last whole epoch"
+                remedy = "lower recipe.learning_rate or set recipe.clip_gradient, and resume from the last epoch"
                 raise RuleError("the training loss must stay finite", got=here, remedy=remedy)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -171,7 +171,7 @@ class _Run:
         return {"loss": total / seen, "learning_rate": rate, "images_per_second": speed}
 
     def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:
-        """This process's part of a batch's mean loss."""
+        """Return this process's part of a batch's mean loss."""
         recipe, device = self.recipe, next(self.model.parameters()).device
         if recipe.crop_padding or recipe.flip:
             images = crop_and_flip(images, recipe.crop_padding, self.generator, flip=recipe.flip)
@@ -193,7 +193,7 @@ class _Run:
         return distributed.weighted(loss, len(targets), len(labels))
 
     def state(self) -> dict[str, Any]:
-        """What :meth:`restore` needs."""
+        """Return the state that :meth:`restore` needs."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
         return parts | {"generator": self.generator.get_state(), "torch": distributed.rows(torch.get_rng_state())}
 
@@ -210,7 +210,7 @@ class _Run:
         torch.set_rng_state(distributed.own_row(state["torch"]))
 
     def close(self) -> None:
-        """Leave nothing of the run in the model but weights."""
+        """Remove everything of the run from the model but the weights."""
         if self.tails:
             self.tails.detach()
 
@@ -221,14 +221,30 @@ class _Run:
 
 @torch.no_grad()
 def predict(model: nn.Module, data: ImageData, images: Tensor) -> Tensor:
-    """Logits (N, classes) in evaluation mode, on the CPU."""
+    """Return logits in evaluation mode, on the CPU.
+
+    Args:
+        model: on any device; left in the mode it was in.
+        data: knows the step of the images.
+        images: uint8 (N, C, H, W).
+
+    Returns:
+        (N, classes).
+    """
     device = next(model.parameters()).device
     with evaluating(model):
         return torch.cat([model(data.real(part).to(device)).cpu() for part in images.split(_EVALUATION_BATCH)])
 
 
 def accuracy(model: nn.Module, data: ImageData, images: Tensor, labels: Tensor) -> float:
-    """Top-1 in percent; under torchrun each process predicts its share, and all must call it."""
+    """Return top-1 accuracy in percent; under torchrun each process predicts its share, and all must call it.
+
+    Args:
+        model: on any device; left in the mode it was in.
+        data: knows the step of the images.
+        images: uint8 (N, C, H, W).
+        labels: (N,).
+    """
     hits = predict(model, data, distributed.share(images)).argmax(dim=1) == distributed.share(labels)
     return 100.0 * distributed.total(hits.sum()).item() / len(labels)
 

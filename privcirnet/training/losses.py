@@ -7,17 +7,17 @@ from torch.nn import functional
 def training_loss(
     logits: Tensor, labels: Tensor, teacher_logits: Tensor | None, smoothing: float, distillation: float
 ) -> Tensor:
-    """(1 - distillation) x cross-entropy + distillation x soft-label cross-entropy.
+    """Return (1 - distillation) x cross-entropy + distillation x soft-label cross-entropy.
 
     Args:
         logits: (N, classes).
-        labels: (N,).
+        labels: class indices (N,), or probabilities (N, classes).
         teacher_logits: (N, classes), or None for no teacher.
         smoothing: of the labels, in [0, 1).
         distillation: weight of the teacher's part, in [0, 1].
 
     Returns:
-        scalar, nats.
+        Scalar, nats.
     """
     hard = functional.cross_entropy(logits, labels, label_smoothing=smoothing)
     if teacher_logits is None or distillation == 0:

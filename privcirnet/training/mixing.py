@@ -1,4 +1,4 @@
-"""Mixed images with mixed labels: mixup and cutmix (timm's), from a generator that a resumed run continues."""
+"""Mixed images with mixed labels: timm's mixup and cutmix, drawn from a generator that a resumed run continues."""
 
 # timm re-exports names without saying so to type checkers.
 # pyright: reportPrivateImportUsage=false

@@ -18,7 +18,16 @@ from privcirnet.nn.quantize import quantize
 
 
 def create(name: str, num_classes: int, in_chans: int, arguments: Mapping[str, Any] | None = None) -> nn.Module:
-    """A network by its timm name, with further arguments of its own.
+    """Create a network by its timm name.
+
+    Args:
+        name: timm model name.
+        num_classes: number of logits.
+        in_chans: channels of the image.
+        arguments: further arguments of the network's own.
+
+    Returns:
+        The network, with random weights.
 
     Raises:
         RuleError: unknown name or argument.
@@ -36,10 +45,18 @@ def create(name: str, num_classes: int, in_chans: int, arguments: Mapping[str, A
 
 
 def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
-    """The network of a checkpoint, in evaluation mode.
+    """Rebuild the network of a checkpoint.
+
+    Args:
+        checkpoint: tensors and facts.
+        num_classes: number of logits.
+        in_chans: channels of the image.
+
+    Returns:
+        The network, in evaluation mode.
 
     Raises:
-        RuleError: the tensors do not fit the architecture.
+        RuleError: the network is unknown, or the tensors do not fit the architecture.
     """
     model = create(checkpoint.model, num_classes, in_chans, checkpoint.arguments)
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1})
@@ -61,8 +78,12 @@ def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
 def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
     """Load the tensors that a network has in common with another; the rest stays as it is.
 
+    Args:
+        model: changed in place.
+        source: left as it was.
+
     Returns:
-        names of the tensors that only `model` has.
+        Names of the tensors that only `model` has.
 
     Raises:
         RuleError: a tensor has another shape, or the layers differ.
@@ -79,15 +100,15 @@ def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
 
 
 @dataclass
-class Built:
+class BuiltNetwork:
     """A network and the facts that it can be rebuilt from.
 
     Attributes:
         model: the network.
         name: timm model name.
-        block_sizes: of its circulant layers.
+        block_sizes: of its circulant layers, by module name.
         bits: (weight, activation) if quantized.
-        arguments: what it was created with.
+        arguments: that it was created with.
     """
 
     model: nn.Module
@@ -97,12 +118,21 @@ class Built:
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def checkpoint_of(built: Built, stage: str) -> Checkpoint:
-    """A network as a checkpoint."""
+def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
+    """Return a network as a checkpoint.
+
+    Args:
+        built: network and facts.
+        stage: "train", "finetune", "replace" or "qat".
+    """
     tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in built.model.state_dict().items()}
     return Checkpoint(tensors, built.name, stage, built.block_sizes, built.bits, built.arguments)
 
 
 def weighted_layers(model: nn.Module) -> dict[str, nn.Linear | nn.Conv2d]:
-    """Linear layers and convolutions by module name, in order of definition."""
+    """Return linear layers and convolutions by module name, in order of definition.
+
+    Args:
+        model: any network.
+    """
     return {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}

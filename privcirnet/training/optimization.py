@@ -1,4 +1,4 @@
-"""What moves the weights: optimizer, learning rate over the steps, and the running average of the weights (timm's)."""
+"""The update of the weights: optimizer, learning-rate schedule, and the running average of the weights (timm's)."""
 
 # timm re-exports names without saying so to type checkers.
 # pyright: reportPrivateImportUsage=false
@@ -16,16 +16,20 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.learned import learned_steps
 
 STEPS_LEARNING_RATE = 1e-2
-"""Of learned steps, at the start of the schedule: as logarithms they need no scale of their own (TQT)."""
+"""Highest learning rate of learned steps: as logarithms they need no scale of their own (TQT)."""
 
 
 def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
-    """AdamW, or SGD with Nesterov momentum; biases, norms and learned steps do not decay.
+    """Return AdamW, or SGD with Nesterov momentum; biases, norms and learned steps do not decay.
 
     The gradient of a circulant layer's stored row is the sum over its b copies: a recipe for SGD may want a lower rate.
 
+    Args:
+        model: the network to train.
+        recipe: optimizer, learning rate, weight decay, momentum.
+
     Raises:
-        RuleError: learned steps with SGD: their gradients, sums over all values, have no common scale.
+        RuleError: steps are learned with SGD: their gradients, sums over all values, have no common scale.
     """
     optimizer = create_optimizer_v2(
         model, recipe.optimizer, recipe.learning_rate, recipe.weight_decay, momentum=recipe.momentum
@@ -41,14 +45,26 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
 
 
 def schedule_of(optimizer: Optimizer, recipe: RecipeConfig, steps_per_epoch: int) -> LambdaLR:
-    """:func:`rate` at every step."""
+    """Return the schedule that sets the learning rate to :func:`rate` at every step.
+
+    Args:
+        optimizer: whose rates are scheduled.
+        recipe: epochs, warm-up, highest and lowest rate.
+        steps_per_epoch: number of optimizer steps.
+    """
     total, warm_up = recipe.epochs * steps_per_epoch, recipe.warmup_epochs * steps_per_epoch
     lowest = recipe.min_learning_rate / recipe.learning_rate
     return LambdaLR(optimizer, lambda step: rate(step, total, warm_up, lowest))
 
 
 def rate(step: int, total: int, warm_up: int, lowest: float) -> float:
-    """The learning rate as a share of the highest: linear warm-up, then a cosine down to ``lowest``.
+    """Return the learning rate as a share of the highest: linear warm-up, then a cosine down to ``lowest``.
+
+    Args:
+        step: from 0.
+        total: steps of the whole run.
+        warm_up: steps of the warm-up.
+        lowest: at the end, as a share of the highest.
 
     >>> [rate(step, total=10, warm_up=2, lowest=0.0) for step in (0, 1, 2, 6, 10)]
     [0.5, 1.0, 1.0, 0.5, 0.0]
@@ -60,5 +76,10 @@ def rate(step: int, total: int, warm_up: int, lowest: float) -> float:
 
 
 def average_of(model: nn.Module, recipe: RecipeConfig) -> ModelEmaV3 | None:
-    """The running average of the weights, if any; its decay grows from 0, so that short runs gain too."""
+    """Return the running average of the weights, if any; its decay grows from 0, so that short runs gain too.
+
+    Args:
+        model: the network to train.
+        recipe: its ``ema`` is the decay; 0 for no average.
+    """
     return ModelEmaV3(model, decay=recipe.ema, use_warmup=True) if recipe.ema else None

@@ -1,7 +1,7 @@
-"""Does Omega predict? What the loss really does when one layer of a trained network is projected.
+"""The predictive power of Omega: the measured change of the loss when one layer of a trained network is projected.
 
-Two answers for each layer and block size: of the weight alone, and as fine-tuning starts, with the batch norm behind it
-shared by blocks and all statistics measured anew.
+Two measurements for each layer and block size: of the weight alone; and as fine-tuning starts, with the batch norm
+behind it shared by blocks and all statistics measured anew.
 """
 
 import copy
@@ -20,7 +20,13 @@ from privcirnet.training.stages import measure_statistics_
 
 
 def loss(model: nn.Module, images: tuple[Tensor, Tensor], data: ImageData) -> float:
-    """Mean cross-entropy on images and labels, nats."""
+    """Return the mean cross-entropy on images, in nats.
+
+    Args:
+        model: left as it was.
+        images: uint8 (N, C, H, W) and labels (N,).
+        data: knows the step of the images.
+    """
     return nn.functional.cross_entropy(predict(model, data, images[0]), images[1]).item()
 
 
@@ -32,18 +38,19 @@ def loss_rises(
     images: int = 2000,
     progress: Callable[[str], object] | None = None,
 ) -> list[dict[str, Any]]:
-    """How much the loss on held-out images rises when one layer alone is projected.
+    """Measure how much the loss on held-out images rises when one layer alone is projected.
 
     Args:
         dense: trained; left as it was.
         data: images.
         block_sizes: to try, by layer name.
-        importance: what each entry of those layers' weights counts by in the projection, such as damped information.
-        images: held-out images to measure on.
+        importance: of each entry of those layers' weights in the projection, such as damped Fisher information.
+        images: number of held-out images to measure on.
         progress: called after each layer and block size.
 
     Returns:
-        A row each: "layer", "b", "weight" (the weight alone) and "start" (as fine-tuning starts), nats.
+        A row for each layer and block size: "layer", "b", "weight" (the weight alone) and "start" (as fine-tuning
+        starts), nats.
     """
     some = data.held_out(images)
     before, rows = loss(dense, some, data), []
@@ -62,7 +69,11 @@ def loss_rises(
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's: 1 if both put everything in the same order, -1 if in opposite orders.
+    """Return Spearman's rank correlation: 1 for the same order, -1 for the opposite one.
+
+    Args:
+        first: values.
+        second: as many values.
 
     >>> rank_correlation([0.1, 2.0, 30.0], [-5.0, 0.0, 0.1])
     1.0

@@ -1,8 +1,8 @@
-"""What a run leaves to look at: a table and TensorBoard events while it trains, a picture of its curves at the end.
+"""The record of a run: a table and TensorBoard events while it trains, a picture of its curves at the end.
 
-The table is history.csv, a row an epoch, written anew from the run's history each time: a run that was killed and goes
-on has every epoch once. Events are written here and not by torch's SummaryWriter, which writes in a thread of its own
-where no one can catch the error of a full disk.
+The table is history.csv, with one row for each epoch. It is rewritten from the run's history each time, so a run that
+was killed and resumed has every epoch once. Events are written here and not by torch's SummaryWriter, which writes in a
+thread of its own where no one can catch the error of a full disk.
 """
 
 import time
@@ -21,13 +21,13 @@ COLUMNS = ("epoch", "loss", "top1", "learning_rate", "images_per_second", "secon
 
 
 class Record:
-    """Keeps the table and the events of a run; a context that closes them.
+    """The table and the events of a run; a context manager that closes them.
 
     Args:
         folder: run directory.
         tensorboard: write events too.
-        start: what a resumed run starts from; its later events are hidden, for they come again.
-        top1: percent, before the first epoch.
+        start: state that a resumed run starts from; its later events are hidden, because the run repeats them.
+        top1: accuracy before the first epoch, percent.
     """
 
     def __init__(self, folder: Path, tensorboard: bool, start: EpochProgress | None, top1: float) -> None:
@@ -37,7 +37,17 @@ class Record:
         self._events = Events(folder / EVENTS, self._steps + 1) if tensorboard else None
 
     def step(self, step: Step) -> str:
-        """Keep a step; the line for people has the accuracy after the epoch before."""
+        """Record a step.
+
+        Args:
+            step: that was just made.
+
+        Returns:
+            A line for people, with the accuracy after the epoch before.
+
+        Raises:
+            RuleError: the disk is full.
+        """
         self._steps = step.number
         if self._events:
             self._events.write(step.number, {"step/loss": step.loss, "step/learning_rate": step.learning_rate})
@@ -47,7 +57,13 @@ class Record:
         return f"loss {loss:.3f}  top-1 {self._top1:.2f} %  {images_per_second:,.0f} images/s"
 
     def epoch(self, history: Sequence[Mapping[str, float]]) -> str:
-        """Keep an epoch, the last one of a history; a line for people.
+        """Record the last epoch of a history.
+
+        Args:
+            history: per epoch, see :func:`privcirnet.training.loop.fit`.
+
+        Returns:
+            A line for people.
 
         Raises:
             RuleError: the disk is full.
@@ -74,10 +90,10 @@ class Events:
 
     Args:
         folder: that TensorBoard is pointed at.
-        first: step to come; what other files of the folder hold from there on is hidden.
+        first: next step; events of other files in the folder from there on are hidden.
 
     Raises:
-        RuleError: the disk is full; so do all methods.
+        RuleError: the disk is full; all methods raise it too.
     """
 
     def __init__(self, folder: Path, first: int) -> None:
@@ -94,7 +110,12 @@ class Events:
         self._add(step=first, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Scalars by tag."""
+        """Write scalars.
+
+        Args:
+            step: number of the step.
+            values: by tag.
+        """
         self._add(step=step, summary={"value": [{"tag": tag, "simple_value": v} for tag, v in values.items()]})
 
     def _add(self, **what: Any) -> None:
@@ -102,18 +123,21 @@ class Events:
             self._records.write(self._event(wall_time=time.time(), **what).SerializeToString())
 
     def flush(self) -> None:
-        """Let a reader see everything."""
+        """Make everything written so far visible to readers."""
         with room_for(self._path):
             self._file.flush()
 
     def close(self) -> None:
-        """Flush and close."""
+        """Flush and close the file."""
         with room_for(self._path):
             self._file.close()
 
 
 def table(history: Sequence[Mapping[str, float]]) -> str:
-    """A history as CSV, a row an epoch.
+    """Return a history as CSV, one row for each epoch.
+
+    Args:
+        history: per epoch, with any of :data:`COLUMNS`.
 
     >>> print(table([{"epoch": 1, "loss": 0.5, "top1": 97.25, "learning_rate": 1e-3}]), end="")
     epoch,loss,top1,learning_rate,images_per_second,seconds
@@ -125,7 +149,12 @@ def table(history: Sequence[Mapping[str, float]]) -> str:
 
 
 def picture(folder: Path, history: Sequence[Mapping[str, float]], title: str) -> None:
-    """Draw the curves of a run that is complete; of no epochs there are none.
+    """Draw the curves of a complete run; nothing for a run without epochs.
+
+    Args:
+        folder: run directory.
+        history: per epoch, see :func:`privcirnet.training.loop.fit`.
+        title: of the picture.
 
     Raises:
         RuleError: the disk is full.

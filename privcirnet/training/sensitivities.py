@@ -1,7 +1,7 @@
-"""Sensitivities of a trained network's layers on its training images, measured until they decide.
+"""Sensitivities of a trained network's layers on its training images, measured until the decision is stable.
 
-Information is measured group by group. Whenever the number of images has doubled, the caller says what it would decide
-by the sensitivities so far; two equal decisions in a row end it.
+Information is measured group by group. Whenever the number of images has doubled, the caller makes its decision by the
+sensitivities so far. Two equal decisions in a row end the measurement.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,21 +15,21 @@ from privcirnet.search.information import Estimate, Information, plain_errors
 from privcirnet.training.network import weighted_layers
 
 GROUP = 64
-"""Images of one group, and of one batch of the published shortcut."""
+"""Number of images in a group, and in a batch of the published shortcut."""
 _FIRST = 4
 
 Omegas = dict[str, dict[int, Estimate]]
-"""By layer name and block size."""
+"""Omega with its error, by layer name and block size."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Sensitivities and what they rest on.
+class MeasuredSensitivities:
+    """Sensitivities, and how well they were measured.
 
     Attributes:
         omegas: in units of the loss (of squared weights for plain errors).
-        samples: images that were used.
-        stable: whether the last two doublings decided alike; None where nothing was sampled.
+        samples: number of images used.
+        stable: whether the last doubling left the decision unchanged; None where nothing was sampled.
     """
 
     omegas: Omegas
@@ -38,7 +38,7 @@ class Measured:
 
     @property
     def values(self) -> dict[str, dict[int, float]]:
-        """Without the errors."""
+        """The sensitivities without their errors."""
         return {name: {b: found.value for b, found in row.items()} for name, row in self.omegas.items()}
 
 
@@ -51,24 +51,32 @@ def measure(  # noqa: PLR0913, PLR0917
     damping: float,
     decide: Callable[[dict[str, dict[int, float]]], object] | None = None,
     progress: Callable[[int], object] | None = None,
-) -> Measured:
-    """Sensitivities of layers at their block sizes.
+) -> MeasuredSensitivities:
+    """Measure the sensitivities of layers at their block sizes.
 
     Args:
         model: trained and dense; left as it was.
         data: images.
         block_sizes: to measure, by layer name.
         kind: "fisher", "batch_gradient" (the published shortcut) or "weights" (plain squared error, no images).
-        samples: images at most.
+        samples: number of images at most.
         damping: of the projections, see :func:`privcirnet.functional.sensitivity.damped`.
-        decide: what follows from sensitivities; None: all samples are used.
-        progress: called with images done.
+        decide: makes a decision by sensitivities; None uses all samples.
+        progress: called with the number of images done.
+
+    Returns:
+        The sensitivities.
+
+    Raises:
+        RuleError: a layer is not a plain linear or convolutional one, or ``decide`` raises it.
     """
     layers = weighted_layers(model)
     weights = {name: layers[name].weight.detach() for name in block_sizes}
     if kind == "weights":
         found = plain_errors(weights, block_sizes)
-        return Measured({n: {b: Estimate(v, 0.0) for b, v in row.items()} for n, row in found.items()}, 0, None)
+        return MeasuredSensitivities(
+            {n: {b: Estimate(v, 0.0) for b, v in row.items()} for n, row in found.items()}, 0, None
+        )
     information, names, done, check, before = Information(), list(block_sizes), 0, _FIRST, None
     stable = False
     for images, labels in batches(*data.sample(samples), GROUP):
@@ -82,12 +90,12 @@ def measure(  # noqa: PLR0913, PLR0917
             progress(done)
         if decide is None or information.groups < check:
             continue
-        measured = Measured(_omegas(information, weights, block_sizes, damping), done, stable)
+        measured = MeasuredSensitivities(_omegas(information, weights, block_sizes, damping), done, stable)
         decision, check = decide(measured.values), 2 * check
         if decision == before:
-            return Measured(measured.omegas, done, stable=True)
+            return MeasuredSensitivities(measured.omegas, done, stable=True)
         before = decision
-    return Measured(_omegas(information, weights, block_sizes, damping), done, stable)
+    return MeasuredSensitivities(_omegas(information, weights, block_sizes, damping), done, stable)
 
 
 def _omegas(

@@ -1,4 +1,4 @@
-"""What each stage of train.py starts from.
+"""The network that each stage of train.py starts from.
 
 train: random weights. finetune: a dense network made circulant. replace: the same weights in a network with other
 activations. qat: batch norms and AESPA folded, weights and activations quantized.
@@ -24,12 +24,12 @@ from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.quantize import quantize
 from privcirnet.search.fisher import diagonal_fisher
-from privcirnet.training.network import Built, build, create, load_shared, weighted_layers
+from privcirnet.training.network import BuiltNetwork, build, create, load_shared, weighted_layers
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
 _STATISTICS_SAMPLES, _STATISTICS_BATCH = 4096, 128
-"""Training images on which statistics of norms and activations are measured before a stage trains."""
+"""Number of training images on which statistics of norms and activations are measured before a stage trains."""
 
 
 def begin(
@@ -38,15 +38,15 @@ def begin(
     wanted: ModelConfig,
     data: ImageData,
     progress: Callable[[int], object] | None = None,
-) -> Built:
-    """The network that a stage starts from.
+) -> BuiltNetwork:
+    """Return the network that a stage starts from.
 
     Args:
         recipe: names the stage and where its input is.
         quant: formats for the qat stage.
         wanted: network of the train stage.
         data: images for Fisher information (finetune) and calibration (qat).
-        progress: called with samples done while Fisher information is measured.
+        progress: called with the number of samples done while Fisher information is measured.
 
     Raises:
         RuleError: a missing or unsuitable input.
@@ -54,7 +54,7 @@ def begin(
     classes, channels = len(data.classes), data.train_images.shape[1]
     if recipe.stage == "train":
         model = create(wanted.name, classes, channels, wanted.arguments)
-        return Built(model, wanted.name, {}, arguments=wanted.arguments)
+        return BuiltNetwork(model, wanted.name, {}, arguments=wanted.arguments)
     held = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
     before = built(held, data)
     model = before.model
@@ -65,13 +65,13 @@ def begin(
         made_for = {"model": held.model, "checkpoint": held.digest()}
         block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"), **made_for)
         start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress)
-        return Built(model, before.name, block_sizes, None, before.arguments)
+        return BuiltNetwork(model, before.name, block_sizes, None, before.arguments)
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = (quant.weight_bits, quant.activation_bits)
     quantized = quantize(fuse(model), [images], data.log_step, *bits)
     if quant.learned_steps:
         learn_steps_(quantized, quant.activation_bits)
-    return Built(quantized, before.name, before.block_sizes, bits, before.arguments)
+    return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments)
 
 
 def start_circulant_(
@@ -82,17 +82,20 @@ def start_circulant_(
     damping: float = 1.0,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Make a dense network circulant in place, in evaluation mode, its statistics measured anew.
+    """Make a dense network circulant in place, in evaluation mode, with its statistics measured anew.
 
     Args:
         model: a trained network.
         block_sizes: by module name; 1 leaves a layer dense.
         data: images for Fisher information and statistics.
-        projection: what the circulant weights start from. "fisher": the nearest circulant weight where each entry
-            counts by its Fisher information (PrivCirNet, Section 3.3), "frobenius": where all count the same,
-            "random": new random weights.
+        projection: initial circulant weights. "fisher": the nearest to the trained ones with each entry weighted by its
+            Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
+            ones.
         damping: of the Fisher information, see :func:`~privcirnet.functional.sensitivity.damped`.
-        progress: called with samples done while it is measured.
+        progress: called with the number of samples done while it is measured.
+
+    Raises:
+        RuleError: the block sizes do not fit the network, see :func:`privcirnet.nn.convert.circulant_`.
     """
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
     fisher = fisher_information(model, data, list(sizes), progress=progress) if projection == "fisher" else {}
@@ -106,42 +109,70 @@ def start_circulant_(
 def measure_statistics_(model: nn.Module, data: ImageData) -> None:
     """Measure the running statistics of batch norms and AESPA anew, on training images; weights stay as they are.
 
-    A projection shrinks what a layer computes: with the dense network's statistics the circulant one is as good as
-    random, however near its weights are.
+    A projection shrinks a layer's outputs. With the dense network's statistics the circulant one would be as bad as a
+    random one, however near its weights are.
+
+    Args:
+        model: changed in place, left in evaluation mode; one without such modules is left as it was.
+        data: training images.
     """
     if not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
         return
     with torch.no_grad():
         model.train()
         for images in data.sample(_STATISTICS_SAMPLES)[0].split(_STATISTICS_BATCH):
-            if len(images) > 1:  # of one number there is no variance
+            if len(images) > 1:  # a single value has no variance
                 model(data.real(images))
     model.eval()
 
 
-def _replaced(before: Built, arguments: dict[str, Any], data: ImageData) -> Built:
-    """The network with other arguments, the tensors that both have, and measured statistics."""
+def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) -> BuiltNetwork:
+    """Return the network with other arguments, the tensors that both have, and measured statistics."""
     merged = before.arguments | arguments
     model = create(before.name, len(data.classes), data.train_images.shape[1], merged)
     circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1})
     load_shared(model, before.model)
     measure_statistics_(model, data)
-    return Built(model, before.name, before.block_sizes, None, merged)
+    return BuiltNetwork(model, before.name, before.block_sizes, None, merged)
 
 
-def load_checkpoint(path: Path, data: ImageData) -> Built:
-    """The network of a checkpoint file, in evaluation mode."""
+def load_checkpoint(path: Path, data: ImageData) -> BuiltNetwork:
+    """Return the network of a checkpoint file, in evaluation mode.
+
+    Args:
+        path: of the file.
+        data: gives the number of classes and channels.
+
+    Raises:
+        RuleError: the file is missing or damaged, or its tensors do not fit the architecture.
+    """
     return built(read_checkpoint(path), data)
 
 
-def built(held: Checkpoint, data: ImageData) -> Built:
-    """The network that a checkpoint holds, in evaluation mode."""
+def built(held: Checkpoint, data: ImageData) -> BuiltNetwork:
+    """Return the network that a checkpoint holds, in evaluation mode.
+
+    Args:
+        held: tensors and facts.
+        data: gives the number of classes and channels.
+
+    Raises:
+        RuleError: the tensors do not fit the architecture.
+    """
     model = build(held, len(data.classes), data.train_images.shape[1])
-    return Built(model, held.model, held.block_sizes, held.bits, held.arguments)
+    return BuiltNetwork(model, held.model, held.block_sizes, held.bits, held.arguments)
 
 
 def load_network(run: str, data: ImageData) -> nn.Module:
-    """The trained network of a run directory, in evaluation mode."""
+    """Return the trained network of a run directory, in evaluation mode.
+
+    Args:
+        run: directory, or path of a checkpoint.
+        data: gives the number of classes and channels.
+
+    Raises:
+        RuleError: the checkpoint is missing or damaged, or its tensors do not fit the architecture.
+    """
     return load_checkpoint(run_file(run, CHECKPOINT, "train.py"), data).model
 
 
@@ -152,6 +183,20 @@ def fisher_information(
     samples: int = _FISHER_SAMPLES,
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, Tensor]:
-    """Diagonal Fisher information of layers' weights on training images."""
+    """Return the diagonal Fisher information of layers' weights on training images.
+
+    Args:
+        model: left as it was.
+        data: training images.
+        names: of the layers.
+        samples: number of images at most.
+        progress: called with the number of samples done.
+
+    Returns:
+        Of each weight's shape, float64, by layer name.
+
+    Raises:
+        RuleError: a layer is not a plain linear or convolutional one.
+    """
     loader = ((data.real(images), labels) for images, labels in batches(*data.sample(samples), 64))
     return diagonal_fisher(model, loader, names, samples, progress=progress)

@@ -1,14 +1,14 @@
-"""What keeps a row of squares from exploding: a penalty on images whose values are far above the usual.
+"""A penalty that keeps a row of squares from exploding: on images whose values are far above the usual.
 
-A square makes what is large larger. In a deep network an image whose values are a few times the usual in one square
-can be a thousand times it some squares later, and no statistics of a batch can scale it back in evaluation. So in
-training such images cost::
+A square amplifies large values. In a deep network an image whose values are a few times the usual in one square can be
+a thousand times it some squares later, and no batch statistics can scale it back in evaluation. So in training such
+images cost::
 
     penalty = mean over the images of  sum over the squares of  max(0, log(peak / (limit rms)))^2
 
-peak is the largest absolute input of a square on the image, rms the root mean square of the square's inputs over the
-batch, taken as a constant. By the logarithm an image pulls equally hard at any size. It also bounds what eight bits
-must cover.
+peak is the largest absolute input of a square on the image. rms is the root mean square of the square's inputs over the
+batch, taken as a constant. Because of the logarithm, extreme images do not dominate the gradient. The
+penalty also limits the range that eight bits must cover.
 
 Cost: two passes over the inputs of every square, and a third backward.
 
@@ -25,11 +25,11 @@ from privcirnet.nn.activations import Aespa, Square
 
 
 class Tails:
-    """Sees the inputs of a network's squares while it trains.
+    """An observer of the inputs of a network's squares while it trains.
 
     Args:
         model: with AESPA or square activations; others cost nothing.
-        limit: peaks up to so many root mean squares are free.
+        limit: peaks up to this many root mean squares are free.
     """
 
     def __init__(self, model: nn.Module, limit: float) -> None:
@@ -40,7 +40,7 @@ class Tails:
         self._handles: list[RemovableHandle] = [module.register_forward_pre_hook(self._see) for module in squares]
 
     def penalty(self) -> Tensor | float:
-        """The penalty of the batch just seen, which is then forgotten; 0 without squares. This process's images."""
+        """Return the penalty of the batch just seen (this process's images), then forget it; 0 without squares."""
         if not self._peaks:
             return 0.0
         peaks, squares = torch.stack(self._peaks), torch.stack(self._squares)
@@ -51,7 +51,7 @@ class Tails:
         return over.square().sum(0).mean()
 
     def detach(self) -> None:
-        """See no more."""
+        """Stop observing."""
         for handle in self._handles:
             handle.remove()
 

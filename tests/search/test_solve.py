@@ -9,7 +9,8 @@ import pulp
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.search.solve import BUDGET_SLACK, SOLVERS, Cap, Rules, Solution, Table, solve, uniform_latency
+from privcirnet.search.assignment import Cap, Rules, Solution, Table, uniform_latency
+from privcirnet.search.solve import BUDGET_SLACK, SOLVERS, solve
 
 SIZES = (1, 2, 4, 8)
 

@@ -1,6 +1,7 @@
 import pytest
 
-from privcirnet.search.solve import Cap, Rules, solve
+from privcirnet.search.assignment import Cap, Rules
+from privcirnet.search.solve import solve
 from privcirnet.search.sweep import sweep, uniform_points
 from tests.search.test_solve import instance
 

@@ -222,7 +222,7 @@ def test_other_settings_are_not_resumed(tmp_path):
         ({"new": 3}, "new=3 after None"),
     ]:
         with pytest.raises(
-            RuleError, match=f"an interrupted run must go on with its settings: got {text} for {tmp_path}.*; give"
+            RuleError, match=f"an interrupted run must be resumed with its settings: got {text} for {tmp_path}.*; give"
         ):
             checkpoint.load(tmp_path / "run", {**SETTINGS, **change})
     assert checkpoint.load(tmp_path / "run", SETTINGS).epoch == 1, "it is still there"
@@ -279,7 +279,9 @@ def test_a_run_whose_loss_breaks_goes_on_with_a_lower_learning_rate(tmp_path, mo
         return loss(*arguments) * (math.nan if len(calls) == 10 else 1)
 
     monkeypatch.setattr(loop, "training_loss", breaking)
-    with pytest.raises(RuleError, match=r"stay finite: got nan; lower recipe.learning_rate or .* last whole epoch"):
+    with pytest.raises(
+        RuleError, match=r"stay finite: got nan; lower recipe.learning_rate or .* resume from the last epoch"
+    ):
         fit(small(), DATA, RECIPE, 0, after_epoch=lambda p: checkpoint.save(tmp_path, p, SETTINGS))
     lower = dataclasses.replace(RECIPE, learning_rate=RECIPE.learning_rate / 8)
     start = checkpoint.load(tmp_path, {**SETTINGS, "recipe": dataclasses.asdict(lower)})

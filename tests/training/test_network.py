@@ -10,7 +10,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
-from privcirnet.training.network import Built, build, checkpoint_of, create, weighted_layers
+from privcirnet.training.network import BuiltNetwork, build, checkpoint_of, create, weighted_layers
 from tests.nn.test_convert import randomize_norms_
 from tests.nn.test_quantize import INPUT_STEP, pixels
 
@@ -22,12 +22,12 @@ def network(kind: str) -> tuple[nn.Module, Checkpoint]:
     model = create("digits_resnet", 10, 1)
     randomize_norms_(model)
     if kind == "dense":
-        return model.eval(), checkpoint_of(Built(model, "digits_resnet", {}), "train")
+        return model.eval(), checkpoint_of(BuiltNetwork(model, "digits_resnet", {}), "train")
     circulant_(model, {name: b for name, b in SIZES.items() if b > 1})
     if kind == "circulant":
-        return model.eval(), checkpoint_of(Built(model, "digits_resnet", SIZES), "finetune")
+        return model.eval(), checkpoint_of(BuiltNetwork(model, "digits_resnet", SIZES), "finetune")
     model = quantize(fuse(model), [pixels()], INPUT_STEP, weight_bits=6, activation_bits=7)
-    return model, checkpoint_of(Built(model, "digits_resnet", SIZES, (6, 7)), "qat")
+    return model, checkpoint_of(BuiltNetwork(model, "digits_resnet", SIZES, (6, 7)), "qat")
 
 
 @pytest.mark.parametrize("kind", ["dense", "circulant", "quantized"])
@@ -53,7 +53,7 @@ def test_a_model_s_arguments_travel_with_it(quantized, tmp_path):
     model.eval()(images)
     if quantized:
         model = quantize(fuse(model), [images], INPUT_STEP)
-    built = Built(model, "mobilenetv2_cifar", sizes, (8, 8) if quantized else None, arguments)
+    built = BuiltNetwork(model, "mobilenetv2_cifar", sizes, (8, 8) if quantized else None, arguments)
     write_checkpoint(tmp_path / "c", checkpoint_of(built, "train"))
     assert torch.equal(build(read_checkpoint(tmp_path / "c"), 10, 3)(images), model.eval()(images))
 

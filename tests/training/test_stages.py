@@ -15,7 +15,7 @@ from privcirnet.nn.learned import learned_steps
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.training import stages
 from privcirnet.training.loop import fit, predict
-from privcirnet.training.network import Built, checkpoint_of
+from privcirnet.training.network import BuiltNetwork, checkpoint_of
 from tests.nn.test_circulant import rows_of
 
 DATA = load("digits")
@@ -35,7 +35,7 @@ def root(tmp_path_factory):
     return root
 
 
-def save(folder, start: Built, stage: str) -> None:
+def save(folder, start: BuiltNetwork, stage: str) -> None:
     checkpoint = checkpoint_of(start, stage)
     write_checkpoint(folder / stages.CHECKPOINT, checkpoint)
 
@@ -44,7 +44,7 @@ def recipe(stage: str, root, init: str, **changes: str) -> RecipeConfig:
     return RecipeConfig(stage=stage, init=str(root / init), plan=str(root / "plan.json"), **changes)
 
 
-def finetune(root) -> Built:
+def finetune(root) -> BuiltNetwork:
     return stages.begin(recipe("finetune", root, "train"), QuantConfig(), ModelConfig(), DATA)
 
 
@@ -163,7 +163,7 @@ def test_progress_counts_samples(root):
 
 
 def test_unsuitable_inputs(root, tmp_path):
-    def begin(config: RecipeConfig) -> Built:
+    def begin(config: RecipeConfig) -> BuiltNetwork:
         return stages.begin(config, QuantConfig(), ModelConfig(), DATA)
 
     with pytest.raises(

@@ -1,0 +1,168 @@
+"""One stage of training, or one measurement of a checkpoint, under the settings of train.py: what train.py does.
+
+Under torchrun every process calls these functions with the same arguments (:mod:`privcirnet.distributed`), except
+:func:`write`, which the first process calls alone.
+"""
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from privcirnet import distributed
+from privcirnet.artifact import write_checkpoint, write_json
+from privcirnet.config import TrainConfig
+from privcirnet.data.dataset import ImageData
+from privcirnet.pipeline.progress import Bar, silent
+from privcirnet.training import checkpoint, record, stages
+from privcirnet.training.loop import EpochProgress, Step, accuracy, fit
+from privcirnet.training.network import BuiltNetwork, checkpoint_of
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network after one stage of training.
+
+    Attributes:
+        config: settings of the run.
+        network: trained, with the facts it can be rebuilt from.
+        top1: accuracy on the held-out images, percent.
+        top1_before: before the first epoch.
+        test_images: number of held-out images.
+        history: per epoch, see :func:`privcirnet.training.loop.fit`.
+    """
+
+    config: TrainConfig
+    network: BuiltNetwork
+    top1: float
+    top1_before: float
+    test_images: int
+    history: list[dict[str, float]]
+
+    @property
+    def title(self) -> str:
+        """Stage, network and data set, in words."""
+        return f"{self.config.recipe.stage}: {self.network.name} on {self.config.data.name}"
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained parameters."""
+        return sum(p.numel() for p in self.network.model.parameters())
+
+
+def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
+    """Run one stage, from the result of the stage before or from the last epoch of an interrupted run.
+
+    The run directory gets its history and, after every epoch, the state that a resumed run needs.
+
+    Args:
+        config: settings of the run.
+        data: images and labels.
+        bar: opens a progress bar.
+
+    Returns:
+        The trained network; nothing of it is written yet.
+
+    Raises:
+        RuleError: a missing or unsuitable input, an interrupted run with other settings, a loss that is not finite, or
+            a full disk.
+    """
+    out, recipe = Path(config.out), config.recipe
+    torch.manual_seed(config.seed)
+    with bar(f"{recipe.stage} (preparation)", 1) as done:
+        start = stages.begin(recipe, config.quant, config.model, data)
+        done()
+    model = start.model.to(device := distributed.own_device(config.device))
+    teacher = stages.load_network(recipe.teacher, data).to(device) if recipe.teacher else None
+    before = accuracy(model, data, data.test_images, data.test_labels)
+    settings = asdict(config) | {"block_sizes": start.block_sizes}
+    resumed = distributed.from_first(lambda: checkpoint.load(out, settings)) if config.resume else None
+    epochs = bar(f"{recipe.stage} (epochs)", recipe.epochs)
+    events = config.tensorboard and distributed.rank() == 0
+    with record.Record(out, events, resumed, before) as book, epochs as advance:
+        if resumed:
+            advance("resumed", to=resumed.epoch)
+
+        def after_step(step: Step) -> None:
+            advance(book.step(step), to=step.epochs)
+
+        def after_epoch(progress: EpochProgress) -> None:
+            line = book.epoch(progress.history)
+            checkpoint.save(out, progress, settings)
+            advance(line, to=progress.epoch)
+
+        history = fit(model, data, recipe, config.seed, teacher, resumed, after_epoch, after_step)
+    top1 = accuracy(model, data, data.test_images, data.test_labels)
+    return Trained(config, start, top1, before, len(data.test_labels), history)
+
+
+def write(trained: Trained, seconds: float) -> Path:
+    """Write checkpoint, summary and curves into the run directory, then remove the state of an interrupted run.
+
+    Args:
+        trained: from :func:`train`.
+        seconds: that the whole run took.
+
+    Returns:
+        The checkpoint's path.
+
+    Raises:
+        RuleError: the disk is full.
+    """
+    out = Path(trained.config.out)
+    path = out / stages.CHECKPOINT
+    write_checkpoint(path, checkpoint_of(trained.network, trained.config.recipe.stage))
+    write_json(out / "summary.json", summary(trained, seconds, path))
+    record.picture(out, trained.history, trained.title)
+    checkpoint.remove(out)
+    return path
+
+
+def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
+    """Return the facts of a run as plain data, for summary.json.
+
+    Args:
+        trained: from :func:`train`.
+        seconds: that the whole run took.
+        path: of the checkpoint.
+    """
+    config, network = trained.config, trained.network
+    return {
+        "stage": config.recipe.stage,
+        "model": network.name,
+        "data": config.data.name,
+        "top1": trained.top1,
+        "top1_before": trained.top1_before,
+        "test_images": trained.test_images,
+        "parameters": trained.parameters,
+        "block_sizes": network.block_sizes,
+        "bits": network.bits,
+        "epochs": config.recipe.epochs,
+        "seconds": seconds,
+        "checkpoint": str(path),
+        "history": trained.history,
+        "config": asdict(config),
+    }
+
+
+def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
+    """Measure the accuracy of the checkpoint that ``config.evaluate`` names.
+
+    Args:
+        config: settings of the run.
+        data: with held-out images.
+
+    Returns:
+        The facts as plain data, for summary.json.
+
+    Raises:
+        RuleError: the checkpoint is missing, damaged or does not fit the data.
+    """
+    started, held = time.perf_counter(), stages.load_checkpoint(Path(config.evaluate), data)
+    top1 = accuracy(held.model.to(distributed.own_device(config.device)), data, data.test_images, data.test_labels)
+    about = {"stage": "evaluate", "checkpoint": config.evaluate, "data": config.data.name}
+    facts = {"model": held.name, "block_sizes": held.block_sizes, "bits": held.bits}
+    measured = {"top1": top1, "images": len(data.test_labels), "seconds": time.perf_counter() - started}
+    return {**about, **facts, **measured, "config": asdict(config)}

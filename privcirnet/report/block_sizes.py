@@ -1,0 +1,108 @@
+"""The search's part of the page: sensitivities as a heat map, the chosen block sizes and predicted latencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from privcirnet.report import pictures, quantities
+from privcirnet.report.pictures import Bar, Heat
+from privcirnet.report.records import Search
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A heat map cell; ``heat`` is None for a block size that the layer cannot have."""
+
+    text: str
+    heat: Heat | None
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class ChosenBlockSize:
+    """A layer's chosen block size with its predicted seconds, at that size and dense."""
+
+    name: str
+    block_size: int
+    seconds: float | None
+    dense: float | None
+    bars: Markup
+
+
+def heat_sizes(search: Search) -> list[int]:
+    """Return the columns of the heat map: every block size that was considered anywhere.
+
+    Args:
+        search: the block-size search.
+    """
+    considered = {size for row in search.sensitivity.values() for size in row}
+    return sorted({1} | considered | set(search.block_sizes.values()))
+
+
+def heat_range(search: Search) -> tuple[float, float] | None:
+    """Return the smallest and largest positive sensitivity; None where there is none.
+
+    Args:
+        search: the block-size search.
+    """
+    positive = [v for row in search.sensitivity.values() for v in row.values() if v is not None and v > 0]
+    return (min(positive), max(positive)) if positive else None
+
+
+def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
+    """Return the rows of the heat map, by module name; block size 1 changes nothing, so its sensitivity is 0.
+
+    Args:
+        search: the block-size search.
+    """
+    names = list(dict.fromkeys([*search.sensitivity, *search.block_sizes]))
+    low, high = heat_range(search) or (1.0, 1.0)
+
+    def cell(name: str, size: int) -> Cell:
+        value = search.sensitivity.get(name, {}).get(size, 0.0 if size == 1 else None)
+        colours = None if value is None else pictures.heat(pictures.log_fraction(value, low, high))
+        return Cell(quantities.tiny(value), colours, search.block_sizes.get(name) == size)
+
+    return [(name, [cell(name, size) for size in heat_sizes(search)]) for name in names]
+
+
+def choices(search: Search) -> list[ChosenBlockSize]:
+    """Return the chosen block sizes with the cost model's seconds.
+
+    Args:
+        search: the block-size search.
+    """
+    times = {name: search.latency.get(name, {}) for name in search.block_sizes}
+    longest = max((t for row in times.values() for t in row.values() if t is not None), default=0.0)
+
+    def choice(name: str, size: int) -> ChosenBlockSize:
+        chosen, dense = times[name].get(size), times[name].get(1)
+        bars = pictures.bar_strip([("dense", dense), ("predicted", chosen)], longest)
+        return ChosenBlockSize(name, size, chosen, dense, bars)
+
+    return [choice(name, size) for name, size in search.block_sizes.items()]
+
+
+def latency_chart(search: Search) -> Markup | None:
+    """Return a chart of predicted seconds: the plan, one block size everywhere, and the budget; None if unknown.
+
+    Args:
+        search: the block-size search.
+    """
+    times = {
+        f"b = {size} everywhere": (uniform.latency_predicted_s, "uniform")
+        for size, uniform in sorted(search.uniform.items())
+    }
+    times["the plan found"] = (search.latency_predicted_s, "predicted")
+    bars = [Bar(label, s, quantities.seconds(s), style) for label, (s, style) in times.items() if s is not None]
+    if not bars:
+        return None
+    budget = search.budget_s
+    return pictures.bar_chart(
+        bars,
+        title="Predicted seconds per image with one block size everywhere and with the plan; the text has the budget",
+        axis=[(s, quantities.seconds(s)) for s in pictures.ticks(max([bar.value for bar in bars] + [budget or 0.0]))],
+        marker=None if budget is None else (budget, f"budget {quantities.seconds(budget)}"),
+    )

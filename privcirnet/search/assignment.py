@@ -1,0 +1,218 @@
+"""Assignments of block sizes: the tables that price them, the rules they obey, and the uniform ones.
+
+A table has one number for each layer and block size: sensitivity, seconds, bytes. Layers that must have equal block
+sizes form a group, which has the sums of their numbers; a pinned layer has one option.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from privcirnet.errors import RuleError
+
+Table = Mapping[str, Mapping[int, float]]
+"""An amount by layer name and block size."""
+
+Groups = Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]]
+"""Layers that are decided together, by the first one's name: all their names and the block sizes to choose from."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """An optimal assignment of block sizes.
+
+    Attributes:
+        block_sizes: Block size for each layer name.
+        sensitivity: Sum of the layers' sensitivities.
+        latency: Sum of the layers' latencies, seconds.
+        status: The solver's status, "Optimal".
+        gap: Relative excess of the sensitivity over the optimum that the solver could not rule out; 0 for the optimum.
+        seconds: Time that solving took.
+    """
+
+    block_sizes: dict[str, int]
+    sensitivity: float
+    latency: float
+    status: str
+    gap: float = field(default=0.0, repr=False)
+    seconds: float = field(default=0.0, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Cap:
+    """A limit besides latency.
+
+    Attributes:
+        name: Name of the limited amount, for messages.
+        table: The amount by layer name and block size, for the same layers and block sizes.
+        limit: Limit of the sum over the network.
+    """
+
+    name: str
+    table: Table
+    limit: float
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules that an assignment must obey besides the budget.
+
+    Attributes:
+        pinned: Block size by name, of layers that have no choice.
+        equal: Groups of names whose layers must have the same block size; no layer in two of them.
+        caps: Limits on other amounts.
+    """
+
+    pinned: Mapping[str, int] = field(default_factory=dict[str, int])
+    equal: Sequence[Sequence[str]] = ()
+    caps: Sequence[Cap] = ()
+
+
+FREE = Rules()
+"""No rules besides the budget."""
+
+
+def uniform_sizes(latency: Table, b: int) -> dict[str, int]:
+    """Return one block size everywhere, the usual reference of a search.
+
+    Args:
+        latency: Anything by layer name and block size.
+        b: Block size; a layer that does not admit it takes its largest admissible one below.
+
+    Returns:
+        Block size by layer name.
+
+    Raises:
+        RuleError: A layer has no block size up to b.
+
+    >>> uniform_sizes({"a": {1: 8.0, 2: 4.0, 4: 2.0}, "b": {1: 1.0, 2: 0.5}}, b=4)
+    {'a': 4, 'b': 2}
+    """
+    sizes: dict[str, int] = {}
+    for name, times in latency.items():
+        admissible = [size for size in times if size <= b]
+        if not admissible:
+            raise RuleError(
+                "a layer must admit a block size up to the uniform one",
+                got=f"{b} for {name!r} with {sorted(times)}",
+                remedy=f"use at least {min(times, default=1)}",
+            )
+        sizes[name] = max(admissible)
+    return sizes
+
+
+def uniform_latency(latency: Table, b: int) -> float:
+    """Return the latency of :func:`uniform_sizes`, the usual budget of a search, in seconds.
+
+    Args:
+        latency: Seconds by layer name and block size.
+        b: Block size.
+
+    Raises:
+        RuleError: A layer has no block size up to b.
+
+    >>> uniform_latency({"a": {1: 8.0, 2: 4.0, 4: 2.0}, "b": {1: 1.0, 2: 0.5}}, b=4)
+    2.5
+    """
+    return total(latency, uniform_sizes(latency, b))
+
+
+def reach(latency: Table, rules: Rules = FREE) -> tuple[float, float]:
+    """Return the latencies of the fastest and the slowest assignment that obey pins and equalities, in seconds.
+
+    Args:
+        latency: Seconds by layer name and block size.
+        rules: Pins and equal groups; its caps are not considered.
+
+    Raises:
+        RuleError: The rules contradict the table.
+    """
+    rows = joined(latency, groups_of(latency, rules)).values()
+    return math.fsum(min(row.values()) for row in rows), math.fsum(max(row.values()) for row in rows)
+
+
+def total(table: Table, sizes: Mapping[str, int]) -> float:
+    """Return the amount of an assignment: the sum of its entries in a table.
+
+    Args:
+        table: Amount by layer name and block size.
+        sizes: Block size by layer name.
+    """
+    return math.fsum(table[name][b] for name, b in sizes.items())
+
+
+def check_tables(first_title: str, first: Table, title: str, table: Table) -> None:
+    """Raise unless two tables list the same layers and block sizes, with finite and non-negative entries.
+
+    Args:
+        first_title: Name of the first table, for messages.
+        first: A table.
+        title: Name of the second table, for messages.
+        table: The other table.
+
+    Raises:
+        RuleError: They are empty, their keys differ, or an entry is negative, infinite or NaN.
+    """
+    if not first or {name: set(row) for name, row in first.items()} != {name: set(row) for name, row in table.items()}:
+        names = {**first, **table}
+        different = [name for name in names if first.get(name, {}).keys() != table.get(name, {}).keys()]
+        raise RuleError(
+            f"{first_title} and {title} must list the same layers and block sizes, at least one",
+            got=f"differences at {different}" if different else "no layers",
+            remedy="build both tables from the same model",
+        )
+    for kind, rows in ((first_title, first), (title, table)):
+        for name, row in rows.items():
+            if not row or not all(math.isfinite(value) and value >= 0 for value in row.values()):
+                raise RuleError(
+                    f"{kind} must be finite and non-negative, for at least one block size",
+                    got=f"{dict(row)} at {name!r}",
+                    remedy="measure the layer again",
+                )
+
+
+def groups_of(latency: Table, rules: Rules) -> Groups:
+    """Return the layers that are decided together, with the block sizes they have in common.
+
+    Args:
+        latency: A table of all layers and block sizes.
+        rules: Pins and equal groups.
+
+    Returns:
+        For each group, by its first layer's name, all its names and its block sizes. A layer that is in no equal group
+        is a group of its own.
+
+    Raises:
+        RuleError: A pinned or equal layer is not in the table or in two groups, or a group has no block size in common.
+    """
+    wanted = [name for group in rules.equal for name in group]
+    unknown = [name for name in (*wanted, *rules.pinned) if name not in latency]
+    if unknown or len(set(wanted)) < len(wanted):
+        raise RuleError(
+            "equal and pinned layers must be searched ones, each in at most one group",
+            got=", ".join(unknown) or "a layer in two groups",
+            remedy=f"use some of {', '.join(latency)}",
+        )
+    groups: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
+    for names in [tuple(group) for group in rules.equal if group] + [(n,) for n in latency if n not in wanted]:
+        allowed = [{rules.pinned[n]} & set(latency[n]) if n in rules.pinned else set(latency[n]) for n in names]
+        sizes = sorted(set.intersection(*allowed))
+        if not sizes:
+            asked = [f"{n}: {rules.pinned.get(n) or sorted(latency[n])}" for n in names]
+            remedy = "pin to a block size that each of them admits"
+            raise RuleError("layers must have a block size in common", got="; ".join(asked), remedy=remedy)
+        groups[names[0]] = names, tuple(sizes)
+    return groups
+
+
+def joined(table: Table, groups: Groups) -> Table:
+    """Return the table of groups: sums over their layers.
+
+    Args:
+        table: Amount by layer name and block size.
+        groups: From :func:`groups_of`.
+    """
+    return {
+        first: {b: math.fsum(table[name][b] for name in names) for b in sizes}
+        for first, (names, sizes) in groups.items()
+    }
