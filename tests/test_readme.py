@@ -1,7 +1,10 @@
-"""The README's commands parse and its Python runs."""
+"""README and docs: commands are ones that the scripts accept, Python runs, links, paths and error messages exist."""
 
+import ast
+import importlib
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import hydra
@@ -9,38 +12,176 @@ import pytest
 from omegaconf import OmegaConf
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(
-    r"^(?:python|torchrun --nproc-per-node=\d+) (\w+)\.py(.*?)(?:\s+#.*)?$", README, flags=re.MULTILINE
-)
-PROGRAMS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "checkpoints" / "README.md",
+    ROOT / "benchmarks" / "peers" / "README.md",
+]
+MOST_README_LINES, MOST_CONTRIBUTING_LINES, LEAST_CHANGES = 130, 70, 12
+NO_HYDRA = {"report"}
+SECTIONS = [
+    *("Notation", "One idea behind four systems", "Transform lengths", "Lanes and counts", "Coefficient encodings"),
+    *("Sums on shares", "The protocol", "Truncation", "Circuit privacy", "Noise", "What is always checked"),
+    "Engine order of work",
+]
+"""Of docs/mathematics.md, which docstrings refer to."""
 
 
-def test_the_readme_has_commands_and_programs():
-    assert len(COMMANDS) >= 8
-    assert len(PROGRAMS) >= 1
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize(("script", "arguments"), COMMANDS, ids=[f"{s}{a}" for s, a in COMMANDS])
-def test_commands_parse(script, arguments):
-    assert (ROOT / f"{script}.py").is_file()
-    if script == "report":
-        return
-    __import__(script)
-    with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        assert OmegaConf.to_object(hydra.compose(script, overrides=shlex.split(arguments)))
+def blocks(page: Path, language: str) -> list[str]:
+    """Fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
-def test_programs_run():
-    for program in PROGRAMS:
-        exec(compile(program, "README.md", "exec"), {})
+def commands(page: Path) -> list[list[str]]:
+    """Words of each line that runs a Python script, continued lines in one; letters that stand for settings spelt out."""
+    found, letters = [], {}
+    for part in re.split(r"^(```bash\n.*?^```)", page.read_text(), flags=re.DOTALL | re.MULTILINE):
+        letters |= dict(re.findall(r"`([A-Z])` is `([^`]+)`", part))
+        for line in part.replace("\\\n", " ").splitlines() if part.startswith("```bash") else ():
+            if re.match(r"(python|torchrun) .*\w\.py", line):
+                words = shlex.split(line, comments=True)
+                found.append([w for word in words for w in letters.get(word, word).split()])
+    return found
 
 
-@pytest.mark.parametrize("target", re.findall(r"^make (\w+)", README, flags=re.MULTILINE))
-def test_make_targets_exist(target):
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+COMMANDS = [(name_of(page), command) for page in PAGES for command in commands(page)]
 
 
-@pytest.mark.parametrize("name", re.findall(r"\]\(([\w/.]+)\)", README))
-def test_links_exist(name):
-    assert (ROOT / name).exists()
+@cache
+def arguments_of(script: str) -> set[str]:
+    """Options and first positional arguments that a script of benchmarks/ declares, from its source and its modules'."""
+    folder = (ROOT / script).parent
+    sources = [ROOT / script, *(folder / name for name in ("common.py", "peer.py") if (folder / name).is_file())]
+    return set(re.findall(r"add_argument\(\s*\"(--?[\w-]+)\"", "\n".join(source.read_text() for source in sources)))
+
+
+def test_pages_have_commands_and_programs():
+    assert len(COMMANDS) >= 60
+    assert blocks(ROOT / "README.md", "python")
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{p}: {' '.join(c)}" for p, c in COMMANDS])
+def test_commands_are_accepted(page, command):
+    """A script's settings must exist and be valid, by Hydra and the schema; a benchmark's options must be declared."""
+    script = next(word for word in command if word.endswith(".py"))
+    given = command[command.index(script) + 1 :]
+    assert (ROOT / script).is_file(), page
+    if "/" in script:
+        options = {word for word in given if word.startswith("--")}
+        assert options <= arguments_of(script), f"{page}: {sorted(options - arguments_of(script))}"
+    elif script.removesuffix(".py") not in NO_HYDRA:
+        name = script.removesuffix(".py")
+        importlib.import_module(name)
+        with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+            assert OmegaConf.to_object(hydra.compose(name, overrides=given))
+
+
+@pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_commands_of_help_are_accepted(config):
+    """They stand in the header, two spaces or more before what they do."""
+    for line in re.findall(r"^ +python (\w+\.py.*?)(?:  +.*)?$", config.read_text(), flags=re.MULTILINE):
+        script, *given = line.replace("HOST:PORT", "127.0.0.1:5050").split()
+        test_commands_are_accepted(config.name, ["python", script, *given])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_programs_run(page):
+    for program in blocks(page, "python"):
+        exec(compile(program, name_of(page), "exec"), {})
+    for program in blocks(page, "python no-run"):
+        compile(program, name_of(page), "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_make_targets_exist(page):
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"(?:^|`)make (\w+)", page.read_text(), flags=re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), f"{name_of(page)}: make {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub calls the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        found = page.parent / file if file else page
+        assert found.exists(), f"{name_of(page)}: {target}"
+        assert not anchor or anchor in anchors(found), f"{name_of(page)}: {target}"
+
+
+def is_there(path: str) -> bool:
+    """Whether a file, a folder or a module is there; a module may be written without its ending."""
+    return (ROOT / path).exists() or (ROOT / f"{path}.py").is_file()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_paths_exist(page):
+    folders = "privcirnet|tests|benchmarks|configs|checkpoints|docs"
+    for path in re.findall(rf"`((?:{folders})/\w[\w/-]*(?:\.\w+)?)`", page.read_text()):
+        assert is_there(path), f"{name_of(page)}: {path}"
+
+
+def test_every_page_can_be_found_from_the_readme():
+    text = (ROOT / "README.md").read_text()
+    assert not [name for page in PAGES[1:] if f"]({(name := name_of(page))}" not in text]
+
+
+def test_the_readme_is_short():
+    assert (ROOT / "README.md").read_text().count("\n") <= MOST_README_LINES
+
+
+def changes() -> dict[str, list[str]]:
+    """Typical changes and the paths to open, from the table of CONTRIBUTING.md."""
+    part = (ROOT / "CONTRIBUTING.md").read_text().split("## What to open")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", part, flags=re.MULTILINE)[1:]
+    return {change: re.findall(r"`([\w/.]+)`", where) for change, where in rows}
+
+
+def test_contributing_says_what_to_open():
+    assert (ROOT / "CONTRIBUTING.md").read_text().count("\n") < MOST_CONTRIBUTING_LINES
+    assert len(changes()) >= LEAST_CHANGES
+    for change, paths in changes().items():
+        assert paths, change
+        assert not [path for path in paths if not is_there(path)], change
+
+
+def test_mathematics_has_the_sections_that_docstrings_refer_to():
+    text = (ROOT / "docs" / "mathematics.md").read_text()
+    assert re.findall(r"^## (.+)$", text, flags=re.MULTILINE) == SECTIONS
+    for path in (ROOT / "privcirnet").rglob("*.py"):
+        for named in re.findall(r"mathematics\.md[,:]?\s+\"([^\"]+)\"", path.read_text()):
+            assert " ".join(named.split()) in SECTIONS, f"{path}: {named}"
+
+
+def templates() -> tuple[list[re.Pattern[str]], str]:
+    """Every text of the package as a pattern, what is filled in being anything; and all those without that, in one."""
+    found, plain = [], []
+    for path in (ROOT / "privcirnet").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            texts = [part.value if isinstance(part, ast.Constant) else None for part in parts]
+            if any(isinstance(text, str) and len(text) > 6 for text in texts):
+                pattern = "".join(re.escape(text) if isinstance(text, str) else ".+" for text in texts)
+                found.append(re.compile(pattern))
+                plain += [text for text in texts if isinstance(text, str)]
+    return found, "\n".join(plain)
+
+
+def test_documented_errors_are_raised_somewhere():
+    rows = re.findall(r"^\| (`.+?) \|", (ROOT / "docs" / "errors.md").read_text(), flags=re.MULTILINE)
+    rules = [rule for row in rows for rule in re.findall(r"`([^`]+)`", row)]
+    assert len(rules) >= 20
+    known, plain = templates()
+    assert not [rule for rule in rules if rule not in plain and not any(p.fullmatch(rule) for p in known)]

@@ -24,7 +24,7 @@ from privcirnet.he.planning.fit import scaled
 from privcirnet.he.planning.noise_budget import ParameterSet
 from privcirnet.training import record
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+FORMATS = (Path(__file__).parents[1] / "docs" / "formats.md").read_text()
 STAGES = ("train", "search", "finetune", "qat", "export", "infer")
 
 
@@ -68,7 +68,7 @@ def summary(root, stage):
     return json.loads((root / stage / "summary.json").read_text())
 
 
-def test_chain_leaves_what_the_readme_promises(root):
+def test_chain_leaves_what_the_docs_promise(root):
     assert sorted(p.name for p in root.iterdir()) == sorted([*STAGES, "report.html"])
     for stage in STAGES:
         assert summary(root, stage)["stage"] == stage
@@ -152,8 +152,8 @@ def test_other_settings_do_not_overwrite_an_interrupted_run(tmp_path, monkeypatc
 
 
 def documented(stage):
-    """Top-level keys that the README documents for a stage."""
-    row = next(line for line in README.splitlines() if line.startswith("|") and f"`{stage}`" in line.split("|")[1])
+    """Top-level keys that docs/formats.md documents for a stage."""
+    row = next(line for line in FORMATS.splitlines() if line.startswith("|") and f"`{stage}`" in line.split("|")[1])
     outside_brackets = re.sub(r"\([^()]*\)", "", row.split("|", 2)[2])
     return set(re.findall(r"`(\w+)`", outside_brackets))
 
@@ -164,7 +164,7 @@ def test_summary_keys_are_the_documented_ones(root, stage):
 
 
 def test_layer_keys_are_the_documented_ones(root):
-    row = next(line for line in README.splitlines() if line.startswith("| `infer` `layers`"))
+    row = next(line for line in FORMATS.splitlines() if line.startswith("| `infer` `layers`"))
     assert set(summary(root, "infer")["layers"][0]) == set(re.findall(r"`(\w+)`", row.split("|")[2]))
 
 

@@ -24,7 +24,7 @@ PAPER = [
     (LinearShape.gemm(512, 768, 3072), 8, 48, 18432),
     (LinearShape(16, 16, 128, 128, 3, 1, 1), 1, 48, 1024),
     (LinearShape(16, 16, 128, 128, 3, 1, 1), 8, 8, 128),
-    # he.md 2.2
+    # docs/mathematics.md, "Lanes and counts"
     (LinearShape.gemm(256, 192, 576), 1, 96, 3456),
     (LinearShape.gemm(256, 192, 576), 2, 60, 1728),
     (LinearShape.gemm(256, 192, 576), 4, 36, 864),
@@ -45,7 +45,7 @@ def test_counts_of_the_papers(shape: LinearShape, b: int, rotations: int, pmults
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 20), st.integers(1, 20))
 def test_formula_where_blocks_fill_their_ciphertexts(lanes: int, p: int, q: int) -> None:
-    """he.md 2.2: c_in c_out G products, c_in (B - 1) + c_out (G / B - 1) rotations."""
+    """docs/mathematics.md, "Lanes and counts": c_in c_out G products, c_in (B - 1) + c_out (G / B - 1) rotations."""
     p, q = p * lanes, q * lanes
     for baby in powers_of_two(lanes):
         found = BsgsPlan(lanes, p, q, baby, folds_on_shares=False)

@@ -87,7 +87,7 @@ def test_every_tile_size_is_exact_at_the_smallest_length(axis: Axis) -> None:
     ],
 )
 def test_known_lengths_without_tiles(axis: Axis, length: int) -> None:
-    """he.md 2.1: one run of zeros serves both borders."""
+    """docs/mathematics.md, "Transform lengths": one run of zeros serves both borders."""
     assert TiledAxis(axis, axis.outputs).length == length
 
 
