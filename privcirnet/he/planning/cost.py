@@ -8,7 +8,7 @@ a wrong profile, never a hidden factor.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import subring
@@ -115,10 +115,12 @@ class Cost:
     network: float = 0.0
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-    def __mul__(self, times: int) -> "Cost":
-        return Cost(*(times * part for part in astuple(self)))
+        return Cost(
+            self.client_encrypt + other.client_encrypt,
+            self.server + other.server,
+            self.client_decrypt + other.client_decrypt,
+            self.network + other.network,
+        )
 
     @property
     def total(self) -> float:

@@ -4,6 +4,7 @@ from itertools import product
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.encodings import bsgs
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
@@ -79,7 +80,7 @@ def every_cover(shape: LinearShape, b: int, n: int) -> list[SpectralLayer]:
         for lanes, groups, tiles in sizes:
             if shape.groups % groups or layout.tiles % tiles or groups * tiles * layout.cell > n // lanes:
                 continue
-            for plan in planner.plans.candidates(lanes, layout.blocks_in, layout.blocks_out, on_shares=True):
+            for plan in bsgs.candidates(lanes, layout.blocks_in, layout.blocks_out, on_shares=True):
                 piece = Piece(
                     groups, tiles, lanes, plan.baby_steps, plan.copies, plan.giants_on_shares, plan.folds_on_shares
                 )

@@ -1,0 +1,223 @@
+"""Ways to cover a layer's grid of channel groups and tiles with pieces, and what each takes.
+
+A piece's plan depends on its lanes and block counts only, so the best plan is found once for each number of lanes, and
+the pieces by recursion on what is left of the grid: as many of one kind as fit, then the best for the rest. Layouts
+that agree in their :class:`Grid` share their covers. The recursion adds plain tuples of seconds, in the order of the
+pieces, and pieces are listed only for a cover that is chosen: a grid may take thousands of them.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+from privcirnet.he.encodings import bsgs
+from privcirnet.he.encodings.bsgs import BsgsPlan
+from privcirnet.he.encodings.layout import SpectralLayout
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.planning.cost import Cost, plan_cost
+from privcirnet.he.planning.goal import Goal
+
+Seconds = tuple[float, float, float, float]
+"""The parts of a :class:`Cost`, in its order."""
+
+
+class Grid(NamedTuple):
+    """What covers depend on of a layout.
+
+    Attributes:
+        groups: channel groups.
+        tiles: of a map.
+        cell: values of a cell.
+        blocks_in: p, of a group.
+        blocks_out: q, of a group.
+    """
+
+    groups: int
+    tiles: int
+    cell: int
+    blocks_in: int
+    blocks_out: int
+
+
+class Contents(NamedTuple):
+    """What a lane can hold.
+
+    Attributes:
+        lanes: of a ciphertext.
+        groups: channel groups in each lane.
+        tiles: tiles of each group in a lane.
+    """
+
+    lanes: int
+    groups: int
+    tiles: int
+
+
+class Cover(NamedTuple):
+    """Pieces that cover a grid.
+
+    Attributes:
+        seconds: predicted for all of them, without transforms and round trip.
+        runs: (piece, how many in a row), in order.
+        repeated: how often all of the runs come one after the other.
+    """
+
+    seconds: Seconds
+    runs: tuple[tuple[Piece, int], ...]
+    repeated: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of pieces."""
+        return self.repeated * sum(count for _, count in self.runs)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Every piece, in order."""
+        return tuple(piece for piece, count in self.runs for _ in range(count)) * self.repeated
+
+
+def parts_of(cost: Cost) -> Seconds:
+    """Return the parts of a cost as a plain tuple."""
+    return cost.client_encrypt, cost.server, cost.client_decrypt, cost.network
+
+
+def sum_of(seconds: Seconds, more: Seconds) -> Seconds:
+    """Return the sum, part by part."""
+    (a, b, c, d), (e, f, g, h) = seconds, more
+    return a + e, b + f, c + g, d + h
+
+
+def total_of(seconds: Seconds) -> float:
+    """Return the sum of all four parts, added as :attr:`Cost.total` adds them."""
+    a, b, c, d = seconds
+    return a + b + c + d
+
+
+_NOTHING = Cover((0.0, 0.0, 0.0, 0.0), ())
+
+
+def grid_of(layout: SpectralLayout) -> Grid:
+    """Return what covers depend on of a layout."""
+    return Grid(layout.shape.groups, layout.tiles, layout.cell, layout.blocks_in, layout.blocks_out)
+
+
+def lane_contents(grid: Grid, ring_degree: int) -> Iterator[Contents]:
+    """Yield what a lane can hold at most, for every number of lanes.
+
+    Either all tiles of some groups, or some tiles of one group or of all.
+
+    Args:
+        grid: What is to be covered.
+        ring_degree: n, slots of a ciphertext.
+    """
+    groups, lanes = grid.groups, 1
+    while lanes <= ring_degree // 2:
+        cells = ring_degree // lanes // grid.cell
+        if cells >= grid.tiles:
+            yield Contents(lanes, min(groups, cells // grid.tiles), grid.tiles)
+        elif cells:
+            yield Contents(lanes, 1, cells)
+        if 1 < groups <= cells < groups * grid.tiles:
+            yield Contents(lanes, groups, cells // groups)
+        lanes *= 2
+
+
+@lru_cache(maxsize=16384)
+def covers(grid: Grid, goal: Goal) -> tuple[Cover, ...]:
+    """Return, for every number of lanes, as many pieces of that kind as fit and the best for the rest.
+
+    Args:
+        grid: What is to be covered.
+        goal: What the plans should be cheap under.
+    """
+    return tuple(_Covering(grid, goal).options())
+
+
+class _Covering:
+    """The recursion for one grid, which remembers the best cover of each rest."""
+
+    def __init__(self, grid: Grid, goal: Goal) -> None:
+        self._grid, self._goal = grid, goal
+        self._contents = list(lane_contents(grid, goal.profile.ring_degree))
+        self._whole = [content for content in self._contents if content.tiles == grid.tiles]
+        self._plan = lru_cache(maxsize=None)(self._best_plan)
+        self._tiles = lru_cache(maxsize=None)(self._best_tiles)
+        self._groups = lru_cache(maxsize=None)(self._best_groups)
+
+    def options(self) -> Iterator[Cover]:
+        """Yield a cover for every number of lanes of its first piece."""
+        groups, tiles = self._grid.groups, self._grid.tiles
+        for content in self._contents:
+            if content.tiles == tiles:
+                yield self._groups_with(content, groups)
+            else:
+                side = content.groups
+                row = self._tiles_with(content, tiles, side)
+                yield Cover(_times(row.seconds, groups // side), row.runs, groups // side)
+
+    def _best_groups(self, groups: int) -> Cover:
+        return min((self._groups_with(content, groups) for content in self._whole), key=_total)
+
+    def _groups_with(self, content: Contents, groups: int) -> Cover:
+        """All tiles of ``groups`` channel groups, the first pieces with this content."""
+        held = min(content.groups, groups)
+        return self._repeat((content.lanes, held, content.tiles), groups // held, self._groups, groups % held)
+
+    def _best_tiles(self, tiles: int, side: int) -> Cover:
+        able = (content for content in self._contents if content.groups >= side)
+        return min((self._tiles_with(content, tiles, side) for content in able), key=_total)
+
+    def _tiles_with(self, content: Contents, tiles: int, side: int) -> Cover:
+        """``tiles`` tiles of ``side`` channel groups side by side, the first pieces with this content."""
+        held, best = min(content.tiles, tiles), partial(self._tiles, side=side)
+        return self._repeat((content.lanes, side, held), tiles // held, best, tiles % held)
+
+    def _repeat(self, kind: tuple[int, int, int], count: int, best: Callable[[int], Cover], rest: int) -> Cover:
+        """``count`` pieces of a kind (lanes, groups, tiles), then the best for the rest."""
+        lanes, groups, tiles = kind
+        seconds, plan = self._plan(lanes)
+        more = best(rest) if rest else _NOTHING
+        return Cover(sum_of(_times(seconds, count), more.seconds), ((piece_of(plan, groups, tiles), count), *more.runs))
+
+    def _best_plan(self, lanes: int) -> tuple[Seconds, BsgsPlan]:
+        cost, plan = best_plan(lanes, self._grid.blocks_in, self._grid.blocks_out, self._goal)
+        return parts_of(cost), plan
+
+
+@lru_cache(maxsize=65536)
+def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Goal) -> tuple[Cost, BsgsPlan]:
+    """Return the cheapest plan of a matrix over lanes, and its cost without transforms and round trip.
+
+    Args:
+        lanes: G.
+        blocks_in: p.
+        blocks_out: q.
+        goal: What the plan should be cheap under.
+    """
+    found = _plans(lanes, blocks_in, blocks_out, goal.sums != "encrypted")
+    if goal.sums == "shares":
+        found = [plan for plan in found if not plan.rotations]
+    priced = [(plan_cost(plan, goal.profile, goal.link), plan) for plan in found]
+    return min(priced, key=lambda pair: pair[0].total)
+
+
+@lru_cache(maxsize=65536)
+def _plans(lanes: int, blocks_in: int, blocks_out: int, on_shares: bool) -> list[BsgsPlan]:
+    """Every plan of a matrix: the same objects for every profile, so that each is counted once."""
+    return bsgs.candidates(lanes, blocks_in, blocks_out, on_shares=on_shares)
+
+
+def piece_of(plan: BsgsPlan, groups: int, tiles: int) -> Piece:
+    """Return the piece with the choices of a plan."""
+    choices = plan.baby_steps, plan.copies, plan.giants_on_shares, plan.folds_on_shares
+    return Piece(groups, tiles, plan.lanes, *choices)
+
+
+def _times(seconds: Seconds, count: int) -> Seconds:
+    a, b, c, d = seconds
+    return count * a, count * b, count * c, count * d
+
+
+def _total(cover: Cover) -> float:
+    return total_of(cover.seconds)
