@@ -10,7 +10,7 @@ from privcirnet.config import ExportConfig
 from privcirnet.console import counting, in_words_revealed, progress_bar, script, show
 from privcirnet.data import load_for
 from privcirnet.he.params.security import SECURITY_BITS
-from privcirnet.he.program import bounds
+from privcirnet.he.program import bounds, truncation
 from privcirnet.he.ring.sampling import FLOODING_BITS
 from privcirnet.pipeline.export import exceeding, lower_for
 from privcirnet.training import stages
@@ -45,7 +45,7 @@ def main(config: ExportConfig) -> None:
         "guard_bits": lowered.guard_bits,
         "revealed": program.revealed,
         "choice": lowered.choice.to_dict(),
-        "truncation": bounds.truncation_facts(program, intervals, lowered.fitted.sizes),
+        "truncation": truncation.truncation_facts(program, intervals, lowered.fitted.sizes),
         "bytes_plaintexts": sum(size for size, _ in compact),
         "bytes_plaintexts_dense": sum(size * b for size, b in compact),
         "files": folder_bytes(out / "program"),

@@ -24,7 +24,7 @@ from privcirnet.he.params.sizes import ciphertext_bytes
 from privcirnet.he.planning import fit
 from privcirnet.he.planning.cost import LINKS, Link, Profile
 from privcirnet.he.planning.noise_budget import ParameterSet, budget
-from privcirnet.he.program import bounds
+from privcirnet.he.program import truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Add, Input, Linear, Truncate
 from privcirnet.he.program.program import Node, Program
@@ -70,7 +70,7 @@ def plain_bits_fused(program: Program, sizes: dict[str, np.ndarray], fused: list
     """Bits of t for the same probability of a wrong truncation, with those pairs in one round."""
     grown = {pair.second.name: sizes[pair.second.name] * 2.0**pair.bits for pair in fused}
     dropped = {pair.first.name: np.zeros(0) - 1 for pair in fused}
-    return math.ceil(math.log2(bounds.wrapping_masks(program.nodes, {**sizes, **grown, **dropped})) + failure_bits)
+    return math.ceil(math.log2(truncation.wrapping_masks(program.nodes, {**sizes, **grown, **dropped})) + failure_bits)
 
 
 def set_for(n: int, plain_bits: int, noise: int) -> ParameterSet:
@@ -104,7 +104,7 @@ def main() -> None:
     program, _ = read_program(given.program)
     profile, own = read_profile(given.profile), program.parameters
     sizes, found = mean_sizes(program, given.pictures, given.images), list(pairs(program))
-    failure = own.plain_bits - math.log2(bounds.wrapping_masks(program.nodes, sizes))
+    failure = own.plain_bits - math.log2(truncation.wrapping_masks(program.nodes, sizes))
     wanted = plain_bits_fused(program, sizes, found, failure)
     print(
         f"{len(found)} pairs of {len(program.linear_nodes)} layers; t of {own.plain_bits} bits, fused {wanted}", end=""

@@ -18,7 +18,7 @@ from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.noise_budget import ParameterSet
-from privcirnet.he.program import bounds
+from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Program
@@ -233,7 +233,7 @@ def test_guard_bits_are_the_most_that_there_is_room_for():
     graph, reached = mixed()[0], []
     for bits in (0, 2):
         program = program_of(refine(graph, bits))
-        reached.append(-math.log2(bounds.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
+        reached.append(-math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
     wanted = math.floor(reached[1])
     assert wanted < math.floor(reached[0])
     for asked in (2, 9):
@@ -250,7 +250,7 @@ def test_least_guard_bits_are_what_parameters_are_chosen_for():
     graph, room = mixed()[0], []
     for bits in (0, 1, 2):
         program = program_of(refine(graph, bits))
-        room.append(-math.log2(bounds.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
+        room.append(-math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
     wanted = math.floor(room[1])
     assert wanted > room[2]
     choose = target(failure_bits=wanted, sets=SETS, auto=True)
@@ -265,7 +265,7 @@ def test_least_guard_bits_are_what_parameters_are_chosen_for():
 
 def test_guard_bits_do_not_change_the_choice_of_parameters():
     graph, program = mixed()
-    reached = math.floor(-math.log2(bounds.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
+    reached = math.floor(-math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
     lowered = lower_refined(
         graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=reached, sets=SETS, auto=True), guard_bits=4
     )
@@ -416,7 +416,7 @@ def test_a_link_where_bytes_count_takes_no_bits_that_lengthen_replies():
 
 def test_failure_bits_bound_the_probability_of_a_wrong_image():
     graph, program = mixed()
-    reached = -math.log2(bounds.wrap_probability(program, bounds.largest_sizes(bounds.prove(program))))
+    reached = -math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program))))
     assert program_of(graph, failure_bits=math.floor(reached)).masks == "uniform"
     message = (
         r"every layer must leave 6 bits of noise budget: got 5 bits with n = 8192, q of 55\+55\+54\+54 bits and the "
@@ -430,7 +430,7 @@ def test_failure_bits_bound_the_probability_of_a_wrong_image():
 def test_hiding_bits_out_of_reach():
     graph = mixed()[0]
     program = program_of(graph, masks="bounded")
-    reached = bounds.hiding_bits(program, bounds.prove(program))
+    reached = truncation.hiding_bits(program, bounds.prove(program))
     assert program.masks == "bounded"
     assert program_of(graph, masks="bounded", hiding_bits=math.floor(reached)).masks == "bounded"
     needed = program.parameters.plain_bits + 1

@@ -1,19 +1,26 @@
 """A linear layer in coefficient encoding: polynomial products instead of rotations, exact, for small ring degrees.
 
-Two encodings behind one interface: "cheetah" (:mod:`encodings.cheetah`, any layer) and "falcon"
-(:mod:`encodings.depthwise`, depthwise and group convolutions). t = 1 mod 2n always, so a polynomial mod
-(X^n + 1, t) and its n batched slots are the same thing through an NTT mod t in clear, and the engines need no other
-kind of plaintext. What they save is in the reply: of c0 only the coefficients that hold outputs are sent.
+Two encodings are one of the layers that :class:`encodings.layer.Layer` describes: "cheetah" (:mod:`encodings.cheetah`,
+any layer) and "falcon" (:mod:`encodings.depthwise`, depthwise and group convolutions). t = 1 mod 2n always, so a
+polynomial mod (X^n + 1, t) and its n batched slots are the same thing through an NTT mod t in clear, and the engines
+need no other kind of plaintext. What they save is in the reply: of c0 only the coefficients that hold outputs are sent.
 
-Noise (:func:`params.noise.fresh_noise_bits`). A fresh ciphertext has noise e, at most 21 and with deviation 3.24 a
-coefficient (SEAL's centered binomial), and rounding errors under 1/2 from each of the two parties' shares. A product
-with a weight polynomial w adds up at most one e for each weight, times |w|, and BFV's scaling t-multiples cancel:
-nothing grows with t or n. For m weights under 2^a the sum is under 2^a (10 deviations sqrt(m) + m) except with
-probability 2^-70, and under 22 m 2^a always. m and a are public, so the flooding that rests on this bound says nothing
-of the weights.
-Measured with the secret key at n = 4096, all weights +-127 (tests/he/test_coefficient.py), bits of bound and of noise:
-m = 54 (the depthwise layer of Falcon 2023): 16, 14; m = 576 (a 3 x 3 convolution of 64 channels): 18, 16; m = 4096
-(a GEMM's two rows of 2048): 20, 16 to 17. With :data:`NARROW_COEFFICIENT_BITS` t then has 30, 28, 26 bits.
+Noise (:func:`noise.fresh_noise_bits`; docs/mathematics.md, "Noise"). A fresh ciphertext has noise e, at most 21 and
+with deviation 3.24 a coefficient (SEAL's centered binomial), and rounding errors under 1/2 from both parties' shares
+each. A product with a weight polynomial w adds up at most one e for each weight, times |w|, and BFV's scaling
+t-multiples cancel: nothing grows with t or n. For m weights under 2^a the sum is under 2^a (10 deviations sqrt(m) + m)
+except with probability 2^-70, and under 22 m 2^a always. m and a are public, so the flooding that rests on this bound
+says nothing of the weights.
+
+Measured with the secret key at n = 4096 and all weights +-127 (tests/he/encodings/test_coefficient_layer.py):
+
+| layer                                        | m    | bits of bound | bits of noise |
+|----------------------------------------------|------|---------------|---------------|
+| the depthwise layer of Falcon 2023           | 54   | 16            | 14            |
+| a 3 x 3 convolution of 64 channels           | 576  | 18            | 16            |
+| a GEMM's two rows of 2048                    | 4096 | 20            | 16 to 17      |
+
+With :data:`params.parameters.NARROW_COEFFICIENT_BITS` the plain modulus then has 30, 28, 26 bits.
 
 Cost: :attr:`CoefficientLayer.pmults` products, no rotation, no Galois key.
 """
@@ -23,10 +30,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings import cheetah, depthwise
+from privcirnet.he.encodings import cheetah, depthwise, size_limits
 from privcirnet.he.encodings.coefficient_layout import Factor, Placement
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
@@ -38,7 +44,8 @@ from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.ring import batching, modular
 from privcirnet.he.ring.modular import Integers, Residues
 
-ENCODINGS: dict[str, Callable[[LinearShape, int], Placement]] = {"cheetah": cheetah.place, "falcon": depthwise.place}
+PLACEMENTS: dict[str, Callable[[LinearShape, int], Placement]] = {"cheetah": cheetah.place, "falcon": depthwise.place}
+"""Encoding -> (shape, n) -> what each polynomial holds."""
 
 _AT_ONCE = 8
 """Weight polynomials transformed together: what fits a cache."""
@@ -46,7 +53,9 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class CoefficientLayer:
-    """Everything public about a layer in coefficient encoding: what both parties know.
+    """A layer in coefficient encoding.
+
+    Its members are documented in :class:`encodings.layer.Layer`.
 
     Attributes:
         shape: dimensions.
@@ -66,8 +75,8 @@ class CoefficientLayer:
     weight_bits: int = 8
 
     def __post_init__(self) -> None:
-        if self.encoding not in ENCODINGS:
-            known = ", ".join(ENCODINGS)
+        if self.encoding not in PLACEMENTS:
+            known = ", ".join(PLACEMENTS)
             raise RuleError("the encoding must be a known one", got=repr(self.encoding), remedy=f"use one of {known}")
         channels = self.shape.in_channels // self.shape.groups, self.shape.out_channels
         if self.block_size < 1 or any(c % self.block_size for c in channels):
@@ -80,13 +89,18 @@ class CoefficientLayer:
     @cached_property
     def placement(self) -> Placement:
         """What each polynomial holds."""
-        return ENCODINGS[self.encoding](self._flat, self.ring_degree)
+        return PLACEMENTS[self.encoding](self._flat, self.ring_degree)
 
     @cached_property
     def _flat(self) -> LinearShape:
         """The shape that is laid out: the positions of a GEMM are one axis."""
         shape = self.shape
         return replace(shape, height=shape.height * shape.width, width=1) if shape.kind == "gemm" else shape
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """None: the tile follows from the shape."""
+        return {}
 
     @property
     def ciphertexts_in(self) -> int:
@@ -105,31 +119,49 @@ class CoefficientLayer:
 
     @property
     def most_products(self) -> int:
-        """HE-Pmult of the layer without groups, found before anything is placed: no more than that are gone through."""
+        """HE-Pmult of the layer without groups, which takes no placement to find."""
         return cheetah.products(self._flat, self.ring_degree) if self.encoding == "cheetah" else self.pmults
 
     @property
     def rotations(self) -> int:
-        """HE-Rot."""
+        """None."""
         return 0
 
     @property
     def column_steps(self) -> set[int]:
-        """Rotations for which the server needs Galois keys."""
+        """None: the server needs no Galois key."""
         return set()
 
     @property
     def transform_lengths(self) -> set[int]:
-        """Lengths that must divide t - 1."""
+        """None but 1."""
         return {1}
 
-    @cached_property
+    @property
+    def transformed_values(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def size_excess(self) -> str:
+        """See :func:`size_limits.coefficient_excess`."""
+        return size_limits.coefficient_excess(self.encoding, self.shape, self.ring_degree, self.weight_bits)
+
+    @property
     def kept(self) -> tuple[Integers, ...]:
         """Ascending positions of the coefficients that hold outputs, for each output ciphertext."""
+        return self._kept
+
+    @cached_property
+    def _kept(self) -> tuple[Integers, ...]:
         return tuple(np.sort(exponents, axis=None) for _, _, exponents in self._places())
 
     def message_bytes(self, parameters: Parameters) -> tuple[int, int]:
-        """Bytes that the layer sends: (client to server, server to client)."""
+        """Return the bytes that the layer sends: (client to server, server to client).
+
+        Args:
+            parameters: of the encryption.
+        """
         up, down = message_bytes(parameters)
         sent = sum(self.ring_degree + len(kept) for kept in self.kept)
         return self.ciphertexts_in * up, sent * down // (2 * self.ring_degree)
@@ -143,12 +175,12 @@ class CoefficientLayer:
         return max(counts)
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """log2 of a bound on a result's noise from public data: see the module's header."""
+        """See :meth:`Layer.noise_bits`; the module's header derives it."""
         assert parameters.ring_degree == self.ring_degree
         return fresh_noise_bits(self.weight_bits - 1, self.weights_per_sum)
 
     def encode_input(self, x: Residues, t: int) -> Residues:
-        """A share of the input as slots: (C, H, W) -> (ciphertexts_in, n)."""
+        """See :meth:`Layer.encode_input`."""
         grid, planes = self.placement.grid, x.reshape(self._flat.input_shape)
         polynomials = np.zeros((grid.tiles, len(self.placement.inputs), self.ring_degree), dtype=np.uint64)
         for tile in range(grid.tiles):
@@ -162,12 +194,15 @@ class CoefficientLayer:
         """Shape of :meth:`spectrum`."""
         return len(self.placement.factors), self.ring_degree
 
-    def spectrum(self, rows: npt.NDArray[np.integer], t: int) -> Residues:
-        """Every weight polynomial as slots, (products of a tile, n).
+    def spectrum(self, rows: Integers, t: int) -> Residues:
+        """Return every weight polynomial as slots.
 
         Args:
             rows: first rows of circulant block rows, (K/b, C/groups, R, R).
             t: plain modulus.
+
+        Returns:
+            residues, shape (products of a tile, n).
 
         Raises:
             RuleError: a weight beyond ``weight_bits``.
@@ -184,21 +219,16 @@ class CoefficientLayer:
         return batching.coefficients_to_slots(modular.residues(polynomials, t), t)
 
     def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
-        """Encode every weight polynomial.
-
-        Args:
-            spectrum: see :meth:`spectrum`.
-            engine: the server's engine.
-            name: for the error.
-
-        Raises:
-            RuleError: an output ciphertext without a product.
-        """
+        """See :meth:`Layer.encode_spectrum`."""
         return engine.encode_weights(self.circuit, spectrum, name)
 
-    @cached_property
+    @property
     def circuit(self) -> Circuit:
-        """What an engine performs: tile by tile the same products and sums."""
+        """The same products and sums for every tile."""
+        return self._circuit
+
+    @cached_property
+    def _circuit(self) -> Circuit:
         count, outputs = len(self.placement.inputs), len(self.placement.outputs)
         sums: list[list[Pair]] = [[] for _ in range(outputs * self.placement.grid.tiles)]
         for tile in range(self.placement.grid.tiles):
@@ -209,7 +239,7 @@ class CoefficientLayer:
         return Circuit(rotated, tuple(map(tuple, sums)), each, ((),) * len(sums), len(self.placement.factors))
 
     def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
-        """Each product, as (piece, target, giant, baby, source), with its plaintext's slots (n,); zeros left out."""
+        """See :meth:`Layer.plaintexts`. Only ``target`` and ``source`` are not 0; one tile stands for all."""
         for factor, slots in zip(self.placement.factors, spectrum, strict=True):
             if slots.any():
                 yield (0, factor.target, 0, 0, factor.source), slots
@@ -217,11 +247,11 @@ class CoefficientLayer:
     def evaluate(
         self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
-        """Results: all products and sums of ciphertexts_in ciphertexts."""
+        """See :meth:`Layer.evaluate`."""
         return engine.evaluate(self.circuit, weights, inputs, keys)
 
     def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
-        """Slots of a mask that decodes to ``wanted`` and whose other coefficients are ``uniform``'s.
+        """Return slots of a mask that decodes to ``wanted`` and whose other coefficients are ``uniform``'s.
 
         Args:
             wanted: residues, (K, H', W').
@@ -237,7 +267,7 @@ class CoefficientLayer:
         return batching.coefficients_to_slots(polynomials, t)
 
     def decode_output(self, slots: Residues, t: int) -> Residues:
-        """A share of the output from a share of the slots: (ciphertexts_out, n) -> (K, H', W')."""
+        """See :meth:`Layer.decode_output`."""
         polynomials = batching.slots_to_coefficients(slots, t)
         maps = np.zeros(self._flat.output_shape, dtype=np.uint64)
         for polynomial, (channels, place, exponents) in zip(polynomials, self._places(), strict=True):

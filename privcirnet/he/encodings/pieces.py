@@ -25,9 +25,9 @@ class Piece:
         tiles: tau, tiles in each lane.
         lanes: G, lanes of a ciphertext.
         baby_steps: B.
-        copies: see :class:`LinearPlan`.
-        giants_on_shares: see :class:`LinearPlan`.
-        folds_on_shares: see :class:`LinearPlan`.
+        copies: see :class:`BsgsPlan`.
+        giants_on_shares: see :class:`BsgsPlan`.
+        folds_on_shares: see :class:`BsgsPlan`.
     """
 
     groups: int
@@ -37,6 +37,17 @@ class Piece:
     copies: int = 1
     giants_on_shares: bool = False
     folds_on_shares: bool = True
+
+    @property
+    def sums(self) -> str:
+        """Where sums of output lanes are done, in a word or two."""
+        kinds = {
+            (True, True): "on shares",
+            (False, True): "folds on shares",
+            (True, False): "giants on shares",
+            (False, False): "encrypted",
+        }
+        return kinds[self.giants_on_shares, self.folds_on_shares]
 
 
 @dataclass(frozen=True)
@@ -83,7 +94,15 @@ class PlacedPiece:
 
 
 def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> tuple[PlacedPiece, ...]:
-    """Pieces in their places.
+    """Return pieces in their places.
+
+    Args:
+        layout: of the layer.
+        ring_degree: n.
+        pieces: cover the grid of channel groups and tiles, in order.
+
+    Returns:
+        the pieces, each with its plan, what it covers, and where its ciphertexts are.
 
     Raises:
         RuleError: they do not cover the grid of channel groups and tiles exactly once, or a lane does not fit.
@@ -108,7 +127,15 @@ def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> 
 
 
 def plan_of(layout: SpectralLayout, piece: Piece) -> BsgsPlan:
-    """The plan of a piece."""
+    """Return the plan of a piece.
+
+    Args:
+        layout: of the layer.
+        piece: its choices.
+
+    Raises:
+        RuleError: choices that no plan has, see :class:`BsgsPlan`.
+    """
     return _plan(
         piece.lanes,
         layout.blocks_in,

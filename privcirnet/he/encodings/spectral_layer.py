@@ -1,10 +1,15 @@
-"""A spectral linear layer under encryption: the plans of its pieces, as one circuit for an engine."""
+"""A spectral linear layer under encryption: the plans of its pieces, as one circuit for an engine.
+
+The arithmetic on residues is in :mod:`encodings.spectral`, the layout in :mod:`encodings.layout`, the plan of a piece
+in :mod:`encodings.bsgs`. Here they become one of the layers that :class:`encodings.layer.Layer` describes. Pieces that
+are alike share their plaintexts.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from privcirnet.he.encodings import spectral
+from privcirnet.he.encodings import size_limits, spectral
 from privcirnet.he.encodings.bsgs import BsgsPlan, Product
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.pieces import Piece, PlacedPiece, place
@@ -19,14 +24,16 @@ from privcirnet.he.ring.modular import Integers, Residues
 
 @dataclass(frozen=True)
 class SpectralLayer:
-    """Everything public about an encrypted linear layer: what both parties know.
+    """A layer in spectral encoding: CirEncode, with Bolt, NeuJeans and ENSEI as special cases.
+
+    Its members are documented in :class:`encodings.layer.Layer`.
 
     Attributes:
         shape: dimensions.
         block_size: b.
         ring_degree: n.
         tile: (rows, columns) of output in a tile.
-        pieces: cover all channel groups and tiles.
+        pieces: cover all channel groups and tiles, in order.
     """
 
     shape: LinearShape
@@ -53,28 +60,58 @@ class SpectralLayer:
         return places(self.layout, self.placed)
 
     @property
+    def choices(self) -> dict[str, str]:
+        """The tile, the number of pieces, and the plan of the first of them."""
+        first, plan = self.pieces[0], self.placed[0].plan
+        return {
+            "tile": "x".join(map(str, self.tile)),
+            "pieces": str(len(self.pieces)),
+            "lanes": str(first.lanes),
+            "copies": str(first.copies),
+            "B": f"{first.baby_steps}x{plan.giant_steps}",
+            "sums": first.sums,
+        }
+
+    @property
     def transform_lengths(self) -> set[int]:
-        """Lengths that must divide t - 1."""
+        """Those of the circulant axis and of every transformed image axis."""
         return self.layout.transform_lengths
 
     @property
+    def transformed_values(self) -> int:
+        """All cells of the input or of the output, whichever are more."""
+        layout = self.layout
+        return max(layout.blocks_in, layout.blocks_out) * layout.shape.groups * layout.tiles * layout.cell
+
+    @property
+    def size_excess(self) -> str:
+        """See :func:`size_limits.spectral_excess`."""
+        return size_limits.spectral_excess(self.layout, self.pieces)
+
+    @property
     def rotations(self) -> int:
-        """HE-Rot."""
+        """HE-Rot of all pieces' plans."""
         return sum(placed.plan.rotations for placed in self.placed)
 
     @property
     def pmults(self) -> int:
-        """HE-Pmult."""
+        """HE-Pmult of all pieces' plans."""
         return sum(placed.plan.pmults for placed in self.placed)
 
     @property
+    def most_products(self) -> int:
+        """Every diagonal of every pair of an input and an output ciphertext."""
+        plans = (placed.plan for placed in self.placed)
+        return sum(plan.ciphertexts_in * plan.targets * plan.diagonals for plan in plans)
+
+    @property
     def ciphertexts_in(self) -> int:
-        """Ciphertexts that the client sends."""
+        """Ciphertexts that the client sends, piece by piece."""
         return sum(placed.plan.ciphertexts_in for placed in self.placed)
 
     @property
     def ciphertexts_out(self) -> int:
-        """Ciphertexts that the server sends back."""
+        """Ciphertexts that the server sends back, piece by piece."""
         return sum(placed.plan.ciphertexts_out for placed in self.placed)
 
     @property
@@ -84,11 +121,11 @@ class SpectralLayer:
 
     @property
     def column_steps(self) -> set[int]:
-        """Column steps of the plans' lane steps: what Galois keys are for."""
+        """Column steps of the plans' lane steps."""
         return {step * placed.lane_slots // 2 for placed in self.placed for step in placed.plan.rotation_steps}
 
     def encode_input(self, x: Residues, t: int) -> Residues:
-        """See :func:`spectral.encode_input`."""
+        """See :meth:`Layer.encode_input`."""
         return spectral.encode_input(self.layout, self.places, x, t)
 
     @property
@@ -97,7 +134,7 @@ class SpectralLayer:
         return None
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """log2 of a bound on a result's noise, from public data."""
+        """See :meth:`Layer.noise_bits`."""
         return noise_bits(self.ring_degree, parameters.plain_bits, self.products_per_sum)
 
     @property
@@ -106,15 +143,15 @@ class SpectralLayer:
         return self.layout.spectrum_shape
 
     def spectrum(self, rows: Integers, t: int) -> Residues:
-        """See :func:`spectral.weight_spectrum`: each distinct slot value of the plaintexts, once."""
+        """See :meth:`Layer.spectrum`."""
         return spectral.weight_spectrum(self.layout, rows, t)
 
     def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
-        """See :func:`encode_weights`."""
+        """See :meth:`Layer.encode_spectrum`."""
         return encode_weights(self, spectrum, engine, name)
 
     def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
-        """Each product, as (piece, target, giant, baby, source), with its plaintext's slots (n,); zeros left out."""
+        """See :meth:`Layer.plaintexts`."""
         for index, placed in enumerate(self.placed):
             for p in placed.plan.products:
                 slots = spectral.diagonal_slots(self.layout, placed, spectrum, p)
@@ -123,42 +160,46 @@ class SpectralLayer:
 
     @cached_property
     def distinct(self) -> tuple[tuple[PlacedPiece, Product], ...]:
-        """Every different plaintext: pieces that are alike share theirs."""
+        """Every different plaintext, in order: pieces that are alike share theirs."""
         pieces = {_alike(placed): placed for placed in reversed(self.placed)}
         alike = dict.fromkeys(map(_alike, self.placed))
         return tuple((pieces[key], product) for key in alike for product in pieces[key].plan.products)
 
-    @cached_property
+    @property
     def circuit(self) -> Circuit:
-        """What an engine performs."""
+        """The circuits of all pieces side by side."""
+        return self._circuit
+
+    @cached_property
+    def _circuit(self) -> Circuit:
         return _circuit(self)
 
     def evaluate(
         self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
-        """Results, piece by piece in the order of ``plan.outputs``, from ciphertexts_in ciphertexts."""
+        """See :meth:`Layer.evaluate`. Results come piece by piece, in the order of ``plan.outputs``."""
         return engine.evaluate(self.circuit, weights, inputs, keys)
 
     def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
-        """See :func:`spectral.encode_mask`."""
+        """See :meth:`Layer.encode_mask`."""
         return spectral.encode_mask(self.layout, self.places, wanted, uniform, t)
 
     def decode_output(self, slots: Residues, t: int) -> Residues:
-        """See :func:`spectral.decode_output`."""
+        """See :meth:`Layer.decode_output`."""
         return spectral.decode_output(self.layout, self.places, slots, t)
 
 
 def encode_weights(
     layer: SpectralLayer, spectrum: Residues, engine: ServerEngine, name: str = "", *, keep: bool = True
 ) -> EncodedWeights:
-    """Encode every diagonal of a layer.
+    """Return every diagonal of a layer, encoded.
 
     Args:
         layer: the layer.
         spectrum: see :func:`spectral.weight_spectrum`.
         engine: the server's engine.
-        name: for the error.
-        keep: see :meth:`engine.ServerEngine.encode_weights`.
+        name: of the layer, for the error.
+        keep: see :meth:`ServerEngine.encode_weights`.
 
     Raises:
         RuleError: an inner sum has no product left.
@@ -168,7 +209,7 @@ def encode_weights(
 
 @dataclass(frozen=True)
 class Diagonals:
-    """The plaintexts of a layer, in the order of its circuit's weights.
+    """The plaintexts of a layer, in the order of its circuit's weights: a sequence of slots (n,), made when asked for.
 
     Attributes:
         layer: the layer.

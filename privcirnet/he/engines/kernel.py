@@ -183,7 +183,7 @@ class KernelServer:
         addends: Residues | None = None,
         kept: Sequence[Integers] | None = None,
     ) -> Residues:
-        """Return seeded ciphertexts or key digits, (messages, 2, L, n), plus the plaintexts of addends, slots (messages, n).
+        """Return seeded ciphertexts or key digits, (messages, 2, L, n), plus the plaintexts of addends (messages, n).
 
         Without kept, all coefficients are there.
         """
@@ -246,7 +246,7 @@ class KernelServer:
         return sums
 
     def _outputs(self, circuit: Circuit, block: Block, sums: Residues, keys: GaloisKeys) -> list[Ciphertext]:
-        """Return the outputs of a block: giant steps, whose terms are shared out where threads outnumber outputs, and folds."""
+        """Return a block's outputs: giant steps, their terms shared out where threads outnumber outputs, and folds."""
         start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
         most = -(-count() // len(numbers))
         shared = {index: _split(circuit.outputs[index], most) for index in numbers}

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each, ranges, using
@@ -71,14 +70,11 @@ def layer_work(layer: Layer, data_primes: int) -> Work:
 
 
 def _counts(layer: Layer) -> tuple[int, int, int, int, int]:
-    """(rotated inputs, inputs that are hoisted, baby steps, giant steps and folds, inner sums)."""
-    if not isinstance(layer, SpectralLayer):
-        return layer.ciphertexts_in, 0, 0, 0, layer.ciphertexts_out
-    plans = [placed.plan for placed in layer.placed]
-    babies = sum(len(plan.baby_rotations) for plan in plans)
-    hoisted = sum(len({source for source, _ in plan.baby_rotations}) for plan in plans)
-    rotated, parts = (sum(len(getattr(plan, name)) for plan in plans) for name in ("rotated", "parts"))
-    return rotated, hoisted, babies, layer.rotations - babies, parts
+    """(rotated inputs, inputs that are hoisted, baby steps, giant steps and folds, inner sums), from the circuit."""
+    circuit = layer.circuit
+    babies = sum(step > 0 for _, step in circuit.rotated)
+    hoisted = len({source for source, step in circuit.rotated if step})
+    return len(circuit.rotated), hoisted, babies, layer.rotations - babies, len(circuit.sums)
 
 
 _WORDS = 1 << 25

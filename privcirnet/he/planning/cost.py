@@ -16,6 +16,7 @@ from privcirnet.he.encodings.bsgs import BsgsPlan
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS
 from privcirnet.he.params.sizes import ciphertext_bytes
 from privcirnet.he.program import operations as op
@@ -161,6 +162,7 @@ def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
     """Predicted seconds of an encrypted linear layer."""
     if isinstance(layer, CoefficientLayer):
         return _coefficient_cost(layer, profile, link)
+    assert isinstance(layer, SpectralLayer)
     plans = [placed.plan for placed in layer.placed]
     parts = [plan_cost(plan, profile, link) for plan in plans]
     return sum(parts, fixed_cost(layer.layout, profile, link)) + Cost(server=_uneven(plans, profile))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.coefficient_layer import ENCODINGS as COEFFICIENT_ENCODINGS
+from privcirnet.he.encodings.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.spectral_layer import SpectralLayer

@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import bsgs
-from privcirnet.he.encodings.coefficient_layer import ENCODINGS as COEFFICIENT_ENCODINGS
+from privcirnet.he.encodings.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.size_limits import MAX_PIECES
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.cost import COUNTED, LINKS, Cost, Link, Profile, fixed_cost, linear_cost
 from privcirnet.he.planning.cover import (
@@ -37,7 +38,6 @@ from privcirnet.he.planning.cover import (
     total_of,
 )
 from privcirnet.he.planning.goal import Goal, LayerChoice
-from privcirnet.he.program.limits import MAX_PIECES, grid_excess
 
 _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
 """Lengths that divide this are carried by one plain modulus all together."""
@@ -125,7 +125,7 @@ def _spectral(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_Cand
 def _coefficient(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_Candidate]:
     for name in ("cheetah",) if goal.family == "any" else {goal.family} & set(COEFFICIENT_ENCODINGS):
         layer = CoefficientLayer(shape, block_size, goal.profile.ring_degree, name)
-        if goal.family == "any" and grid_excess(layer):
+        if goal.family == "any" and layer.size_excess:
             continue
         try:
             yield _Candidate(parts_of(linear_cost(layer, goal.profile, goal.link)), layer)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from privcirnet.he.program import bounds
+from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.program import Node
 
 
@@ -21,8 +21,8 @@ class Requirements:
         node: the node with the largest proved bound.
         largest: that bound.
         masks: "uniform" or "bounded".
-        wrapping: uniform masks, :func:`bounds.wrapping_masks`.
-        truncated: bounded masks, :func:`bounds.truncated_bounds`.
+        wrapping: uniform masks, :func:`truncation.wrapping_masks`.
+        truncated: bounded masks, :func:`truncation.truncated_bounds`.
         wanted_bits: failure_bits (uniform) or hiding_bits (bounded).
     """
 
@@ -59,7 +59,7 @@ class Requirements:
         """-log2 of an image's failure probability (uniform masks) or statistical distance (bounded)."""
         if self.masks == "uniform":
             return math.log2(t) - math.log2(self.wrapping) if self.wrapping else math.inf
-        return bounds.distance_bits(self.truncated, t)
+        return truncation.distance_bits(self.truncated, t)
 
     def satisfied(self, t: int) -> bool:
         """Whether t is large enough."""
@@ -76,5 +76,5 @@ def requirements(
     """What a program wants of t, from the bounds and sizes of its values."""
     nodes = tuple(nodes)
     node, largest = max(((n, bounds.largest(i)) for n, i in intervals.items()), key=lambda found: found[1])
-    wrapping, truncated = bounds.wrapping_masks(nodes, sizes), bounds.truncated_bounds(nodes, intervals)
+    wrapping, truncated = truncation.wrapping_masks(nodes, sizes), truncation.truncated_bounds(nodes, intervals)
     return Requirements(node, largest, masks, wrapping, truncated, wanted_bits)

@@ -1,20 +1,21 @@
 """Proved bounds on every intermediate value of a program, by interval arithmetic on the integer weights.
 
-Each value of each node gets its own interval, position by position: a linear layer maps [low, high] to
-[W+ low + W- high, W+ high + W- low] + bias (W+ and W- the positive and negative parts), a square to its exact range, a
-product of two values to the sum of its terms' exact ranges, a truncation to the range of its two possible results (the
-protocol rounds up or down at random, he.md section 3).
-Every input image in the declared range obeys them; nothing is estimated from data.
+Each value of each node gets its own interval, position by position. A linear layer maps [low, high] to
+[W+ low + W- high, W+ high + W- low] + bias, with W+ and W- the positive and negative parts. A square maps it to its
+exact range, a product of two values to the sum of its terms' exact ranges, and a truncation to the range of its two
+possible results, because the protocol rounds up or down at random (docs/mathematics.md, "Truncation"). Every input
+image in the declared range obeys these bounds; nothing is estimated from data.
 
 Squares in a row defeat this: each doubles the bits by which a bound exceeds what really occurs, so that beyond four or
 five of them no modulus carries it. Then :func:`measured` takes the ranges seen on images, with a margin. That is no
 proof: an image whose values go beyond is answered wrongly. Secrecy does not depend on it as long as masks are uniform.
+What bounds mean for truncation on shares is said by :mod:`program.truncation`.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -22,31 +23,29 @@ import numpy.typing as npt
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.encodings.integer import Values, convolve, expand_rows, sum_pool
 from privcirnet.he.program import nonpolynomial
+from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import spread
-from privcirnet.he.program.operations import (
-    Add,
-    ClientAided,
-    Input,
-    Linear,
-    Operation,
-    Product,
-    Square,
-    SumPool,
-    Truncate,
-)
 from privcirnet.he.program.program import Node, Program, Weights
-from privcirnet.he.program.rearrangement import Tokens, rearrange
+from privcirnet.he.program.rearrangement import rearrange
 
 Interval = tuple[Values, Values]
 Reals = npt.NDArray[np.floating[Any]]
 Sizes = Mapping[str, Values | Reals]
 """Of each node's values: how large |y| is, at most or in the mean."""
+
+_Increasing = op.Truncate | op.Add | op.SumPool | op.Flatten | op.Take | op.Channels | op.Transpose
 MAX_BOUND_BITS = 59
 """Bounds over this are refused: no plain modulus of 60 bits carries them."""
 
 
 def prove(program: Program) -> dict[str, Interval]:
-    """Intervals of every node by name.
+    """Return intervals that hold for every image in the declared range.
+
+    Args:
+        program: with weights.
+
+    Returns:
+        for each node by name (low, high), int64 of the node's shape.
 
     Raises:
         DoesNotFit: a bound is over 2^:data:`MAX_BOUND_BITS`.
@@ -55,7 +54,18 @@ def prove(program: Program) -> dict[str, Interval]:
 
 
 def prove_nodes(nodes: Iterable[Node], weights: Mapping[str, Weights]) -> dict[str, Interval]:
-    """:func:`prove` before there are parameters: bounds do not depend on them."""
+    """Do what :func:`prove` does before there are parameters: bounds do not depend on them.
+
+    Args:
+        nodes: of the program, in order.
+        weights: by name of the nodes that have some.
+
+    Returns:
+        for each node by name (low, high), int64 of the node's shape.
+
+    Raises:
+        DoesNotFit: a bound is over 2^:data:`MAX_BOUND_BITS`.
+    """
     intervals: dict[str, Interval] = {}
     for node in nodes:
         arguments = [intervals[name] for name in node.inputs]
@@ -80,12 +90,15 @@ class ObservedRange:
 
 
 def measured(nodes: Iterable[Node], seen: Mapping[str, ObservedRange], margin_bits: int) -> dict[str, Interval]:
-    """Intervals from what was seen on images.
+    """Return intervals from what was seen on images.
 
     Args:
         nodes: of the program.
         seen: by node name.
         margin_bits: values of other images may exceed these 2^margin_bits times.
+
+    Returns:
+        for each node by name (low, high), int64 of the node's shape.
 
     Raises:
         DoesNotFit: an interval is over 2^:data:`MAX_BOUND_BITS`.
@@ -102,28 +115,49 @@ def measured(nodes: Iterable[Node], seen: Mapping[str, ObservedRange], margin_bi
 
 
 def largest_sizes(intervals: Mapping[str, Interval]) -> dict[str, Values]:
-    """The largest |y| of every value of every node."""
+    """Return the largest |y| of every value of every node.
+
+    Args:
+        intervals: by node name.
+    """
     return {name: np.maximum(np.abs(low), np.abs(high)) for name, (low, high) in intervals.items()}
 
 
 def mean_sizes(nodes: Iterable[Node], seen: Mapping[str, ObservedRange]) -> dict[str, Reals]:
-    """The mean |y| of every value of every node, on the images that were seen."""
+    """Return the mean |y| of every value of every node, on the images that were seen.
+
+    Args:
+        nodes: of the program.
+        seen: real values by node name; the result is in units of the node's step.
+    """
     return {node.name: seen[node.name].size.reshape(node.shape) * 2.0**-node.log_step for node in nodes}
 
 
 def largest(interval: Interval) -> int:
-    """Largest absolute value of an interval."""
+    """Return the largest absolute value of an interval.
+
+    Args:
+        interval: (low, high) of one node.
+    """
     low, high = interval
     return max(abs(int(low.min())), abs(int(high.max())))
 
 
 def value_bits(interval: Interval) -> int:
-    """K with |value| < 2^k."""
+    """Return the least k with |value| < 2^k.
+
+    Args:
+        interval: (low, high) of one node.
+    """
     return largest(interval).bit_length()
 
 
 def check_modulus(program: Program, intervals: dict[str, Interval]) -> None:
     """Raise unless every value stays under t / 2.
+
+    Args:
+        program: with parameters.
+        intervals: of its nodes by name.
 
     Raises:
         RuleError: naming the first node that does not.
@@ -138,96 +172,59 @@ def check_modulus(program: Program, intervals: dict[str, Interval]) -> None:
             )
 
 
-def wrap_probability(program: Program, sizes: Sizes) -> float:
-    """Bound on the probability that an image's inference has a wrong truncation, masks uniform.
-
-    A truncation on shares is wrong only if the shares wrap, with probability at most (|y| + 1) / t for a uniform mask
-    (he.md section 3); the sum over all truncated values of all nodes is this number. With the largest sizes it holds
-    for every image, with mean ones for the mean over images like those that were seen.
-    """
-    return wrapping_masks(program.nodes, sizes) / program.parameters.plain_modulus
-
-
-def truncation_facts(program: Program, intervals: dict[str, Interval], sizes: Sizes) -> dict[str, object]:
-    """How wrong or how revealing truncation on shares can be, for an image, as plain data."""
-    if program.masks == "bounded":
-        hidden = f"statistical, 2^-{hiding_bits(program, intervals):.1f} an image"
-        return {"masks": "bounded", "hiding": hidden, "failure_per_image_log2": None}
-    failure = math.log2(max(wrap_probability(program, sizes), 2.0**-200))
-    return {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": failure}
-
-
-def wrapping_masks(nodes: Iterable[Node], sizes: Sizes) -> float:
-    """Sum of |y| + 1 over all truncated values: uniform masks that wrap, of t for each value."""
-    truncated = (node.inputs[0] for node in nodes if isinstance(node.operation, Truncate))
-    return sum(float((sizes[name] + 1).sum(dtype=np.float64)) for name in truncated)
-
-
-def hiding_bits(program: Program, intervals: dict[str, Interval]) -> float:
-    """-log2 of the statistical distance from perfect hiding over all truncated values, masks bounded."""
-    return distance_bits(truncated_bounds(program.nodes, intervals), program.parameters.plain_modulus)
-
-
-def truncated_bounds(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[tuple[int, int], ...]:
-    """(number of values, their bound) of each truncation."""
-    return tuple(
-        (math.prod(node.shape), largest(intervals[node.inputs[0]]))
-        for node in nodes
-        if isinstance(node.operation, Truncate)
-    )
-
-
-def distance_bits(truncated: Iterable[tuple[int, int]], t: int) -> float:
-    """-log2 of the distance for :func:`truncated_bounds`; -inf if t has no room for a mask.
-
-    Each truncated value with |y| < B costs 2 B / (t - 2 B).
-    """
-    distance = 0.0
-    for count, bound in truncated:
-        if t <= 2 * bound:
-            return -math.inf
-        distance += count * 2 * bound / (t - 2 * bound)
-    return math.inf if distance == 0 else -math.log2(distance)
-
-
 def _propagate(node: Node, arguments: list[Interval], weights: Weights | None) -> Interval:
     match node.operation:
-        case Input(low, high):
+        case op.Input(low, high):
             return np.full(node.shape, low, dtype=np.int64), np.full(node.shape, high, dtype=np.int64)
-        case Linear() | Product() | Tokens():
+        case op.Linear() | op.Product() | op.Tokens():
             assert weights is not None
             low, high = _propagate_weights(node.operation, arguments, weights)
             return low + spread(weights.bias), high + spread(weights.bias)
-        case Truncate(bits):
-            low, high = arguments[0]
-            return low >> bits, -(-high >> bits)
-        case Square():
+        case op.Square():
             low, high = arguments[0]
             ends = low * low, high * high
             crosses_zero = (low < 0) & (high > 0)
             return np.where(crosses_zero, 0, np.minimum(*ends)), np.maximum(*ends)
-        case ClientAided(function, log_step, bits):
+        case op.ClientAided(function, log_step, bits):
             return nonpolynomial.ends(function, *arguments[0], log_step, log_step + bits)
         case _:
-            return _local(node.operation, [a[0] for a in arguments]), _local(node.operation, [a[1] for a in arguments])
+            lows, highs = ([interval[end] for interval in arguments] for end in (0, 1))
+            return _increasing(node.operation, lows, up=False), _increasing(node.operation, highs, up=True)
 
 
-def _propagate_weights(operation: Linear | Product | Tokens, arguments: list[Interval], weights: Weights) -> Interval:
+def _increasing(operation: _Increasing, arguments: list[Values], *, up: bool) -> Values:
+    """Operations that map ends to ends; a truncation may round ``up`` or down."""
+    match operation:
+        case op.Truncate(bits):
+            return -(-arguments[0] >> bits) if up else arguments[0] >> bits
+        case op.Add():
+            return arguments[0] + arguments[1]
+        case op.SumPool(kernel):
+            return sum_pool(arguments[0], kernel)
+        case op.Flatten() | op.Take() | op.Channels() | op.Transpose():
+            return rearrange(operation, arguments[0])
+        case _:
+            assert_never(operation)
+
+
+def _propagate_weights(
+    operation: op.Linear | op.Product | op.Tokens, arguments: list[Interval], weights: Weights
+) -> Interval:
     """Before the bias."""
     low, high = arguments[0]
     match operation:
-        case Linear(layer):
+        case op.Linear(layer):
             dense, shape = expand_rows(weights.rows, layer.block_size), layer.shape
             positive, negative = np.maximum(dense, 0), np.minimum(dense, 0)
             lower = convolve(low, positive, shape) + convolve(high, negative, shape)
             return lower, convolve(high, positive, shape) + convolve(low, negative, shape)
-        case Product():
+        case op.Product():
             return _product(operation, arguments[0], arguments[1])
-        case Tokens():
+        case op.Tokens():
             return rearrange(operation, low), rearrange(operation, high)
 
 
-def _product(product: Product, left: Interval, right: Interval) -> Interval:
+def _product(product: op.Product, left: Interval, right: Interval) -> Interval:
     """Each term's range is that of the four products of ends; terms are added one after the other."""
     shape, groups = product.left.shape.output_shape, product.groups
     # A left end has the shape (groups, 1, k, A), a right one (groups, B, k, 1).
@@ -240,45 +237,36 @@ def _product(product: Product, left: Interval, right: Interval) -> Interval:
     return low.reshape(shape), high.reshape(shape)
 
 
-def _local(operation: Operation, arguments: list[np.ndarray]) -> np.ndarray:
-    """Operations that are increasing: they map ends to ends."""
-    match operation:
-        case Add():
-            return arguments[0] + arguments[1]
-        case SumPool(kernel):
-            return sum_pool(arguments[0], kernel)
-        case Input() | Linear() | Truncate() | Square() | Product() | ClientAided():
-            raise AssertionError(operation)
-        case _:
-            return rearrange(operation, arguments[0])
-
-
 def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None) -> None:
     """Raise before int64 arithmetic could overflow."""
     if not arguments:
         return
     before = max(largest(interval) for interval in arguments)
     match node.operation:
-        case Linear():
+        case op.Linear():
             assert weights is not None
             norms = np.abs(weights.rows).sum(axis=(1, 2, 3), dtype=np.float64)
             after = before * float(norms.max()) + float(np.abs(weights.bias).max(initial=0))
-        case Square():
+        case op.Square():
             after = float(before) ** 2
-        case SumPool(kernel):
+        case op.SumPool(kernel):
             after = float(before) * kernel**2
-        case Product(layer):
+        case op.Product(layer):
             assert weights is not None
             sizes = [float(largest(interval)) for interval in arguments]
             terms = layer.shape.in_channels // layer.shape.groups
             after = terms * sizes[0] * sizes[1] + float(np.abs(weights.bias).max(initial=0))
-        case Tokens():
+        case op.Tokens():
             assert weights is not None
             after = before + float(np.abs(weights.bias).max(initial=0))
-        case Add():
+        case op.Add():
             after = 2.0 * before
-        case _:
+        case op.Input() | op.Truncate() | op.ClientAided():
             after = float(before)
+        case op.Flatten() | op.Take() | op.Channels() | op.Transpose():
+            after = float(before)
+        case _:
+            assert_never(node.operation)
     _check_bits(node, after, "proved")
 
 

@@ -1,24 +1,20 @@
-"""The plaintext interpreter of a program: the oracle for everything encrypted."""
+"""The plaintext interpreter of a program: exact integer arithmetic, the oracle for everything encrypted.
+
+It follows the same list of nodes as the two parties and applies the same operations to whole values instead of shares.
+The only difference is truncation: here it rounds to nearest, while the protocol rounds up or down at random
+(docs/mathematics.md, "Truncation"). A caller that knows the masks passes what the parties did.
+"""
 
 from collections.abc import Callable
+from typing import assert_never
 
 import numpy as np
 
 from privcirnet.he.encodings.integer import Values, convolve, expand_rows, round_shift, sum_pool, transpose
 from privcirnet.he.program import nonpolynomial
-from privcirnet.he.program.operations import (
-    Add,
-    ClientAided,
-    Input,
-    Linear,
-    Operation,
-    Product,
-    Square,
-    SumPool,
-    Truncate,
-)
+from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program, Weights
-from privcirnet.he.program.rearrangement import Tokens, rearrange
+from privcirnet.he.program.rearrangement import rearrange
 
 
 def interpret(
@@ -40,9 +36,9 @@ def interpret(
     values: dict[str, Values] = {}
     for node in program.nodes:
         arguments = [values[name] for name in node.inputs]
-        if isinstance(node.operation, Input):
+        if isinstance(node.operation, op.Input):
             result = image.astype(np.int64).reshape(node.shape)
-        elif isinstance(node.operation, Truncate) and truncate is not None:
+        elif isinstance(node.operation, op.Truncate) and truncate is not None:
             result = truncate(node, arguments[0])
         else:
             result = apply(node.operation, arguments, program.weights.get(node.name))
@@ -51,45 +47,68 @@ def interpret(
 
 
 def apply(  # noqa: PLR0911
-    operation: Operation, arguments: list[Values], weights: Weights | None = None
+    operation: op.Operation, arguments: list[Values], weights: Weights | None = None
 ) -> Values:
-    """One operation on integers."""
+    """Return the result of one operation on integers.
+
+    Args:
+        operation: any but an input, which has no arguments.
+        arguments: int64 values of the node's inputs, each (C, H, W).
+        weights: of the node; only for operations that :func:`operations.has_weights`.
+    """
     match operation:
-        case Linear() | Product() | Tokens():
+        case op.Linear() | op.Product() | op.Tokens():
             assert weights is not None
             return _apply_weights(operation, arguments, weights)
-        case Truncate(bits):
+        case op.Truncate(bits):
             return round_shift(arguments[0], bits)
-        case Square():
+        case op.Square():
             return arguments[0] * arguments[0]
-        case ClientAided(function, log_step, bits):
+        case op.ClientAided(function, log_step, bits):
             return nonpolynomial.apply(function, arguments[0], log_step, log_step + bits)
-        case Add():
+        case op.Add():
             return arguments[0] + arguments[1]
-        case SumPool(kernel):
+        case op.SumPool(kernel):
             return sum_pool(arguments[0], kernel)
-        case Input():
+        case op.Flatten() | op.Take() | op.Channels() | op.Transpose():
+            return rearrange(operation, arguments[0])
+        case op.Input():
             raise AssertionError("an input has no arguments")
         case _:
-            return rearrange(operation, arguments[0])
+            assert_never(operation)
 
 
-def _apply_weights(operation: Linear | Product | Tokens, arguments: list[Values], weights: Weights) -> Values:
+def _apply_weights(operation: op.Linear | op.Product | op.Tokens, arguments: list[Values], weights: Weights) -> Values:
     match operation:
-        case Linear(layer):
+        case op.Linear(layer):
             result = convolve(arguments[0], expand_rows(weights.rows, layer.block_size), layer.shape)
-        case Product(layer):
+        case op.Product(layer):
             result = convolve(arguments[0], as_weights(arguments[1], layer.shape.groups), layer.shape)
-        case Tokens():
+        case op.Tokens():
             result = rearrange(operation, arguments[0])
     return result + spread(weights.bias)
 
 
 def spread(bias: Values) -> Values:
-    """A bias of channels (K,), or of channels and places, as it is added to (K, H, W)."""
+    """Return a bias in the shape in which it is added to (K, H, W).
+
+    Args:
+        bias: of channels, (K,), or of channels and places, (K, H).
+
+    Returns:
+        the same numbers, (K, 1, 1) or (K, H, 1).
+    """
     return bias.reshape(bias.shape + (1,) * (3 - bias.ndim))
 
 
 def as_weights(x: np.ndarray, groups: int) -> np.ndarray:
-    """One factor of a product as the weights of the other's layer: (g k, B, 1) to (g B, k, 1, 1)."""
+    """Return one factor of a product as the weights of the other's layer.
+
+    Args:
+        x: the factor, shape (g k, B, 1).
+        groups: the number g of channel groups.
+
+    Returns:
+        weights, shape (g B, k, 1, 1).
+    """
     return transpose(x, groups)[..., None]

@@ -2,49 +2,59 @@
 
 It has the architecture, the plans and the parameters, never a weight or a bound that was derived from one. Whatever is
 read is checked: unknown operations, wrong types, dangling inputs and shapes that do not follow are refused.
+
+Format: an operation is stored by its class's name in lower case, but for :class:`ClientAided`, which is "revealed". Its
+fields follow under their own names. A layer is stored by the name of its encoding and its fields. Fields are read by
+their declared types: integers of 62 bits, flags, short printable names, short lists.
 """
 
 import reprlib
-from dataclasses import asdict
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from functools import lru_cache
+from typing import Any, assert_never, cast, get_args, get_origin, get_type_hints
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings import size_limits
+from privcirnet.he.encodings.layer import ENCODINGS, Layer
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program import limits
-from privcirnet.he.program.operations import (
-    Add,
-    ClientAided,
-    Input,
-    Linear,
-    Operation,
-    Product,
-    Square,
-    SumPool,
-    Truncate,
-)
+from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program
-from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 from privcirnet.he.program.validate import REMEDY, check
 
-_WITH_NUMBERS = (Input, Truncate, Square, Add, SumPool, Flatten, Tokens, Take, Channels, Transpose)
-_OPERATIONS = {cls.__name__.lower(): cls for cls in _WITH_NUMBERS}
 _CLIENT_AIDED = "revealed"
 """What the format calls :class:`ClientAided`."""
+_WITHOUT_LAYERS = (
+    *(op.Input, op.Truncate, op.Square, op.Add, op.SumPool),
+    *(op.Flatten, op.Tokens, op.Take, op.Channels, op.Transpose),
+)
+_OPERATIONS: dict[str, Callable[..., op.Operation]] = {
+    **{cls.__name__.lower(): cls for cls in _WITHOUT_LAYERS},
+    _CLIENT_AIDED: op.ClientAided,
+}
+_COUNTS = {2: "two"}
 
 
 def to_dict(program: Program) -> dict[str, Any]:
-    """The public description."""
+    """Return the public description of a program.
+
+    Args:
+        program: whose weights are left out.
+
+    Returns:
+        plain data for JSON.
+    """
     nodes = [_node_to_dict(node) for node in program.nodes]
     return {"parameters": asdict(program.parameters), "masks": program.masks, "bounds": program.bounds, "nodes": nodes}
 
 
 def from_dict(data: Any) -> Program:
-    """A program without weights from its description.
+    """Return a program without weights from its description.
+
+    Args:
+        data: plain data, from anybody.
 
     Raises:
         RuleError: the description is not one, or does not follow the rules.
@@ -65,15 +75,19 @@ def from_dict(data: Any) -> Program:
 def _node_to_dict(node: Node) -> dict[str, Any]:
     operation = node.operation
     match operation:
-        case Linear(layer):
+        case op.Linear(layer):
             fields = {"layer": _layer_to_dict(layer)}
-        case Product(left, right):
+        case op.Product(left, right):
             fields = {"left": _layer_to_dict(left), "right": _layer_to_dict(right)}
-        case _:
+        case op.Input() | op.Truncate() | op.Square() | op.ClientAided() | op.Add() | op.SumPool():
             fields = asdict(operation)
+        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
+            fields = asdict(operation)
+        case _:
+            assert_never(operation)
     return {
         "name": node.name,
-        "operation": _CLIENT_AIDED if isinstance(operation, ClientAided) else type(operation).__name__.lower(),
+        "operation": _CLIENT_AIDED if isinstance(operation, op.ClientAided) else type(operation).__name__.lower(),
         **fields,
         "inputs": list(node.inputs),
         "shape": list(node.shape),
@@ -91,18 +105,16 @@ def _node_from_dict(item: dict[str, Any]) -> Node:
     return Node(_string(item["name"]), _operation(item), inputs, shape, log_step, module)
 
 
-def _operation(item: dict[str, Any]) -> Operation:
+def _operation(item: dict[str, Any]) -> op.Operation:
     name = item["operation"]
     if name == "linear":
-        return Linear(_layer_from_dict(item["layer"]))
+        return op.Linear(_layer_from_dict(item["layer"]))
     if name == "product":
-        return Product(_factor_from_dict(item["left"]), _factor_from_dict(item["right"]))
-    if name == _CLIENT_AIDED:
-        return ClientAided(_string(item["function"]), _integer(item["log_step_in"]), _integer(item["bits"]))
+        return op.Product(_factor_from_dict(item["left"]), _factor_from_dict(item["right"]))
     cls = _OPERATIONS.get(name)
     if cls is None:
         raise RuleError("an operation must be a known one", got=reprlib.repr(name), remedy=REMEDY)
-    return cls(**{key: _integer(item[key]) for key in cls.__dataclass_fields__})
+    return cls(**_fields(cls, item))
 
 
 def _layer_to_dict(layer: Layer) -> dict[str, Any]:
@@ -110,15 +122,12 @@ def _layer_to_dict(layer: Layer) -> dict[str, Any]:
 
 
 def _layer_from_dict(item: dict[str, Any]) -> Layer:
-    shape = LinearShape(**{key: _integer(item["shape"][key]) for key in LinearShape.__dataclass_fields__})
-    block_size, ring_degree, encoding = _integer(item["block_size"]), _integer(item["ring_degree"]), item["encoding"]
-    if encoding != SpectralLayer.encoding:
-        return CoefficientLayer(shape, block_size, ring_degree, _string(encoding), _integer(item["weight_bits"]))
-    tile = tuple(_integer(size) for size in _few(item["tile"]))
-    if len(tile) != 2:
-        raise RuleError("a tile must have two sizes", got=reprlib.repr(tile), remedy=REMEDY)
-    pieces = tuple(_piece_from_dict(piece) for piece in _few(item["pieces"], limits.MAX_PIECES))
-    return SpectralLayer(shape, block_size, ring_degree, tile, pieces)
+    encoding = _string(item["encoding"])
+    if encoding not in ENCODINGS:
+        known = ", ".join(ENCODINGS)
+        raise RuleError("the encoding must be a known one", got=repr(encoding), remedy=f"use one of {known}")
+    make: Callable[..., Layer] = ENCODINGS[encoding]
+    return make(**_fields(make, item))
 
 
 def _factor_from_dict(item: dict[str, Any]) -> SpectralLayer:
@@ -129,10 +138,34 @@ def _factor_from_dict(item: dict[str, Any]) -> SpectralLayer:
     return layer
 
 
-def _piece_from_dict(item: dict[str, Any]) -> Piece:
-    fields = Piece.__dataclass_fields__
-    flags = {key: _boolean(item[key]) for key in fields if key.endswith("_on_shares")}
-    return Piece(**{key: _integer(item[key]) for key in fields if key not in flags}, **flags)
+def _fields(cls: Any, item: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass, each checked by its type."""
+    return {name: _value(kind, item[name], name) for name, kind in _kinds(cls).items()}
+
+
+@lru_cache(maxsize=64)
+def _kinds(cls: Any) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {name: hints[name] for name in cls.__dataclass_fields__}
+
+
+def _value(kind: Any, value: Any, name: str) -> Any:
+    if is_dataclass(kind):
+        return cast(Any, kind)(**_fields(kind, value))
+    if get_origin(kind) is tuple:
+        return _tuple(get_args(kind), value, name)
+    return _CHECKS[kind](value)
+
+
+def _tuple(kinds: tuple[Any, ...], value: Any, name: str) -> tuple[Any, ...]:
+    """As many items as there are types, or any number of one type: (T, ...)."""
+    if kinds[-1] is Ellipsis:
+        return tuple(_value(kinds[0], item, name) for item in _few(value, size_limits.MAX_PIECES))
+    found = tuple(_value(kinds[0], item, name) for item in _few(value))
+    if len(found) != len(kinds):
+        rule = f"a {name} must have {_COUNTS[len(kinds)]} sizes"
+        raise RuleError(rule, got=reprlib.repr(found), remedy=REMEDY)
+    return found
 
 
 def _few(value: Any, most: int = 64) -> list[Any]:
@@ -162,3 +195,7 @@ def _string(value: Any) -> str:
         rule = f"a name in a program's description must be a printable string of at most {limits.MAX_NAME} characters"
         raise RuleError(rule, got=reprlib.repr(value), remedy=REMEDY)
     return value
+
+
+_CHECKS: dict[Any, Callable[[Any], Any]] = {int: _integer, bool: _boolean, str: _string}
+"""Type of a field -> what checks its value."""

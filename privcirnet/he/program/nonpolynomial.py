@@ -1,9 +1,9 @@
 """Functions that are no polynomials, for people who can't retrain: the client computes them in clear (client-aided).
 
-The server hands its share of x to the client, which then knows x, computes y = round(f(x 2^s) 2^-u) for a step 2^u of
-the result, and holds y alone; the server's share of y is zero. It costs one message each way and no encryption, and it
-gives away every x: a client that asks for many images can learn the layers in between. Whoever exports a program has
-to ask for it by name.
+The server hands its share of x to the client. The client then knows x, computes y = round(f(x 2^s) 2^-u) for a step 2^u
+of the result, and holds y alone: the server's share of y is zero. That costs one message each way and no encryption. It
+gives away every x, so a client that asks for many images can learn the layers in between. Whoever exports a program
+has to ask for it by name.
 
 All functions here fall to one lowest point and rise from there, so that an interval's image follows from three points.
 """
@@ -53,7 +53,13 @@ FUNCTIONS = {
 
 
 def apply(name: str, values: Values, log_step: int, log_step_out: int) -> Values:
-    """Round f(x 2^log_step) 2^-log_step_out to the nearest integer, ties up.
+    """Return f(x 2^log_step) 2^-log_step_out, rounded to the nearest integer, ties up.
+
+    Args:
+        name: of f, one of :data:`FUNCTIONS`.
+        values: x, int64 of any shape.
+        log_step: of the values.
+        log_step_out: of the result.
 
     >>> apply("relu6", np.array([-5, 3, 40]), -2, -1).tolist()
     [0, 2, 12]
@@ -65,7 +71,15 @@ def apply(name: str, values: Values, log_step: int, log_step_out: int) -> Values
 
 
 def ends(name: str, low: Values, high: Values, log_step: int, log_step_out: int) -> tuple[Values, Values]:
-    """The least and the largest value of :func:`apply` on [low, high]."""
+    """Return the least and the largest value of :func:`apply` on [low, high], position by position.
+
+    Args:
+        name: of f, one of :data:`FUNCTIONS`.
+        low: least values, int64 of any shape.
+        high: largest values, of the same shape.
+        log_step: of the values.
+        log_step_out: of the result.
+    """
     first, last = (apply(name, end, log_step, log_step_out) for end in (low, high))
     lowest = FUNCTIONS[name].lowest_at
     least = np.minimum(first, last)

@@ -1,15 +1,55 @@
-"""The operations of an integer program: what a node computes."""
+"""The operations of an integer program: what a node computes, as data without weights.
+
+One namespace holds all of them, the rearrangements of :mod:`program.rearrangement` too::
+
+    from privcirnet.he.program import operations as op
+
+    match node.operation:
+        case op.Linear(layer):
+            ...
+
+Linear layers, squares, products of two values and client-aided functions cost a message each way. All others are local:
+each party applies them to its share. :data:`Operation` is the union of all, and a ``match`` over it names every one and
+ends in ``assert_never``, so that an operation that was forgotten is found by the type checker and refused when met.
+"""
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.program.rearrangement import Rearrangement, Tokens
+from privcirnet.he.program.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose
+
+__all__ = [
+    "Add",
+    "Channels",
+    "ClientAided",
+    "Flatten",
+    "Input",
+    "Linear",
+    "Operation",
+    "Product",
+    "Rearrangement",
+    "Square",
+    "SumPool",
+    "Take",
+    "Tokens",
+    "Transpose",
+    "Truncate",
+    "arity",
+    "encrypted_layers",
+    "has_weights",
+]
 
 
 @dataclass(frozen=True)
 class Input:
-    """The image as integers in [low, high]."""
+    """The image as integers in [low, high].
+
+    Attributes:
+        low: the least value of a pixel.
+        high: the largest value of a pixel.
+    """
 
     low: int
     high: int
@@ -17,14 +57,22 @@ class Input:
 
 @dataclass(frozen=True)
 class Linear:
-    """Convolution or GEMM with bias, on (C, H, W)."""
+    """Convolution or GEMM with bias, on (C, H, W).
+
+    Attributes:
+        layer: its shape and how it is computed under encryption.
+    """
 
     layer: Layer
 
 
 @dataclass(frozen=True)
 class Truncate:
-    """Division by 2^bits, rounded: the fixed-point rescale."""
+    """Division by 2^bits, rounded: the fixed-point rescale.
+
+    Attributes:
+        bits: how many, 1 to 59.
+    """
 
     bits: int
 
@@ -36,12 +84,12 @@ class Square:
 
 @dataclass(frozen=True)
 class ClientAided:
-    """A function that is no polynomial, computed by the client, which sees the values (:mod:`revealed`).
+    """A function that is no polynomial, computed by the client, which sees the values (:mod:`program.nonpolynomial`).
 
     Attributes:
-        function: of :data:`revealed.FUNCTIONS`.
-        log_step_in: of what goes in.
-        bits: that the step of the result is coarser.
+        function: name of one of :data:`nonpolynomial.FUNCTIONS`.
+        log_step_in: real value = integer x 2^log_step_in of what goes in.
+        bits: the result's step is 2^(log_step_in + bits).
     """
 
     function: str
@@ -56,7 +104,11 @@ class Add:
 
 @dataclass(frozen=True)
 class SumPool:
-    """Sum over non-overlapping windows (average pooling whose division went into ``log_step``)."""
+    """Sum over non-overlapping windows (average pooling whose division went into ``log_step``).
+
+    Attributes:
+        kernel: rows and columns of a window.
+    """
 
     kernel: int
 
@@ -66,7 +118,7 @@ class Product:
     """Product of two values, group by group: (g k, A, 1) and (g k, B, 1) to (g B, A, 1), with a bias.
 
     y[h B + j, i] = sum over e of left[h k + e, i] right[h k + e, j]. With a head of attention as a group these are the
-    scores of queries and keys; with scores and transposed values, what attention gathers.
+    scores of queries and keys. With scores and transposed values, they are what attention gathers.
 
     Attributes:
         left: a linear layer from the left value whose weights are the right one, (g B, k).
@@ -85,17 +137,56 @@ class Product:
 Operation = Input | Linear | Truncate | Square | ClientAided | Add | SumPool | Product | Rearrangement
 
 
+def arity(operation: Operation) -> int:
+    """Return how many values an operation takes.
+
+    Args:
+        operation: any.
+    """
+    match operation:
+        case Input():
+            return 0
+        case Add() | Product():
+            return 2
+        case Linear() | Truncate() | Square() | ClientAided() | SumPool():
+            return 1
+        case Flatten() | Tokens() | Take() | Channels() | Transpose():
+            return 1
+        case _:
+            assert_never(operation)
+
+
 def encrypted_layers(operation: Operation) -> tuple[Layer, ...]:
-    """The encrypted layers of an operation."""
+    """Return the encrypted layers of an operation: one of a linear layer, two of a product, else none.
+
+    Args:
+        operation: any.
+    """
     match operation:
         case Linear(layer):
             return (layer,)
         case Product(left, right):
             return left, right
-        case _:
+        case Input() | Truncate() | Square() | ClientAided() | Add() | SumPool():
             return ()
+        case Flatten() | Tokens() | Take() | Channels() | Transpose():
+            return ()
+        case _:
+            assert_never(operation)
 
 
 def has_weights(operation: Operation) -> bool:
-    """Whether a node needs an entry in the program's weights."""
-    return isinstance(operation, Linear | Product | Tokens)
+    """Return whether a node needs an entry in the program's weights.
+
+    Args:
+        operation: any.
+    """
+    match operation:
+        case Linear() | Product() | Tokens():
+            return True
+        case Input() | Truncate() | Square() | ClientAided() | Add() | SumPool():
+            return False
+        case Flatten() | Take() | Channels() | Transpose():
+            return False
+        case _:
+            assert_never(operation)

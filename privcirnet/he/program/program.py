@@ -1,10 +1,10 @@
-"""The integer network as data, and its plaintext interpreter: the oracle for everything encrypted.
+"""The integer network as data: nodes, weights, parameters.
 
 A program is a list of nodes in order of evaluation. Every value is an integer array; ``log_step`` says what it means:
 real value = integer x 2^log_step. Rescaling is a truncation by whole bits, so nothing is ever rounded silently.
 
-Two parties follow the same list: linear layers, squares, products of two values and what is revealed cost a message
-each way, everything else is local on shares.
+Two parties follow the same list. Linear layers, squares, products of two values and client-aided functions cost a
+message each way; everything else is local on shares.
 """
 
 import math
@@ -16,8 +16,7 @@ import numpy as np
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.params.parameters import Parameters
-from privcirnet.he.program.operations import ClientAided, Linear, Operation, encrypted_layers
-from privcirnet.he.program.rearrangement import Channels
+from privcirnet.he.program.operations import Channels, ClientAided, Linear, Operation, encrypted_layers
 
 MASKS = ("uniform", "bounded")
 BOUNDS = ("proved", "measured")
@@ -69,8 +68,8 @@ class Program:
         parameters: of the encryption.
         weights: by name of the nodes that have some.
         masks: of values that are truncated. "uniform" hides perfectly and is wrong with a probability that
-            :func:`bounds.wrap_probability` bounds; "bounded" is never wrong and hides to
-            :func:`bounds.hiding_bits` bits.
+            :func:`truncation.wrap_probability` bounds; "bounded" is never wrong and hides to
+            :func:`truncation.hiding_bits` bits.
         bounds: of the values. "proved" for every image, or "measured" on some, see :mod:`bounds`.
     """
 
@@ -112,7 +111,12 @@ class Program:
 
 
 def masked_node(known: Mapping[str, Node], name: str) -> Node:
-    """The node whose mask a value carries: itself, or what its channels were taken from."""
+    """Return the node whose mask a value carries: its own, or the one that its channels were taken from.
+
+    Args:
+        known: nodes by name, with all that the value is made of.
+        name: of the value's node.
+    """
     node = known[name]
     while isinstance(node.operation, Channels):
         node = known[node.inputs[0]]

@@ -1,9 +1,11 @@
-"""Values in new places, none of them computed: what each party does alone with its share, as with the integers.
+"""Values in new places, none of them computed: each party rearranges its share alone, exactly as in clear.
 
-Tokens are the places of a value (C, T, 1). Channels are split in groups where several heads lie side by side.
+Tokens are the places of a value (C, T, 1). Channels are split into groups where several heads lie side by side. The
+operations here are part of the namespace :mod:`program.operations`.
 """
 
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 
@@ -24,14 +26,23 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Take:
-    """One token: (C, T, 1) to (C, 1, 1)."""
+    """One token: (C, T, 1) to (C, 1, 1).
+
+    Attributes:
+        place: number of the token, in [0, T).
+    """
 
     place: int
 
 
 @dataclass(frozen=True)
 class Channels:
-    """Channels [first, first + count) of (C, H, W)."""
+    """Channels [first, first + count) of (C, H, W).
+
+    Attributes:
+        first: number of the first channel.
+        count: how many channels.
+    """
 
     first: int
     count: int
@@ -39,7 +50,11 @@ class Channels:
 
 @dataclass(frozen=True)
 class Transpose:
-    """Channels and places of each channel group change places: (g a, b, 1) to (g b, a, 1)."""
+    """Channels and places of each channel group change places: (g a, b, 1) to (g b, a, 1).
+
+    Attributes:
+        groups: the number g of channel groups.
+    """
 
     groups: int
 
@@ -48,7 +63,16 @@ Rearrangement = Flatten | Tokens | Take | Channels | Transpose
 
 
 def rearrange(operation: Rearrangement, x: np.ndarray) -> np.ndarray:
-    """Values or shares (C, H, W) in their new places; a class token is zero, for whoever has its value to add it."""
+    """Return values or shares in their new places.
+
+    Args:
+        operation: the rearrangement.
+        x: numbers of any type, shape (C, H, W).
+
+    Returns:
+        the same numbers, of the shape that :func:`shape_after` gives. A class token is zero: whoever knows its value
+        adds it.
+    """
     match operation:
         case Flatten():
             return x.reshape(-1, 1, 1)
@@ -60,10 +84,17 @@ def rearrange(operation: Rearrangement, x: np.ndarray) -> np.ndarray:
             return x[first : first + count]
         case Transpose(groups):
             return transpose(x, groups)
+        case _:
+            assert_never(operation)
 
 
 def shape_after(operation: Rearrangement, shape: Shape) -> Shape:
-    """The shape of what :func:`rearrange` gives."""
+    """Return the shape of what :func:`rearrange` gives.
+
+    Args:
+        operation: the rearrangement.
+        shape: (C, H, W) of the values before.
+    """
     channels, height, width = shape
     match operation:
         case Flatten():
@@ -76,19 +107,29 @@ def shape_after(operation: Rearrangement, shape: Shape) -> Shape:
             return count, height, width
         case Transpose(groups):
             return groups * height, channels // groups, 1
+        case _:
+            assert_never(operation)
 
 
 def unfit(operation: Rearrangement, shape: Shape) -> str:
-    """Why values of this shape cannot be rearranged, "" if they can."""
+    """Return why values of a shape cannot be rearranged, "" if they can.
+
+    Args:
+        operation: the rearrangement.
+        shape: (C, H, W) of the values.
+    """
     channels, height, width = shape
     match operation:
-        case Channels(first, count) if not 0 <= first < first + count <= channels:
-            return f"channels {first} to {first + count} of {channels}"
+        case Flatten() | Tokens():
+            return ""
         case Take() | Transpose() if width != 1:
             return f"tokens of shape {shape}"
-        case Take(place) if not 0 <= place < height:
-            return f"token {place} of {height}"
-        case Transpose(groups) if groups < 1 or channels % groups:
-            return f"{groups} groups of {channels} channels"
+        case Take(place):
+            return "" if 0 <= place < height else f"token {place} of {height}"
+        case Channels(first, count):
+            fits = 0 <= first < first + count <= channels
+            return "" if fits else f"channels {first} to {first + count} of {channels}"
+        case Transpose(groups):
+            return f"{groups} groups of {channels} channels" if groups < 1 or channels % groups else ""
         case _:
-            return ""
+            assert_never(operation)

@@ -5,34 +5,28 @@ Both parties rely on it for everything they compute, so it is asked of whatever 
 
 from collections.abc import Mapping, Set
 from math import prod
+from typing import assert_never
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program import limits, nonpolynomial, rearrangement
+from privcirnet.he.program import operations as op
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
-from privcirnet.he.program.operations import (
-    Add,
-    ClientAided,
-    Input,
-    Linear,
-    Operation,
-    Product,
-    Square,
-    SumPool,
-    Truncate,
-    encrypted_layers,
-)
 from privcirnet.he.program.program import BOUNDS, MASKS, Node, Program, masked_node
-from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 
 REMEDY = "export the program again with this version"
-_ARITY: dict[type, int] = {Input: 0, Add: 2, Product: 2}
+"""Of a program that does not follow the rules."""
+
+Shape = tuple[int, int, int]
 
 
 def check(program: Program) -> None:
     """Raise unless the nodes form a program: inputs exist, shapes follow, steps of a sum agree, sizes are sane.
+
+    Args:
+        program: with or without weights, which are not looked at.
 
     Raises:
         RuleError: naming the node.
@@ -54,8 +48,8 @@ def check(program: Program) -> None:
         if problem:
             raise RuleError("a program's nodes must fit together", got=f"node {node.name}: {problem}", remedy=REMEDY)
         known[node.name] = node
-        alone = isinstance(node.operation, ClientAided) or of_client.issuperset(node.inputs)
-        if alone and not isinstance(node.operation, Linear):
+        alone = isinstance(node.operation, op.ClientAided) or of_client.issuperset(node.inputs)
+        if alone and not isinstance(node.operation, op.Linear):
             of_client.add(node.name)
     if not known or program.output.name in of_client:
         raise RuleError("a program must have an input and a linear layer", got=f"{len(known)} nodes", remedy=REMEDY)
@@ -76,56 +70,60 @@ def _misplaced(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> st
     operation = node.operation
     if node.name in known:
         return "its name is taken"
-    if isinstance(operation, Input) == bool(known):
+    if isinstance(operation, op.Input) == bool(known):
         return "a program has one input, its first node"
-    if len(node.inputs) != _ARITY.get(type(operation), 1) or not known.keys() >= set(node.inputs):
+    if len(node.inputs) != op.arity(operation) or not known.keys() >= set(node.inputs):
         return f"inputs {node.inputs}"
-    if isinstance(operation, Square | Product | Tokens | ClientAided) and not of_client.isdisjoint(node.inputs):
+    if isinstance(operation, op.Square | op.Product | op.Tokens | op.ClientAided) and not of_client.isdisjoint(
+        node.inputs
+    ):
         return (
             f"a {type(operation).__name__.lower()} of the input itself or of a revealed value has no share to work on"
         )
-    if isinstance(operation, Truncate):
+    if isinstance(operation, op.Truncate):
         masked = masked_node(known, node.inputs[0]).operation
-        if not isinstance(masked, Linear | Square | Product):
+        if not isinstance(masked, op.Linear | op.Square | op.Product):
             return "a truncation must follow a linear layer, a square or a product"
     return ""
 
 
 def _out_of_range(node: Node, sources: list[Node]) -> str:
-    """What is wrong with an operation's numbers."""
+    """What is wrong with an operation's numbers, or with the values that it is given."""
     match node.operation:
-        case Input(low, high) if not -MAX_PIXEL <= low <= high <= MAX_PIXEL:
-            return f"pixels in [{low}, {high}]"
-        case Truncate(bits) if not 1 <= bits < 60:
-            return f"a truncation by {bits} bits, not 1 to 59"
-        case ClientAided(function, log_step, bits) if (
-            function not in nonpolynomial.FUNCTIONS
-            or (log_step, log_step + bits) != (sources[0].log_step, node.log_step)
-            or bits < 0
-        ):
-            return f"{function} at step 2^{log_step}, {bits} bits coarser"
-        case SumPool(kernel) if kernel < 1:
-            return f"a window of {kernel}"
-        case Add() if len({(source.shape, source.log_step) for source in sources}) != 1:
-            return "summands differ in shape or step"
+        case op.Input(low, high):
+            return "" if -MAX_PIXEL <= low <= high <= MAX_PIXEL else f"pixels in [{low}, {high}]"
+        case op.Truncate(bits):
+            return "" if 1 <= bits < 60 else f"a truncation by {bits} bits, not 1 to 59"
+        case op.ClientAided(function, log_step, bits):
+            steps = (log_step, log_step + bits) == (sources[0].log_step, node.log_step)
+            good = function in nonpolynomial.FUNCTIONS and steps and bits >= 0
+            return "" if good else f"{function} at step 2^{log_step}, {bits} bits coarser"
+        case op.SumPool(kernel):
+            return "" if kernel >= 1 else f"a window of {kernel}"
+        case op.Add():
+            alike = len({(source.shape, source.log_step) for source in sources}) == 1
+            return "" if alike else "summands differ in shape or step"
         case _:
             return _misfit(node.operation, [source.shape for source in sources])
 
 
-def _misfit(operation: Operation, shapes: list[tuple[int, int, int]]) -> str:
+def _misfit(operation: op.Linear | op.Product | op.Square | op.Rearrangement, shapes: list[Shape]) -> str:
     """What is wrong with the shapes that an operation is given."""
     match operation:
-        case Linear(layer) if layer.shape.input_shape != shapes[0]:
-            return f"takes {layer.shape.input_shape}, gets {shapes[0]}"
-        case Product():
+        case op.Linear(layer):
+            expected = layer.shape.input_shape
+            return "" if expected == shapes[0] else f"takes {expected}, gets {shapes[0]}"
+        case op.Product():
             return _misfit_product(operation, *shapes)
-        case Flatten() | Tokens() | Take() | Channels() | Transpose():
+        case op.Square():
+            return ""
+        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
             return rearrangement.unfit(operation, shapes[0])
         case _:
-            return ""
+            assert_never(operation)
 
 
-def _misfit_product(product: Product, left: tuple[int, int, int], right: tuple[int, int, int]) -> str:
+def _misfit_product(product: op.Product, left: Shape, right: Shape) -> str:
     groups, layers = product.groups, (product.left, product.right)
     if left[0] != right[0] or left[0] % groups or (left[2], right[2]) != (1, 1):
         return f"a product of {left} and {right} in {groups} groups"
@@ -141,7 +139,7 @@ def _unfit(node: Node, sources: list[Node], parameters: Parameters) -> str:
     size = node.shape[0] * node.shape[1] * node.shape[2]
     if node.shape != expected or min(node.shape) < 1 or size > MAX_VALUES or abs(node.log_step) > MAX_LOG_STEP:
         return f"shape {node.shape}, step 2^{node.log_step} where {expected} follows"
-    problems = (_unfit_layer(layer, parameters) for layer in encrypted_layers(node.operation))
+    problems = (_unfit_layer(layer, parameters) for layer in op.encrypted_layers(node.operation))
     return next(filter(None, problems), "")
 
 
@@ -151,26 +149,27 @@ def _unfit_layer(layer: Layer, parameters: Parameters) -> str:
         return f"made for ring degree {layer.ring_degree}"
     if max(layer.shape.kernel, layer.shape.stride) > MAX_KERNEL:
         return f"a kernel of {layer.shape.kernel} with stride {layer.shape.stride}"
-    if problem := limits.grid_excess(layer):
+    if problem := layer.size_excess:
         return problem
-    products = limits.products(layer)
-    if products > MAX_PRODUCTS:
-        return f"{products} products"
+    if layer.most_products > MAX_PRODUCTS:
+        return f"{layer.most_products} products"
     if any((parameters.plain_modulus - 1) % length for length in layer.transform_lengths):
         return f"transforms of lengths {sorted(layer.transform_lengths)} that t is not made for"
     return limits.excess(layer, parameters)
 
 
-def _shape_after(operation: Operation, shapes: list[tuple[int, int, int]]) -> tuple[int, int, int] | None:
+def _shape_after(operation: op.Operation, shapes: list[Shape]) -> Shape | None:
     match operation:
-        case Input():
+        case op.Input():
             return None
-        case Linear(layer) | Product(layer):
+        case op.Linear(layer) | op.Product(layer):
             return layer.shape.output_shape
-        case SumPool(kernel):
+        case op.SumPool(kernel):
             channels, height, width = shapes[0]
             return channels, height // kernel, width // kernel
-        case Truncate() | Square() | ClientAided() | Add():
+        case op.Truncate() | op.Square() | op.ClientAided() | op.Add():
             return shapes[0]
-        case _:
+        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
             return rearrangement.shape_after(operation, shapes[0])
+        case _:
+            assert_never(operation)

@@ -32,7 +32,7 @@ from privcirnet.he.planning.fit import (
 from privcirnet.he.planning.noise_budget import Option, ParameterSet, budget, judge
 from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.planning.requirements import Requirements, requirements
-from privcirnet.he.program import bounds
+from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear, Product, Square
 from privcirnet.he.program.program import Node
@@ -76,9 +76,9 @@ def fits(option: Option, t: int, masks: str, bits: float) -> bool:
     except RuleError:
         return False
     if masks == "uniform":
-        return bounds.wrap_probability(program, SIZES) <= 2.0**-bits
+        return truncation.wrap_probability(program, SIZES) <= 2.0**-bits
     try:
-        return bounds.hiding_bits(program, INTERVALS) >= bits
+        return truncation.hiding_bits(program, INTERVALS) >= bits
     except ValueError:
         return False
 
@@ -437,7 +437,7 @@ def test_encrypted_inference_at_the_chosen_parameters(failure_bits: int, expecte
     assert program.parameters.ring_degree == expected
     assert {layer.ring_degree for _, layer in program.linear_nodes} == {expected}
     assert verdict.budget.left >= MIN_NOISE_BUDGET
-    assert -math.log2(bounds.wrap_probability(program, fitted.sizes)) >= failure_bits
+    assert -math.log2(truncation.wrap_probability(program, fitted.sizes)) >= failure_bits
     server = Server(program, "tenseal")
     client = Client(server.greeting(), "tenseal")
     session = server.session(client.keys())

@@ -12,7 +12,7 @@ from privcirnet.he.encodings import bsgs
 from privcirnet.he.encodings.bsgs import BsgsPlan
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
-from privcirnet.he.params import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning import cover
 from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Cost, Profile, plan_cost
 from privcirnet.he.planning.cover import Contents, Grid, covers, lane_contents

@@ -11,7 +11,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.planning.planner import paper_layer
-from privcirnet.he.program import bounds
+from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Square, SumPool, Truncate
 from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
@@ -190,8 +190,8 @@ def test_wrap_probability_is_the_sum_over_values() -> None:
     intervals = bounds.prove(made)
     largest = [np.maximum(np.abs(low), np.abs(high)) + 1 for low, high in (intervals["a"], intervals["b"])]
     expected = sum(int(v.sum()) for v in largest) / PARAMETERS.plain_modulus
-    assert bounds.wrap_probability(made, bounds.largest_sizes(intervals)) == pytest.approx(expected, rel=1e-12)
-    assert bounds.wrap_probability(chain(conv("a", "x")), bounds.largest_sizes(intervals)) == 0
+    assert truncation.wrap_probability(made, bounds.largest_sizes(intervals)) == pytest.approx(expected, rel=1e-12)
+    assert truncation.wrap_probability(chain(conv("a", "x")), bounds.largest_sizes(intervals)) == 0
 
 
 def test_hiding_bits_formula() -> None:
@@ -199,8 +199,8 @@ def test_hiding_bits_formula() -> None:
     made = replace(truncated_twice(), masks="bounded")
     intervals, t = bounds.prove(made), PARAMETERS.plain_modulus
     ends = [2 * bounds.largest(intervals[name]) for name in ("a", "b")]
-    assert bounds.hiding_bits(made, intervals) == pytest.approx(-math.log2(sum(32 * e / (t - e) for e in ends)))
-    assert bounds.hiding_bits(chain(conv("a", "x")), intervals) == math.inf
+    assert truncation.hiding_bits(made, intervals) == pytest.approx(-math.log2(sum(32 * e / (t - e) for e in ends)))
+    assert truncation.hiding_bits(chain(conv("a", "x")), intervals) == math.inf
 
 
 def test_measured_values_out_of_reach_say_what_helps() -> None:

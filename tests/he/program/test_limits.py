@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.encodings import size_limits
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import TiledAxis
@@ -76,8 +77,8 @@ TOO_MUCH = {
     ),
     "keys": (program(gemm(1, 4096, 4096, Piece(1, 1, 4096, 2048))), "node y: Galois keys of 14.* bytes"),
     "products": (program(gemm(64, 8192, 8192, Piece(1, 64, 128, 64))), "node y: 524288 products"),
-    "tiles": (program(column(limits.MAX_TILES + 1, 1)), "node y: 1025 x 1 tiles"),
-    "pieces": (program(column(4, 1, limits.MAX_PIECES + 1)), "node y: 4097 pieces"),
+    "tiles": (program(column(size_limits.MAX_TILES + 1, 1)), "node y: 1025 x 1 tiles"),
+    "pieces": (program(column(4, 1, size_limits.MAX_PIECES + 1)), "node y: 4097 pieces"),
     "channel pairs": (program(coefficient(LinearShape.gemm(1, 2048, 2049))), "node y: 4196352 channel pairs"),
     "channel pairs of two groups": (
         program(coefficient(LinearShape(1, 1, 2898, 2896, groups=2))),
@@ -113,16 +114,16 @@ def test_too_much_is_refused_at_once(case: str) -> None:
 
 OUTSIZED = {
     "channels of a matrix": LinearShape.gemm(1, 2048, 2048),
-    "one input channel": LinearShape.gemm(1, 1, limits.MAX_CHANNEL_PAIRS),
-    "one output channel": LinearShape.gemm(1, limits.MAX_CHANNEL_PAIRS, 1),
+    "one input channel": LinearShape.gemm(1, 1, size_limits.MAX_CHANNEL_PAIRS),
+    "one output channel": LinearShape.gemm(1, size_limits.MAX_CHANNEL_PAIRS, 1),
     "many groups": LinearShape(1, 1, 1 << 18, 1 << 18, groups=1 << 18),
     "positions": LinearShape.gemm(limits.MAX_VALUES, 1, 1),
     "rows": LinearShape(limits.MAX_VALUES, 1, 1, 1, 3, 1, 1),
     "map": LinearShape(4096, 4096, 1, 1, 3, 1, 1),
     "phases": LinearShape(64, 64, 256, 256, 64, 64),
     "maps under a large kernel": LinearShape(64, 64, 512, 512, 63, 1, 31),
-    "most rows": LinearShape(limits.MAX_POSITIONS, 1, 1, 1, 3, 1, 1),
-    "most positions": LinearShape.gemm(limits.MAX_POSITIONS, 2048, 1),
+    "most rows": LinearShape(size_limits.MAX_POSITIONS, 1, 1, 1, 3, 1, 1),
+    "most positions": LinearShape.gemm(size_limits.MAX_POSITIONS, 2048, 1),
     "most of a map": LinearShape(362, 362, 1, 1, 7, 1, 3),
     "most maps": LinearShape(362, 362, 2048, 1, 7, 7, 3),
     "most phases": LinearShape(7, 7, 2048, 2048, 7, 7),
@@ -210,22 +211,22 @@ def test_programs_do_without_the_longer_search() -> None:
 
 
 def test_limits_are_inclusive() -> None:
-    assert limits.grid_excess(column(limits.MAX_TILES, 1)) == ""
-    assert limits.grid_excess(column(4, 1, limits.MAX_PIECES)) == ""
-    pairs = LinearShape.gemm(1, limits.MAX_CHANNELS, limits.MAX_CHANNEL_PAIRS // limits.MAX_CHANNELS)
-    for bits in (2, limits.MAX_WEIGHT_BITS):
-        assert limits.grid_excess(coefficient(pairs, bits)) == ""
+    assert column(size_limits.MAX_TILES, 1).size_excess == ""
+    assert column(4, 1, size_limits.MAX_PIECES).size_excess == ""
+    pairs = LinearShape.gemm(1, size_limits.MAX_CHANNELS, size_limits.MAX_CHANNEL_PAIRS // size_limits.MAX_CHANNELS)
+    for bits in (2, size_limits.MAX_WEIGHT_BITS):
+        assert coefficient(pairs, bits).size_excess == ""
 
 
 def test_products_are_at_most_counted() -> None:
     """The count is without what a corner saves, and never too small."""
     padded = gemm(4, 5, 3, Piece(1, 4, 8, 2))
-    assert padded.pmults <= limits.products(padded) == 4
+    assert padded.pmults <= padded.most_products == 4
     both = (
         paper_layer(LinearShape.gemm(65, 24, 12), 2, N),
         CoefficientLayer(LinearShape.gemm(65, 24, 12), 2, N, "cheetah"),
     )
-    assert [limits.products(layer) for layer in both] == [layer.pmults for layer in both]
+    assert [layer.most_products for layer in both] == [layer.pmults for layer in both]
 
 
 def test_lengths_at_the_bound() -> None:

@@ -1,0 +1,101 @@
+"""How wrong, or how revealing, truncation on shares can be for an image (docs/mathematics.md, "Truncation").
+
+A value y is truncated on its two shares. With *uniform* masks that hides y perfectly, and the result is wrong only if
+the shares wrap around t, with probability at most (|y| + 1) / t. With *bounded* masks nothing ever wraps, and a value
+with |y| < B costs a statistical distance of 2 B / (t - 2 B) from perfect hiding. Both add up over all truncated values
+of an image.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from privcirnet.he.program.bounds import Interval, Sizes, largest
+from privcirnet.he.program.operations import Truncate
+from privcirnet.he.program.program import Node, Program
+
+
+def wrap_probability(program: Program, sizes: Sizes) -> float:
+    """Return a bound on the probability that an image's inference has a wrong truncation, masks uniform.
+
+    Args:
+        program: with parameters.
+        sizes: of its values by node. With the largest ones the bound holds for every image, with mean ones for the
+            mean over images like those that were seen.
+    """
+    return wrapping_masks(program.nodes, sizes) / program.parameters.plain_modulus
+
+
+def truncation_facts(program: Program, intervals: dict[str, Interval], sizes: Sizes) -> dict[str, object]:
+    """Return how wrong or how revealing truncation on shares can be, for an image, as plain data.
+
+    Args:
+        program: with parameters and its kind of masks.
+        intervals: of its nodes by name, for bounded masks.
+        sizes: of its values by node, for uniform masks.
+
+    Returns:
+        "masks", "hiding" in words, and "failure_per_image_log2", which is None where no truncation can fail.
+    """
+    if program.masks == "bounded":
+        hidden = f"statistical, 2^-{hiding_bits(program, intervals):.1f} an image"
+        return {"masks": "bounded", "hiding": hidden, "failure_per_image_log2": None}
+    failure = math.log2(max(wrap_probability(program, sizes), 2.0**-200))
+    return {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": failure}
+
+
+def wrapping_masks(nodes: Iterable[Node], sizes: Sizes) -> float:
+    """Return the number of uniform masks that wrap, out of t for each value, added over all truncated values.
+
+    Args:
+        nodes: of the program.
+        sizes: |y| of their values by node.
+
+    Returns:
+        the sum of |y| + 1.
+    """
+    truncated = (node.inputs[0] for node in nodes if isinstance(node.operation, Truncate))
+    return sum(float((sizes[name] + 1).sum(dtype=np.float64)) for name in truncated)
+
+
+def hiding_bits(program: Program, intervals: dict[str, Interval]) -> float:
+    """Return -log2 of the statistical distance from perfect hiding over all truncated values, masks bounded.
+
+    Args:
+        program: with parameters.
+        intervals: of its nodes by name.
+    """
+    return distance_bits(truncated_bounds(program.nodes, intervals), program.parameters.plain_modulus)
+
+
+def truncated_bounds(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[tuple[int, int], ...]:
+    """Return (number of values, bound B on them) of each truncation.
+
+    Args:
+        nodes: of the program.
+        intervals: of the nodes by name.
+    """
+    return tuple(
+        (math.prod(node.shape), largest(intervals[node.inputs[0]]))
+        for node in nodes
+        if isinstance(node.operation, Truncate)
+    )
+
+
+def distance_bits(truncated: Iterable[tuple[int, int]], t: int) -> float:
+    """Return -log2 of the statistical distance from perfect hiding, masks bounded.
+
+    Args:
+        truncated: see :func:`truncated_bounds`. Each value with |y| < B costs 2 B / (t - 2 B).
+        t: plain modulus.
+
+    Returns:
+        bits; -inf if t has no room for a mask.
+    """
+    distance = 0.0
+    for count, bound in truncated:
+        if t <= 2 * bound:
+            return -math.inf
+        distance += count * 2 * bound / (t - 2 * bound)
+    return math.inf if distance == 0 else -math.log2(distance)
