@@ -27,18 +27,18 @@ _SHOWN = 10
 
 @script(InferConfig)
 def main(config: InferConfig) -> None:
-    """Float, integer and encrypted predictions of held-out images, side by side."""
+    """Compare float, integer and encrypted predictions of held-out images.
+
+    Args:
+        config: of the command line.
+    """
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
     images, labels = data.held_out(config.images)
     threads.use(config.threads)
     found = (_ask if config.server else _audit)(config, data, images, labels.numpy())
-    summary = {
-        "stage": "client" if config.server else "infer",
-        "engine": config.engine,
-        **found,
-        "config": asdict(config),
-    }
+    stage = "client" if config.server else "infer"
+    summary = {"stage": stage, "engine": config.engine, **found, "config": asdict(config)}
     out, pictures = Path(config.out), images.permute(0, 2, 3, 1).numpy() * (255 // data.levels)
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
@@ -46,7 +46,7 @@ def main(config: InferConfig) -> None:
 
 
 def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
-    """Both parties' work, every step checked."""
+    """Run both parties here and check every step."""
     program, spectra = read_program(Path(config.program))
     profile = read_profile(Path(config.profile))
     clear = _predicted(config, data, images)
@@ -58,7 +58,7 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
 
 
 def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
-    """The client's work alone: no program folder, no weight."""
+    """Run the client alone, without program folder and weights."""
     clear = _predicted(config, data, images) if config.reference else None
     with TcpClient(parse_address(config.server), config.engine, config.timeout_s) as remote:
         with inference_bar(remote.client.program, len(labels)) as progress:
@@ -71,7 +71,7 @@ def _predicted(config: InferConfig, data: ImageData, images: Tensor) -> np.ndarr
 
 
 def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None:
-    """The result in a few lines; for a client alone also each image's class."""
+    """Show the result in a few lines; for a client alone also the first images' classes."""
     if config.server:
         names = ("label", "float", "encrypted")
         rows = [{n: data.classes[p[n]] for n in names if n in p} for p in summary["predictions"][:_SHOWN]]

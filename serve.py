@@ -22,7 +22,11 @@ from privcirnet.pipeline.infer import answers
 
 @script(ServeConfig)
 def main(config: ServeConfig) -> None:
-    """Encode the weights, listen, serve until interrupted."""
+    """Encode the weights, listen, and serve until interrupted.
+
+    Args:
+        config: of the command line.
+    """
     program, spectra = read_program(Path(config.program))
     threads.use(config.threads)
     cache = WeightCache.of(config.weights_gb, config.weights_folder)
@@ -30,13 +34,13 @@ def main(config: ServeConfig) -> None:
         server = Server(program, config.engine, spectra, progress=advance, cache=cache)
     if config.rehearsal:
         _rehearse(server, config.engine)
-    service = TcpServer(
+    tcp_server = TcpServer(
         server, (config.host, config.port), ConnectionLimits(config.connections, config.timeout_s), log=_log
     )
     rounds = message_sizes.rounds(program)
     source, most = program.nodes[0], message_sizes.largest(program)
     assert isinstance(source.operation, Input)
-    host, port = service.address
+    host, port = tcp_server.address
     show(
         f"serve: {config.program}, engine {config.engine}"
         + (", NOTHING IS ENCRYPTED" if config.engine == "cleartext" else ""),
@@ -53,13 +57,13 @@ def main(config: ServeConfig) -> None:
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        service.run()
+        tcp_server.run()
     except KeyboardInterrupt:
         _log("stopped")
 
 
 def _rehearse(server: Server, engine: str) -> None:
-    """One image through both parties here, before a client waits for what is compiled on first use."""
+    """Run one image through both parties here, so that no client waits for what is compiled on first use."""
     source = server.program.nodes[0]
     assert isinstance(source.operation, Input)
     client = Client(server.greeting(), engine)
@@ -69,7 +73,7 @@ def _rehearse(server: Server, engine: str) -> None:
 
 
 def _log(line: str) -> None:
-    """One line with the time; what strangers sent is text and nothing else."""
+    """Print one line with the time; markup in what a client sent stays text."""
     console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False, soft_wrap=True)
 
 

@@ -1,8 +1,8 @@
-"""Look over both parties' shoulders: put their shares together and check every step against the integer network.
+"""An audit of an inference: both parties' shares are put together and every step is checked against the interpreter.
 
-Only a harness that runs both parties can do this; it is how the demo and the tests know that the encrypted result is
-right. Every linear layer, square, sum and reshape must equal the interpreter's exactly, on the values that went in.
-A truncation must be the floor or the ceiling of the exact quotient: that unit is the only freedom.
+Only a harness that runs both parties can do this. It is how the demo and the tests know that the encrypted result is
+right. Every operation's result must equal the interpreter's exactly, on the values that went in. Only a truncation may
+differ by one unit: it must be the floor or the ceiling of the exact quotient.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,13 @@ from privcirnet.he.ring.modular import Residues
 def reconstruct(
     program: Program, client: Mapping[str, Residues], server: Mapping[str, Residues | None]
 ) -> dict[str, Values]:
-    """Integer values of every node from the two parties' shares (None: zero)."""
+    """Return the integer values of every node by name.
+
+    Args:
+        program: with or without weights.
+        client: the client's shares by node.
+        server: the server's shares by node; None for zero.
+    """
     t = program.parameters.plain_modulus
     values: dict[str, Values] = {}
     for node in program.nodes:
@@ -29,14 +35,14 @@ def reconstruct(
 
 
 def wrong_nodes(program: Program, values: Mapping[str, Values]) -> list[str]:
-    """Nodes whose value does not follow from their inputs' values.
+    """Return the names of the nodes whose value does not follow from their inputs' values.
 
     Args:
         program: with weights.
         values: from :func:`reconstruct`.
 
     Returns:
-        names; empty if the inference was right.
+        names in the program's order; none if the inference was right.
     """
     return [node.name for node in program.nodes if node.inputs and not _follows(program, node, values)]
 

@@ -10,21 +10,30 @@ import numpy as np
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.memory import peak_bytes
-from privcirnet.he.planning.cost import Link, Profile, client_aided_cost, linear_cost, product_cost, square_cost
+from privcirnet.he.planning.cost import Cost, Link, Profile, operation_cost
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operations import ClientAided, Linear, Product
 from privcirnet.he.program.program import Node, Program
-from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.exchange import RoundPlan
+from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import Answering
+from privcirnet.he.protocol.session import Handler
 from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.he.ring import threads
 from privcirnet.he.ring.modular import Residues
 from privcirnet.pipeline import audit
-from privcirnet.pipeline.infer import Inference, StepProgress, answers, check_some, name_of, percent, predictions, quiet
-from privcirnet.pipeline.server_process import ServerReport, ServerTask, second_process
+from privcirnet.pipeline.infer import (
+    Inference,
+    StepProgress,
+    answers,
+    check_some,
+    name_of,
+    no_progress,
+    percent,
+    predictions,
+)
+from privcirnet.pipeline.server_process import ServerReport, ServerTask, start_server
 
 UNIT = "1 unit in the last place of each truncation"
 
@@ -36,7 +45,7 @@ class Evaluation:
     Attributes:
         program: with weights.
         integer: logits of the integer interpreter, (N, classes), in units of the output's step.
-        wrong: for each image the nodes whose decrypted value does not follow from their inputs (empty: all right).
+        wrong: for each image the nodes whose value does not follow from their inputs'; empty if all are right.
         inference: the client's side.
         server: what the server measured.
         peak: most memory of the client's process and of the server's, bytes; None where they are one.
@@ -61,12 +70,16 @@ class Evaluation:
             clear: class predicted by the float network, (N,).
             labels: (N,).
             profile: for predicted times.
-            link: likewise.
+            link: for predicted times.
+
+        Returns:
+            plain data for JSON.
         """
         integer, encrypted = self.integer.argmax(axis=1), self.encrypted.argmax(axis=1)
         count, step = len(labels), 2.0**self.program.output.log_step
         columns: dict[str, Values | None] = {"label": labels, "float": clear, "integer": integer}
         logits = {"logits": step * self.encrypted, "logits_integer": step * self.integer}
+        exchanges = exchanges_of(self.program)
         return {
             "images": count,
             "top1_float": percent(clear == labels),
@@ -82,46 +95,34 @@ class Evaluation:
             "seconds_server": sum(self.server.seconds.values()) / count,
             "memory": None if self.peak is None else dict(zip(("client", "server"), self.peak, strict=True)),
             "layers": [
-                self._layer(i, n, profile, link, count)
-                for i, n in enumerate(self.program.nodes)
-                if message_sizes.ciphertexts(n, self.program.parameters) is not None
+                self._layer(
+                    position, node, exchanges[node.name].plan, operation_cost(node.operation, node.shape, profile, link)
+                )
+                for position, node in enumerate(self.program.nodes)
+                if node.name in exchanges
             ],
             "predictions": predictions({**columns, "encrypted": encrypted}, logits),
         }
 
-    def _layer(self, position: int, node: Node, profile: Profile, link: Link, images: int) -> dict[str, Any]:
+    def _layer(self, position: int, node: Node, plan: RoundPlan, predicted: Cost) -> dict[str, Any]:
         traffic = next(t for t in self.inference.answers[-1].traffic if t.position == position)
-        counts, (up, down) = self.server.counts[node.name], message_sizes.exchanged(node, self.program.parameters)
+        counts, images = self.server.counts[node.name], len(self.inference.answers)
         seconds = self.inference.client.meter.seconds[node.name] + self.server.seconds[node.name]
-        match node.operation:
-            case Linear(layer):
-                cost, kind, encoding = linear_cost(layer, profile, link), layer.shape.kind, layer.encoding
-                b, planned = layer.block_size, (layer.rotations, layer.pmults)
-            case Product(left, right):
-                cost, kind, encoding = product_cost(left, right, profile, link), "product", left.encoding
-                b, planned = 1, (left.rotations + right.rotations, left.pmults + right.pmults)
-            case ClientAided(function):
-                values = int(np.prod(node.shape))
-                cost, kind, encoding, b, planned = client_aided_cost(values, link), function, "in clear", 1, (0, 0)
-            case _:
-                values = int(np.prod(node.shape))
-                cost, kind, encoding = square_cost(values, profile, link), "square", "slots"
-                b, planned = 1, (0, up)
         return {
             "name": name_of(node),
-            "kind": kind,
-            "encoding": encoding,
-            "block_size": b,
+            "kind": plan.kind,
+            "encoding": plan.encoding,
+            "block_size": plan.block_size,
             "rotations": counts["rotate"] // images,
             "pmults": counts["pmult"] // images,
-            "rotations_planned": planned[0],
-            "pmults_planned": planned[1],
+            "rotations_planned": plan.rotations,
+            "pmults_planned": plan.pmults,
             "rounds": 1,
-            "ciphertexts_up": up,
-            "ciphertexts_down": down,
+            "ciphertexts_up": plan.ciphertexts_up,
+            "ciphertexts_down": plan.ciphertexts_down,
             "bytes_up": traffic.up,
             "bytes_down": traffic.down,
-            "seconds_predicted": cost.total,
+            "seconds_predicted": predicted.total,
             "seconds": seconds / images,
         }
 
@@ -131,21 +132,24 @@ def evaluate(
     spectra: Mapping[str, Residues],
     images: Values,
     engine: str = "kernel",
-    progress: StepProgress = quiet,
+    progress: StepProgress = no_progress,
     cache: WeightCache | None = None,
 ) -> Evaluation:
     """Run the protocol on every image, both parties in this process, and check every step of it.
 
     Args:
         program: with weights.
-        spectra: its weight spectra.
+        spectra: its weight spectra by node.
         images: integers, (N, C, H, W).
         engine: "kernel", "tenseal" or "cleartext".
-        progress: called after each exchange.
+        progress: called after each round.
         cache: for the server's encoded weights.
 
+    Returns:
+        the results.
+
     Raises:
-        RuleError: no image, or one that does not fit the program.
+        RuleError: there is no image, or one that does not fit the program; the server refuses the program.
     """
     check_some(images)
     started = time.perf_counter()
@@ -155,10 +159,10 @@ def evaluate(
     session = server.session(keys)
     setup = time.perf_counter() - started
 
-    def seen() -> ServerReport:
+    def report() -> ServerReport:
         return ServerReport(session.shares, session.meter, peak_bytes())
 
-    return _audited(program, _Parties(client, session, seen, setup, len(keys)), images, progress)
+    return _audited(program, _Parties(client, session, report, setup, len(keys)), images, progress)
 
 
 def evaluate_apart(
@@ -166,26 +170,50 @@ def evaluate_apart(
     spectra: Mapping[str, Residues],
     images: Values,
     engine: str = "kernel",
-    progress: StepProgress = quiet,
+    progress: StepProgress = no_progress,
     cache: WeightCache | None = None,
 ) -> Evaluation:
-    """The same with the server in a process of its own, and TCP on loopback in between."""
+    """Run :func:`evaluate` with the server in a process of its own, and TCP on loopback between the parties.
+
+    Args:
+        program: with weights.
+        spectra: its weight spectra by node.
+        images: integers, (N, C, H, W).
+        engine: "kernel", "tenseal" or "cleartext".
+        progress: called after each round.
+        cache: its limit and folder are those of the server's encoded weights.
+
+    Returns:
+        the results, with both processes' memory.
+
+    Raises:
+        RuleError: as :func:`evaluate`, or the server's process ended.
+    """
     check_some(images)
     started, cache = time.perf_counter(), cache or WeightCache()
     task = ServerTask(program, spectra, engine, cache.limit, cache.folder, threads.count())
-    with second_process(task) as witness, TcpClient(witness.address, engine) as remote:
+    with start_server(task) as process, TcpClient(process.address, engine) as remote:
         setup = time.perf_counter() - started
-        parties = _Parties(remote.client, remote, witness.seen, setup, remote.bytes_keys, apart=True)
+        parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, apart=True)
         return _audited(program, parties, images, progress)
 
 
 @dataclass(frozen=True)
 class _Parties:
-    """Both parties as an audit needs them: the client, who answers it, and what the server's side tells of an image."""
+    """Both parties as an audit needs them.
+
+    Attributes:
+        client: the client.
+        server: replies to it.
+        report: tells what the server did for the last image.
+        seconds_setup: until the first request.
+        bytes_keys: of the client's keys.
+        apart: whether the server is a process of its own.
+    """
 
     client: Client
-    server: Answering
-    seen: Callable[[], ServerReport]
+    server: Handler
+    report: Callable[[], ServerReport]
     seconds_setup: float
     bytes_keys: int
     apart: bool = False
@@ -194,16 +222,16 @@ class _Parties:
 def _audited(program: Program, parties: _Parties, images: Values, progress: StepProgress) -> Evaluation:
     integer: list[Values] = []
     wrong: list[list[str]] = []
-    found, seen = [], None
+    found, report = [], None
     for image, answer in zip(images, answers(parties.client, parties.server, images, progress), strict=True):
-        seen = parties.seen()
-        values = audit.reconstruct(program, parties.client.shares, seen.shares)
+        report = parties.report()
+        values = audit.reconstruct(program, parties.client.shares, report.shares)
         ends = {program.nodes[0].name: image, program.output.name: answer.logits}
         foreign = [name for name, value in ends.items() if not np.array_equal(values[name].reshape(value.shape), value)]
         wrong.append(audit.wrong_nodes(program, values) + foreign)
         integer.append(interpret(program, image)[program.output.name].reshape(-1))
         found.append(answer)
-    assert seen is not None
+    assert report is not None
     inference = Inference(program, found, parties.client, parties.seconds_setup, parties.bytes_keys)
-    peak = (peak_bytes(), seen.peak) if parties.apart else None
-    return Evaluation(program, np.stack(integer), wrong, inference, seen.meter, peak)
+    peak = (peak_bytes(), report.peak) if parties.apart else None
+    return Evaluation(program, np.stack(integer), wrong, inference, report.meter, peak)

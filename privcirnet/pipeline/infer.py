@@ -12,14 +12,20 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.planning.cost import LINKS, Link
 from privcirnet.he.program.program import Node, Program
-from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.session import Answering, Traffic, run
+from privcirnet.he.protocol.exchanges import exchanges_of
+from privcirnet.he.protocol.session import Handler, Traffic, run
 from privcirnet.he.protocol.transport.client import TcpClient
 
 
 class Answer(NamedTuple):
-    """One image's: logits as integers in units of the output's step, every exchange, seconds in all."""
+    """The result of one image.
+
+    Attributes:
+        logits: integers in units of the output's step, (classes,).
+        traffic: of each round.
+        seconds: in all.
+    """
 
     logits: Values
     traffic: list[Traffic]
@@ -27,7 +33,13 @@ class Answer(NamedTuple):
 
 
 class Step(NamedTuple):
-    """How far an inference is: image from 0, the step that is done, bytes of this image so far both ways."""
+    """How far an inference is.
+
+    Attributes:
+        image: its number, from 0.
+        name: of the node whose round is done; "result" for the last round.
+        bytes: of this image so far, both ways.
+    """
 
     image: int
     name: str
@@ -37,12 +49,16 @@ class Step(NamedTuple):
 StepProgress = Callable[[Step], object]
 
 
-def quiet(step: Step) -> None:
-    """Show nothing."""
+def no_progress(step: Step) -> None:
+    """Ignore a step.
+
+    Args:
+        step: what has been done.
+    """
 
 
 def answers(
-    client: Client, server: Answering, images: Iterable[Values], progress: StepProgress = quiet
+    client: Client, server: Handler, images: Iterable[Values], progress: StepProgress = no_progress
 ) -> Iterator[Answer]:
     """Run the protocol on one image after the other.
 
@@ -50,7 +66,10 @@ def answers(
         client: with its keys accepted.
         server: its session.
         images: integers, (C, H, W) each.
-        progress: called after each exchange.
+        progress: called after each round.
+
+    Yields:
+        the result of each image.
 
     Raises:
         RuleError: an image does not fit the program, or the server refuses.
@@ -71,7 +90,11 @@ def answers(
 
 
 def name_of(node: Node) -> str:
-    """What a node is called where people read: by its module, if it comes from one."""
+    """Return what a node is called in reports: the name of its module, if it comes from one, otherwise its own.
+
+    Args:
+        node: of a program.
+    """
     return node.module or node.name
 
 
@@ -81,9 +104,9 @@ class Inference:
 
     Attributes:
         program: the public description.
-        answers: of each image.
+        answers: the result of each image.
         client: with its measurements.
-        seconds_setup: until the first request: encoding weights where that was done too, making and loading keys.
+        seconds_setup: until the first request: making and loading keys, and encoding weights where that was done too.
         bytes_keys: public key and Galois keys, sent once.
     """
 
@@ -95,7 +118,7 @@ class Inference:
 
     @property
     def logits(self) -> Values:
-        """(N, classes), in units of the output's step."""
+        """Integers in units of the output's step, (N, classes)."""
         return np.stack([answer.logits for answer in self.answers])
 
     @property
@@ -136,6 +159,9 @@ class Inference:
         Args:
             clear: class predicted by the float network, (N,); None if there is none.
             labels: (N,).
+
+        Returns:
+            plain data for JSON.
         """
         encrypted, step = self.logits.argmax(axis=1), 2.0**self.program.output.log_step
         columns = {"label": labels, "float": clear, "encrypted": encrypted}
@@ -144,35 +170,38 @@ class Inference:
             "top1_float": None if clear is None else percent(clear == labels),
             "top1_encrypted": percent(encrypted == labels),
             **self.costs(),
-            "layers": [self._layer(exchange) for exchange in self.answers[-1].traffic[:-1]],
+            "layers": [self._layer(traffic) for traffic in self.answers[-1].traffic[:-1]],
             "predictions": predictions(columns, {"logits": step * self.logits}),
         }
 
-    def _layer(self, exchange: Traffic) -> dict[str, Any]:
-        node = self.program.nodes[exchange.position]
-        up, down = message_sizes.exchanged(node, self.program.parameters)
+    def _layer(self, traffic: Traffic) -> dict[str, Any]:
+        node = self.program.nodes[traffic.position]
+        plan = exchanges_of(self.program)[node.name].plan
         return {
             "name": name_of(node),
             "rounds": 1,
-            "ciphertexts_up": up,
-            "ciphertexts_down": down,
-            "bytes_up": exchange.up,
-            "bytes_down": exchange.down,
+            "ciphertexts_up": plan.ciphertexts_up,
+            "ciphertexts_down": plan.ciphertexts_down,
+            "bytes_up": traffic.up,
+            "bytes_down": traffic.down,
             "seconds_client": self.client.meter.seconds[node.name] / len(self.answers),
-            "seconds_waiting": exchange.seconds,
+            "seconds_waiting": traffic.seconds,
         }
 
 
-def infer(remote: TcpClient, images: Sequence[Values] | Values, progress: StepProgress = quiet) -> Inference:
+def infer(remote: TcpClient, images: Sequence[Values] | Values, progress: StepProgress = no_progress) -> Inference:
     """Have a server classify images.
 
     Args:
         remote: connected.
         images: integers, (N, C, H, W).
-        progress: called after each exchange.
+        progress: called after each round.
+
+    Returns:
+        the results.
 
     Raises:
-        RuleError: no image, or one that does not fit the program; the server refuses or is gone.
+        RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
     check_some(images)
     found = [*answers(remote.client, remote, images, progress)]
@@ -182,6 +211,9 @@ def infer(remote: TcpClient, images: Sequence[Values] | Values, progress: StepPr
 def check_some(images: Sequence[Values] | Values) -> None:
     """Raise unless there is an image.
 
+    Args:
+        images: integers, (N, C, H, W).
+
     Raises:
         RuleError: there is none.
     """
@@ -190,12 +222,21 @@ def check_some(images: Sequence[Values] | Values) -> None:
 
 
 def percent(right: Values) -> float:
-    """Share of what is true, in percent."""
+    """Return the share of entries that are true, in percent.
+
+    Args:
+        right: booleans, (N,).
+    """
     return 100.0 * float(np.mean(right))
 
 
 def predictions(classes: dict[str, Values | None], logits: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each image: its index, classes by name, and logits by name in the network's units."""
+    """Return a row for each image: its index, its classes and its logits.
+
+    Args:
+        classes: by name, (N,) each; those that are None are left out.
+        logits: by name, (N, classes) each, in the network's units.
+    """
     found = {name: values.tolist() for name, values in (classes | logits).items() if values is not None}
     return [
         {"index": index, **dict(zip(found, row, strict=True))}

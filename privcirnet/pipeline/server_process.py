@@ -1,7 +1,7 @@
-"""A server in a process of its own, and a harness that may look over its shoulder.
+"""A server in a process of its own that reports its shares to the harness that started it.
 
 The harness talks to the server as any client does, over TCP on loopback. The server's shares, which only an audit of
-both parties may see, come through a pipe that the harness made and the server's process inherited: no message of the
+both parties may see, come through a pipe that the harness made and the server's process inherited. No message of the
 protocol asks for them, and serve.py has no such pipe.
 """
 
@@ -35,7 +35,16 @@ _HARNESS = ConnectionLimits(connections=1, timeout_s=86_400.0)
 
 @dataclass(frozen=True)
 class ServerTask:
-    """What to serve, and how: as :class:`Server` and :class:`Room` take it, with the number of threads."""
+    """What to serve, and how.
+
+    Attributes:
+        program: with weights.
+        spectra: its weight spectra by node.
+        engine: "kernel", "tenseal" or "cleartext".
+        limit: of :class:`WeightCache`.
+        folder: of :class:`WeightCache`.
+        threads: number of threads; 0 for all cores.
+    """
 
     program: Program
     spectra: Mapping[str, Residues]
@@ -46,12 +55,12 @@ class ServerTask:
 
 
 class ServerReport(NamedTuple):
-    """What the server's process tells after an inference.
+    """What the server's process reports after an inference.
 
     Attributes:
-        shares: the server's of every node; None: zero.
+        shares: the server's of every node; None for zero.
         meter: of all inferences so far.
-        peak: most memory that its process ever had, bytes.
+        peak: the most memory that its process ever had, bytes.
     """
 
     shares: Mapping[str, Residues | None]
@@ -59,23 +68,37 @@ class ServerReport(NamedTuple):
     peak: int
 
 
-class Witness:
-    """The harness's end: where the server listens, and what it did."""
+class ServerProcess:
+    """A server's process as the harness sees it.
+
+    Args:
+        pipe: the harness's end.
+        address: host and port at which the server listens.
+
+    Attributes:
+        address: as given.
+    """
 
     def __init__(self, pipe: Connection, address: tuple[str, int]) -> None:
         self._pipe, self.address = pipe, address
 
-    def seen(self) -> ServerReport:
-        """What the server's process tells of the inference that has just ended; once for each."""
+    def report(self) -> ServerReport:
+        """Return the report of the inference that has just ended; to be called once for each."""
         return cast(ServerReport, self._pipe.recv())
 
 
 @contextmanager
-def second_process(task: ServerTask) -> Generator[Witness]:
-    """A server in another process, which ends with the block.
+def start_server(task: ServerTask) -> Generator[ServerProcess]:
+    """Start a server in another process, which ends with the block.
+
+    Args:
+        task: what it serves.
+
+    Yields:
+        the process, ready for clients.
 
     Raises:
-        RuleError: the server refuses the program.
+        RuleError: the server refuses the program, or its process ended.
     """
     here, there = Pipe()
     command = [sys.executable, "-c", f"from {__name__} import serve; serve({there.fileno()})"]
@@ -88,7 +111,7 @@ def second_process(task: ServerTask) -> Generator[Witness]:
         found = here.recv()
         if isinstance(found, RuleError):
             raise found
-        yield Witness(here, found)
+        yield ServerProcess(here, found)
     except (EOFError, ConnectionError):
         rule, remedy = "the server's process must not end by itself", "see above what it said"
         raise RuleError(rule, got=f"status {process.wait()}", remedy=remedy) from None
@@ -101,22 +124,22 @@ def second_process(task: ServerTask) -> Generator[Witness]:
 
 
 def serve(inherited: int) -> None:
-    """The server's process, until the harness closes the pipe.
+    """Run the server's process until the harness closes the pipe.
 
     Args:
-        inherited: number of the pipe's file.
+        inherited: file descriptor of the pipe.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted harness closes the pipe
     pipe = Connection(inherited)
     task = cast(ServerTask, pipe.recv())
     threads.use(task.threads)
 
-    def tell(session: Session) -> None:
+    def report(session: Session) -> None:
         pipe.send(ServerReport(session.shares, session.meter, peak_bytes()))
 
     try:
         server = Server(task.program, task.engine, task.spectra, cache=WeightCache(task.limit, task.folder))
-        service = TcpServer(server, limits=_HARNESS, finished=tell)
+        service = TcpServer(server, limits=_HARNESS, finished=report)
     except RuleError as error:
         pipe.send(error)
         return

@@ -12,7 +12,8 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import cleartext
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params.parameters import Parameters
-from privcirnet.he.protocol import linear
+from privcirnet.he.protocol.exchange import Held
+from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling
 
 
@@ -47,7 +48,7 @@ class Party:
         self.server = Watched(self.parameters) if watched else server_engine(self.engine, self.parameters)
         t, steps = self.parameters.plain_modulus, self.layer.column_steps
         encoded = encode_weights(self.layer, spectral.weight_spectrum(self.layer.layout, self.rows, t), self.server)
-        self.held = linear.ServerLayer(self.layer, encoded, self.bias, self.mask_bound)
+        self.exchange, self.held = LinearExchange(self.layer), Held(encoded, self.bias, self.mask_bound)
         self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
 
     def run(self, x: Values) -> Values:
@@ -55,10 +56,9 @@ class Party:
         t = self.parameters.plain_modulus
         theirs = sampling.uniform(x.shape, t)
         ours = modular.subtract(modular.residues(x, t), theirs, t)
-        replies, own = linear.reply(
-            self.held, theirs, linear.request(self.layer, ours, self.client), self.server, self.keys
-        )
-        return modular.centered(modular.add(linear.finish(self.layer, replies, self.client), own, t), t)
+        request = self.exchange.request([ours], self.client)
+        replies, own = self.exchange.reply(self.held, [theirs], request, self.server, self.keys)
+        return modular.centered(modular.add(self.exchange.finish([ours], replies, self.client), own, t), t)
 
 
 def random_rows(shape: LinearShape, b: int, seed: int = 0, largest: int = 100) -> Values:

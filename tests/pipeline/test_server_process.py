@@ -12,41 +12,41 @@ from privcirnet.errors import RuleError
 from privcirnet.he.protocol.session import run
 from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.pipeline import server_process
-from privcirnet.pipeline.server_process import ServerTask, second_process
+from privcirnet.pipeline.server_process import ServerTask, start_server
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
 
 
 def test_shares_come_through_the_pipe_once_for_each_image():
     program = network()
-    with second_process(ServerTask(program, {}, "cleartext")) as found, TcpClient(found.address, "cleartext") as remote:
+    with start_server(ServerTask(program, {}, "cleartext")) as found, TcpClient(found.address, "cleartext") as remote:
         for _ in range(2):
             run(remote.client, remote, random_image(program))
-            seen = found.seen()
-            assert seen.shares.keys() == {node.name for node in program.nodes}
-        assert seen.meter.counts["second"]["pmult"] > 0
-        assert seen.peak > 1e6
+            report = found.report()
+            assert report.shares.keys() == {node.name for node in program.nodes}
+        assert report.meter.counts["second"]["pmult"] > 0
+        assert report.peak > 1e6
 
 
 def test_a_program_that_is_refused_is_refused_here():
     program = network()
     small = dataclasses.replace(program.parameters, plain_modulus=65537)
     with pytest.raises(RuleError, match="modulus"):
-        with second_process(ServerTask(dataclasses.replace(program, parameters=small), {}, "cleartext")):
+        with start_server(ServerTask(dataclasses.replace(program, parameters=small), {}, "cleartext")):
             pass
 
 
 def test_a_process_that_dies_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RuleError, match="the server's process must not end by itself: got status 1"):
-        with second_process(ServerTask(network(), {}, "cleartext")):
+        with start_server(ServerTask(network(), {}, "cleartext")):
             pass
 
 
 def test_the_process_ends_with_a_harness_that_is_killed():
     program = (
-        "import time; from privcirnet.pipeline import server_process as witness; from tests.he.networks import network\n"
-        "with witness.second_process(witness.ServerTask(network(), {}, 'cleartext')):\n"
+        "import time; from privcirnet.pipeline import server_process; from tests.he.networks import network\n"
+        "with server_process.start_server(server_process.ServerTask(network(), {}, 'cleartext')):\n"
         "    print('up', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as harness:

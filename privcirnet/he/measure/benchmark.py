@@ -16,7 +16,8 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params.noise import check_noise
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, choose
-from privcirnet.he.protocol import linear
+from privcirnet.he.protocol.exchange import Held
+from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.threads import one_thread
 
@@ -136,7 +137,7 @@ class _Contestant:
         self._random = np.random.default_rng(0)
         self._rows = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
         encoded = layer.encode_spectrum(layer.spectrum(self._rows, self._t), self._server, "bench")
-        self._held = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
+        self._exchange, self._held = LinearExchange(layer), Held(encoded)
         self._keys = self._server.load_keys(self._client.public_keys(layer.column_steps), layer.column_steps)
         self._timings: list[Timing] = []
         self._error = self._up = self._down = 0
@@ -148,11 +149,11 @@ class _Contestant:
         theirs = sampling.uniform(x.shape, t)
         ours = modular.subtract(modular.residues(x, t), theirs, t)
         start = time.perf_counter()
-        messages = linear.request(layer, ours, self._client)
+        messages = self._exchange.request([ours], self._client)
         sent = time.perf_counter()
-        replies, server_share = linear.reply(self._held, theirs, messages, self._server, self._keys)
+        replies, server_share = self._exchange.reply(self._held, [theirs], messages, self._server, self._keys)
         answered = time.perf_counter()
-        client_share = linear.finish(layer, replies, self._client)
+        client_share = self._exchange.finish([ours], replies, self._client)
         self._timings.append(Timing(sent - start, answered - sent, time.perf_counter() - answered))
         result = modular.centered(modular.add(client_share, server_share, t), t)
         with one_thread():

@@ -23,7 +23,8 @@ from privcirnet.he.params.noise import fitting_plain_bits, largest_plain_bits, n
 from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
 from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.protocol import linear
+from privcirnet.he.protocol.exchange import Held
+from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.ring import batching, sampling, threads
 
 _INPUTS = 8
@@ -161,10 +162,10 @@ def _layer_call(
     """The server's part of one layer."""
     rows = sampling.uniform(layer.shape.weight_shape(layer.block_size), 255).astype(np.int64) - 127
     encoded = layer.encode_spectrum(layer.spectrum(rows, t), server, "calibration")
-    held = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
+    exchange, held = LinearExchange(layer), Held(encoded)
     ours, theirs = (sampling.uniform(layer.shape.input_shape, t) for _ in range(2))
-    messages = linear.request(layer, ours, client)
-    return lambda: linear.reply(held, theirs, messages, server, keys)
+    messages = exchange.request([ours], client)
+    return lambda: exchange.reply(held, [theirs], messages, server, keys)
 
 
 def _circuit_calls(

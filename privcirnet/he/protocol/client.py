@@ -3,22 +3,18 @@
 import json
 from collections.abc import Generator
 
-import numpy as np
-
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.interface import client_engine
 from privcirnet.he.program import limits, manifest
-from privcirnet.he.program.interpreter import apply
-from privcirnet.he.program.operations import ClientAided, Input, Linear, Product, Square, Truncate
+from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Node
-from privcirnet.he.protocol import linear, message_sizes, product, shares, square, wire
+from privcirnet.he.protocol import shares, wire
+from privcirnet.he.protocol.exchange import Exchange
+from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-
-Exchange = Generator[bytes, bytes, Values]
-"""Yields requests for the server, is sent its replies, returns the logits."""
 
 
 class Client:
@@ -26,7 +22,8 @@ class Client:
 
     Args:
         greeting: what :meth:`Server.greeting` returned: the program's public description.
-        engine: "tenseal", or "cleartext" for a rehearsal that hides nothing.
+        engine: "kernel" or "tenseal", which are the same for a client, or "cleartext" for a rehearsal that hides
+            nothing.
 
     Attributes:
         program: the public description, without weights.
@@ -34,7 +31,7 @@ class Client:
         shares: the client's own share of every node of the last inference.
 
     Raises:
-        RuleError: the greeting is damaged, or its parameters are not 128-bit secure.
+        RuleError: the greeting is damaged, or its parameters are not 128-bit secure; the engine is unknown.
     """
 
     def __init__(self, greeting: bytes, engine: str = "tenseal") -> None:
@@ -53,81 +50,60 @@ class Client:
         self.program = manifest.from_dict(description)
         self.meter = Meter()
         self.shares: dict[str, Residues] = {}
+        self._exchanges = exchanges_of(self.program)
         self._engine = client_engine(engine, self.program.parameters)
 
     def keys(self) -> bytes:
-        """A public key, and Galois keys for exactly the program's rotations; send them once."""
+        """A public key, and Galois keys for exactly the program's rotations; they are sent once."""
         return self._engine.public_keys(self.program.column_steps)
 
-    def infer(self, image: Values) -> Exchange:
+    def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
         """Run the program on one image.
 
         Args:
             image: integers in the input node's range, of its shape.
 
+        Yields:
+            requests for the server; the generator is sent the reply to each.
+
         Returns:
-            a generator: it yields requests, is sent replies, and returns the logits as integers in units of the
-            output's step.
+            the logits as integers in units of the output's step.
 
         Raises:
             RuleError: the image has the wrong shape or range, or a reply is not what the protocol expects.
         """
-        check_image(self.program.nodes[0], image)
+        source, *others = self.program.nodes
         t = self.program.parameters.plain_modulus
-        held = self.shares = dict[str, Residues]()
-        for position, node in enumerate(self.program.nodes):
+        check_image(source, image)
+        held = self.shares = {source.name: modular.residues(image.reshape(source.shape), t)}
+        for position, node in enumerate(others, start=1):
             arguments = [held[name] for name in node.inputs]
-            match node.operation:
-                case Input():
-                    held[node.name] = modular.residues(image.reshape(node.shape), t)
-                case Linear() | Square() | Product():
-                    held[node.name] = yield from self._exchange(position, node, arguments)
-                case ClientAided():
-                    held[node.name] = yield from self._revealed(position, node, arguments[0])
-                case Truncate(bits):
-                    held[node.name] = shares.truncate_client(arguments[0], bits, t)
-                case operation:
-                    held[node.name] = shares.local(operation, arguments, t)
-        return (yield from self._whole(wire.OUTPUT, held[self.program.output.name]))
+            if node.name in self._exchanges:
+                exchange = self._exchanges[node.name]
+                held[node.name] = yield from self._round(position, node.name, exchange, arguments)
+            else:
+                held[node.name] = shares.local_client(node.operation, arguments, t)
+        (share,) = wire.unframe((yield wire.frame(wire.OUTPUT, [])), wire.OUTPUT, 1)
+        return shares.reveal(held[self.program.output.name], share, t)
 
-    def _whole(self, position: int, share: Residues) -> Exchange:
-        """Values of which the server hands out its share."""
-        t = self.program.parameters.plain_modulus
-        (other,) = wire.unframe((yield wire.frame(position, [])), position, 1)
-        return modular.centered(modular.add(share, _share_from_bytes(other, share, t), t), t)
-
-    def _revealed(self, position: int, node: Node, share: Residues) -> Generator[bytes, bytes, Residues]:
-        """All of a result that the client computes in clear."""
-        values = yield from self._whole(position, share)
-        with self.meter.time(node.name):
-            return modular.residues(apply(node.operation, [values]), self.program.parameters.plain_modulus)
-
-    def _exchange(self, position: int, node: Node, arguments: list[Residues]) -> Generator[bytes, bytes, Residues]:
-        share = arguments[0]
-        with self.meter.time(node.name):
-            match node.operation:
-                case Linear(layer):
-                    parts = linear.request(layer, share, self._engine)
-                case Product():
-                    parts = product.request(node.operation, (share, arguments[1]), self._engine)
-                case _:
-                    parts = square.request(share, self._engine)
-            message = wire.frame(position, parts)
-        reply = yield message
-        with self.meter.time(node.name):
-            _, due = message_sizes.exchanged(node, self.program.parameters)
-            parts = wire.unframe(reply, position, due)
-            match node.operation:
-                case Linear(layer):
-                    return linear.finish(layer, parts, self._engine)
-                case Product():
-                    return product.finish(node.operation, (share, arguments[1]), parts, self._engine)
-                case _:
-                    return square.finish(share, parts, self._engine)
+    def _round(
+        self, position: int, name: str, exchange: Exchange, arguments: list[Residues]
+    ) -> Generator[bytes, bytes, Residues]:
+        """Yield the request, be sent the reply, return the share of the result."""
+        with self.meter.time(name):
+            request = wire.frame(position, exchange.request(arguments, self._engine))
+        reply = yield request
+        with self.meter.time(name):
+            parts = wire.unframe(reply, position, exchange.plan.parts_down)
+            return exchange.finish(arguments, parts, self._engine)
 
 
 def check_image(node: Node, image: Values) -> None:
     """Raise unless an image fits the program's input.
+
+    Args:
+        node: the program's input node.
+        image: what is to be checked, an array of any shape and type.
 
     Raises:
         RuleError: wrong shape, not integers, or out of range.
@@ -146,12 +122,3 @@ def check_image(node: Node, image: Values) -> None:
             got=f"{image.dtype} in [{image.min()}, {image.max()}]",
             remedy="scale the image as in training",
         )
-
-
-def _share_from_bytes(message: bytes, like: Residues, t: int) -> Residues:
-    if len(message) != like.nbytes:
-        raise RuleError("a share must hold one word a value", got=f"{len(message)} bytes", remedy="send it again")
-    share = np.frombuffer(message, dtype="<u8").astype(np.uint64).reshape(like.shape)
-    if (share >= t).any():
-        raise RuleError("a share must be under t", got=int(share.max()), remedy="send it again")
-    return share

@@ -5,74 +5,71 @@ the exact lengths are checked where messages are parsed.
 """
 
 from dataclasses import dataclass
+from math import prod
 
-import numpy as np
-
-from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.params.sizes import key_bytes, message_bytes, public_key_bytes
-from privcirnet.he.program.operations import ClientAided, Linear, Product, Square
-from privcirnet.he.program.program import Node, Program
-from privcirnet.he.protocol import square, wire
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.exchanges import exchanges_of
+from privcirnet.he.protocol.shares import SHARE_BYTES
 
 _WORD = 8
+"""Bytes of a residue in the clear-text engine's messages and in a server's memory."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Most bytes of a message of each kind."""
+    """The most bytes of a message of each kind.
+
+    Attributes:
+        keys: the client's public key and Galois keys.
+        request: from client to server.
+        reply: from server to client.
+    """
 
     keys: int
     request: int
     reply: int
 
 
-def ciphertexts(node: Node, parameters: Parameters) -> tuple[int, int] | None:
-    """Ciphertexts of a node's exchange, (client to server, back); None if it needs none."""
-    match node.operation:
-        case Linear(layer):
-            return layer.ciphertexts_in, layer.ciphertexts_out
-        case Product(left, right):
-            return left.ciphertexts_in + right.ciphertexts_in, left.ciphertexts_out + right.ciphertexts_out
-        case Square():
-            count = square.ciphertexts(int(np.prod(node.shape)), parameters.ring_degree)
-            return count, count
-        case ClientAided():  # the server's share comes back as it is
-            return 0, 0
-        case _:
-            return None
-
-
-def exchanged(node: Node, parameters: Parameters) -> tuple[int, int]:
-    """:func:`ciphertexts` of a node that needs an exchange."""
-    found = ciphertexts(node, parameters)
-    assert found is not None, node
-    return found
-
-
 def rounds(program: Program) -> int:
-    """Messages each way for one image: one for each node that needs an exchange, and one for the result."""
-    return 1 + sum(ciphertexts(node, program.parameters) is not None for node in program.nodes)
+    """Return the number of messages each way for one image: one for each exchange, and one for the result.
+
+    Args:
+        program: with or without weights.
+    """
+    return 1 + len(exchanges_of(program))
 
 
 def keys_in_memory(program: Program) -> int:
-    """Bytes that a server takes for one client's Galois keys: both polynomials of every digit, in whole words."""
+    """Return the bytes that one client's Galois keys take at the server: both polynomials of every digit, in words.
+
+    Args:
+        program: with or without weights.
+    """
     primes, n = len(program.parameters.coefficient_bits), program.parameters.ring_degree
     return len(program.column_steps) * (primes - 1) * 2 * primes * n * _WORD
 
 
 def largest(program: Program) -> Sizes:
-    """The longest messages of a program.
+    """Return the sizes of a program's longest messages.
 
-    Seeded ciphertexts, replies and keys may be shorter than the words of the clear-text engine, which count as well. So
-    the share of the result, a word a value, is no longer than the reply that its values came out of.
+    Seeded ciphertexts, replies and keys may be shorter than the words of the clear-text engine, which count as well.
+
+    Args:
+        program: with or without weights.
     """
     parameters = program.parameters
     clear = _WORD * parameters.ring_degree
     up, down = (max(size, clear) for size in message_bytes(parameters))
-    found = [both for node in program.nodes if (both := ciphertexts(node, parameters))]
+    plans = [exchange.plan for exchange in exchanges_of(program).values()]
     steps = len(program.column_steps)
+    shares = [prod(program.output.shape), *(plan.shares_down for plan in plans)]
     return Sizes(
         keys=public_key_bytes(parameters) + steps * max(key_bytes(parameters), _WORD),
-        request=max(wire.framed_bytes(sent, up) for sent, _ in found),
-        reply=max(wire.framed_bytes(back, down) for _, back in found),
+        request=max(wire.framed_bytes([up] * plan.ciphertexts_up) for plan in plans),
+        reply=max(
+            *(wire.framed_bytes([down] * plan.ciphertexts_down) for plan in plans),
+            *(wire.framed_bytes([SHARE_BYTES * values]) for values in shares),
+        ),
     )

@@ -21,14 +21,29 @@ class Meter:
 
     @contextmanager
     def time(self, node: str) -> Generator[None, None, None]:
-        """Add the time of the block to a node."""
+        """Add the time of the block to a node.
+
+        Args:
+            node: its name.
+
+        Yields:
+            nothing, once. A block that raises is not counted.
+        """
         start = time.perf_counter()
         yield
         self.seconds[node] += time.perf_counter() - start
 
     @contextmanager
     def count(self, node: str, counter: Counter[str]) -> Generator[None, None, None]:
-        """Add what a block adds to an engine's counter to a node."""
+        """Add the operations that the block adds to an engine's counter to a node.
+
+        Args:
+            node: its name.
+            counter: the engine's operations by name.
+
+        Yields:
+            nothing, once. A block that raises is not counted.
+        """
         before = counter.copy()
         yield
         self.counts[node] += counter - before

@@ -1,4 +1,4 @@
-"""The product of two shared values between two parties, in one round: two linear layers whose weights are shares.
+"""The product of two shared values in one round: two linear layers whose weights are shares.
 
 With a = a_c + a_s and b = b_c + b_s, both multiplied over the channels of each group as the program's product says,
 
@@ -11,76 +11,111 @@ weights. Each comes back under masks of its own. The client knows the third term
 Cost: what both layers' plans say, with every plaintext encoded anew, because shares are fresh for every image.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from privcirnet.he.encodings.integer import transpose
 from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
-from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.program.interpreter import as_weights
+from privcirnet.he.engines.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.program.interpreter import as_weights, spread
 from privcirnet.he.program.operations import Product
-from privcirnet.he.protocol import linear
-from privcirnet.he.protocol.linear import ServerLayer
+from privcirnet.he.program.program import Weights
+from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.linear import LinearExchange
+from privcirnet.he.protocol.shares import present
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.modular import Integers, Residues
-
-Pair = tuple[Residues, Residues]
-"""Shares of the left value, (g k, A, 1), and of the right one, (g k, B, 1)."""
+from privcirnet.he.ring.modular import Residues
 
 
-def request(product: Product, shares: Pair, engine: ClientEngine) -> list[bytes]:
-    """Client: encrypt its shares of both values."""
-    return [*linear.request(product.left, shares[0], engine), *linear.request(product.right, shares[1], engine)]
+@dataclass(frozen=True)
+class ProductExchange:
+    """The round of a product, from shares (g k, A, 1) of the left and (g k, B, 1) of the right value to (g B, A, 1).
 
+    Messages hold the left layer's ciphertexts, then the right one's.
 
-def reply(  # noqa: PLR0913, PLR0917
-    product: Product,
-    bias: Integers,
-    shares: Pair,
-    messages: list[bytes],
-    engine: ServerEngine,
-    keys: EvaluationKeys,
-    mask_bound: int | None = None,
-) -> tuple[list[bytes], Residues]:
-    """Server: its part of the product from its shares of both values.
-
-    Args:
+    Attributes:
         product: the operation.
-        bias: int64, (g B,).
-        shares: the server's.
-        messages: ciphertexts of the left value, then of the right one.
-        engine: the server's engine.
-        keys: Galois keys.
-        mask_bound: of the product's mask, None for uniform ones; the second term's mask alone is always uniform.
-
-    Returns:
-        (replies, the server's share of the product (g B, A, 1)).
     """
-    (left, right), (straight, transposed), t = shares, (product.left, product.right), engine.parameters.plain_modulus
-    none = np.zeros(transposed.shape.out_channels, dtype=np.int64)
-    held = ServerLayer(transposed, _weights(transposed, left, engine), none)
-    second, own = linear.reply(held, None, messages[straight.ciphertexts_in :], engine, keys)
-    both = modular.add(modular.residues(bias, t)[:, None, None], transpose(own, product.groups), t)
-    held = ServerLayer(straight, _weights(straight, right, engine), both.astype(np.int64), mask_bound)
-    first, own = linear.reply(held, left, messages[: straight.ciphertexts_in], engine, keys)
-    return [*first, *second], own
+
+    product: Product
+
+    @property
+    def plan(self) -> RoundPlan:
+        """Both layers' counts, added up."""
+        left, right = self._left.plan, self._right.plan
+        return RoundPlan(
+            kind="product",
+            encoding=left.encoding,
+            ciphertexts_up=left.ciphertexts_up + right.ciphertexts_up,
+            ciphertexts_down=left.ciphertexts_down + right.ciphertexts_down,
+            rotations=left.rotations + right.rotations,
+            pmults=left.pmults + right.pmults,
+        )
+
+    @property
+    def _left(self) -> LinearExchange:
+        return LinearExchange(self.product.left)
+
+    @property
+    def _right(self) -> LinearExchange:
+        return LinearExchange(self.product.right)
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        """See :meth:`Exchange.noise_bits`."""
+        return max(self._left.noise_bits(parameters), self._right.noise_bits(parameters))
+
+    def prepare(
+        self,
+        weights: Weights | None,
+        spectrum: Residues | None,
+        mask_bound: int | None,
+        engine: ServerEngine,
+        name: str,
+    ) -> Held:
+        """See :meth:`Exchange.prepare`."""
+        return Held(bias=None if weights is None else weights.bias, mask_bound=mask_bound)
+
+    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
+        """See :meth:`Exchange.request`."""
+        left, right = shares
+        return [*self._left.request([left], engine), *self._right.request([right], engine)]
+
+    def reply(
+        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+    ) -> tuple[list[bytes], Residues]:
+        """See :meth:`Exchange.reply`.
+
+        The second term always has a uniform mask, which joins the bias of the first. The first has the result's mask.
+        """
+        left, right = map(present, shares)
+        count, t = self._left.plan.ciphertexts_up, engine.parameters.plain_modulus
+        weights = Held(_share_as_weights(self.product.right, left, engine))
+        second, own = self._right.reply(weights, [None], messages[count:], engine, keys)
+        bias = transpose(own, self.product.groups)
+        if held.bias is not None:
+            bias = modular.add(modular.residues(spread(held.bias), t), bias, t)
+        weights = Held(_share_as_weights(self.product.left, right, engine), bias.astype(np.int64), held.mask_bound)
+        first, own = self._left.reply(weights, [left], messages[:count], engine, keys)
+        return [*first, *second], own
+
+    def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
+        """See :meth:`Exchange.finish`."""
+        left, right = shares
+        count, t = self._left.plan.ciphertexts_down, engine.parameters.plain_modulus
+        first = self._left.finish([left], messages[:count], engine)
+        second = self._right.finish([right], messages[count:], engine)
+        sent = modular.add(first, transpose(second, self.product.groups), t)
+        return modular.add(sent, self._multiply(left, right, t), t)
+
+    def _multiply(self, left: Residues, right: Residues, t: int) -> Residues:
+        """The product of two shares in clear, (g B, A, 1)."""
+        left, right = (share.reshape(self.product.groups, -1, share.shape[1]) for share in (left, right))
+        return modular.matmul(right.swapaxes(1, 2), left, t).reshape(self.product.left.shape.output_shape)
 
 
-def finish(product: Product, shares: Pair, messages: list[bytes], engine: ClientEngine) -> Residues:
-    """Client: its share of the product from its shares of both values and the replies."""
-    t, count = engine.parameters.plain_modulus, product.left.ciphertexts_out
-    first = linear.finish(product.left, messages[:count], engine)
-    second = linear.finish(product.right, messages[count:], engine)
-    sent = modular.add(first, transpose(second, product.groups), t)
-    return modular.add(sent, multiply(product, shares, t), t)
-
-
-def multiply(product: Product, shares: Pair, t: int) -> Residues:
-    """The product of two shares in clear, (g B, A, 1)."""
-    left, right = (share.reshape(product.groups, -1, share.shape[1]) for share in shares)
-    return modular.matmul(right.swapaxes(1, 2), left, t).reshape(product.left.shape.output_shape)
-
-
-def _weights(layer: SpectralLayer, share: Residues, engine: ServerEngine) -> object:
+def _share_as_weights(layer: SpectralLayer, share: Residues, engine: ServerEngine) -> EncodedWeights:
     """A share as encoded weights, of which nothing stays behind."""
     rows = as_weights(share, layer.shape.groups).astype(np.int64)
     spectrum = layer.spectrum(rows, engine.parameters.plain_modulus)

@@ -1,4 +1,4 @@
-"""One inference from the client's side: its requests, and whoever answers them, in this process or far away."""
+"""One inference from the client's side: its requests, and whoever replies to them, in this process or far away."""
 
 import time
 from collections.abc import Callable
@@ -10,23 +10,30 @@ from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.client import Client
 
 
-class Answering(Protocol):
-    """A server's session, or a connection to one."""
+class Handler(Protocol):
+    """Whoever replies to a client's requests: a server's session, or a connection to one."""
 
     def handle(self, message: bytes) -> bytes:
-        """The answer to a request."""
+        """Return the reply to a request.
+
+        Args:
+            message: the client's request.
+
+        Raises:
+            RuleError: it is not the request that is due.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """One exchange.
+    """The messages of one round.
 
     Attributes:
         position: the node's position in the program; :data:`wire.OUTPUT` for the last one.
         up: bytes from client to server.
         down: bytes from server to client.
-        seconds: from the request to its answer, as the client sees it.
+        seconds: from the request to its reply, as the client sees it.
     """
 
     position: int
@@ -39,18 +46,21 @@ ExchangeProgress = Callable[[Traffic], object]
 
 
 def run(
-    client: Client, session: Answering, image: Values, progress: ExchangeProgress = lambda exchange: None
+    client: Client, session: Handler, image: Values, progress: ExchangeProgress = lambda exchange: None
 ) -> tuple[Values, list[Traffic]]:
-    """One inference.
+    """Return the logits of one image and what was sent for them.
 
     Args:
         client: the client.
         session: the server's session with it.
         image: integers, the program's input shape.
-        progress: called after each exchange.
+        progress: called after each round.
 
     Returns:
-        (logits as integers in units of the output's step, traffic of each exchange).
+        (logits as integers in units of the output's step, traffic of each round).
+
+    Raises:
+        RuleError: the image does not fit the program, or either party refuses the other's message.
     """
     exchange = client.infer(image)
     traffic: list[Traffic] = []

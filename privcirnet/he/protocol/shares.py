@@ -1,50 +1,145 @@
 """Additive shares modulo t: x = x_client + x_server mod t. What each party does alone with its share.
 
-Truncation by f bits (he.md section 3): with y_server = r and y_client = y - r + t as integers, the server takes
-floor(r / 2^f) and the client ceil((y_client - t) / 2^f). The sum is floor(y / 2^f), plus 1 with probability
-(y mod 2^f) / 2^f: a stochastic rounding, within 1 of the exact quotient. It is wrong only if y - r + t is not in
-[0, t): never for masks in [B + 1, t - B] with |y| <= B, with probability at most (|y| + 1) / t for uniform masks.
+The server's share of the image is zero, and so is its share of what follows from the image by sums and rearrangement
+alone or was computed by the client. It is written None.
+
+Truncation by f bits (docs/mathematics.md, "Truncation"): with y_server = r and y_client = y - r + t as integers, the
+server takes floor(r / 2^f) and the client ceil((y_client - t) / 2^f). The sum is floor(y / 2^f), plus 1 with
+probability (y mod 2^f) / 2^f: a stochastic rounding, within 1 of the exact quotient. It is wrong only if y - r + t is
+not in [0, t). For masks in [B + 1, t - B] with |y| <= B that never happens; for uniform masks its probability is at
+most (|y| + 1) / t.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
-from privcirnet.he.program.operations import (
-    Add,
-    ClientAided,
-    Input,
-    Linear,
-    Operation,
-    Product,
-    Square,
-    SumPool,
-    Truncate,
-)
-from privcirnet.he.program.rearrangement import rearrange
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.integer import Values
+from privcirnet.he.program.interpreter import spread
+from privcirnet.he.program.operations import Add, Operation, SumPool, Truncate
+from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose, rearrange
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.modular import Integers, Residues
+
+SHARE_BYTES = 8
+"""Bytes of one value's share in a message: a little-endian word."""
+
+
+def present(share: Residues | None) -> Residues:
+    """Return the server's share of a value of which it must have one.
+
+    Args:
+        share: residues, or None.
+    """
+    assert share is not None, "validate.check lets no other operation work on a share of the bare image"
+    return share
+
+
+def to_bytes(share: Residues) -> bytes:
+    """Return a share as it is handed to the client, :data:`SHARE_BYTES` a value.
+
+    Args:
+        share: residues of any shape.
+    """
+    return share.astype("<u8").tobytes()
+
+
+def reveal(share: Residues, message: bytes, t: int) -> Values:
+    """Return the values of which the client has a share and is sent the other.
+
+    Args:
+        share: the client's, residues of any shape.
+        message: the server's, as :func:`to_bytes` made it.
+        t: plain modulus.
+
+    Returns:
+        integers in (-t / 2, t / 2), of the share's shape.
+
+    Raises:
+        RuleError: the message is not a share of that many values.
+    """
+    if len(message) != SHARE_BYTES * share.size:
+        raise RuleError("a share must hold one word a value", got=f"{len(message)} bytes", remedy="send it again")
+    other = np.frombuffer(message, dtype="<u8").astype(np.uint64).reshape(share.shape)
+    if (other >= t).any():
+        raise RuleError("a share must be under t", got=int(other.max()), remedy="send it again")
+    return modular.centered(modular.add(share, other, t), t)
 
 
 def truncate_server(share: Residues, bits: int) -> Residues:
-    """The server's part of a truncation: floor(share / 2^bits)."""
+    """Return the server's share of a truncated value: floor(share / 2^bits).
+
+    Args:
+        share: the server's, residues of any shape.
+        bits: f.
+    """
     return share >> np.uint64(bits)
 
 
 def truncate_client(share: Residues, bits: int, t: int) -> Residues:
-    """The client's part: ceil((share - t) / 2^bits) = -floor((t - share) / 2^bits), mod t."""
+    """Return the client's share of a truncated value: ceil((share - t) / 2^bits) = -floor((t - share) / 2^bits), mod t.
+
+    Args:
+        share: the client's, residues of any shape.
+        bits: f.
+        t: plain modulus.
+    """
     return modular.subtract(np.zeros_like(share), (np.uint64(t) - share) >> np.uint64(bits), t)
 
 
-def local(operation: Operation, arguments: list[Residues], t: int) -> Residues:
-    """Sums and new places, which both parties do alike, without communication."""
+def local_client(operation: Operation, shares: Sequence[Residues], t: int) -> Residues:
+    """Return the client's share of a local operation's result.
+
+    Args:
+        operation: any that takes no round.
+        shares: the client's, of the inputs.
+        t: plain modulus.
+    """
+    if isinstance(operation, Truncate):
+        return truncate_client(shares[0], operation.bits, t)
+    return local(operation, shares, t)
+
+
+def local_server(
+    operation: Operation, shares: Sequence[Residues | None], constants: Integers | None, t: int
+) -> Residues | None:
+    """Return the server's share of a local operation's result.
+
+    Args:
+        operation: any that takes no round.
+        shares: the server's, of the inputs.
+        constants: int64, (C,) or (C, T), added to the result by the server alone; None without.
+        t: plain modulus.
+    """
+    if isinstance(operation, Truncate):
+        return truncate_server(present(shares[0]), operation.bits)
+    known = [share for share in shares if share is not None]
+    if not known:
+        assert constants is None, "constants are added to a share"
+        return None
+    zero = np.zeros_like(known[0])
+    result = local(operation, [zero if share is None else share for share in shares], t)
+    return result if constants is None else modular.add(result, modular.residues(spread(constants), t), t)
+
+
+def local(operation: Operation, shares: Sequence[Residues], t: int) -> Residues:
+    """Return a share of a sum or a rearrangement, which both parties compute alike.
+
+    Args:
+        operation: a sum or a rearrangement.
+        shares: of the inputs, residues (C, H, W) each.
+        t: plain modulus.
+    """
     match operation:
         case Add():
-            return modular.add(arguments[0], arguments[1], t)
+            return modular.add(shares[0], shares[1], t)
         case SumPool(kernel):
-            return _sum_pool(arguments[0], kernel, t)
-        case Input() | Linear() | Truncate() | Square() | Product() | ClientAided():
-            raise AssertionError(f"{operation} is not local")
+            return _sum_pool(shares[0], kernel, t)
+        case Flatten() | Tokens() | Take() | Channels() | Transpose():
+            return rearrange(operation, shares[0])
         case _:
-            return rearrange(operation, arguments[0])
+            raise AssertionError(f"{operation} is not local")
 
 
 def _sum_pool(share: Residues, kernel: int, t: int) -> Residues:

@@ -1,54 +1,89 @@
-"""One encrypted square between two parties (he.md section 3), with homomorphic encryption alone.
+"""An encrypted square on shares, with homomorphic encryption alone.
 
 x = c + s. The client sends Enc(c); the server returns Enc(2 s c + s^2 - r) and keeps r; the client adds c^2.
 One product a ciphertext, no rotation, no oblivious transfer. Values that do not fill a ciphertext live in a subring,
-which shortens both messages (:mod:`encodings.subring`).
+which shortens both messages (:mod:`encodings.subring`). Source: docs/mathematics.md, "The protocol".
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from privcirnet.he.encodings import subring
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.noise import square_noise_bits
+from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.program.program import Weights
+from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.shares import present
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Residues
 
 
-def request(share: Residues, engine: ClientEngine) -> list[bytes]:
-    """Client: encrypt its share of x, any shape."""
-    n = engine.parameters.ring_degree
-    rows = zip(subring.spread(share.reshape(-1), n), subring.kept(share.size, n), strict=True)
-    return [engine.encrypt(row, kept) for row, kept in rows]
+@dataclass(frozen=True)
+class SquareExchange:
+    """The round of a square, from one share of any shape to one of the same shape.
 
+    Attributes:
+        values: number of values.
+        ring_degree: n.
+    """
 
-def reply(
-    share: Residues, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys, mask_bound: int | None = None
-) -> tuple[list[bytes], Residues]:
-    """Server: its part of x^2 from its share of x; returns (replies, its share of x^2)."""
-    t, n = engine.parameters.plain_modulus, engine.parameters.ring_degree
-    polynomial, kept = threads.beside(lambda: _polynomial(share, n, t, mask_bound)), subring.kept(share.size, n)
-    inputs = engine.receive_all(messages, None, kept)
-    doubled, constant, own = polynomial()
-    products = engine.multiply_all(inputs, doubled)
-    return engine.reply_all(products, constant, keys, square_noise_bits(engine.parameters), kept), own
+    values: int
+    ring_degree: int
 
+    @property
+    def plan(self) -> RoundPlan:
+        """One product for each ciphertext."""
+        count = len(subring.sizes(self.values, self.ring_degree))
+        return RoundPlan("square", "slots", ciphertexts_up=count, ciphertexts_down=count, pmults=count)
 
-def finish(share: Residues, messages: list[bytes], engine: ClientEngine) -> Residues:
-    """Client: its share of x^2 from its share of x and the replies."""
-    t, kept = engine.parameters.plain_modulus, subring.kept(share.size, engine.parameters.ring_degree)
-    slots = np.stack([engine.decrypt(message, places) for message, places in zip(messages, kept, strict=True)])
-    cross = subring.collect(slots, share.size, t)
-    return modular.add(cross.reshape(share.shape), modular.multiply(share, share, t), t)
+    def noise_bits(self, parameters: Parameters) -> int:
+        """See :meth:`Exchange.noise_bits`."""
+        return square_noise_bits(parameters)
 
+    def prepare(
+        self,
+        weights: Weights | None,
+        spectrum: Residues | None,
+        mask_bound: int | None,
+        engine: ServerEngine,
+        name: str,
+    ) -> Held:
+        """See :meth:`Exchange.prepare`."""
+        return Held(mask_bound=mask_bound)
 
-def _polynomial(share: Residues, n: int, t: int, mask_bound: int | None) -> tuple[Residues, Residues, Residues]:
-    """Slots of 2 s and of s^2 - r, (ciphertexts, n), and the server's share r."""
-    own = sampling.uniform(share.shape, t) if mask_bound is None else sampling.bounded(share.shape, mask_bound, t)
-    mask = subring.spread(own.reshape(-1), n, sampling.uniform((sum(subring.sizes(share.size, n)),), t))
-    rows = subring.spread(share.reshape(-1), n)
-    return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), own
+    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
+        """See :meth:`Exchange.request`."""
+        (share,), n = shares, self.ring_degree
+        rows = zip(subring.spread(share.reshape(-1), n), subring.kept(self.values, n), strict=True)
+        return [engine.encrypt(row, kept) for row, kept in rows]
 
+    def reply(
+        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+    ) -> tuple[list[bytes], Residues]:
+        """See :meth:`Exchange.reply`."""
+        share, t = present(shares[0]), engine.parameters.plain_modulus
+        polynomial = threads.beside(lambda: self._polynomial(share, t, held.mask_bound))
+        kept = subring.kept(self.values, self.ring_degree)
+        inputs = engine.receive_all(messages, None, kept)
+        doubled, constant, own = polynomial()
+        products = engine.multiply_all(inputs, doubled)
+        return engine.reply_all(products, constant, keys, square_noise_bits(engine.parameters), kept), own
 
-def ciphertexts(values: int, ring_degree: int) -> int:
-    """Ciphertexts each way for that many values."""
-    return len(subring.sizes(values, ring_degree))
+    def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
+        """See :meth:`Exchange.finish`."""
+        (share,), t = shares, engine.parameters.plain_modulus
+        kept = subring.kept(self.values, self.ring_degree)
+        slots = np.stack([engine.decrypt(message, places) for message, places in zip(messages, kept, strict=True)])
+        cross = subring.collect(slots, self.values, t)
+        return modular.add(cross.reshape(share.shape), modular.multiply(share, share, t), t)
+
+    def _polynomial(self, share: Residues, t: int, mask_bound: int | None) -> tuple[Residues, Residues, Residues]:
+        """Slots of 2 s and of s^2 - r, (ciphertexts, n), and the server's share r."""
+        n = self.ring_degree
+        own = sampling.uniform(share.shape, t) if mask_bound is None else sampling.bounded(share.shape, mask_bound, t)
+        fill = sampling.uniform((sum(subring.sizes(self.values, n)),), t)
+        mask = subring.spread(own.reshape(-1), n, fill)
+        rows = subring.spread(share.reshape(-1), n)
+        return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), own

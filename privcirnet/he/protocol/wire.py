@@ -5,6 +5,7 @@ then for each part u32 length and the bytes.
 """
 
 import struct
+from collections.abc import Sequence
 
 from privcirnet.errors import RuleError
 
@@ -16,7 +17,11 @@ OUTPUT = 0xFFFF
 
 
 def frame(position: int, parts: list[bytes]) -> bytes:
-    """One message.
+    """Return one message.
+
+    Args:
+        position: of the node in the program, or :data:`OUTPUT`.
+        parts: of the message.
 
     >>> unframe(frame(3, [b"ab", b""]), 3)
     [b'ab', b'']
@@ -24,22 +29,34 @@ def frame(position: int, parts: list[bytes]) -> bytes:
     return _HEADER.pack(_MAGIC, position, len(parts)) + b"".join(_LENGTH.pack(len(p)) + p for p in parts)
 
 
-def framed_bytes(count: int, size: int) -> int:
-    """Bytes of a message with that many parts of that many bytes.
+def framed_bytes(parts: Sequence[int]) -> int:
+    """Return the bytes of a message.
 
-    >>> framed_bytes(2, 3) == len(frame(0, [b"abc", b"def"]))
+    Args:
+        parts: bytes of each part.
+
+    >>> framed_bytes([2, 3]) == len(frame(0, [b"ab", b"def"]))
     True
     """
-    return _HEADER.size + count * (_LENGTH.size + size)
+    return _HEADER.size + sum(_LENGTH.size + size for size in parts)
 
 
 def position_of(message: bytes) -> int:
-    """Which step a message of this process is about."""
+    """Return the position that a message of this process is about.
+
+    Args:
+        message: what :func:`frame` made.
+    """
     return _HEADER.unpack_from(message)[1]
 
 
 def unframe(message: bytes, position: int, count: int | None = None) -> list[bytes]:
-    """Parts of a message that must be about this position and have this many parts.
+    """Return the parts of a message.
+
+    Args:
+        message: from the other party.
+        position: that it must be about.
+        count: of parts that it must have; None for any.
 
     Raises:
         RuleError: it is not such a message.

@@ -9,7 +9,8 @@ from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.params.parameters import choose
-from privcirnet.he.protocol import linear
+from privcirnet.he.protocol.exchange import Held
+from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.ring import sampling
 from privcirnet.pipeline.bench.runs import BenchRun
 
@@ -39,16 +40,16 @@ def network_memory(
     client, server = client_engine(engine, parameters), server_engine(engine, parameters, cache)
     keys = server.load_keys(client.public_keys(steps), steps)
     t, random = parameters.plain_modulus, np.random.default_rng(0)
-    held: dict[str, linear.ServerLayer] = {}
+    rounds: list[tuple[LinearExchange, Held]] = []
     for name, layer in layers.items():
         rows = random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
         encoded = layer.encode_spectrum(layer.spectrum(rows, t), server, name)
-        held[name] = linear.ServerLayer(layer, encoded, np.zeros(layer.shape.out_channels, dtype=np.int64))
+        rounds.append((LinearExchange(layer), Held(encoded)))
         progress()
-    for layer in held.values():
-        share = sampling.uniform(layer.layer.shape.input_shape, t)
-        replies, _ = linear.reply(layer, share, linear.request(layer.layer, share, client), server, keys)
-        linear.finish(layer.layer, replies, client)
+    for exchange, held in rounds:
+        shares = [sampling.uniform(exchange.layer.shape.input_shape, t)]
+        replies, _ = exchange.reply(held, shares, exchange.request(shares, client), server, keys)
+        exchange.finish(shares, replies, client)
         progress()
     each = 8 * degree * (len(bench_run.coefficient_bits) - 1)
     return {

@@ -19,7 +19,8 @@ from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
-from privcirnet.he.protocol import square
+from privcirnet.he.protocol.exchange import Held
+from privcirnet.he.protocol.square import SquareExchange
 from privcirnet.he.ring import sampling
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters
@@ -156,8 +157,9 @@ def test_square_counts(values: int) -> None:
     parameters = insecure_parameters(N)
     client, server = client_engine("cleartext", parameters), server_engine("cleartext", parameters)
     share = sampling.uniform((values,), parameters.plain_modulus)
-    messages = square.request(share, client)
-    replies, _ = square.reply(share, messages, server, frozenset())
+    exchange = SquareExchange(values, N)
+    messages = exchange.request([share], client)
+    replies, _ = exchange.reply(Held(), [share], messages, server, frozenset())
     counts = {"encrypt": len(messages), "receive": len(messages), "reply": len(replies), "decrypt": len(replies)}
     counts |= {"pmult_plain": server.counts["pmult"], "rotate": server.counts["rotate"]}
     for name, count in counts.items():
@@ -203,8 +205,9 @@ def test_network_time_of_a_square_is_that_of_its_messages(values: int) -> None:
     parameters = choose({1}, 60)
     client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
     keys, share = server.load_keys(client.public_keys(()), ()), sampling.uniform((values,), parameters.plain_modulus)
-    messages = square.request(share, client)
-    sent = sum(map(len, (*messages, *square.reply(share, messages, server, keys)[0])))
+    exchange = SquareExchange(values, 8192)
+    messages = exchange.request([share], client)
+    sent = sum(map(len, (*messages, *exchange.reply(Held(), [share], messages, server, keys)[0])))
     network = cost.square_cost(values, pricing("rotate", 8192), Link(1e6, 0.25)).network
     assert network == pytest.approx(sent / 1e6 + 0.25, abs=64 * len(messages) / 1e6)
 

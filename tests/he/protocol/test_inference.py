@@ -15,10 +15,11 @@ from privcirnet.he.program import bounds
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear, Product, Square
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol import square, wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import Traffic, run
+from privcirnet.he.protocol.square import SquareExchange
 from privcirnet.he.ring import modular, sampling
 from privcirnet.pipeline import audit
 from tests.he.networks import attention, bottleneck, network, random_image, residual_of_the_image
@@ -258,7 +259,7 @@ def test_a_bug_in_one_image_leaves_the_session_usable(
     program, client, session = cleartext
     image = random_image(program)
     with monkeypatch.context() as patch:
-        patch.setattr(square, "reply", lambda *_: 1 / 0)
+        patch.setattr(SquareExchange, "reply", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(client, session, image)
     check(program, client, session, image)

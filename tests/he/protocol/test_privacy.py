@@ -18,9 +18,12 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import cleartext, cyclic, interface, kernel, tenseal
 from privcirnet.he.planning import planner
 from privcirnet.he.program.operations import Product
-from privcirnet.he.protocol import linear, product, square
 from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.exchange import Held
+from privcirnet.he.protocol.linear import LinearExchange
+from privcirnet.he.protocol.product import ProductExchange
 from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.square import SquareExchange
 from privcirnet.he.ring import batching, modular, sampling
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters
@@ -66,10 +69,10 @@ def replies_to(layer: SpectralLayer, mask_bound: int | None = None) -> tuple[np.
     bias = np.arange(layer.shape.out_channels)
     party = Party(layer, random_rows(layer.shape, layer.block_size), bias, parameters, mask_bound)
     t = parameters.plain_modulus
-    request = linear.request(layer, modular.residues(random_input(layer.shape), t), party.client)
+    request = party.exchange.request([modular.residues(random_input(layer.shape), t)], party.client)
     found = []
     for _ in range(REPLIES):
-        messages, _ = linear.reply(party.held, None, request, party.server, party.keys)
+        messages, _ = party.exchange.reply(party.held, [None], request, party.server, party.keys)
         found.append(np.concatenate([party.client.decrypt(m) for m in messages]))
     return np.stack(found), t
 
@@ -107,9 +110,10 @@ def test_every_slot_of_a_square_is_uniform() -> None:
     parameters = insecure_parameters(N, None, 20)
     client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
     t, share = parameters.plain_modulus, np.arange(1, N + 6, dtype=np.uint64)
-    request, kept, found = square.request(share, client), subring.kept(N + 5, N), []
+    exchange = SquareExchange(N + 5, N)
+    request, kept, found = exchange.request([share], client), subring.kept(N + 5, N), []
     for _ in range(REPLIES):
-        messages, _ = square.reply(share, request, server, frozenset())
+        messages, _ = exchange.reply(Held(), [share], request, server, frozenset())
         slots = [client.decrypt(m, places) for m, places in zip(messages, kept, strict=True)]
         sent = [batching.slots_to_coefficients(row, t)[places] for row, places in zip(slots, kept, strict=True)]
         found.append(np.concatenate(sent))
@@ -131,9 +135,10 @@ def test_every_slot_of_a_product_is_uniform(bound: int | None) -> None:
     steps = factors.left.column_steps | factors.right.column_steps
     keys = server.load_keys(client.public_keys(steps), steps)
     pair = np.arange(1, 13, dtype=np.uint64).reshape(left), np.arange(1, 9, dtype=np.uint64).reshape(right)
-    request, bias, found = product.request(factors, pair, client), np.arange(4), []
+    exchange, held = ProductExchange(factors), Held(bias=np.arange(4), mask_bound=bound)
+    request, found = exchange.request(pair, client), []
     for _ in range(REPLIES):
-        messages, _ = product.reply(factors, bias, pair, request, server, keys, bound)
+        messages, _ = exchange.reply(held, pair, request, server, keys)
         found.append(np.concatenate([client.decrypt(m) for m in messages]))
     samples = np.stack(found)
     assert samples.shape[1] == 2 * n
@@ -172,11 +177,11 @@ def test_encrypted_replies_differ_in_every_slot(name: str) -> None:
     client, server = interface.client_engine(name, parameters), interface.server_engine(name, parameters)
     rows = random_rows(layer.shape, 2)
     spectrum = spectral.weight_spectrum(layer.layout, rows, parameters.plain_modulus)
-    held = linear.ServerLayer(layer, encode_weights(layer, spectrum, server), np.zeros(4, dtype=np.int64))
+    exchange, held = LinearExchange(layer), Held(encode_weights(layer, spectrum, server))
     keys = server.load_keys(client.public_keys(layer.column_steps), layer.column_steps)
-    request = linear.request(layer, modular.residues(random_input(layer.shape), parameters.plain_modulus), client)
+    request = exchange.request([modular.residues(random_input(layer.shape), parameters.plain_modulus)], client)
     first, second = (
-        np.concatenate([client.decrypt(m) for m in linear.reply(held, None, request, server, keys)[0]])
+        np.concatenate([client.decrypt(m) for m in exchange.reply(held, [None], request, server, keys)[0]])
         for _ in range(2)
     )
     assert (first != second).all()

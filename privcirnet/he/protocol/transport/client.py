@@ -1,4 +1,4 @@
-"""The client's end of a connection: to the client it is a session like one in the same process."""
+"""The client's end of a connection, which the client uses like a session in its own process."""
 
 import socket
 import time
@@ -12,25 +12,27 @@ from privcirnet.he.protocol.transport import tcp
 from privcirnet.he.protocol.transport.tcp import Channel
 
 TIMEOUT_S = 600.0
-"""Seconds that a server may take for an answer: it may have other clients to serve first."""
+"""Seconds that a server may take to reply: it may have other clients to serve first."""
 _CONNECTING = 10.0
+"""Seconds that a server may take to accept a connection and to greet."""
 
 
 class TcpClient:
-    """A connection to a server that answers one client's requests; ``with`` closes it.
+    """A connection to a server that replies to one client's requests; ``with`` closes it.
 
     Args:
         address: host and port.
-        engine: the client's: "kernel" and "tenseal" are the same, "cleartext" hides nothing. The client alone decides.
-        timeout_s: seconds to wait for an answer.
+        engine: the client's. "kernel" and "tenseal" are the same, "cleartext" hides nothing; the client alone decides.
+        timeout_s: seconds to wait for a reply.
 
     Attributes:
-        client: made from the server's greeting, its keys accepted.
-        bytes_keys: of the keys, sent once.
-        seconds: it took to connect, make and load the keys.
+        client: made from the server's greeting; the server has accepted its keys.
+        bytes_keys: bytes of the keys, which are sent once.
+        seconds: time to connect, to make the keys and to have the server load them.
 
     Raises:
-        RuleError: nothing or something else listens there; the greeting is damaged or not secure; the keys are refused.
+        RuleError: no server of this protocol listens there; the greeting is damaged or not secure; the keys are
+            refused.
     """
 
     def __init__(self, address: tuple[str, int], engine: str = "kernel", timeout_s: float = TIMEOUT_S) -> None:
@@ -51,10 +53,13 @@ class TcpClient:
         self.bytes_keys, self.seconds = len(keys), time.perf_counter() - started
 
     def handle(self, message: bytes) -> bytes:
-        """The server's answer to a request.
+        """Return the server's reply to a request.
+
+        Args:
+            message: the client's request.
 
         Raises:
-            RuleError: it refused, hung up, or answered something else.
+            RuleError: the server refused, hung up, or sent something else.
         """
         self._channel.send(tcp.REQUEST, message)
         return self._channel.receive(tcp.REPLY, self._most)

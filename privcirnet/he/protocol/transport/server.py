@@ -1,8 +1,8 @@
 """The server's end: it listens, and serves each connection in a thread of its own.
 
 A session computes on all cores, so sessions take turns, request by request, and only waiting and sending overlap. A
-connection costs a thread, the client's keys, its shares and one message, for no more than ``connections`` of them;
-whatever goes wrong with one ends that one.
+connection takes a thread and the memory of the client's keys, its shares and one message; their number is limited.
+Whatever goes wrong with a connection ends that connection alone.
 """
 
 import socket
@@ -19,10 +19,11 @@ from privcirnet.he.protocol.transport import tcp
 from privcirnet.he.protocol.transport.tcp import Channel, HungUp, Lost
 
 _HELLO_SECONDS = 30.0
-"""A stranger who says nothing is sent away after that."""
+"""Seconds after which a peer that has not said hello is disconnected."""
 _POLL = 0.2
+"""Seconds between two looks at whether the server is to stop."""
 _AT_END = 10.0
-"""Seconds that connections may take to end when the service stops."""
+"""Seconds that connections may take to end when the server stops."""
 _PAUSE = 0.5
 """Seconds before the next try where the system has no room for another connection."""
 
@@ -31,10 +32,10 @@ Log = Callable[[str], object]
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Whom a service puts up with.
+    """How many clients a server takes, and how long it waits for them.
 
     Attributes:
-        connections: at once; others are told to come again.
+        connections: the most at once; further clients are refused.
         timeout_s: seconds for which a client may be silent.
     """
 
@@ -48,10 +49,10 @@ class TcpServer:
     Args:
         server: with the weights.
         address: host and port to listen at; port 0 takes a free one.
-        limits: limits.
-        log: is told in one line who comes, what happens and who goes.
-        finished: called with a session after each of its inferences, in this process. For a harness that audits both
-            parties; nothing that a client sends gets at it.
+        limits: how many clients it takes, and how long it waits for them.
+        log: called with a line for each connection, inference, error and end.
+        finished: called with a session after each of its inferences, in this process. It is for a harness that audits
+            both parties; no message from a client reaches it.
 
     Attributes:
         address: host and port, as a client can reach them.
@@ -68,16 +69,16 @@ class TcpServer:
         log: Log = lambda line: None,
         finished: Callable[[Session], object] = lambda session: None,
     ) -> None:
-        self._server, self._hospitality, self._log, self._finished = server, limits, log, finished
+        self._server, self._limits, self._log, self._finished = server, limits, log, finished
         self._greeting, self._most = server.greeting(), message_sizes.largest(server.program)
         self._turn, self._lock, self._ended = threading.Lock(), threading.Lock(), threading.Event()
-        self._guests: dict[Channel, threading.Thread] = {}
+        self._connections: dict[Channel, threading.Thread] = {}
         self._number = 0
         self._listener = _listening(address)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
 
     def run(self) -> None:
-        """Serve until :meth:`stop`, or until this thread is interrupted; then everyone is sent away."""
+        """Serve until :meth:`stop`, or until this thread is interrupted; then close all connections."""
         try:
             with self._listener:
                 while not self._ended.is_set():
@@ -85,10 +86,10 @@ class TcpServer:
         finally:
             self._ended.set()
             with self._lock:
-                guests = dict(self._guests)
-            for channel in guests:
+                connections = dict(self._connections)
+            for channel in connections:
                 channel.close()
-            for thread in guests.values():
+            for thread in connections.values():
                 thread.join(_AT_END)
 
     def stop(self) -> None:
@@ -105,38 +106,38 @@ class TcpServer:
             self._ended.wait(_PAUSE)
             return
         try:
-            channel = Channel(connection, "the client", self._hospitality.timeout_s)
-        except OSError:  # gone again
+            channel = Channel(connection, "the client", self._limits.timeout_s)
+        except OSError:  # the client has gone already
             connection.close()
             return
         self._number += 1
         name = f"client {self._number} ({peer[0]}:{peer[1]})"
-        if not self._admitted(channel, name):
+        if not self._started(channel, name):
             self._turn_away(channel, name)
 
-    def _admitted(self, channel: Channel, name: str) -> bool:
-        """Whether there is room for one more, and a thread serves it now."""
-        thread = threading.Thread(target=self._host, args=(channel, name), name=name, daemon=True)
-        with self._lock:  # which the thread takes before it goes
-            if len(self._guests) >= self._hospitality.connections:
+    def _started(self, channel: Channel, name: str) -> bool:
+        """Whether there is room for one more connection; if so, a thread serves it now."""
+        thread = threading.Thread(target=self._serve, args=(channel, name), name=name, daemon=True)
+        with self._lock:  # which the thread takes before it ends
+            if len(self._connections) >= self._limits.connections:
                 return False
             try:
                 thread.start()
             except RuntimeError:  # the system has no thread left
                 return False
-            self._guests[channel] = thread
+            self._connections[channel] = thread
         return True
 
     def _turn_away(self, channel: Channel, name: str) -> None:
-        """Say that there is no room. Whoever speaks the protocol has not sent anything yet: nothing is waited for."""
-        most = self._hospitality.connections
+        """Say that there is no room. A client of this protocol has not sent anything yet, so nothing is awaited."""
+        most = self._limits.connections
         rule, remedy = f"a server has at most {most} clients at once", "try again later"
         channel.refuse(RuleError(rule, got="one more", remedy=remedy), hello=True)
         channel.close()
         self._log(f"{name}: turned away, there is no room")
 
-    def _host(self, channel: Channel, name: str) -> None:
-        """One connection, from the greeting to the end, whatever the end is."""
+    def _serve(self, channel: Channel, name: str) -> None:
+        """Serve one connection to its end, whatever that is."""
         try:
             self._log(f"{name}: connected")
             self._converse(channel, name)
@@ -152,13 +153,13 @@ class TcpServer:
         finally:
             channel.close()
             with self._lock:
-                del self._guests[channel]
+                del self._connections[channel]
 
     def _converse(self, channel: Channel, name: str) -> None:
         channel.send_hello()
         channel.send(tcp.GREETING, self._greeting)
         channel.receive_hello(_HELLO_SECONDS)
-        session = self._admit(channel.receive(tcp.KEYS, self._most.keys))
+        session = self._session(channel.receive(tcp.KEYS, self._most.keys))
         channel.send(tcp.READY, b"")
         seconds, exchanged = 0.0, 0
         while True:
@@ -173,7 +174,7 @@ class TcpServer:
                 self._log(f"{name}: an image, {seconds:.2f} s of work, {exchanged / 1e6:.2f} MB")
                 seconds, exchanged = 0.0, 0
 
-    def _admit(self, keys: bytes) -> Session:
+    def _session(self, keys: bytes) -> Session:
         with self._turn:
             return self._server.session(keys)
 

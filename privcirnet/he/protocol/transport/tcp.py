@@ -1,7 +1,7 @@
 """Whole messages over TCP: each of the kind that is due, no longer than agreed, in time, or a :class:`RuleError`.
 
-The server begins. Each side first sends 8 bytes, magic "PCNT", u16 version, u16 zero, the client after it has seen the
-server's. Then frames, little-endian: u8 kind, u64 length, and the bytes:
+The server begins. Each side first sends 8 bytes, magic "PCNT", u16 version, u16 zero; the client does so after it has
+received the server's. Then frames, little-endian: u8 kind, u64 length, and the bytes:
 
     server  GREETING  the program's public description
     client  KEYS      public key and Galois keys
@@ -10,8 +10,8 @@ server's. Then frames, little-endian: u8 kind, u64 length, and the bytes:
     server  REPLY     ┘ messages of :mod:`protocol.wire`
     server  ERROR     JSON with "rule", "got", "remedy", instead of what is due; it then hangs up
 
-A frame's kind and length are looked at before room is made for it, and memory is taken as its bytes arrive. Messages
-are neither encrypted nor authenticated beyond what they hold: SECURITY.md says what to put around them.
+A frame's kind and length are checked before memory is taken for it. The transport neither encrypts nor authenticates
+messages: SECURITY.md says what to put around it.
 """
 
 import json
@@ -28,11 +28,12 @@ MAGIC, VERSION = b"PCNT", 1
 GREETING, KEYS, READY, REQUEST, REPLY, ERROR = range(1, 7)
 
 SLOWEST = 1 << 15
-"""Bytes a second: whoever sends or takes a long message more slowly is given up."""
+"""Bytes a second: a peer that sends or receives a long message more slowly is disconnected."""
 MAX_ERROR = 1 << 15
-"""Longest error that is read: three texts as JSON, whatever their characters."""
+"""Most bytes of an error that is read: three texts as JSON, whatever their characters."""
 _HELLO, _HEADER = struct.Struct("<4sHH"), struct.Struct("<BQ")
 _MAX_TEXT = 500
+"""Most characters of each text of an error."""
 _GOODBYE = 2.0
 """Seconds that an error may take to reach the peer before the connection is closed."""
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -56,8 +57,11 @@ class Channel:
 
     Args:
         connection: connected.
-        peer: what it is called in errors.
+        peer: what the peer is called in errors.
         timeout_s: seconds to wait for the next message to begin.
+
+    Attributes:
+        timeout_s: as given.
     """
 
     def __init__(self, connection: socket.socket, peer: str, timeout_s: float) -> None:
@@ -69,15 +73,23 @@ class Channel:
         self._connection, self._peer, self.timeout_s = connection, peer, timeout_s
 
     def send_hello(self) -> None:
-        """Say which protocol is spoken here."""
+        """Send the protocol's name and version.
+
+        Raises:
+            Refused: the peer had sent an error.
+            Lost: it hung up.
+        """
         self._transmit(_HELLO.pack(MAGIC, VERSION, 0), b"")
 
     def receive_hello(self, timeout_s: float) -> None:
-        """Check which protocol the peer speaks, within that many seconds.
+        """Receive the protocol's name and version, and raise unless they are this one's.
+
+        Args:
+            timeout_s: seconds to wait for them.
 
         Raises:
-            RuleError: another one, or another version of it.
-            Lost: nothing came.
+            RuleError: another protocol, or another version of it.
+            Lost: the peer hung up or sent nothing.
         """
         magic, version, zero = _HELLO.unpack(self._fill(_HELLO.size, timeout_s))
         if magic != MAGIC or zero:
@@ -90,14 +102,25 @@ class Channel:
     def send(self, kind: int, body: bytes) -> None:
         """Send one message.
 
+        Args:
+            kind: :data:`GREETING` to :data:`ERROR`.
+            body: the message.
+
         Raises:
             Refused: the peer had sent an error.
-            Lost: it hung up, or takes the message too slowly.
+            Lost: it hung up, or received the message too slowly.
         """
         self._transmit(_HEADER.pack(kind, len(body)), body)
 
     def receive(self, kind: int, most: int) -> bytes:
-        """Receive one message of this kind and of at most so many bytes.
+        """Receive one message and return its bytes.
+
+        Args:
+            kind: the kind that is due.
+            most: bytes that it may have.
+
+        Returns:
+            the message.
 
         Raises:
             Refused: the peer sent an error instead.
@@ -114,10 +137,14 @@ class Channel:
         return self._fill(length, self.timeout_s + length / SLOWEST)
 
     def refuse(self, error: RuleError, hello: bool = False) -> None:
-        """Tell the peer why this is the end, as far as it listens.
+        """Tell the peer why the connection ends, if it still listens.
 
-        Closing a connection with bytes unread would take the error back from a peer that has not read it yet: what it
-        still sends is thrown away for a moment. With ``hello``, in place of a greeting, it has not sent anything.
+        Closing a connection with unread bytes would discard the error before the peer has read it. So what the peer
+        still sends is read and dropped for a moment.
+
+        Args:
+            error: the reason.
+            hello: whether nothing has been exchanged yet. Then the protocol's name comes first, and nothing is read.
         """
         texts = {"rule": error.rule, "got": str(error.got), "remedy": error.remedy}
         body = json.dumps({name: text[:_MAX_TEXT] for name, text in texts.items()}).encode()
@@ -135,7 +162,7 @@ class Channel:
             pass
 
     def close(self) -> None:
-        """Hang up, also while another thread waits here."""
+        """Close the connection, also while another thread waits for a message."""
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -152,7 +179,7 @@ class Channel:
             raise self._reason(problem) from None
 
     def _reason(self, problem: OSError) -> RuleError:
-        """Why nothing can be sent: what the peer said last, if it said something."""
+        """Why nothing can be sent: the error that the peer sent last, if it sent one."""
         try:
             kind, length = _HEADER.unpack(self._fill(_HEADER.size, _GOODBYE))
             if kind == ERROR and length <= MAX_ERROR:
@@ -162,7 +189,7 @@ class Channel:
         return self._lost(problem.strerror or str(problem) or type(problem).__name__)
 
     def _fill(self, size: int, seconds: float, between: bool = False) -> bytes:
-        """Exactly so many bytes, within so many seconds; between messages the peer may hang up."""
+        """Receive exactly ``size`` bytes within ``seconds``; ``between`` messages the peer may hang up."""
         buffer, filled, end = np.empty(size, dtype=np.uint8), 0, time.monotonic() + seconds
         view = buffer.data
         while filled < size:
@@ -185,7 +212,7 @@ class Channel:
         return kind("a peer must stay until both are done", got=f"{got} from {self._peer}", remedy="connect again")
 
     def _refused(self, body: bytes) -> Refused:
-        """An error as the peer tells it: as text that a terminal can show."""
+        """The error that the peer sent, as text that a terminal can show."""
         try:
             found: Any = json.loads(body)
             texts = [str(cast(object, found[name])) for name in ("rule", "got", "remedy")]
@@ -196,13 +223,16 @@ class Channel:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of "HOST:PORT".
+    """Return host and port of "HOST:PORT".
+
+    Args:
+        text: a name or an address, in brackets where it contains colons, and a decimal port.
 
     >>> parse_address("127.0.0.1:5050"), parse_address("[::1]:5050")
     (('127.0.0.1', 5050), ('::1', 5050))
 
     Raises:
-        RuleError: it is none.
+        RuleError: the text is not of that form.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 0xFFFF:

@@ -232,7 +232,7 @@ def test_strangers_do_not_stop_the_service(end, monkeypatch):
                 stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             if end != "stay":
                 stranger.close()
-        until(lambda: not service._guests)
+        until(lambda: not service._connections)
         with TcpClient(service.address, "cleartext") as remote:
             run(remote.client, remote, IMAGE)
         for stranger in strangers:
@@ -249,16 +249,16 @@ def test_random_conversations_leave_no_memory_and_no_thread(monkeypatch):
     with serving(server, ConnectionLimits(8, timeout_s=1.0)) as service:
         for number in range(300):
             if number == 150:
-                until(lambda: not service._guests)
+                until(lambda: not service._connections)
                 tracemalloc.start()
-            until(lambda: len(service._guests) < 8)
+            until(lambda: len(service._connections) < 8)
             stranger = opening(service)
             body = chance.randbytes(chance.randrange(60))
             kind, length = chance.randrange(8), chance.choice([len(body), chance.randrange(1 << 20), 1 << 40])
             allowed = HELLO + FRAME.pack(tcp.KEYS, len(keys)) + keys if chance.random() < 0.5 else HELLO
             stranger.sendall(allowed + FRAME.pack(kind, length) + body)
             stranger.close()
-        until(lambda: not service._guests)
+        until(lambda: not service._connections)
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
@@ -282,9 +282,9 @@ def test_a_killed_client_is_forgotten():
         client = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         with client:
             assert client.stdout.readline() == "asked\n"
-            assert len(service._guests) == 1
+            assert len(service._connections) == 1
             os.kill(client.pid, signal.SIGKILL)
-        until(lambda: not service._guests)
+        until(lambda: not service._connections)
         with TcpClient(service.address, "cleartext") as remote:
             run(remote.client, remote, IMAGE)
 
@@ -304,7 +304,7 @@ def test_no_message_asks_for_the_servers_shares():
             answer = stranger.recv(1 << 16)
             assert answer == b"" or answer[0] == tcp.ERROR
             stranger.close()
-            until(lambda: not service._guests)
+            until(lambda: not service._connections)
 
 
 @pytest.mark.parametrize(

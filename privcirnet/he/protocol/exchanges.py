@@ -1,0 +1,60 @@
+"""Which operations take a round, and of which kind: the one place that says so for both parties, sizes and reports."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Product, Square, SumPool, Truncate
+from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
+from privcirnet.he.protocol.client_aided import ClientAidedExchange
+from privcirnet.he.protocol.exchange import Exchange
+from privcirnet.he.protocol.linear import LinearExchange
+from privcirnet.he.protocol.product import ProductExchange
+from privcirnet.he.protocol.square import SquareExchange
+
+Constructor = Callable[[Any, tuple[int, int, int], Parameters], Exchange]
+"""(operation, shape of its result, parameters) -> exchange."""
+
+EXCHANGES: dict[type, Constructor] = {
+    Linear: lambda operation, shape, parameters: LinearExchange(operation.layer),
+    Square: lambda operation, shape, parameters: SquareExchange(prod(shape), parameters.ring_degree),
+    Product: lambda operation, shape, parameters: ProductExchange(operation),
+    ClientAided: lambda operation, shape, parameters: ClientAidedExchange(operation, prod(shape)),
+}
+"""Operations that take a round."""
+
+LOCAL: tuple[type, ...] = (Input, Truncate, Add, SumPool, Flatten, Tokens, Take, Channels, Transpose)
+"""Operations that each party does alone (:mod:`protocol.shares`)."""
+
+
+def exchange_of(node: Node, parameters: Parameters) -> Exchange | None:
+    """Return the exchange of a node; None if its operation is local.
+
+    Args:
+        node: of a program.
+        parameters: the program's.
+
+    Raises:
+        TypeError: the operation is in neither table.
+    """
+    kind = type(node.operation)
+    if kind in EXCHANGES:
+        return EXCHANGES[kind](node.operation, node.shape, parameters)
+    if kind in LOCAL:
+        return None
+    raise TypeError(f"node {node.name}: an operation must be in EXCHANGES or LOCAL of {__name__}: got {kind.__name__}")
+
+
+def exchanges_of(program: Program) -> dict[str, Exchange]:
+    """Return the exchanges of a program by the names of their nodes, in order.
+
+    Args:
+        program: with or without weights.
+
+    Raises:
+        TypeError: an operation is in neither table.
+    """
+    found = ((node.name, exchange_of(node, program.parameters)) for node in program.nodes)
+    return {name: exchange for name, exchange in found if exchange is not None}
