@@ -72,46 +72,6 @@ def test_bounded_masks_never_wrap(t: int, bound: int, y: int | str) -> None:
         assert set(found.tolist()) <= {value >> bits, -(-value >> bits)}
 
 
-def chi_square(values: np.ndarray, buckets: int, t: int) -> float:
-    """Of the counts in intervals of [0, t); about its degrees of freedom, +- a few square roots of twice that."""
-    ends = [-(-i * t // buckets) for i in range(buckets + 1)]
-    counts = np.histogram(values, np.array(ends, dtype=np.uint64))[0]
-    expected = np.diff(np.array(ends, dtype=np.float64)) * len(values) / t
-    return float(((counts - expected) ** 2 / expected).sum())
-
-
-def limit(buckets: int) -> float:
-    """Ten standard deviations over the mean of chi-square: never by chance."""
-    return buckets + 10 * np.sqrt(2 * buckets)
-
-
-@pytest.mark.parametrize(
-    "t", [3, 257, 512, 683, (1 << 20) + 7, (1 << 41) + (1 << 40), modular.largest_prime(60, 16384)]
-)
-def test_uniform_has_no_bias(t: int) -> None:
-    buckets = min(t, 64)
-    values = sampling.uniform((50000,), t)
-    assert values.dtype == np.uint64
-    assert int(values.max()) < t
-    assert chi_square(values, buckets, t) < limit(buckets)
-
-
-@pytest.mark.parametrize("t", [683, (1 << 41) + (1 << 40)])
-def test_a_reduction_in_place_of_rejection_would_be_seen(t: int) -> None:
-    """At two thirds or three quarters of a power of two it would double the weight of the low numbers."""
-    words = np.random.default_rng(0).integers(0, 1 << t.bit_length(), 50000, dtype=np.uint64)
-    assert chi_square(words % np.uint64(t), 64, t) > 3 * limit(64)
-
-
-def test_uniform_shapes_and_freshness() -> None:
-    first, second = sampling.uniform((3, 4, 5), T), sampling.uniform((3, 4, 5), T)
-    assert first.shape == (3, 4, 5)
-    assert (first != second).sum() > 50
-    assert sampling.uniform((0, 3), T).shape == (0, 3)
-    assert sampling.uniform((), T).shape == ()
-    assert not sampling.uniform((9,), 1).any()
-
-
 OPERATIONS = {
     "add": (Add(), 2, lambda x, y: x + y),
     "pool": (SumPool(2), 1, lambda x: x[:, :4, :4].reshape(3, 2, 2, 2, 2).sum(axis=(2, 4))),

@@ -1,6 +1,9 @@
 """Modular arithmetic of 64-bit words inside kernels: lazy, without branches or divisions, in a form that vectorises.
 
 Lazy: a product is left under 4 p instead of p, and reduced once where it matters. All differences wrap mod 2^64.
+
+Sources: V. Shoup's multiplication by a constant with a precomputed quotient, in the lazy form of D. Harvey, "Faster
+arithmetic for number-theoretic transforms" (2014); P. Barrett's reduction (1986).
 """
 
 from typing import Any
@@ -17,16 +20,25 @@ _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def with_quotient(constant: int, p: int) -> Residues:
-    """A constant under p and floor(constant 2^64 / p), for :func:`times`, (2,)."""
+    """Return a constant and floor(constant 2^64 / p), for :func:`mul_shoup_lazy`, shape (2,).
+
+    Args:
+        constant: under p.
+        p: modulus.
+    """
     return np.array([constant, (constant << 64) // p], dtype=np.uint64)
 
 
 @inline
 def estimate(x: Word, quotient: Word) -> Word:
-    """floor(x constant / p) or at most 3 less, for any 64-bit x and quotient = floor(constant 2^64 / p), constant < p.
+    """Return floor(x constant / p) or at most 3 less, for constant < p.
 
     It is the upper half of x quotient without the carry of its lowest quarter. Its products are of 32-bit halves, which
     vector units have.
+
+    Args:
+        x: any 64-bit word.
+        quotient: floor(constant 2^64 / p).
     """
     high, low, q_high, q_low = x >> _HALF, x & _LOW, quotient >> _HALF, quotient & _LOW
     return high * q_high + ((high * q_low) >> _HALF) + ((low * q_high) >> _HALF)
@@ -34,23 +46,46 @@ def estimate(x: Word, quotient: Word) -> Word:
 
 @inline
 def mul_shoup_lazy(x: Word, constant: Word, quotient: Word, p: Word) -> Word:
-    """X constant mod p, under 4 p, for any 64-bit x and quotient = floor(constant 2^64 / p), constant < p (Shoup)."""
+    """Return x constant mod p, under 4 p (Shoup).
+
+    Args:
+        x: any 64-bit word.
+        constant: under p.
+        quotient: floor(constant 2^64 / p).
+        p: modulus under 2^62.
+    """
     return x * constant - estimate(x, quotient) * p
 
 
 @inline
 def barrett_lazy(x: Word, one: Word, p: Word) -> Word:
-    """X mod p, under 4 p, for any 64-bit x and one = floor(2^64 / p): :func:`times` 1."""
+    """Return x mod p, under 4 p: :func:`mul_shoup_lazy` with the constant 1.
+
+    Args:
+        x: any 64-bit word.
+        one: floor(2^64 / p).
+        p: modulus under 2^62.
+    """
     return x - estimate(x, one) * p
 
 
 @inline
 def sub_if_ge(x: Word, m: Word) -> Word:
-    """X - m where x >= m, else x: where x < m the difference wraps to a huge number."""
+    """Return x - m where x >= m, else x: where x < m the difference wraps to a huge number.
+
+    Args:
+        x: a word.
+        m: a word.
+    """
     return min(x, x - m)
 
 
 @inline
 def reduce_4p(x: Word, p: Word) -> Word:
-    """[0, 4 p) to [0, p)."""
+    """Return x mod p for x in [0, 4 p).
+
+    Args:
+        x: a word under 4 p.
+        p: modulus under 2^62.
+    """
     return sub_if_ge(sub_if_ge(x, p + p), p)

@@ -47,14 +47,11 @@ _BLOCK = (64 | 64 << 32, 4096 << 32, 64 << 8)
 
 
 def stream(seed: bytes, words: int) -> Residues:
-    """The generator's first words.
+    """Return the generator's first words for a seed, in [0, 2^64), shape (words,).
 
     Args:
         seed: 64 bytes.
         words: how many.
-
-    Returns:
-        words in [0, 2^64), shape (words,).
 
     Raises:
         RuleError: a seed of another length.
@@ -63,7 +60,15 @@ def stream(seed: bytes, words: int) -> Residues:
 
 
 def streams(seeds: Sequence[bytes], words: int) -> Residues:
-    """:func:`stream` of each seed, (seeds, words)."""
+    """Return :func:`stream` of each seed, shape (seeds, words).
+
+    Args:
+        seeds: 64 bytes each.
+        words: how many for each seed.
+
+    Raises:
+        RuleError: a seed of another length.
+    """
     found = roots(seeds, words)
     made = np.empty((*found.shape[:2], BUFFER), dtype=np.uint64)
     for index in range(len(found)):
@@ -72,7 +77,11 @@ def streams(seeds: Sequence[bytes], words: int) -> Residues:
 
 
 def roots(seeds: Sequence[bytes], words: int) -> Residues:
-    """The hash of each buffer's counter under each seed, for that many words: (seeds, buffers, 8).
+    """Return the hash of each buffer's counter under each seed, shape (seeds, buffers, 8).
+
+    Args:
+        seeds: 64 bytes each.
+        words: that the buffers hold, for each seed.
 
     Raises:
         RuleError: a seed of another length.
@@ -88,7 +97,7 @@ def roots(seeds: Sequence[bytes], words: int) -> Residues:
 
 
 def expand(seeds: Sequence[bytes], primes: tuple[int, ...], ring_degree: int) -> Residues:
-    """The uniform polynomials that seeds stand for: the same numbers as SEAL's.
+    """Return the uniform polynomials that seeds stand for: the same numbers as SEAL's.
 
     Prime by prime, each word that is not under the largest multiple of the prime that SEAL allows gives way to the
     next word of the stream that is; all are then reduced. SEAL's own primes, just under powers of two, reject no word
@@ -116,7 +125,7 @@ def expand(seeds: Sequence[bytes], primes: tuple[int, ...], ring_degree: int) ->
 
 
 def _roots(keys: Residues, buffers: int) -> Residues:
-    """The hash of each buffer's counter under each key: (keys buffers, 8)."""
+    """Return the hash of each buffer's counter under each key: (keys buffers, 8)."""
     count = len(keys) * buffers
     groups = -(-count // _LANES)
     lanes = np.zeros((2, groups * _LANES, 8), dtype=np.uint64)
@@ -130,7 +139,7 @@ def _roots(keys: Residues, buffers: int) -> Residues:
 
 
 def _start(parameters: tuple[int, ...], groups: int) -> Residues:
-    """The chain values before a first block, (groups, 8, 64): initial words with the parameter block's words 0 to 2."""
+    """Return the chain values before a first block, (groups, 8, 64), from the parameter block's words 0 to 2."""
     chain = np.empty((groups, 8, _LANES), dtype=np.uint64)
     chain[:] = (np.array(_INITIAL) ^ np.array((*parameters, 0, 0, 0, 0, 0), dtype=np.uint64))[:, None]
     return chain
@@ -141,8 +150,8 @@ class Bounds(NamedTuple):
 
     Attributes:
         primes: p, (primes,).
-        ones: floor(2^64 / p).
-        limits: from which on SEAL rejects a word: 2^64 - 2 - (2^64 - 1 mod p).
+        ones: floor(2^64 / p), (primes,).
+        limits: from which on SEAL rejects a word: 2^64 - 2 - (2^64 - 1 mod p), (primes,).
     """
 
     primes: Residues
@@ -152,7 +161,11 @@ class Bounds(NamedTuple):
 
 @lru_cache(maxsize=64)
 def bounds(primes: tuple[int, ...]) -> Bounds:
-    """Of primes under 2^61."""
+    """Return how words become residues of some primes.
+
+    Args:
+        primes: under 2^61.
+    """
     limits = [(1 << 64) - 2 - ((1 << 64) - 1) % p for p in primes]
     ones = [(1 << 64) // p for p in primes]
     return Bounds(np.array(primes, np.uint64), np.array(ones, np.uint64), np.array(limits, np.uint64))
@@ -160,7 +173,16 @@ def bounds(primes: tuple[int, ...]) -> Bounds:
 
 @jit
 def reduce(words: Residues, bounds: Bounds, spare: Residues) -> bool:
-    """Words (primes, n) to residues in place; False, and some still words, if the ``spare`` words are too few."""
+    """Turn words into residues in place; rejected words are replaced by spare ones.
+
+    Args:
+        words: shape (primes, n).
+        bounds: of the primes.
+        spare: words that follow in the stream.
+
+    Returns:
+        False if the spare words are too few; some words are then not reduced.
+    """
     used = 0
     for j in range(words.shape[0]):
         row, p, one, limit = words[j], bounds.primes[j], bounds.ones[j], bounds.limits[j]
@@ -177,11 +199,11 @@ def reduce(words: Residues, bounds: Bounds, spare: Residues) -> bool:
 
 @jit
 def blocks(made: Residues, roots: Residues, start: Residues) -> None:
-    """The 64 output blocks of each buffer, one in a lane: BLAKE2b of the root with the lane's number as node offset.
+    """Compute the 64 output blocks of each buffer, one in a lane: BLAKE2b of the root with the lane as node offset.
 
     Args:
-        made: written, (buffers, 512).
-        roots: (buffers, 8).
+        made: written, shape (buffers, 512).
+        roots: shape (buffers, 8).
         start: :data:`START`.
     """
     h = np.empty(8 * _LANES, dtype=np.uint64)
@@ -202,13 +224,10 @@ def blocks(made: Residues, roots: Residues, start: Residues) -> None:
 
 @jit
 def _compress(chain: Residues, message: Residues, length: Word, last: Word) -> None:
-    """BLAKE2b's compression of one block in each of 64 lanes of each group, all independent.
+    """Compress words 0 to 7 of a block in each of 64 lanes of each group, all independent; the others are zero.
 
-    Args:
-        chain: chain values, (groups, 8, 64), in and out.
-        message: words 0 to 7 of the blocks, (groups, 8, 64); the others are zero.
-        length: bytes hashed with these blocks.
-        last: all ones if they are their messages' last, else zero.
+    The chain values (groups, 8, 64) are read and written. ``length`` is the bytes hashed with these blocks; ``last`` is
+    all ones if they are their messages' last, else zero.
     """
     for group in range(chain.shape[0]):
         h, m = chain[group].reshape(512), message[group].reshape(512)
@@ -224,7 +243,7 @@ def _compress(chain: Residues, message: Residues, length: Word, last: Word) -> N
 
 @inline
 def _compressed(h: State, m: State, length: Word, last: Word) -> State:
-    """The chain value behind h: all twelve rounds on words 0 to 7 of a block; the others are zero."""
+    """Return the chain value behind h: all twelve rounds on words 0 to 7 of a block; the others are zero."""
     k0, k1, k2, k3, k4, k5, k6, k7 = _INITIAL
     m0, m1, m2, m3, m4, m5, m6, m7 = m
     v = (h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7], k0, k1, k2, k3, k4 ^ length, k5, k6 ^ last, k7)
@@ -246,7 +265,7 @@ def _compressed(h: State, m: State, length: Word, last: Word) -> State:
 
 @inline
 def _round(v: State, m: State) -> State:
-    """Mixes the columns, then the diagonals of the 4 x 4 state; the block's words ``m`` in the round's order."""
+    """Mix the columns, then the diagonals of the 4 x 4 state; the block's words ``m`` are in the round's order."""
     a0, b0, c0, d0 = _mix(v[0], v[4], v[8], v[12], (m[0], m[1]))
     a1, b1, c1, d1 = _mix(v[1], v[5], v[9], v[13], (m[2], m[3]))
     a2, b2, c2, d2 = _mix(v[2], v[6], v[10], v[14], (m[4], m[5]))
@@ -260,7 +279,7 @@ def _round(v: State, m: State) -> State:
 
 @inline
 def _mix(a: Word, b: Word, c: Word, d: Word, words: State) -> State:
-    """Adds two of the block's words to four of the state's, with rotations to the right by 32, 24, 16 and 63."""
+    """Add two of the block's words to four of the state's, with rotations to the right by 32, 24, 16 and 63."""
     a = a + b + words[0]
     d = d ^ a
     d = (d >> np.uint64(32)) | (d << np.uint64(32))

@@ -1,4 +1,4 @@
-"""The cyclic transforms of layers, of any length, on plain integers: small matrices times many columns mod t.
+"""The cyclic transforms of :mod:`engines.cyclic`, compiled: small matrices times many columns mod t, on integers.
 
 A length N = N1 N2 of coprime factors is done as N1 x N2 (Good and Thomas): with j = N2 j1 + N1 j2 mod N and k = k1 mod
 N1, k2 mod N2, w^(j k) = (w^N2)^(j1 k1) (w^N1)^(j2 k2). No factors stand between the two, and places change for nothing
@@ -6,7 +6,8 @@ as columns are loaded and stored.
 
 Words are split in halves as in :mod:`engines.kernels.inner_products`, with the same sums and the same reduction.
 
-Cost: N1 + N2 products for each number; 0.4 ns each where there are vector instructions.
+Cost: N1 + N2 products for each number; 0.4 ns each where there are vector instructions. The oracle is the float64
+product of :mod:`engines.cyclic`.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.engines.kernels import inner_products
+from privcirnet.he.engines.kernels import inner_products, operands
 from privcirnet.he.engines.kernels.arithmetic import Word, sub_if_ge
 from privcirnet.he.engines.kernels.inner_products import Moduli
 from privcirnet.he.engines.kernels.jit import inline, jit
@@ -53,7 +54,16 @@ class Transform(NamedTuple):
 
 @lru_cache(maxsize=128)
 def transform(length: int, t: int, inverse: bool) -> Transform:
-    """Of :func:`ring.ntt.cyclic`, t < 2^60."""
+    """Return the tables of :func:`engines.cyclic.cyclic` for a length.
+
+    Args:
+        length: N.
+        t: prime modulus under 2^60 with t = 1 mod N.
+        inverse: whether to do the inverse transform, 1/N included.
+
+    Raises:
+        RuleError: N does not divide t - 1.
+    """
     root, scale = roots.cyclic_root(length, t, inverse)
     first = _factor(length)
     second, modulus = length // first, inner_products.moduli((t,))
@@ -75,12 +85,20 @@ def _factor(length: int) -> int:
 
 def _split(matrix: Residues, modulus: Moduli) -> Residues:
     words = np.ascontiguousarray(matrix[:, None])
-    inner_products.split(words, modulus)
+    operands.split(words, modulus)
     return words[:, 0].copy()
 
 
 def transform_all(columns: Residues, form: Transform) -> Residues:
-    """Transform the middle axis of (outer, N, inner), reduced, on all threads."""
+    """Transform the middle axis of an array, on all threads.
+
+    Args:
+        columns: residues, shape (outer, N, inner).
+        form: of length N.
+
+    Returns:
+        residues of the same shape.
+    """
     given, result = np.ascontiguousarray(columns), np.empty(columns.shape, dtype=np.uint64)
     parts = ranges(len(given), max(1, _AT_ONCE // max(1, prod(given.shape[1:]))))
     each(lambda part: _transform(result[part.start : part.stop], given[part.start : part.stop], form), parts)
@@ -90,16 +108,16 @@ def transform_all(columns: Residues, form: Transform) -> Residues:
 def transform_cells(
     source: Residues, numbers: SourceIndices, shape: tuple[int, ...], forms: Mapping[int, Transform]
 ) -> Residues:
-    """Sums of gathered terms, some axes of which are transformed, on all threads.
+    """Gather cells from a source, sum their terms and transform some axes, on all threads.
 
     Args:
-        source: flat, reduced.
-        numbers: places in the source of each term, from 1, 0 for a zero: (terms, cells, values of a cell).
+        source: residues, flat.
+        numbers: places in the source of each term, from 1, 0 for a zero: shape (terms, cells, values of a cell).
         shape: of a cell.
-        forms: by axis of a cell, at least one.
+        forms: transform of each axis of a cell that has one, at least one.
 
     Returns:
-        residues, (cells, values of a cell).
+        residues, shape (cells, values of a cell).
     """
     axes = tuple((prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])) for axis in forms)
     found, own = np.empty(numbers.shape[1:], dtype=np.uint64), tuple(forms.values())
@@ -113,7 +131,12 @@ def transform_cells(
 
 @jit
 def gather(source: Residues, numbers: SourceIndices) -> Residues:
-    """The values at these places of a flat source, from 1; zeros at 0: (m,)."""
+    """Return the values at some places of a source, and zeros at place 0, shape (m,).
+
+    Args:
+        source: residues, flat.
+        numbers: places in the source, counted from 1, shape (m,).
+    """
     found = np.empty(numbers.size, dtype=np.uint64)
     for i in range(numbers.size):
         found[i] = source[numbers[i] - 1] if numbers[i] else np.uint64(0)
@@ -219,7 +242,7 @@ def _row(total: Residues, factors: Residues, rows: Residues, moduli: Moduli) -> 
 
 @inline
 def _add_rows(total: Residues, w: Residues, x: Residues, moduli: Moduli) -> None:
-    """Total + the sum of up to eight rows, each times its factor, reduced; those that lack have the factor zero."""
+    """Add up to eight rows to the total, each times its factor, reduced; missing rows have the factor zero."""
     powers, half, p, last = moduli.powers[0], moduli.half[0], moduli.primes[0], x.shape[0] - 1
     one, power, quotient, zero = powers[0], powers[1], powers[2], np.uint64(0)
     xa, xb, xc, xd = x[0], x[min(1, last)], x[min(2, last)], x[min(3, last)]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.engines.kernels import inner_products, keyswitch, ntt
+from privcirnet.he.engines.kernels import inner_products, keyswitch, ntt, operands
 from privcirnet.he.engines.kernels.arithmetic import sub_if_ge
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.ring import Ring, to_values
@@ -50,7 +50,13 @@ class GaloisKeys:
 
     @staticmethod
     def build(ring: Ring, steps: Sequence[int], digits: Sequence[Residues]) -> "GaloisKeys":
-        """Keys from each step's digits in SEAL's order, (D, 2, L + 1, n)."""
+        """Return keys made ready for rotations.
+
+        Args:
+            ring: of all L + 1 primes.
+            steps: column steps.
+            digits: of each step's key, in SEAL's order, shape (D, 2, L + 1, n) for D = L.
+        """
         n, count = ring.degree, len(ring.primes) - 1
         inputs = ring.inputs(len(steps) * count)
         for number, (step, key) in enumerate(zip(steps, digits, strict=True)):
@@ -60,7 +66,10 @@ class GaloisKeys:
         return GaloisKeys(ring, tuple(steps), inputs)
 
     def hoist(self, residues: Residues) -> tuple[Residues, Residues]:
-        """What all rotations of a ciphertext share, from its coefficients (2, L, n).
+        """Compute what all rotations of a ciphertext share.
+
+        Args:
+            residues: the ciphertext in coefficient form, shape (2, L, n).
 
         Returns:
             (the ciphertext in the kernel's order (2, L, n), the digits of c1, split (L, L + 1, n)).
@@ -71,12 +80,25 @@ class GaloisKeys:
         return values, digits
 
     def rotate(self, inputs: Residues, index: int, hoisted: tuple[Residues, Residues], step: int) -> None:
-        """Make a ciphertext rotated by ``step`` an input of products."""
+        """Rotate a ciphertext and make it one of the inputs of products.
+
+        Args:
+            inputs: written, shape (chunks, inputs, 2, CHUNK).
+            index: of the input.
+            hoisted: what :meth:`hoist` returned.
+            step: columns by which both slot rows are rotated to the left; one of the keys' steps.
+        """
         values, digits = hoisted
         _rotate(inputs, index, values[0], digits, self._key(step), self.ring)
 
     def add_rotated(self, total: Residues, values: Residues, step: int) -> None:
-        """Add P times a ciphertext (2, L, n) rotated by ``step`` to an extended total (2, L + 1, n)."""
+        """Add P times a rotated ciphertext to an extended total, in place.
+
+        Args:
+            total: in the kernel's order, shape (2, L + 1, n).
+            values: the ciphertext in the kernel's order, shape (2, L, n).
+            step: columns by which both slot rows are rotated to the left; one of the keys' steps.
+        """
         _add_rotated(total, values, self._key(step), self.ring)
 
     def _key(self, step: int) -> Key:
@@ -91,12 +113,12 @@ def _hoist(values: Residues, digits: Residues, residues: Residues, ring: Ring) -
     to_values(values, ring.tables)
     for limb in range(digits.shape[1]):
         keyswitch.decompose(digits, residues[1], values[1], ring.tables, limb)
-    inner_products.split(digits, ring.moduli)
+    operands.split(digits, ring.moduli)
 
 
 @jit
 def _switched(switched: Residues, digits: Residues, key: Key, ring: Ring, limb: int) -> None:
-    """Sum of digits times key digits under one prime, P times what is to be rotated: [0, :, limb] is written."""
+    """Write [0, :, limb]: the sum of digits times key digits under a prime, P times what is to be rotated."""
     each = switched.shape[3] // key.inputs.shape[3]
     terms = inner_products.successive(key.start, digits.shape[0])
     inner_products.multiply_accumulate(
@@ -106,7 +128,7 @@ def _switched(switched: Residues, digits: Residues, key: Key, ring: Ring, limb: 
 
 @jit
 def _rotate(inputs: Residues, index: int, first: Residues, digits: Residues, key: Key, ring: Ring) -> None:
-    """(first, 0) + a / P, rotated, split and placed; prime by prime, so that little is between caches."""
+    """Compute (first, 0) + a / P, rotated, split and placed; prime by prime, so that little is between caches."""
     last, n = first.shape
     switched, rotated = np.empty((1, 2, last + 1, n), dtype=np.uint64), np.empty((2, n), dtype=np.uint64)
     _switched(switched, digits, key, ring, last)
@@ -122,13 +144,13 @@ def _rotate(inputs: Residues, index: int, first: Residues, digits: Residues, key
                     values[i] = sub_if_ge(values[i] + first[limb, i], p)
             for i in range(n):
                 rotated[half, i] = values[key.order[i]]
-            inner_products.split_words(rotated[half], ring.moduli.half[limb])
-            inner_products.place_limb(inputs, index, half, rotated[half], limb)
+            operands.split_words(rotated[half], ring.moduli.half[limb])
+            operands.place_limb(inputs, index, half, rotated[half], limb)
 
 
 @jit
 def _add_rotated(total: Residues, values: Residues, key: Key, ring: Ring) -> None:
-    """Total + rotated (P first + a), prime by prime; a only under P itself."""
+    """Add the rotated P first + a to the total, prime by prime; only a counts under P itself."""
     last, n = values.shape[1], values.shape[2]
     polynomial = values[1].copy()
     for limb in range(last):
@@ -138,7 +160,7 @@ def _add_rotated(total: Residues, values: Residues, key: Key, ring: Ring) -> Non
     for limb in range(last + 1):
         keyswitch.decompose(digits, polynomial, values[1], ring.tables, limb)
         for digit in range(last):
-            inner_products.split_words(digits[digit, limb], ring.moduli.half[limb])
+            operands.split_words(digits[digit, limb], ring.moduli.half[limb])
         _switched(switched, digits, key, ring, limb)
         if limb < last:
             keyswitch.add_scaled(switched[0, 0, limb], values[0, limb], ring.division, limb)
@@ -148,7 +170,12 @@ def _add_rotated(total: Residues, values: Residues, key: Key, ring: Ring) -> Non
 
 @jit
 def divided(residues: Residues, ring: Ring) -> Residues:
-    """An extended ciphertext (2, L + 1, n) divided by P, (2, L, n), in the kernel's order; another one as it is."""
+    """Return an extended ciphertext divided by P, and any other as it is, shape (2, L, n).
+
+    Args:
+        residues: in the kernel's order, shape (2, L + 1, n) or (2, L, n).
+        ring: of all L + 1 primes.
+    """
     last = len(ring.primes) - 1
     found = residues[:, :last].copy()
     if residues.shape[1] > last:

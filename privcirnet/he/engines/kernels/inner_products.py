@@ -5,11 +5,10 @@ Words of up to 61 bits are split in halves of s bits, x = x1 2^s + x0, so that p
     sum of x w = sum of x0 w0 + 2^s sum of (x0 w1 + x1 w0) + 2^2s sum of x1 w1,
 
 three plain sums without any reduction for up to 2^(62 - 2 s) terms (:func:`terms_at_once`), of which up to
-:data:`AT_ONCE` are made in registers and reduced there (:func:`joined`).
-Both factors come split already (:func:`split`), as x1 2^32 + x0: vector units multiply the lower halves of words.
+:data:`AT_ONCE` are made in registers and reduced there (:func:`joined`). Both factors come split already
+(:mod:`engines.kernels.operands`), as x1 2^32 + x0: vector units multiply the lower halves of words.
 
-Blocking: each input's polynomials are split into chunks of :data:`CHUNK` words, (chunks, inputs, 2, CHUNK), so that
-a chunk of all inputs stays in a cache while the weights of all sums stream by once.
+Blocking: a chunk of all inputs stays in a cache while the weights of all sums stream by once.
 
 Cost: a word of weight is read from memory once, for 8 multiplications of 32-bit halves and 8 sums.
 """
@@ -22,9 +21,6 @@ import numpy as np
 from privcirnet.he.engines.kernels.arithmetic import Word, barrett_lazy, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring.modular import Integers, Residues, constant_quotients
-
-CHUNK = 2048
-"""Words of a chunk: 32 inputs' chunks fit a second-level cache of 1 MB; shorter ones cost a tenth more."""
 
 AT_ONCE = 8
 """Products of a pass over the words: their 16 rows and the sum stay in registers. More of them read as much."""
@@ -64,7 +60,11 @@ class Terms(NamedTuple):
 
 
 def moduli(primes: Sequence[int]) -> Moduli:
-    """Constants for primes under 2^61."""
+    """Return the constants of the reduction for some primes.
+
+    Args:
+        primes: under 2^61.
+    """
     assert max(primes) < 1 << 61
     halves = [-(-p.bit_length() // 2) for p in primes]
     high = [np.array([pow(2, 2 * s, p)], dtype=np.uint64) for s, p in zip(halves, primes, strict=True)]
@@ -79,7 +79,12 @@ def moduli(primes: Sequence[int]) -> Moduli:
 
 
 def terms_at_once(half: int) -> int:
-    """Products of words of 2 s bits whose sums fit 64 bits, with room for a carry: they grow by under 2^(2 s + 1) each.
+    """Return how many products of split words can be added in 64 bits, with room for a carry.
+
+    A sum grows by under 2^(2 s + 1) with each product of words of 2 s bits.
+
+    Args:
+        half: s.
 
     >>> terms_at_once(28), terms_at_once(30), terms_at_once(31)
     (64, 4, 1)
@@ -88,48 +93,15 @@ def terms_at_once(half: int) -> int:
 
 
 @jit
-def split(polynomials: Residues, moduli: Moduli) -> None:
-    """Cut every word of (count, L, n) in place: x1 2^s + x0 to x1 2^32 + x0."""
-    for index in range(polynomials.shape[0]):
-        for limb in range(polynomials.shape[1]):
-            split_words(polynomials[index, limb], moduli.half[limb])
-
-
-@jit
-def split_words(words: Residues, half: Word) -> None:
-    """:func:`split` for one polynomial under one prime, (n,)."""
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    for j in range(words.size):
-        words[j] = (words[j] >> half) << _HALF | (words[j] & mask)
-
-
-@jit
-def place(inputs: Residues, index: int, polynomials: Residues) -> None:
-    """Write (2, L, n) as number ``index`` of (chunks, inputs, 2, CHUNK)."""
-    for i in range(2):
-        for limb in range(polynomials.shape[1]):
-            place_limb(inputs, index, i, polynomials[i, limb], limb)
-
-
-@jit
-def place_limb(inputs: Residues, index: int, i: int, words: Residues, limb: int) -> None:
-    """:func:`place` for polynomial i under one prime, (n,)."""
-    size = inputs.shape[3]
-    parts = words.size // size
-    for part in range(parts):
-        inputs[limb * parts + part, index, i] = words[part * size : (part + 1) * size]
-
-
-@jit
 def multiply_accumulate(
     sums: Residues, inputs: Residues, weights: Residues, terms: Terms, moduli: Moduli, chunks: tuple[int, int]
 ) -> None:
-    """Every sum's words of some chunks: sum of inputs[i] * weights[w] mod p over its pairs (i, w), reduced.
+    """Compute every sum's words in some chunks: the sum of inputs[i] * weights[w] mod p over its pairs (i, w), reduced.
 
     Args:
-        sums: written, (sums, 2, L, n).
-        inputs: split, (chunks, inputs, 2, CHUNK).
-        weights: split, (weights, L, n).
+        sums: written, shape (sums, 2, L, n).
+        inputs: split, shape (chunks, inputs, 2, CHUNK).
+        weights: split, shape (weights, L, n).
         terms: of the sums.
         moduli: of the L primes.
         chunks: (first, end); those of prime 0 come first.
@@ -185,7 +157,7 @@ def _inputs(x: Residues, pairs: Integers, i: int, none: Residues) -> Rows:
 
 @inline
 def _add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli, limb: int) -> None:
-    """Total + sum of the first four or all eight products, reduced."""
+    """Add the first four or all eight products to the total, reduced."""
     (xa, xb, xc, xd, xe, xf, xg, xh), (wa, wb, wc, wd, we, wf, wg, wh) = x, w
     powers, half, p = moduli.powers[limb], moduli.half[limb], moduli.primes[limb]
     one, power, quotient = powers[0], powers[1], powers[2]
@@ -205,7 +177,18 @@ def _add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli,
 def four_products(  # noqa: PLR0913, PLR0917
     xa: Word, xb: Word, xc: Word, xd: Word, wa: Word, wb: Word, wc: Word, wd: Word
 ) -> tuple[Word, Word, Word]:
-    """The three sums of four products of words that are split."""
+    """Return the three sums (low, middle, high) of four products of split words.
+
+    Args:
+        xa: first input.
+        xb: second input.
+        xc: third input.
+        xd: fourth input.
+        wa: weight of ``xa``.
+        wb: weight of ``xb``.
+        wc: weight of ``xc``.
+        wd: weight of ``xd``.
+    """
     a0, a1, b0, b1 = wa & _LOW, wa >> _HALF, wb & _LOW, wb >> _HALF
     c0, c1, d0, d1 = wc & _LOW, wc >> _HALF, wd & _LOW, wd >> _HALF
     p0, p1, q0, q1 = xa & _LOW, xa >> _HALF, xb & _LOW, xb >> _HALF
@@ -219,10 +202,20 @@ def four_products(  # noqa: PLR0913, PLR0917
 def joined(  # noqa: PLR0913, PLR0917
     low: Word, middle: Word, high: Word, one: Word, power: Word, quotient: Word, half: Word, p: Word
 ) -> Word:
-    """Three sums to low + 2^s middle + 2^2s high mod p, reduced; one, power and quotient: :attr:`Moduli.powers`.
+    """Return low + 2^s middle + 2^2s high mod p, reduced.
 
-    The middle one is split in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),
+    The middle sum is split in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),
     where the first two are under 2^63 and the last, reduced, is under 4 p <= 2^63.
+
+    Args:
+        low: sum of products of lower halves.
+        middle: sum of products of a lower and an upper half.
+        high: sum of products of upper halves.
+        one: floor(2^64 / p).
+        power: 2^2s mod p.
+        quotient: floor(power 2^64 / p).
+        half: s.
+        p: prime.
     """
     mask = (np.uint64(1) << half) - np.uint64(1)
     upper = mul_shoup_lazy(high + (middle >> half), power, quotient, p)
@@ -231,7 +224,13 @@ def joined(  # noqa: PLR0913, PLR0917
 
 @jit
 def add(total: Residues, terms: Residues, moduli: Moduli) -> None:
-    """Total + terms, (2, L, n), reduced."""
+    """Add terms to a total in place, reduced.
+
+    Args:
+        total: residues, shape (2, L, n).
+        terms: residues, shape (2, L, n).
+        moduli: of the L primes.
+    """
     for i in range(total.shape[0]):
         for limb in range(total.shape[1]):
             for j in range(total.shape[2]):
@@ -240,12 +239,12 @@ def add(total: Residues, terms: Residues, moduli: Moduli) -> None:
 
 @jit
 def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Moduli) -> Residues:
-    """Sum of inputs[start + k] * weights[k] over all k, reduced, (2, L, n).
+    """Return the sum of inputs[start + k] * weights[k] over all k, reduced, shape (2, L, n).
 
     Args:
-        inputs: split, (chunks, inputs, 2, CHUNK).
-        start: the first that is used.
-        weights: split, (K, L, n).
+        inputs: split, shape (chunks, inputs, 2, CHUNK).
+        start: the first input that is used.
+        weights: split, shape (K, L, n).
         moduli: of the L primes.
     """
     sums = np.empty((1, 2, weights.shape[1], weights.shape[2]), dtype=np.uint64)
@@ -255,7 +254,12 @@ def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Modul
 
 @jit
 def successive(start: int, count: int) -> Terms:
-    """One sum of ``count`` products: inputs from ``start`` on, weights from 0 on."""
+    """Return the terms of one sum: successive inputs times successive weights, from weight 0 on.
+
+    Args:
+        start: the first input.
+        count: of products.
+    """
     pairs = np.empty((count, 2), dtype=np.int64)
     for k in range(count):
         pairs[k, 0], pairs[k, 1] = start + k, k

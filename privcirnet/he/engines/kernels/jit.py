@@ -21,9 +21,12 @@ R = TypeVar("R")
 
 
 def forget_stale(folder: Path) -> None:
-    """Remove the machine code in ``folder/__pycache__`` that was compiled before any source in the folder changed.
+    """Remove machine code that was compiled before any source of a folder changed.
 
     Numba looks only at the file that a kernel stands in, but kernels have those of other files compiled into them.
+
+    Args:
+        folder: of kernels; their machine code is in its ``__pycache__``.
     """
     sources, kept = hashlib.sha256(), folder / "__pycache__" / "sources.sha256"
     with suppress(OSError):  # of an installation that cannot be written to, whose sources do not change either
@@ -40,10 +43,18 @@ forget_stale(Path(__file__).parent)
 
 
 def jit(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile at the first call; the machine code is kept on disk."""
+    """Return a function that is compiled at its first call; the machine code is kept on disk.
+
+    Args:
+        function: a kernel.
+    """
     return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
 
 
 def inline(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile into the kernels that call it."""
+    """Return a function that is compiled into the kernels that call it.
+
+    Args:
+        function: a part of a kernel.
+    """
     return numba.njit(inline="always", error_model="numpy")(function)

@@ -49,7 +49,11 @@ class Division(NamedTuple):
 
 
 def division(primes: tuple[int, ...]) -> Division:
-    """Constants for the division by ``primes[-1]``."""
+    """Return the constants of the division by the last of some primes.
+
+    Args:
+        primes: the last one is the divisor.
+    """
     divisor, others = primes[-1], primes[:-1]
     return Division(
         np.array(primes, dtype=np.uint64),
@@ -61,10 +65,14 @@ def division(primes: tuple[int, ...]) -> Division:
 
 
 def rotation(step: int, n: int) -> Integers:
-    """Where each value of a ciphertext rotated left by ``step`` columns comes from, kernel order, (n,).
+    """Return where each value of a rotated ciphertext comes from, in the kernel's order, shape (n,).
 
     The Galois element is g = 3^step mod 2n: entry i, the value at psi^(2 brv(i) + 1), is the old one at g times that
     exponent.
+
+    Args:
+        step: columns by which both slot rows are rotated to the left.
+        n: ring degree.
     """
     order, reversed_bits = kernel_order(n), bit_reversed(n)
     exponents = (2 * reversed_bits + 1) * pow(3, step, 2 * n) % (2 * n)
@@ -73,12 +81,12 @@ def rotation(step: int, n: int) -> Integers:
 
 @jit
 def decompose(digits: Residues, polynomial: Residues, values: Residues, tables: Tables, limb: int) -> None:
-    """All digits of a polynomial under one prime, transformed.
+    """Compute all digits of a polynomial under one prime, transformed.
 
     Args:
-        digits: written, (L, L + 1, n): [:, limb] in the kernel's order.
-        polynomial: c1 in coefficient form, (L, n).
-        values: c1 in the kernel's order, (L, n): digit d under prime d.
+        digits: written, shape (L, L + 1, n): [:, limb] in the kernel's order.
+        polynomial: c1 in coefficient form, shape (L, n).
+        values: c1 in the kernel's order, shape (L, n): digit d under prime d.
         tables: of all L + 1 primes.
         limb: which prime.
     """
@@ -94,12 +102,14 @@ def decompose(digits: Residues, polynomial: Residues, values: Residues, tables: 
 
 @jit
 def divide_values(values: Residues, rest: Residues, tables: Tables, division: Division, limb: int) -> None:
-    """(values - rest) / P under one prime, in place, both being what they are modulo P and its multiples.
+    """Compute (values - rest) / P under one prime, in place.
+
+    Both are the same polynomial; the rest under P is what has to be subtracted to make it divisible by P. It is taken
+    in [-P/2, P/2), as (rest + P/2) mod P - P/2, so that the division rounds.
 
     Args:
-        values: in the kernel's order, (n,).
-        rest: the same polynomial under P, in coefficient form, (n,): (rest + P/2) mod P - P/2 is what has to go to
-            make the others divisible by P.
+        values: in the kernel's order, shape (n,).
+        rest: the polynomial under P, in coefficient form, shape (n,).
         tables: of all primes.
         division: by the last of them.
         limb: which prime.
@@ -116,7 +126,12 @@ def divide_values(values: Residues, rest: Residues, tables: Tables, division: Di
 
 @jit
 def divide_coefficients(polynomial: Residues, division: Division) -> None:
-    """Divide a polynomial (L, n) in coefficient form by the last prime and round, in place; L - 1 primes are left."""
+    """Divide a polynomial in coefficient form by the last prime and round, in place.
+
+    Args:
+        polynomial: shape (L, n); the quotient is in its first L - 1 rows.
+        division: by the last of L primes.
+    """
     last = polynomial.shape[0] - 1
     divisor = division.primes[last]
     for limb in range(last):
@@ -129,21 +144,35 @@ def divide_coefficients(polynomial: Residues, division: Division) -> None:
 
 @inline
 def _lifted(rest: Word, divisor: Word, one: Word, offset: Word, p: Word) -> Word:
-    """The representative in [-P/2, P/2) of a residue mod P, mod p, under 2 p; one and offset: of :class:`Division`."""
+    """Return the representative in [-P/2, P/2) of a residue mod P, mod p, under 2 p; see :class:`Division`."""
     centred = sub_if_ge(rest + (divisor >> np.uint64(1)), divisor)
     return reduce_4p(barrett_lazy(centred, one, p), p) + p - offset
 
 
 @jit
 def add_permuted(total: Residues, term: Residues, order: Integers, p: Word) -> None:
-    """total[i] += term[order[i]] mod p, (n,)."""
+    """Compute total[i] += term[order[i]] mod p, in place.
+
+    Args:
+        total: residues, shape (n,).
+        term: residues, shape (n,).
+        order: places in ``term``, shape (n,).
+        p: prime.
+    """
     for i in range(order.size):
         total[i] = sub_if_ge(total[i] + term[order[i]], p)
 
 
 @jit
 def add_scaled(total: Residues, values: Residues, division: Division, limb: int) -> None:
-    """Total + P values under one prime, (n,)."""
+    """Compute total += P values under one prime, in place.
+
+    Args:
+        total: residues, shape (n,).
+        values: residues, shape (n,).
+        division: by P.
+        limb: which prime.
+    """
     p, factor, quotient = division.primes[limb], division.scale[limb, 0], division.scale[limb, 1]
     for i in range(values.size):
         total[i] = sub_if_ge(total[i] + reduce_4p(mul_shoup_lazy(values[i], factor, quotient, p), p), p)

@@ -62,7 +62,12 @@ class Tables(NamedTuple):
 
 @lru_cache(maxsize=32)
 def tables(primes: tuple[int, ...], n: int) -> Tables:
-    """Tables for ring degree n >= 1024 and primes under 2^61 that are 1 mod 2n."""
+    """Return the roots of transforms under some primes.
+
+    Args:
+        primes: under 2^61, each 1 mod 2n.
+        n: ring degree, at least 1024.
+    """
     assert max(primes) < 1 << MAX_PRIME_BITS
     assert n >= TILE >= 4 * SHORT
     forward = [_roots(minimal_root(2 * n, p), p, n) for p in primes]
@@ -79,7 +84,11 @@ def tables(primes: tuple[int, ...], n: int) -> Tables:
 
 
 def kernel_order(n: int) -> Integers:
-    """Position in SEAL's order of each entry in the kernel's order, (n,)."""
+    """Return the position in SEAL's order of each entry in the kernel's order, shape (n,).
+
+    Args:
+        n: ring degree.
+    """
     return np.arange(n).reshape(-1, WIDTH, GROUP).swapaxes(1, 2).reshape(n)
 
 
@@ -88,7 +97,7 @@ def forward(polynomials: Residues, tables: Tables, limb: int) -> None:
     """Transform in place: coefficients in natural order to values in the kernel's order, reduced.
 
     Args:
-        polynomials: (count, n), values under 4 p.
+        polynomials: shape (count, n), values under 4 p.
         tables: of the primes.
         limb: which of the primes.
     """
@@ -110,7 +119,13 @@ def forward(polynomials: Residues, tables: Tables, limb: int) -> None:
 
 @jit
 def inverse(polynomials: Residues, tables: Tables, limb: int) -> None:
-    """Inverse of :func:`forward`, in place; values under 4 p in, reduced out."""
+    """Undo :func:`forward`, in place.
+
+    Args:
+        polynomials: shape (count, n), values under 4 p in the kernel's order; becomes coefficients, reduced.
+        tables: of the primes.
+        limb: which of the primes.
+    """
     p, roots = tables.primes[limb], tables.far_back[limb]
     scale, scale_quotient = tables.scale[limb, 0], tables.scale[limb, 1]
     for index in range(polynomials.shape[0]):

@@ -48,7 +48,13 @@ class Plain(NamedTuple):
 
 
 def plain(t: int, primes: tuple[int, ...], n: int) -> Plain:
-    """Constants for plain modulus t, data primes and ring degree."""
+    """Return the constants of plaintexts.
+
+    Args:
+        t: plain modulus.
+        primes: data primes.
+        n: ring degree.
+    """
     q = 1
     for p in primes:
         q *= p
@@ -64,9 +70,12 @@ def plain(t: int, primes: tuple[int, ...], n: int) -> Plain:
 
 
 def slot_order(n: int) -> Integers:
-    """Slot that stands at each place of the kernel's order, (n,).
+    """Return the slot that stands at each place of the kernel's order, shape (n,).
 
     Slot i of row 0 is the value at psi^(3^i), of row 1 at psi^(-3^i); place j in SEAL's order at psi^(2 brv(j) + 1).
+
+    Args:
+        n: ring degree.
     """
     place = bit_reversed(n)[slot_exponents(n) // 2]
     return np.argsort(place)[kernel_order(n)]
@@ -74,7 +83,12 @@ def slot_order(n: int) -> Integers:
 
 @jit
 def coefficients(slots: Residues, plain: Plain) -> Residues:
-    """Coefficients mod t of the plaintext with these slots, (n,)."""
+    """Return the coefficients mod t of the plaintext with some slots, shape (n,).
+
+    Args:
+        slots: residues mod t, shape (n,).
+        plain: constants.
+    """
     values = np.empty((1, slots.size), dtype=np.uint64)
     for i in range(slots.size):
         values[0, i] = slots[plain.order[i]]
@@ -84,7 +98,14 @@ def coefficients(slots: Residues, plain: Plain) -> Residues:
 
 @jit
 def factor(target: Residues, slots: Residues, plain: Plain, tables: Tables) -> None:
-    """The plaintext with these slots for products in the NTT domain: written to (L, n), kernel's order."""
+    """Compute a plaintext for products in the NTT domain.
+
+    Args:
+        target: written, shape (L, n), in the kernel's order.
+        slots: of the plaintext, residues mod t, shape (n,).
+        plain: constants.
+        tables: of the L primes.
+    """
     t, polynomial = plain.tables.primes[0], coefficients(slots, plain)
     middle = (t + np.uint64(1)) >> np.uint64(1)
     for limb in range(target.shape[0]):
@@ -97,7 +118,13 @@ def factor(target: Residues, slots: Residues, plain: Plain, tables: Tables) -> N
 
 @jit
 def add(target: Residues, slots: Residues, plain: Plain) -> None:
-    """Add the plaintext with these slots to c0 in coefficient form, (L, n), in place."""
+    """Add a plaintext to the first polynomial of a ciphertext, in place.
+
+    Args:
+        target: c0 in coefficient form, shape (L, n).
+        slots: of the plaintext, residues mod t, shape (n,).
+        plain: constants.
+    """
     t, polynomial = plain.tables.primes[0], coefficients(slots, plain)
     remainder, quotient, middle = plain.remainder[0], plain.remainder[1], (t + np.uint64(1)) >> np.uint64(1)
     rounded = np.empty_like(polynomial)
@@ -113,7 +140,7 @@ def add(target: Residues, slots: Residues, plain: Plain) -> None:
 
 @jit
 def _quotient(m: Word, constant: Word, quotient: Word, offset: Word, t: Word) -> Word:
-    """floor((m constant + offset) / t) for m, constant < t < 2^61, offset <= t / 2 + 1.
+    """Return floor((m constant + offset) / t) for m, constant < t < 2^61, offset <= t / 2 + 1.
 
     The estimate is at most 3 too small and the offset adds at most 1: what is left over is under 5 t < 2^64.
     """

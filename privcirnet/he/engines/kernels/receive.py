@@ -31,14 +31,14 @@ class Received(NamedTuple):
 
 
 def receive(target: Residues, received: Received, roots: Residues, modulus: Modulus, form: Plain) -> None:
-    """A seeded ciphertext, plus a plaintext, or a key digit.
+    """Read a seeded ciphertext, plus a plaintext, or a key digit.
 
     Args:
-        target: written, residues (2, L, n).
+        target: written, residues, shape (2, L, n).
         received: of the length that the modulus and the kept coefficients fix.
-        roots: of the seed, for L n words.
+        roots: of the seed, for L n words (:func:`blake2xb.roots`).
         modulus: L primes.
-        form: of the plaintext.
+        form: constants of the plaintext.
 
     Raises:
         RuleError: a residue is not under its prime.

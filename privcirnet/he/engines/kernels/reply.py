@@ -1,8 +1,8 @@
-"""From a result to a reply: what hides it (:mod:`ring.flooding`), the switch to a shorter modulus, bytes.
+"""From a result to a reply: what hides it (:mod:`ring.sampling`), the switch to a shorter modulus, bytes.
 
 With u ternary and e1 of SEAL's error distribution, pk u + (0, e1) is a fresh encryption of zero under the client's
 public key. The error e0 that SEAL adds to the first polynomial is left out: flooding noise covers it. pk is used modulo
-the data primes, which is as uniform as modulo all of them.
+the data primes, which is as uniform as modulo all of them. See docs/mathematics.md, "Circuit privacy".
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,12 @@ class PublicKey:
 
     @staticmethod
     def build(extended: Ring, key: Residues) -> "PublicKey":
-        """From residues in SEAL's order, (2, L, n)."""
+        """Return a public key made ready for encryptions.
+
+        Args:
+            extended: ring of all L + 1 primes.
+            key: residues in SEAL's order, shape (2, L, n).
+        """
         ordered = np.ascontiguousarray(key[..., ntt.kernel_order(extended.degree)])
         scaled = np.zeros_like(ordered)
         add_scaled(scaled, ordered, extended.division)
@@ -55,7 +60,15 @@ class Draws(NamedTuple):
 
 
 def draw(noise_bits: int, extended: Ring) -> Draws:
-    """Fresh ones for a result whose noise is at most 2^noise_bits."""
+    """Return fresh random numbers for a reply.
+
+    Args:
+        noise_bits: log2 of a bound on the result's noise.
+        extended: ring of all L + 1 primes.
+
+    Raises:
+        RuleError: the flooding noise has too many bits.
+    """
     n = extended.degree
     flood = sampling.flooding(noise_bits + FLOODING_BITS, extended.primes[:-1], n)
     return Draws(sampling.words(sampling.ternary_words(n)), sampling.words(n), flood)
@@ -78,7 +91,13 @@ class Form(NamedTuple):
 
 
 def form(extended: Ring, modulus: plaintexts.Plain, widths: tuple[int, ...]) -> Form:
-    """Of replies whose residues are packed into that many bytes each, for each prime that is left."""
+    """Return what replies are made with.
+
+    Args:
+        extended: ring of all L + 1 primes.
+        modulus: constants of the masks' plaintexts.
+        widths: bytes of a residue of each prime that is left.
+    """
     primes = extended.primes[:-1]
     switches = tuple(keyswitch.division(primes[:last]) for last in range(len(primes), 0, -1))
     return Form(extended, modulus, switches, 8 * np.array(widths, dtype=np.uint64))
@@ -87,15 +106,22 @@ def form(extended: Ring, modulus: plaintexts.Plain, widths: tuple[int, ...]) -> 
 def reply(
     values: Residues, key: PublicKey, addend: Residues, noise_bits: int, form: Form, kept: Integers | None = None
 ) -> bytes:
-    """A result plus a plaintext and what hides it, switched down, as bytes.
+    """Add a plaintext and what hides a result to it, switch it down and serialise it.
 
     Args:
-        values: the result in the kernel's order, (2, L, n), or times P with the special prime, (2, L + 1, n); lost.
+        values: the result in the kernel's order, shape (2, L, n), or times P with the special prime, (2, L + 1, n);
+            overwritten.
         key: the client's.
-        addend: the plaintext's slots, (n,).
+        addend: the plaintext's slots, shape (n,).
         noise_bits: log2 of a bound on the result's noise.
         form: of the replies.
-        kept: coefficients of the first polynomial that are sent; None for all.
+        kept: coefficients of the first polynomial that are sent; None: all of them.
+
+    Returns:
+        compact bytes (:mod:`engines.wire_bytes`).
+
+    Raises:
+        RuleError: the flooding noise has too many bits.
     """
     extended = form.extended
     factors = key.scaled if values.shape[1] == len(extended.primes) else key.plain
@@ -138,7 +164,7 @@ def _reply(  # noqa: PLR0913, PLR0917
 
 @jit
 def _hide(values: Residues, key: Residues, secret: Residues, draws: Draws, extended: Ring) -> None:
-    """A result, under L or L + 1 primes, to one plus an encryption of zero and flooding noise, in coefficient form."""
+    """Add an encryption of zero and flooding noise to a result, under L or L + 1 primes; it becomes coefficients."""
     limbs, n, error = key.shape[2], values.shape[2], draws.error
     polynomial = np.empty((1, n), dtype=np.uint64)
     for limb in range(limbs):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.engines.kernels import inner_products, keyswitch, ntt
+from privcirnet.he.engines.kernels import inner_products, keyswitch, ntt, operands
 from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.ring.modular import Residues
 
@@ -28,33 +28,65 @@ class Ring(NamedTuple):
     division: keyswitch.Division
 
     def values(self, residues: Residues) -> Residues:
-        """Coefficients (polynomials, L', n) under the first L' primes in the kernel's order, a copy."""
+        """Return polynomials in the kernel's order, a copy.
+
+        Args:
+            residues: coefficients under the first L' primes, shape (polynomials, L', n).
+        """
         found = residues.copy()
         to_values(found, self.tables)
         return found
 
     def to_coefficients(self, values: Residues) -> None:
-        """The kernel's order (polynomials, L', n) back to coefficients, in place."""
+        """Bring polynomials back to coefficient form, in place.
+
+        Args:
+            values: in the kernel's order, shape (polynomials, L', n).
+        """
         to_coefficients(values, self.tables)
 
     def split(self, residues: Residues) -> Residues:
-        """The same (count, L, n), made ready for products in place."""
-        inner_products.split(residues, self.moduli)
+        """Make polynomials ready for products, in place.
+
+        Args:
+            residues: shape (count, L', n).
+
+        Returns:
+            the same array.
+        """
+        operands.split(residues, self.moduli)
         return residues
 
     def inputs(self, count: int) -> Residues:
-        """Room for that many inputs of products, (chunks, count, 2, CHUNK); a shorter ring is one chunk a prime."""
-        words = min(inner_products.CHUNK, self.degree)
+        """Return an array for inputs of products, not written yet, shape (chunks, count, 2, CHUNK).
+
+        A ring shorter than a chunk has one chunk for each prime.
+
+        Args:
+            count: of inputs.
+        """
+        words = min(operands.CHUNK, self.degree)
         return np.empty((len(self.primes) * self.degree // words, count, 2, words), dtype=np.uint64)
 
     def place(self, inputs: Residues, index: int, values: Residues) -> None:
-        """Make values (2, L, n), which are lost, an input of products."""
-        inner_products.place(inputs, index, self.split(values))
+        """Make a ciphertext one of the inputs of products.
+
+        Args:
+            inputs: written, shape (chunks, inputs, 2, CHUNK).
+            index: of the input.
+            values: in the kernel's order, shape (2, L, n); overwritten.
+        """
+        operands.place(inputs, index, self.split(values))
 
 
 @jit
 def to_values(polynomials: Residues, tables: ntt.Tables) -> None:
-    """Coefficients (polynomials, L', n) to the kernel's order, in place."""
+    """Bring polynomials to the kernel's order, in place.
+
+    Args:
+        polynomials: coefficients, shape (polynomials, L', n).
+        tables: of the primes.
+    """
     for index in range(polynomials.shape[0]):
         for limb in range(polynomials.shape[1]):
             ntt.forward(polynomials[index, limb : limb + 1], tables, limb)
@@ -62,7 +94,12 @@ def to_values(polynomials: Residues, tables: ntt.Tables) -> None:
 
 @jit
 def to_coefficients(polynomials: Residues, tables: ntt.Tables) -> None:
-    """The kernel's order (polynomials, L', n) to coefficients, in place."""
+    """Bring polynomials to coefficient form, in place.
+
+    Args:
+        polynomials: in the kernel's order, shape (polynomials, L', n).
+        tables: of the primes.
+    """
     for index in range(polynomials.shape[0]):
         for limb in range(polynomials.shape[1]):
             ntt.inverse(polynomials[index, limb : limb + 1], tables, limb)
@@ -70,7 +107,13 @@ def to_coefficients(polynomials: Residues, tables: ntt.Tables) -> None:
 
 @jit
 def add_scaled(total: Residues, values: Residues, division: keyswitch.Division) -> None:
-    """Total (2, L or L + 1, n) + P values (2, L, n)."""
+    """Add P times a ciphertext to a total, in place.
+
+    Args:
+        total: shape (2, L or L + 1, n).
+        values: the ciphertext in the same form, shape (2, L, n).
+        division: by P.
+    """
     for half in range(2):
         for limb in range(values.shape[1]):
             keyswitch.add_scaled(total[half, limb], values[half, limb], division, limb)
@@ -78,5 +121,10 @@ def add_scaled(total: Residues, values: Residues, division: keyswitch.Division) 
 
 @lru_cache(maxsize=32)
 def ring(primes: tuple[int, ...], n: int) -> Ring:
-    """Tables for these primes."""
+    """Return the tables for some primes.
+
+    Args:
+        primes: under 2^61, each 1 mod 2n.
+        n: ring degree.
+    """
     return Ring(primes, n, ntt.tables(primes, n), inner_products.moduli(primes), keyswitch.division(primes))

@@ -1,6 +1,9 @@
-"""What hides a reply: small and wide random integers.
+"""What hides a reply, compiled: random integers that are ternary, binomial, or uniform in a wide range.
 
-Their words are OpenSSL's, whose generator (AES-256 in counter mode, NIST SP 800-90A) the operating system's seeds and
+:func:`ring.sampling.flood` is the oracle of flooding noise: from the same random words :func:`add_flood` makes the same
+residues. The other distributions are SEAL's, tested against Python integers.
+
+The words are OpenSSL's, whose generator (AES-256 in counter mode, NIST SP 800-90A) the operating system's seeds and
 reseeds; a fork has its own. It is five times as fast as BLAKE2Xb. No sampler branches on a value that it keeps.
 """
 
@@ -16,7 +19,8 @@ from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring.modular import Residues
 
 BINOMIAL = 21
-"""Random bits on each side of an error."""
+"""Random bits on each side of an error: :data:`ring.sampling.ERROR_BITS`, as a number in this file because compiled
+code is only dropped when a file of this folder changes."""
 
 _FIELDS = 32
 _LIMB, _MAX_BITS = 64, 191
@@ -24,12 +28,20 @@ _TWO, _THREE = np.uint64(2), np.uint64(3)
 
 
 def words(count: int) -> Residues:
-    """Random 64-bit words, (count,)."""
+    """Return random 64-bit words, shape (count,).
+
+    Args:
+        count: of words.
+    """
     return np.frombuffer(ssl.RAND_bytes(8 * count), dtype=np.uint64)
 
 
 def ternary_words(count: int) -> int:
-    """Words for :func:`ternary`: a third more than it needs on average, so that they never fall short in a lifetime."""
+    """Return how many words :func:`ternary` is given: a third more than it needs on average, so that they suffice.
+
+    Args:
+        count: of integers.
+    """
     return -(-2 * count // _FIELDS)
 
 
@@ -50,12 +62,15 @@ class Flood(NamedTuple):
 
 
 def flooding(bits: int, primes: tuple[int, ...], count: int) -> Flood:
-    """:func:`ring.flooding.sample`, in digits.
+    """Draw flooding noise; :func:`ring.sampling.flood` in digits.
 
     Args:
-        bits: of the range, 0 to 191.
+        bits: of the range [-2^bits, 2^bits), 0 to 191.
         primes: of the modulus, each under 2^61.
-        count: integers.
+        count: of integers.
+
+    Returns:
+        noise for :func:`add_flood`.
 
     Raises:
         RuleError: more bits than three words have.
@@ -77,9 +92,15 @@ def _constants(bits: int, primes: tuple[int, ...]) -> tuple[Residues, Residues]:
 
 @jit
 def add_flood(target: Residues, flood: Flood, limb: int, p: Word) -> None:
-    """Target + flood mod p, (n,); limb: which of the primes p is.
+    """Add flooding noise to a polynomial under one prime, in place.
 
     Formula: start + sum over digits of digit 2^(64 index). Each term is exact in [0, p), so no sum passes 2 p.
+
+    Args:
+        target: residues, shape (n,).
+        flood: what :func:`flooding` returned for n integers.
+        limb: which of its primes ``p`` is.
+        p: prime.
     """
     start, last = flood.starts[limb], flood.digits.shape[0] - 1
     for k in range(last + 1):
@@ -93,10 +114,14 @@ def add_flood(target: Residues, flood: Flood, limb: int, p: Word) -> None:
 
 @jit
 def ternary(words: Residues, draws: Residues) -> bool:
-    """Integers that are uniform in {0, 1, 2}, exactly so: those in {-1, 0, 1} plus 1.
+    """Draw integers that are uniform in {0, 1, 2}, exactly so: those in {-1, 0, 1} plus 1.
 
     A word has 32 candidates of two bits, from the lowest, of which 3 is rejected. A candidate is written before it is
     known to count, and the place moves on only if it does: which ones count says nothing about those that do.
+
+    Args:
+        words: random, shape (words,).
+        draws: written, shape (count,).
 
     Returns:
         False if the words do not fill ``draws``.
@@ -116,10 +141,13 @@ def ternary(words: Residues, draws: Residues) -> bool:
 
 @inline
 def binomial(word: Word) -> Word:
-    """A word's 21 + (ones among bits 0 to 20) - (ones among bits 21 to 41), in [0, 42].
+    """Return 21 + (ones among bits 0 to 20) - (ones among bits 21 to 41) of a word, in [0, 42].
 
-    As an error, 21 less: SEAL's, of deviation sqrt(10.5) = 3.24. Formula: 21 minus the ones of the second half are the
-    ones of its complement, so this is one count of 42 bits.
+    As an error it is 21 less: SEAL's distribution, of deviation sqrt(10.5) = 3.24. Formula: 21 minus the ones of the
+    second half are the ones of its complement, so this is one count of 42 bits.
+
+    Args:
+        word: random.
     """
     half = np.uint64((1 << BINOMIAL) - 1)
     return _ones((word & half) | (~word & (half << np.uint64(BINOMIAL))))

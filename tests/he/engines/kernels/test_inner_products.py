@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.engines.kernels import inner_products
-from privcirnet.he.engines.kernels.inner_products import CHUNK, Terms, moduli
+from privcirnet.he.engines.kernels import inner_products, operands
+from privcirnet.he.engines.kernels.inner_products import Terms, moduli
+from privcirnet.he.engines.kernels.operands import CHUNK
 from privcirnet.he.engines.kernels.ring import ring
 from tests.he.engines.kernels.oracles import primes_of, random_residues
 
@@ -14,14 +15,14 @@ def chunks_of(ciphertexts: np.ndarray, primes: tuple[int, ...]) -> np.ndarray:
     chunks = np.zeros((len(primes) * N // CHUNK, len(ciphertexts), 2, CHUNK), dtype=np.uint64)
     for index, ciphertext in enumerate(ciphertexts):
         own = ciphertext.copy()
-        inner_products.split(own, moduli(primes))
-        inner_products.place(chunks, index, own)
+        operands.split(own, moduli(primes))
+        operands.place(chunks, index, own)
     return chunks
 
 
 def split(weights: np.ndarray, primes: tuple[int, ...]) -> np.ndarray:
     own = weights.copy()
-    inner_products.split(own, moduli(primes))
+    operands.split(own, moduli(primes))
     return own
 
 

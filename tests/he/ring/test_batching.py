@@ -2,79 +2,14 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.errors import RuleError
-from privcirnet.he.engines import cyclic
 from privcirnet.he.params.parameters import choose
 from privcirnet.he.ring import batching, modular, roots
-
-LENGTHS = (1, 2, 3, 5, 6, 8, 9, 12, 15, 16, 17, 33)
-T = modular.largest_prime(61, 16 * 9 * 5 * 11 * 17)
 
 
 def random_residues(shape: tuple[int, ...], t: int, seed: int = 0) -> modular.Residues:
     residues = np.random.default_rng(seed).integers(0, t, shape, dtype=np.uint64)
     residues.reshape(-1)[: min(3, residues.size)] = t - 1
     return residues
-
-
-def slow_cyclic(x: list[int], t: int) -> list[int]:
-    """y[k] = sum_j x[j] w^(j k), w of order N."""
-    root = modular.root_of_unity(len(x), t)
-    return [sum(v * pow(root, j * k, t) for j, v in enumerate(x)) % t for k in range(len(x))]
-
-
-def slow_convolution(x: list[int], y: list[int], t: int) -> list[int]:
-    n = len(x)
-    return [sum(x[j] * y[(k - j) % n] for j in range(n)) % t for k in range(n)]
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_cyclic_equals_the_sum(length: int) -> None:
-    x = random_residues((length,), T)
-    assert cyclic.cyclic(x, 0, T).tolist() == slow_cyclic(x.tolist(), T)
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_largest_values_do_not_overflow(length: int) -> None:
-    x = np.full((length, 3), T - 1, dtype=np.uint64)
-    assert cyclic.cyclic(x, 0, T)[:, 1].tolist() == slow_cyclic([T - 1] * length, T)
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2, -1])
-@pytest.mark.parametrize("sizes", [(9, 8, 5), (17, 3, 16), (5, 17, 300)])
-def test_each_axis_alone(sizes: tuple[int, ...], axis: int) -> None:
-    t = modular.largest_prime(61, 16 * 9 * 5 * 17 * 25)
-    x = random_residues(sizes, t)
-    before = x.copy()
-    found = np.moveaxis(cyclic.cyclic(x, axis, t), axis, -1)
-    source = np.moveaxis(x, axis, -1)
-    for index in ((0, 0), (-1, -1), (2, 1)):
-        assert found[index].tolist() == slow_cyclic(source[index].tolist(), t)
-    assert (x == before).all()
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_inverse(length: int) -> None:
-    x = random_residues((4, length, 7), T)
-    assert (cyclic.cyclic(cyclic.cyclic(x, 1, T), 1, T, inverse=True) == x).all()
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_convolution_theorem(length: int) -> None:
-    x, y = random_residues((length,), T, 1), random_residues((length,), T, 2)
-    product = modular.multiply(cyclic.cyclic(x, 0, T), cyclic.cyclic(y, 0, T), T)
-    assert cyclic.cyclic(product, 0, T, inverse=True).tolist() == slow_convolution(x.tolist(), y.tolist(), T)
-
-
-def test_golden_vector() -> None:
-    """Mod 17: 2^4 = 16 has order 2 only, so the fourth root is 3^4 = 13."""
-    assert modular.root_of_unity(4, 17) == 13
-    assert cyclic.cyclic(np.uint64([1, 2, 3, 4]), 0, 17).tolist() == [10, 6, 15, 7]
-
-
-def test_length_must_divide() -> None:
-    with pytest.raises(RuleError, match="must divide t - 1: got length 7"):
-        cyclic.cyclic(np.zeros((2, 7), dtype=np.uint64), 1, T)
 
 
 def slow_evaluate(coefficients: list[int], point: int, t: int) -> int:

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ring import batching, modular
+from tests.he.engines.pairs import KEPT, NOISE, SINGLE, STEPS, N, T, X, Y, Z, pair
+
+CHAIN = {
+    "nothing": lambda s, c, keys: c,
+    "add_plain": lambda s, c, keys: s.add_plain(c, s.encode(Y)),
+    "multiply in coefficient form": lambda s, c, keys: s.multiply(c, s.encode(Y)),
+    "multiply in NTT form": lambda s, c, keys: s.from_ntt(s.multiply(s.to_ntt(c), s.encode_factor(Y))),
+    "add": lambda s, c, keys: s.add(c, s.add_plain(c, s.encode(Z))),
+    "add in NTT form": lambda s, c, keys: s.from_ntt(s.add(s.to_ntt(c), s.to_ntt(s.add_plain(c, s.encode(Z))))),
+    "there and back": lambda s, c, keys: s.from_ntt(s.to_ntt(c)),
+    **{f"rotate by {step}": lambda s, c, keys, step=step: s.rotate(c, step, keys) for step in STEPS},
+    "a layer": lambda s, c, keys: s.rotate(
+        s.from_ntt(
+            s.add(
+                s.multiply(s.to_ntt(c), s.encode_factor(Y)),
+                s.multiply(s.to_ntt(s.rotate(c, 256, keys)), s.encode_factor(Z)),
+            )
+        ),
+        3000,
+        keys,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAIN)
+def test_encrypted_operation_equals_its_clear_text_twin(name: str) -> None:
+    results, counts = [], []
+    for kind in SINGLE:
+        client, server, keys = pair(kind)
+        before = server.counts.copy()
+        reply = server.reply(CHAIN[name](server, server.receive(client.encrypt(X)), keys), keys, NOISE)
+        results.append(client.decrypt(reply))
+        counts.append(server.counts - before)
+    assert results[0].dtype == results[1].dtype == np.uint64
+    assert np.array_equal(*results)
+    assert counts[0] == counts[1]
+    assert name == "nothing" or not np.array_equal(results[0], X) or name == "there and back"
+
+
+def test_a_reply_with_some_coefficients_decrypts_to_those() -> None:
+    found = []
+    for kind in SINGLE:
+        client, server, keys = pair(kind)
+        ciphertext = server.add_plain(server.receive(client.encrypt(X)), server.encode(Y))
+        slots = client.decrypt(server.reply(ciphertext, keys, NOISE, KEPT), KEPT)
+        found.append(batching.slots_to_coefficients(slots, T))
+    wanted = batching.slots_to_coefficients(modular.add(X, Y, T), T)
+    assert (found[0][KEPT] == wanted[KEPT]).all()
+    assert (found[1][KEPT] == wanted[KEPT]).all()
+    left_out = np.setdiff1d(np.arange(N), KEPT)
+    assert (found[0][left_out] != wanted[left_out]).all(), "what was not sent can't be decrypted"
+    assert not found[1][left_out].any()
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_replies_with_other_coefficients_are_refused(kind: str) -> None:
+    client, server, keys = pair(kind)
+    ciphertext = server.receive(client.encrypt(X))
+    whole, part = (server.reply(ciphertext, keys, NOISE, kept) for kept in (None, KEPT))
+    for message, kept in ((whole, KEPT), (part, None), (part, KEPT[1:]), (part[:-1], KEPT), (part + b"\0", KEPT)):
+        with pytest.raises(RuleError, match=r"length that the parameters fix|must hold n words"):
+            client.decrypt(message, kept)
+    broken = b"\xff" * 8 + part[8:]
+    with pytest.raises(RuleError, match=r"under its prime|mod t"):
+        client.decrypt(broken, KEPT)
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_no_rotations_need_no_keys(kind: str) -> None:
+    client, server, _ = pair(kind)
+    keys = server.load_keys(client.public_keys([]), [])
+    with pytest.raises((RuntimeError, ValueError)):
+        server.rotate(server.receive(client.encrypt(X)), 1, keys)

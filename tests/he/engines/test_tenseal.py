@@ -1,0 +1,92 @@
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from privcirnet.he.engines import interface, tenseal
+from privcirnet.he.params.parameters import choose
+from privcirnet.he.params.security import MAX_LOG_Q
+from privcirnet.he.params.sizes import SEED_BYTES
+from tests.he.engines.pairs import KEPT, NOISE, PARAMETERS, N, X, pair
+
+
+def test_rotation_turns_both_rows_left() -> None:
+    client, server, keys = pair("tenseal")
+    rotated = client.decrypt(server.reply(server.rotate(server.receive(client.encrypt(X)), 256, keys), keys, NOISE))
+    rows = X.reshape(2, -1)
+    assert (rotated == np.concatenate([rows[0, 256:], rows[0, :256], rows[1, 256:], rows[1, :256]])).all()
+
+
+def test_encryption_is_fresh_every_time() -> None:
+    client, server, keys = pair("tenseal")
+    first, second = client.encrypt(X), client.encrypt(X)
+    assert first != second
+    assert first[-SEED_BYTES:] != second[-SEED_BYTES:]
+    assert server.reply(server.receive(first), keys, NOISE) != server.reply(server.receive(second), keys, NOISE)
+    other = interface.client_engine("tenseal", PARAMETERS)
+    assert not np.array_equal(other.decrypt(server.reply(server.receive(first), keys, NOISE)), X)
+
+
+def test_the_library_adds_the_two_share_products() -> None:
+    """Golden: (1, 2, ...) times 3 plus 5, written out."""
+    client, server, keys = pair("tenseal")
+    slots = np.arange(N, dtype=np.uint64)
+    three, five = np.full(N, 3, dtype=np.uint64), np.full(N, 5, dtype=np.uint64)
+    product = server.multiply(server.receive(client.encrypt(slots)), server.encode(three))
+    assert client.decrypt(server.reply(server.add_plain(product, server.encode(five)), keys, NOISE))[:4].tolist() == [
+        5,
+        8,
+        11,
+        14,
+    ]
+
+
+def test_the_library_refuses_what_the_twin_refuses() -> None:
+    client, server, keys = pair("tenseal")
+    c = server.receive(client.encrypt(X))
+    for broken in (
+        lambda: server.rotate(c, 5, keys),
+        lambda: server.rotate(server.to_ntt(c), 1, keys),
+        lambda: server.add(server.to_ntt(c), c),
+        lambda: server.multiply(c, server.encode(np.zeros(N, dtype=np.uint64))),
+    ):
+        with pytest.raises((RuntimeError, ValueError)):
+            broken()
+
+
+def test_a_reply_with_some_coefficients_is_that_much_shorter() -> None:
+    client, server, keys = pair("tenseal")
+    ciphertext = server.receive(client.encrypt(X))
+    whole, part = (server.reply(ciphertext, keys, NOISE, kept) for kept in (None, KEPT))
+    assert len(part) * 2 * N == len(whole) * (N + len(KEPT))
+
+
+def files(context: object) -> Iterator[bytes]:
+    for path in context._file.parent.iterdir():  # type: ignore[attr-defined]
+        yield path.read_bytes()
+
+
+def test_no_secret_key_is_written_and_the_folder_goes_away() -> None:
+    client = tenseal.TensealClient(PARAMETERS)
+    folder = client._context._file.parent
+    assert folder.stat().st_mode & 0o077 == 0
+    secret = client._keys.secret_key()
+    client.public_keys([1])
+    client.encrypt(X)
+    written = list(files(client._context))
+    secret.save(str(client._context._file))
+    (own,) = files(client._context)
+    assert all(len(item) != len(own) for item in written)
+    del client, secret
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("n", "bits"), [(4096, (37, 36, 36)), (8192, (60, 60, 60, 38)), (16384, (60,) * 6 + (48, 30))])
+def test_library_agrees_on_security(n: int, bits: tuple[int, ...]) -> None:
+    """What Parameters accepts at the very limit, the library's own 128-bit check accepts."""
+    assert sum(bits) == MAX_LOG_Q[n]
+    assert interface.server_engine("tenseal", choose({1}, 20, n, bits)).parameters.ring_degree == n
+
+
+def test_an_engine_has_its_parameters() -> None:
+    assert interface.server_engine("tenseal", PARAMETERS).parameters == PARAMETERS

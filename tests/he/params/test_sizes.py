@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+
+from privcirnet.he.engines.interface import client_engine, server_engine
+from privcirnet.he.params.noise import (
+    noise_bits,
+)
+from privcirnet.he.params.parameters import (
+    choose,
+)
+from privcirnet.he.params.sizes import message_bytes, reply_primes
+from privcirnet.he.ring import sampling
+
+
+@pytest.mark.parametrize(
+    ("n", "bits", "plain_bits"),
+    [
+        (8192, (55, 55, 54, 54), 24),
+        (8192, (55, 55, 54, 54), 37),
+        (8192, (55, 55, 54, 54), 48),
+        (8192, (43, 43, 44, 44, 44), 41),
+        (16384, (48, 48, 48, 48, 49), 60),
+    ],
+)
+def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...], plain_bits: int) -> None:
+    parameters = choose({1}, plain_bits, n, bits)
+    client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
+    slots = sampling.uniform((n,), parameters.plain_modulus)
+    up = client.encrypt(slots)
+    keys = server.load_keys(client.public_keys([]), [])
+    down = server.reply(server.receive(up), keys, noise_bits(n, plain_bits, 1))
+    assert (len(up), len(down)) == message_bytes(parameters)
+    assert np.array_equal(client.decrypt(down), slots)
+
+
+def test_reply_primes() -> None:
+    assert reply_primes((55, 55, 54, 54), 45) == 1
+    assert reply_primes((55, 55, 54, 54), 46) == 2
+    assert reply_primes((40, 60), 60) == 1
