@@ -32,8 +32,7 @@ from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
-from tests.nn.test_circulant import rows_of
-from tests.nn.test_convert import assert_unchanged, randomize_norms_, snapshot
+from tests.nn.networks import assert_unchanged, randomize_norms_, rows_of, snapshot
 
 LEVELS, STEP = 16, -4
 SIZES = {

@@ -1,17 +1,13 @@
 import pytest
-import timm
 import torch
-from torch import nn
 from torch.testing import assert_close
 
 import privcirnet.models  # noqa: F401  (registers with timm)
 from privcirnet.errors import RuleError
 from privcirnet.functional.polynomial import aespa_square
-from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.convert import circulant_, dense_state_dict
-from privcirnet.nn.fuse import fuse
+from tests.nn.networks import with_aespa
 
 
 def slow(x, b):
@@ -56,32 +52,6 @@ def test_the_block_size_must_divide():
         Aespa2d(8, 3)
 
 
-def network():
-    layers = [nn.Conv2d(4, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), Aespa2d(8)]
-    head = [nn.Conv2d(8, 8, 1), Aespa2d(8), nn.Flatten(), nn.Linear(8 * 16, 8), Aespa1d(8), nn.Linear(8, 4)]
-    model = nn.Sequential(*layers, *head)
-    for _ in range(20):
-        model(2 * torch.randn(16, 4, 4, 4) + 0.5)
-    for module in model.modules():
-        if isinstance(module, Aespa2d | Aespa1d):
-            nn.init.normal_(module.log_gamma, std=0.3)
-    return model.eval()
-
-
-@pytest.mark.parametrize("plan", [{}, {"0": 4, "3": 2, "6": 8}], ids=["dense", "circulant"])
-def test_fusing_leaves_squares(plan):
-    torch.manual_seed(0)
-    model, x = network(), torch.randn(8, 4, 4, 4)
-    circulant_(model, plan)
-    assert [model[i].b for i in (2, 4, 7)] == [plan.get(name, 1) for name in ("0", "3", "6")]
-    fused = fuse(model)
-    kinds = [type(m) for m in fused.modules() if not list(m.children())]
-    assert kinds.count(Square) == 3
-    assert not {Aespa2d, Aespa1d, nn.BatchNorm2d} & set(kinds)
-    assert {name: block_size_of(fused.get_submodule(name)) for name in plan} == plan
-    assert_close(fused(x), model(x), rtol=1e-3, atol=1e-4)
-
-
 def test_sharing_keeps_the_mode_and_the_means():
     module = Aespa2d(4).eval()
     module.running_var.copy_(torch.tensor([1.0, 3.0, 5.0, 7.0]))
@@ -91,141 +61,8 @@ def test_sharing_keeps_the_mode_and_the_means():
     assert (shared.num_features, shared.b) == (4, 2)
 
 
-def test_what_cannot_be_folded():
-    unshared = nn.Sequential(nn.Conv2d(4, 4, 1), Aespa2d(4))
-    circulant_(unshared, {"0": 2})
-    unshared[1] = Aespa2d(4)
-    unshared[1].running_var[0] = 2.0
-    with pytest.raises(
-        RuleError, match=r"must be shared by its blocks: got values that differ .* at '0' for block size 2"
-    ):
-        fuse(unshared)
-    with pytest.raises(RuleError, match="AESPA must directly follow a convolution"):
-        fuse(nn.Sequential(nn.Conv2d(4, 4, 1), nn.AvgPool2d(2), Aespa2d(4)))
-
-
-class Chain(nn.Module):
-    """Activations behind sums of every kind: two layers, a layer and an activation, twice in a row."""
-
-    def __init__(self, pool: bool = False) -> None:
-        super().__init__()
-        self.stem, self.stem_norm, self.stem_act = nn.Conv2d(4, 8, 3, padding=1), nn.BatchNorm2d(8), Aespa2d(8)
-        self.left, self.right = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
-        self.norm, self.act1 = nn.BatchNorm2d(8), Aespa2d(8)
-        self.conv2, self.inner, self.conv3, self.act2 = nn.Conv2d(8, 8, 1), Aespa2d(8), nn.Conv2d(8, 8, 1), Aespa2d(8)
-        self.conv4, self.act3 = nn.Conv2d(8, 8, 1), Aespa2d(8)
-        self.pool = nn.AvgPool2d(4) if pool else None
-        self.head = nn.Conv2d(8, 2, 4)
-
-    def forward(self, x):
-        x = self.stem_act(self.stem_norm(self.stem(x)))
-        x = self.act1(self.norm(self.left(x)) + self.right(x))
-        x = self.act2(x + self.conv3(self.inner(self.conv2(x))))
-        y = self.act3(self.conv4(x) + x)
-        return self.head(y) if self.pool is None else self.head(y) + self.pool(x)
-
-
-def chain(**options):
-    torch.manual_seed(0)
-    model = Chain(**options).double()
-    for _ in range(50):
-        model(2 * torch.randn(16, 4, 4, 4, dtype=torch.float64))
-    for module in model.modules():
-        if isinstance(module, Aespa2d):
-            nn.init.normal_(module.log_gamma, std=0.3)
-    return model.eval()
-
-
-PLAN = {"stem": 2, "left": 4, "right": 2, "conv2": 8, "conv3": 2, "conv4": 4}
-
-
-@pytest.mark.parametrize("plan", [{}, PLAN], ids=["dense", "circulant"])
-def test_an_activation_behind_a_residual_folds_into_every_summand(plan):
-    model = circulant_(chain(), plan)
-    fused, x = fuse(model), 2 * torch.randn(8, 4, 4, 4, dtype=torch.float64)
-    assert not [m for m in fused.modules() if isinstance(m, Aespa2d | nn.BatchNorm2d)]
-    assert sum(isinstance(m, Square) for m in fused.modules()) == 5
-    assert {name: block_size_of(fused.get_submodule(name)) for name in plan} == plan
-    assert_close(fused(x), model(x), rtol=1e-9, atol=1e-9)
-
-
-def test_activations_in_a_chain_are_shared_by_the_largest_block_they_reach():
-    model = circulant_(chain(), PLAN)
-    blocks = {name: module.b for name, module in model.named_modules() if isinstance(module, Aespa2d)}
-    assert blocks == {"stem_act": 2, "act1": 4, "inner": 8, "act2": 8, "act3": 8}
-
-
-class Depthwise(nn.Module):
-    """Depthwise layers on either side of activations behind sums, with a norm of their own or none."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.act1 = nn.Conv2d(4, 8, 1), Aespa2d(8)
-        self.depthwise, self.norm = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False), nn.BatchNorm2d(8)
-        self.act2, self.wide = Aespa2d(8), nn.Conv2d(8, 16, 3, 2, 1, groups=8)
-        self.act3, self.pairs = Aespa2d(16), nn.Conv2d(16, 4, 2, groups=4)
-
-    def forward(self, x):
-        x = self.act1(self.stem(x))
-        x = self.act2(x + self.norm(self.depthwise(x)))
-        return self.pairs(self.act3(self.wide(x)))
-
-
-@pytest.mark.parametrize("plan", [{}, {"stem": 4}], ids=["dense", "circulant"])
-def test_scales_move_into_depthwise_layers(plan):
-    """Their rows and inputs are scaled channel by channel, and what is shared with a circulant layer by its blocks."""
-    torch.manual_seed(0)
-    model = Depthwise().double()
-    for _ in range(50):
-        model(2 * torch.randn(16, 4, 5, 5, dtype=torch.float64))
-    for module in model.modules():
-        if isinstance(module, Aespa2d):
-            nn.init.normal_(module.log_gamma, std=0.3)
-    model = circulant_(model.eval(), plan)
-    shared = plan.get("stem", 1)
-    assert [model.act1.b, model.act2.b, model.act3.b] == [shared, shared, 1]
-    assert type(model.norm) is nn.BatchNorm2d
-    fused, x = fuse(model), 2 * torch.randn(8, 4, 5, 5, dtype=torch.float64)
-    assert sum(isinstance(m, Square) for m in fused.modules()) == 3
-    assert_close(fused(x), model(x), rtol=1e-9, atol=1e-9)
-
-
-def test_mobilenetv2_fuses_to_squares_with_depthwise_layers_as_they_are():
-    torch.manual_seed(0)
-    model = timm.create_model("mobilenetv2_cifar", width=0.25, image_size=16, activation="aespa").double()
-    for _ in range(3):
-        model(torch.randn(8, 3, 16, 16, dtype=torch.float64))
-    sizes = uniform_sizes(model, 8)
-    blocks = {m.b for name, m in circulant_(model, sizes).eval().named_modules() if name.endswith("depthwise_act")}
-    assert {sizes[name] for name in sizes if name.endswith("depthwise")} == blocks == {1}
-    fused, x = fuse(model), torch.randn(2, 3, 16, 16, dtype=torch.float64)
-    assert sum(isinstance(m, Square) for m in fused.modules()) == 2 * 17 + 1
-    assert {name: block_size_of(fused.get_submodule(name)) for name in sizes} == sizes
-    expected = model(x)
-    assert_close(fused(x), expected, rtol=1e-7, atol=1e-7 * expected.abs().max().item())
-
-
-def test_a_square_that_is_added_and_read_by_something_else_is_refused():
-    model = chain()
-    model.pool = nn.AvgPool2d(4)
-    with pytest.raises(RuleError, match="must feed only that sum and layers: got 'act2' feeds pool"):
-        fuse(model)
-
-
-def test_resnet18_fuses_to_squares_whatever_its_plan():
-    torch.manual_seed(0)
-    model = timm.create_model("resnet18_cifar", width=8, activation="aespa").double()
-    for _ in range(5):
-        model(torch.randn(16, 3, 32, 32, dtype=torch.float64))
-    names = [name for name, m in model.named_modules() if isinstance(m, nn.Conv2d) and name != "stem"]
-    model = circulant_(model, {name: 2 ** (i % 4) for i, name in enumerate(names)}).eval()
-    fused, x = fuse(model), torch.randn(4, 3, 32, 32, dtype=torch.float64)
-    assert sum(isinstance(m, Square) for m in fused.modules()) == 17
-    assert_close(fused(x), model(x), rtol=1e-7, atol=1e-7)
-
-
 def test_a_dense_copy_has_every_channel_s_values():
-    model, dense = circulant_(network(), {"0": 4, "3": 2, "6": 8}), network()
+    model, dense = circulant_(with_aespa(), {"0": 4, "3": 2, "6": 8}), with_aespa()
     dense.load_state_dict(dense_state_dict(model))
     x = torch.randn(8, 4, 4, 4)
     assert_close(dense(x), model(x), rtol=1e-4, atol=1e-5)

@@ -4,7 +4,7 @@ from torch import nn
 from privcirnet.nn.candidates import candidates
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_
-from tests.nn.test_convert import assert_unchanged, snapshot
+from tests.nn.networks import assert_unchanged, snapshot
 
 
 class Mixed(nn.Module):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrize
 
 import privcirnet.nn.circulant
@@ -17,25 +17,12 @@ from privcirnet.nn.circulant import (
     block_size_of,
     make_circulant_,
 )
+from tests.nn.networks import Round, rows_of
 
 LAYERS = [
     pytest.param(lambda: nn.Linear(16, 8), torch.ones(3, 16), id="linear"),
     pytest.param(lambda: nn.Conv2d(8, 16, 3, padding=1), torch.ones(2, 8, 5, 5), id="conv"),
 ]
-
-
-class Round(nn.Module):
-    """A toy quantizer: one step for the whole tensor."""
-
-    def forward(self, weight: Tensor) -> Tensor:
-        return (weight / 0.125).round() * 0.125
-
-    def right_inverse(self, weight: Tensor) -> Tensor:
-        return weight
-
-
-def rows_of(layer: nn.Module) -> nn.Parameter:
-    return layer.parametrizations.weight.original
 
 
 @pytest.mark.parametrize(("build", "x"), LAYERS)

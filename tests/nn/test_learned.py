@@ -15,9 +15,9 @@ from privcirnet.nn.quantize import SUFFIX, quantize
 from privcirnet.nn.quantizers import ActivationQuantizer, Quantizer, quantizer_of
 from privcirnet.nn.steps import called_modules, incoming_steps
 from privcirnet.training.network import create
-from tests.nn.test_quantize import (
+from tests.nn.quantized import (
+    BLOCK_SIZES,
     INPUT_STEP,
-    SIZES,
     Skip,
     incoming_by_name,
     log_steps,
@@ -51,13 +51,13 @@ def set_learned(graph: fx.GraphModule, name: str, value: float) -> None:
 def test_every_step_is_learned_but_the_inputs_and_the_biases():
     graph = learning()
     assert quantizers(graph)[f"x{SUFFIX}"].learned is None
-    for name in SIZES:
+    for name in BLOCK_SIZES:
         layer = graph.get_submodule(name)
         assert quantizer_of(layer).learned is not None
         assert quantizer_of(layer, "bias").learned is None
     assert all(isinstance(learned_of(graph, name), nn.Parameter) for name in ("stem", "stem_square", "conv1", "square"))
     assert learned_of(graph, "down") is learned_of(graph, "conv2"), "summands share"
-    assert len(learned_steps(graph)) == len(SIZES) + 5
+    assert len(learned_steps(graph)) == len(BLOCK_SIZES) + 5
     assert {id(p) for p in learned_steps(graph)} < {id(p) for p in graph.parameters()}
     assert learned_steps(quantized()) == []
 
@@ -99,7 +99,7 @@ def test_a_weight_that_is_clipped_is_the_same_in_training_and_evaluation():
     layer, weight = graph.conv1, graph.conv1.weight
     assert weight.abs().max() == 2.0 ** int(quantizer.log_step) * (2 ** (BITS - 1) - 1)
     assert torch.equal(graph.train().conv1.weight, weight)
-    assert is_circulant(layer.weight, SIZES["conv1"])
+    assert is_circulant(layer.weight, BLOCK_SIZES["conv1"])
 
 
 def test_training_rounds_at_random_as_the_protocol_truncates():

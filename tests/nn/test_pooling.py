@@ -53,6 +53,6 @@ def test_an_average_that_others_read_is_left_alone():
     assert fused.get_submodule("1").divisor_override is None
 
 
-@pytest.mark.parametrize("divisor", range(1, 200))
-def test_the_power_beside_is_within_the_root_of_two(divisor):
-    assert 0.5**0.5 <= power_beside(divisor) / divisor <= 2**0.5
+def test_the_power_beside_is_within_the_root_of_two():
+    for divisor in range(1, 200):
+        assert 0.5**0.5 <= power_beside(divisor) / divisor <= 2**0.5, divisor

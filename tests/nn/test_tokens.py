@@ -1,9 +1,6 @@
 """Tokens, attention and its pieces, and norms of tokens with what they are folded into."""
 
-import copy
-
 import pytest
-import timm
 import torch
 from torch import nn
 from torch.testing import assert_close
@@ -14,7 +11,6 @@ from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.lower import lower
-from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_, dense_state_dict
 from privcirnet.nn.fuse import fuse
@@ -22,21 +18,9 @@ from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
-from privcirnet.training.tails import Tails
+from tests.nn.networks import DOUBLE, randn, vit
 
-SMALL = {"image_size": 8, "depth": 2, "width": 16, "heads": 2, "num_classes": 4}
-POLYNOMIAL = {"norm": "batch", "attention": "polynomial", "activation": "square"}
-DOUBLE = {"rtol": 0, "atol": 1e-12}
 TARGET = Target(COUNTED, LINKS["local"])
-
-
-def randn(*shape):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def vit(**options):
-    torch.manual_seed(0)
-    return timm.create_model("vit_cifar", **{**SMALL, **POLYNOMIAL, **options}).double()
 
 
 def test_tokens_are_places_row_by_row():
@@ -66,26 +50,6 @@ def test_head_transpose_goes_back():
     assert turned.shape == (3, 3, 8)
     assert torch.equal(HeadTranspose(2)(turned), x)
     assert turned[1, 2, 4 * 1 + 3] == x[1, 3, 3 * 1 + 2]
-
-
-def test_attentions_pieces_are_attention():
-    attention, qkv = PolynomialAttention(8, heads=2, tokens=5).double(), randn(3, 5, 24)
-    nn.init.normal_(attention.shift)
-    p = attention.pieces()
-    weights = p["square"](p["scores"](p["query"](qkv), p["key"](qkv)))
-    assert_close(attention.scale * p["gather"](weights, p["turn"](p["value"](qkv))), attention(qkv), **DOUBLE)
-
-
-def test_attention_of_other_tokens():
-    with pytest.raises(RuleError, match="tokens it was made for: got 6 for 5"):
-        PolynomialAttention(8, heads=2, tokens=5)(randn(1, 6, 24))
-
-
-def test_scores_are_among_the_squares_whose_tails_are_penalized():
-    model = vit()
-    tails = Tails(model, limit=0.1)
-    model(torch.rand(4, 3, 8, 8).double())
-    assert len(tails._peaks) == 4, "two attentions and two activations"
 
 
 @pytest.mark.parametrize("b", [1, 2, 4])
@@ -277,13 +241,3 @@ def test_maps_are_not_tokens(module):
     graph = quantize(fuse(nn.Sequential(nn.Identity(), module)).eval())
     with pytest.raises(RuleError, match="got 1 on a map"):
         lower(graph, (8, 2, 2), 16, 0, TARGET)
-
-
-def test_fused_network_shares_nothing_with_the_model():
-    model = vit()
-    before = copy.deepcopy(model.state_dict())
-    fused = fuse(model)
-    with torch.no_grad():
-        for parameter in fused.parameters():
-            parameter.add_(1)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -14,7 +14,7 @@ from privcirnet.he.planning.planner import candidate_layers, plan_layer
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.convert import circulant_
 from privcirnet.search.latency import Figures, figure_table, figures_of, layer_shapes, seconds_of
-from tests.nn.test_convert import assert_unchanged, snapshot
+from tests.nn.networks import assert_unchanged, snapshot
 
 BLOCK_SIZES = (1, 2, 4, 8, 16)
 

@@ -1,4 +1,3 @@
-import dataclasses
 import itertools
 import math
 import random
@@ -11,22 +10,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.search.assignment import Cap, Rules, Solution, Table, uniform_latency
 from privcirnet.search.solve import BUDGET_SLACK, SOLVERS, solve
-
-SIZES = (1, 2, 4, 8)
-
-
-def instance(seed: int) -> tuple[Table, Table, float]:
-    """A few layers, sensitivities over up to twelve decades, a feasible budget that is often met with equality."""
-    chance = random.Random(seed)
-    decades = chance.choice((1, 6, 12))
-    names = [f"layers.{i}.fc" for i in range(chance.randint(1, 5))]
-    sizes = {name: SIZES[: chance.randint(1, 4)] for name in names}
-    omegas = {n: {b: 0.0 if b == 1 else 10 ** chance.uniform(1 - decades, 1) for b in sizes[n]} for n in names}
-    seconds = {n: {b: chance.uniform(0.5, 1.5) * 10 ** chance.uniform(-2, 0) / b for b in sizes[n]} for n in names}
-    fastest = math.fsum(min(row.values()) for row in seconds.values())
-    slowest = math.fsum(max(row.values()) for row in seconds.values())
-    budgets = (fastest, slowest, uniform_latency(seconds, 4), chance.uniform(fastest, slowest))
-    return omegas, seconds, max(fastest, chance.choice(budgets))
+from tests.search.instances import SIZES, instance
 
 
 def exhaustive(omegas: Table, seconds: Table, budget: float) -> float:
@@ -136,11 +120,6 @@ def test_free_layers_need_no_budget():
     assert solve({"a": {1: 1.0}}, {"a": {1: 0.0}}, 0.0).latency == 0
 
 
-def test_solution_is_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        solve({"a": {1: 1.0}}, {"a": {1: 1.0}}, 1.0).latency = 2.0
-
-
 @pytest.mark.parametrize("budget", [2.9, 0.0, -1.0, float("nan")])
 def test_a_budget_that_cannot_be_met(budget):
     seconds = {name: {1: 4.0, 4: 1.0} for name in "abc"}
@@ -202,16 +181,6 @@ def test_a_solver_that_exceeds_the_budget_is_an_error(monkeypatch):
 def test_nothing_is_printed(capfd):
     solve({"a": {1: 1.0, 2: 2.0}}, {"a": {1: 1.0, 2: 0.5}}, 1.0)
     assert capfd.readouterr() == ("", "")
-
-
-def test_uniform_latency():
-    seconds = {"a": {1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0}, "b": {1: 3.0, 2: 1.5}}
-    assert [uniform_latency(seconds, b) for b in (1, 2, 4, 8, 16)] == [11.0, 5.5, 3.5, 2.5, 2.5]
-
-
-def test_uniform_latency_of_a_layer_that_admits_none():
-    with pytest.raises(RuleError, match=r"got 2 for 'a' with \[4, 8\]; use at least 4"):
-        uniform_latency({"a": {4: 1.0, 8: 0.5}}, 2)
 
 
 def test_solving_needs_no_torch():

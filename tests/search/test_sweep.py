@@ -3,7 +3,7 @@ import pytest
 from privcirnet.search.assignment import Cap, Rules
 from privcirnet.search.solve import solve
 from privcirnet.search.sweep import sweep, uniform_points
-from tests.search.test_solve import instance
+from tests.search.instances import instance
 
 
 @pytest.mark.parametrize("seed", range(5))

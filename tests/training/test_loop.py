@@ -17,7 +17,7 @@ from privcirnet.nn.quantizers import Quantizer
 from privcirnet.training import checkpoint, loop
 from privcirnet.training.loop import EpochProgress, Step, accuracy, fit, predict
 from privcirnet.training.optimization import rate
-from tests.nn.test_convert import assert_unchanged, snapshot
+from tests.nn.networks import assert_unchanged, snapshot
 
 RECIPE = RecipeConfig(epochs=4, batch_size=16, learning_rate=0.02, label_smoothing=0.0, weight_decay=0.01)
 SETTINGS = {"seed": 0, "recipe": dataclasses.asdict(RECIPE), "block_sizes": {"0": 2}}

@@ -11,8 +11,8 @@ from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.training.network import BuiltNetwork, build, checkpoint_of, create, weighted_layers
-from tests.nn.test_convert import randomize_norms_
-from tests.nn.test_quantize import INPUT_STEP, pixels
+from tests.nn.networks import randomize_norms_
+from tests.nn.quantized import INPUT_STEP, pixels
 
 SIZES = {"stem": 1, "down": 2, "conv1": 16, "conv2": 4, "classifier": 2}
 

@@ -7,7 +7,7 @@ from privcirnet.functional.sensitivity import damped
 from privcirnet.models import DigitsResNet
 from privcirnet.training import stages
 from privcirnet.training.prediction import loss, loss_rises, rank_correlation
-from tests.nn.test_convert import assert_unchanged, snapshot
+from tests.nn.networks import assert_unchanged, snapshot
 
 DATA = load("digits")
 

@@ -8,7 +8,7 @@ from privcirnet.models import DigitsResNet
 from privcirnet.training import sensitivities
 from privcirnet.training.network import weighted_layers
 from privcirnet.training.sensitivities import GROUP, measure
-from tests.nn.test_convert import assert_unchanged, snapshot
+from tests.nn.networks import assert_unchanged, snapshot
 
 DATA = load("digits")
 SIZES = {"stem": (1,), "down": (1, 2, 8), "conv1": (1, 4)}

@@ -16,7 +16,7 @@ from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.training import stages
 from privcirnet.training.loop import fit, predict
 from privcirnet.training.network import BuiltNetwork, checkpoint_of
-from tests.nn.test_circulant import rows_of
+from tests.nn.networks import rows_of
 
 DATA = load("digits")
 DATA = dataclasses.replace(DATA, train_images=DATA.train_images[:128], train_labels=DATA.train_labels[:128])

@@ -1,5 +1,6 @@
+"""Program folders: round trips, the golden format, encoded plaintexts, and folders that are refused."""
+
 import dataclasses
-import errno
 import json
 import os
 import shutil
@@ -8,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from safetensors import safe_open
 from tenseal import sealapi as seal
 
 from privcirnet.artifact import (
@@ -16,25 +16,13 @@ from privcirnet.artifact import (
     MANIFEST,
     PLAINTEXTS,
     WEIGHTS,
-    Checkpoint,
     folder_bytes,
     plaintext_coefficients,
-    read_checkpoint,
-    read_json,
-    read_plan,
-    read_profile,
     read_program,
-    records,
     spectra,
-    write_arrays,
-    write_checkpoint,
-    write_json,
-    write_plan,
     write_program,
-    write_text,
 )
 from privcirnet.artifact import program as programs
-from privcirnet.artifact.atomic import forget_drafts, replacing, replacing_folder, room_for
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.bsgs import Product
@@ -47,93 +35,11 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Node, Program, Weights
 from privcirnet.he.ring import modular, roots
+from tests.artifact.samples import assert_same_program, contents, layer_program
 from tests.he.networks import attention, network
 
-CHECKPOINT = Checkpoint(
-    {
-        "scalar": np.array(7, dtype=np.int64),
-        "turned": np.arange(12, dtype=np.float32).reshape(3, 4).T,
-        "strided": np.arange(20, dtype=np.float64)[::3],
-        "reversed": np.arange(5, dtype=np.float32)[::-1],
-        "empty": np.zeros((0, 3), dtype=np.float32),
-    },
-    "digits_resnet",
-    "qat",
-    {"conv1": 8, "stem": 1},
-    (8, 6),
-    {"activation": "square"},
-)
 
-
-def layer_program(b: int, channels: int = 64, seed: int = 0) -> Program:
-    """One 3 x 3 convolution."""
-    shape = LinearShape(4, 4, channels, channels, 3, 1, 1)
-    layer = cheapest_layer(shape, b, COUNTED, LINKS["local"])
-    random = np.random.default_rng(seed)
-    rows = random.integers(-127, 128, (channels // b, channels, 3, 3))
-    weights = {"conv": Weights(rows, random.integers(-1000, 1000, channels))}
-    image = Node("x", Input(0, 16), (), shape.input_shape, -4)
-    nodes = (image, Node("conv", Linear(layer), ("x",), shape.output_shape, -11, "features.conv"))
-    return Program(nodes, choose(layer.transform_lengths, 50), weights)
-
-
-def assert_same_program(found: Program, expected: Program) -> None:
-    bare = [dataclasses.replace(program, weights={}) for program in (found, expected)]
-    assert bare[0] == bare[1]
-    assert found.weights.keys() == expected.weights.keys()
-    for name, weights in expected.weights.items():
-        for tensor in ("rows", "bias"):
-            assert getattr(found.weights[name], tensor).dtype == np.int64
-            assert np.array_equal(getattr(found.weights[name], tensor), getattr(weights, tensor))
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("written") / "program"
-    write_program(path, network(), {"classes": ["a", "b"], "counts": {2: 1, 10: 0.1}}, full=True)
-    return path
-
-
-@pytest.fixture
-def folder(written, tmp_path) -> Path:
-    return Path(shutil.copytree(written, tmp_path / "program"))
-
-
-class TestRoundTrips:
-    def test_checkpoint(self, tmp_path):
-        write_checkpoint(tmp_path / "new" / "c.safetensors", CHECKPOINT)
-        found = read_checkpoint(tmp_path / "new" / "c.safetensors")
-        assert dataclasses.replace(found, tensors={}) == dataclasses.replace(CHECKPOINT, tensors={})
-        assert found.tensors.keys() == CHECKPOINT.tensors.keys()
-        for name, tensor in CHECKPOINT.tensors.items():
-            assert found.tensors[name].shape == tensor.shape, name
-            assert found.tensors[name].dtype == tensor.dtype
-            assert np.array_equal(found.tensors[name], tensor), name
-
-    def test_dense_checkpoint(self, tmp_path):
-        write_checkpoint(tmp_path / "c", Checkpoint({}, "resnet18", "train", {}))
-        assert read_checkpoint(tmp_path / "c") == Checkpoint({}, "resnet18", "train", {}, None)
-
-    def test_plan(self, tmp_path):
-        write_plan(tmp_path / "plan.json", {"b": 4, "a": 1}, budget_seconds=0.5)
-        assert list(read_plan(tmp_path / "plan.json").items()) == [("b", 4), ("a", 1)]
-        assert json.loads((tmp_path / "plan.json").read_text())["budget_seconds"] == 0.5
-
-    def test_profile(self, tmp_path):
-        write_json(tmp_path / "profile.json", COUNTED.to_dict())
-        assert read_profile(tmp_path / "profile.json") == COUNTED
-
-    def test_text_and_arrays(self, tmp_path):
-        write_text(tmp_path / "a" / "text", "\u00fc\n")
-        assert (tmp_path / "a" / "text").read_bytes() == b"\xc3\xbc\n"
-        write_arrays(tmp_path / "arrays.npz", images=np.arange(6).reshape(2, 3).T)
-        assert np.load(tmp_path / "arrays.npz")["images"].tolist() == [[0, 3], [1, 4], [2, 5]]
-        assert oct((tmp_path / "arrays.npz").stat().st_mode & 0o777) == "0o644"
-
+class TestProgramRoundTrips:
     @pytest.mark.parametrize("masks", ["uniform", "bounded"])
     def test_program(self, tmp_path, masks):
         program = network(masks)
@@ -260,19 +166,6 @@ class TestFormat:
         assert len(sizes) == 6
         assert sizes[WEIGHTS] == (folder / WEIGHTS).stat().st_size
 
-    def test_checkpoint_metadata(self, tmp_path):
-        write_checkpoint(tmp_path / "c", CHECKPOINT)
-        with safe_open(tmp_path / "c", framework="numpy") as file:
-            assert file.metadata() == {
-                "format": "privcirnet-checkpoint",
-                "version": "1",
-                "model": "digits_resnet",
-                "stage": "qat",
-                "block_sizes": '{"conv1": 8, "stem": 1}',
-                "bits": "[8, 6]",
-                "arguments": '{"activation": "square"}',
-            }
-
 
 def test_block_size_saves_its_factor_on_disk(tmp_path):
     sizes = {}
@@ -368,122 +261,6 @@ def _evaluate(coefficients: np.ndarray, t: int) -> list[int]:
             value = (value * root + coefficient) % t
         found.append(value)
     return found
-
-
-def test_drafts_of_a_killed_process_are_forgotten(tmp_path: Path) -> None:
-    whole, other = tmp_path / "whole", tmp_path / ".hidden"
-    whole.write_bytes(b"1")
-    other.write_bytes(b"2")
-    with replacing(whole) as draft:
-        draft.write_bytes(b"3")
-        forget_drafts(tmp_path)
-        assert not draft.exists()
-        draft.write_bytes(b"4")
-    assert (whole.read_bytes(), other.read_bytes()) == (b"4", b"2")
-    forget_drafts(tmp_path / "nowhere")
-    assert sorted(tmp_path.iterdir()) == [other, whole]
-
-
-class TestAtomic:
-    def test_a_file(self, tmp_path, monkeypatch):
-        path = tmp_path / "c.safetensors"
-        write_checkpoint(path, CHECKPOINT)
-        before = contents(tmp_path)
-        monkeypatch.setattr(records, "write_tensors", _half_a_file)
-        with pytest.raises(OSError, match="disk full"):
-            write_checkpoint(path, Checkpoint({}, "", "", {}))
-        assert contents(tmp_path) == before
-        with pytest.raises(OSError, match="disk full"):
-            write_checkpoint(tmp_path / "other", CHECKPOINT)
-        assert contents(tmp_path) == before
-
-    @pytest.mark.parametrize(
-        "write",
-        [
-            lambda path: write_checkpoint(path, dataclasses.replace(CHECKPOINT, tensors={"a": np.zeros(10_000)})),
-            lambda path: write_text(path, "x" * 40_000),
-            lambda path: write_arrays(path, a=np.random.default_rng(0).random(10_000)),
-        ],
-        ids=["checkpoint", "text", "arrays"],
-    )
-    def test_a_full_disk(self, tmp_path, file_limit, write):
-        path = tmp_path / "file"
-        write_text(path, "whole")
-        file_limit(20_000)
-        with pytest.raises(RuleError, match=f"a disk must have room .*: got {path}: File too large; make room and .*"):
-            write(path)
-        assert contents(tmp_path) == {"file": b"whole"}
-
-    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-    @pytest.mark.parametrize("context", [replacing, replacing_folder, room_for])
-    def test_no_room_in_the_system_s_words(self, tmp_path, context, number):
-        path = tmp_path / "name"
-        with pytest.raises(RuleError, match=f"got {path}: {os.strerror(number)}; make room"), context(path):
-            raise OSError(number, "in the way it is raised")
-        assert not list(tmp_path.iterdir())
-
-    def test_a_folder_on_a_full_disk(self, folder, file_limit):
-        before = contents(folder.parent)
-        file_limit(500)
-        with pytest.raises(RuleError, match=r"a disk must have room .*: got .*: File too large"):
-            write_program(folder, layer_program(4), {})
-        assert contents(folder.parent) == before
-        assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-
-    def test_other_errors_pass(self, tmp_path):
-        with pytest.raises(PermissionError, match="not yours"), room_for(tmp_path):
-            raise PermissionError(errno.EACCES, "not yours")
-        with pytest.raises(RuleError, match=r"got .*inner: No space left"), room_for(tmp_path / "outer"):
-            _inner(tmp_path / "inner")
-
-    def test_json_that_cannot_be_written(self, tmp_path):
-        write_json(tmp_path / "a.json", {"x": 1})
-        with pytest.raises(TypeError, match="not JSON serializable"):
-            write_json(tmp_path / "a.json", {"x": object()})
-        assert contents(tmp_path) == {"a.json": b'{\n "x": 1\n}\n'}
-
-    @pytest.mark.parametrize("function", ["write_tensors", "_write_full", "write_json"])
-    def test_a_folder(self, folder, monkeypatch, function):
-        before = contents(folder.parent)
-        monkeypatch.setattr(programs, function, _half_a_file)
-        for target in (folder, folder.with_name("other")):
-            with pytest.raises(OSError, match="disk full"):
-                write_program(target, layer_program(4, 8), {}, full=True)
-            assert contents(folder.parent) == before
-            assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-
-    def test_a_folder_that_cannot_take_its_place(self, folder, monkeypatch):
-        """The old program was moved away already; it comes back."""
-        before = contents(folder.parent)
-        rename = Path.replace
-
-        def failing(self: Path, target: Path) -> Path:
-            if target == folder and (self / "new").exists():
-                raise OSError("no such luck")
-            return rename(self, target)
-
-        monkeypatch.setattr(Path, "replace", failing)
-        with pytest.raises(OSError, match="no such luck"), replacing_folder(folder) as draft:
-            (draft / "new").touch()
-        assert contents(folder.parent) == before
-        assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-
-    def test_a_newer_program_replaces_the_old_one_whole(self, folder):
-        program = layer_program(4, 8)
-        write_program(folder, program, {})
-        assert_same_program(read_program(folder)[0], program)
-        assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-        assert not (folder / FULL_FOLDER).exists()
-
-
-def _inner(path: Path) -> None:
-    with room_for(path):
-        raise OSError(errno.ENOSPC, "full")
-
-
-def _half_a_file(first: Path, *_: object, **__: object) -> None:
-    (first / "half" if first.is_dir() else first).write_bytes(b"half")
-    raise OSError("disk full")
 
 
 class TestForeignFoldersAreLeftAlone:
@@ -634,104 +411,6 @@ def _rewrite(folder: Path, name: str, data: bytes) -> None:
     facts = json.loads((folder / MANIFEST).read_text())
     facts["checksums"][name] = programs._sha256(folder / name)
     (folder / MANIFEST).write_text(json.dumps(facts))
-
-
-class TestDamagedCheckpoints:
-    def test_missing(self, tmp_path):
-        for path in (tmp_path / "nothing", tmp_path):
-            with pytest.raises(RuleError, match=r"a checkpoint must exist: got .*; train it with train.py, or give"):
-                read_checkpoint(path)
-
-    def test_truncated(self, tmp_path):
-        write_checkpoint(tmp_path / "c", CHECKPOINT)
-        size = (tmp_path / "c").stat().st_size
-        for length in (size - 1, size // 2, 8, 0):
-            os.truncate(tmp_path / "c", length)
-            with pytest.raises(RuleError, match=r"a checkpoint must be a whole safetensors file: got .*; train it"):
-                read_checkpoint(tmp_path / "c")
-
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            ({"format": None}, "must be a privcirnet-checkpoint of version 1: got .*c: None 1; make it again"),
-            ({"format": "privcirnet-program"}, "must be a privcirnet-checkpoint of version 1"),
-            ({"version": "2"}, "must be a privcirnet-checkpoint of version 1: got .* 2; make it again"),
-            ({"version": "x"}, "must be a privcirnet-checkpoint of version 1"),
-            ({"bits": None}, r"a checkpoint must say what it holds: got .*KeyError\('bits'\); train it"),
-            ({"bits": "8 8"}, "a checkpoint must say what it holds"),
-            ({"bits": "8"}, "a checkpoint must say what it holds"),
-            ({"block_sizes": "{"}, "a checkpoint must say what it holds"),
-            ({"model": None}, "a checkpoint must say what it holds"),
-        ],
-    )
-    def test_foreign(self, tmp_path, change, message):
-        write_checkpoint(tmp_path / "c", CHECKPOINT)
-        with safe_open(tmp_path / "c", framework="numpy") as file:
-            about = file.metadata() | change
-        safetensors.numpy.save_file({}, tmp_path / "c", {key: text for key, text in about.items() if text is not None})
-        with pytest.raises(RuleError, match=message):
-            read_checkpoint(tmp_path / "c")
-
-
-PLAN = {"format": "privcirnet-plan", "version": 1, "block_sizes": {"a": 2}}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "a plan must exist: got .*plan.json; make one with search.py"),
-        ("{", "a plan must be readable JSON: got .*; make one with search.py"),
-        ("\xff", "a plan must be readable JSON"),
-        ("[1]", "a plan must be a JSON object"),
-        (json.dumps(PLAN | {"format": "x"}), "must be a privcirnet-plan of version 1: got .* x 1"),
-        (json.dumps(PLAN | {"version": 3}), "must be a privcirnet-plan of version 1"),
-        (json.dumps(PLAN | {"block_sizes": [2]}), "a plan must map module names to block sizes"),
-        (json.dumps(PLAN | {"block_sizes": {"a": 0}}), "a plan must map module names to block sizes"),
-        (json.dumps(PLAN | {"block_sizes": {"a": 2.0}}), "a plan must map module names to block sizes"),
-        (json.dumps(PLAN | {"block_sizes": {"a": True}}), "a plan must map module names to block sizes"),
-    ],
-)
-def test_unsuitable_plans(tmp_path, text, message):
-    if text is not None:
-        (tmp_path / "plan.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(RuleError, match=message):
-        read_plan(tmp_path / "plan.json")
-
-
-PROFILE = COUNTED.to_dict()
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (
-            {key: value for key, value in PROFILE.items() if key != "ring_degree"},
-            "a cost profile must be complete: got .*'ring_",
-        ),
-        (PROFILE | {"ring_degree": "many"}, "a cost profile must be complete: got .*; measure it again with search.py"),
-        (PROFILE | {"coefficient_bits": 5}, "a cost profile must be complete"),
-        (PROFILE | {"seconds": [1]}, "a cost profile must be complete"),
-        (
-            PROFILE | {"seconds": {"rotate": 1}},
-            "must hold a time for every operation: got add_plain, .*; measure it",
-        ),
-        (
-            PROFILE | {"seconds": PROFILE["seconds"] | {"rotate": -1}},
-            "must hold a time .*: got a time that is negative",
-        ),
-    ],
-)
-def test_unsuitable_profiles(tmp_path, data, message):
-    write_json(tmp_path / "profile.json", data)
-    with pytest.raises(RuleError, match=message):
-        read_profile(tmp_path / "profile.json")
-
-
-def test_a_directory_is_no_json(tmp_path):
-    with pytest.raises(RuleError, match=r"a plan must be readable JSON: got .*; make one with search.py"):
-        read_plan(tmp_path)
-    with pytest.raises(RuleError, match=r"a thing must exist: got .*; get one"):
-        read_json(tmp_path / "x", "a thing", "get one")
 
 
 def test_a_copied_folder_is_the_same_program(folder, tmp_path):

@@ -1,0 +1,57 @@
+"""A checkpoint and programs to write, and comparisons of what was read."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from privcirnet.artifact import (
+    Checkpoint,
+)
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.params.parameters import choose
+from privcirnet.he.planning.cost import COUNTED, LINKS
+from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.program.operations import Input, Linear
+from privcirnet.he.program.program import Node, Program, Weights
+
+CHECKPOINT = Checkpoint(
+    {
+        "scalar": np.array(7, dtype=np.int64),
+        "turned": np.arange(12, dtype=np.float32).reshape(3, 4).T,
+        "strided": np.arange(20, dtype=np.float64)[::3],
+        "reversed": np.arange(5, dtype=np.float32)[::-1],
+        "empty": np.zeros((0, 3), dtype=np.float32),
+    },
+    "digits_resnet",
+    "qat",
+    {"conv1": 8, "stem": 1},
+    (8, 6),
+    {"activation": "square"},
+)
+
+
+def layer_program(b: int, channels: int = 64, seed: int = 0) -> Program:
+    """One 3 x 3 convolution."""
+    shape = LinearShape(4, 4, channels, channels, 3, 1, 1)
+    layer = cheapest_layer(shape, b, COUNTED, LINKS["local"])
+    random = np.random.default_rng(seed)
+    rows = random.integers(-127, 128, (channels // b, channels, 3, 3))
+    weights = {"conv": Weights(rows, random.integers(-1000, 1000, channels))}
+    image = Node("x", Input(0, 16), (), shape.input_shape, -4)
+    nodes = (image, Node("conv", Linear(layer), ("x",), shape.output_shape, -11, "features.conv"))
+    return Program(nodes, choose(layer.transform_lengths, 50), weights)
+
+
+def assert_same_program(found: Program, expected: Program) -> None:
+    bare = [dataclasses.replace(program, weights={}) for program in (found, expected)]
+    assert bare[0] == bare[1]
+    assert found.weights.keys() == expected.weights.keys()
+    for name, weights in expected.weights.items():
+        for tensor in ("rows", "bias"):
+            assert getattr(found.weights[name], tensor).dtype == np.int64
+            assert np.array_equal(getattr(found.weights[name], tensor), getattr(weights, tensor))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

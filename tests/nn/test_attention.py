@@ -1,0 +1,32 @@
+"""Attention as modules and as the pieces that inference runs."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import privcirnet.models  # noqa: F401  (registers the networks)
+from privcirnet.errors import RuleError
+from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.training.tails import Tails
+from tests.nn.networks import DOUBLE, randn, vit
+
+
+def test_attentions_pieces_are_attention():
+    attention, qkv = PolynomialAttention(8, heads=2, tokens=5).double(), randn(3, 5, 24)
+    nn.init.normal_(attention.shift)
+    p = attention.pieces()
+    weights = p["square"](p["scores"](p["query"](qkv), p["key"](qkv)))
+    assert_close(attention.scale * p["gather"](weights, p["turn"](p["value"](qkv))), attention(qkv), **DOUBLE)
+
+
+def test_attention_of_other_tokens():
+    with pytest.raises(RuleError, match="tokens it was made for: got 6 for 5"):
+        PolynomialAttention(8, heads=2, tokens=5)(randn(1, 6, 24))
+
+
+def test_scores_are_among_the_squares_whose_tails_are_penalized():
+    model = vit()
+    tails = Tails(model, limit=0.1)
+    model(torch.rand(4, 3, 8, 8).double())
+    assert len(tails._peaks) == 4, "two attentions and two activations"

@@ -1,0 +1,155 @@
+"""Whole networks fused: outputs, structure and names are kept; what cannot be folded is refused."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.utils import parametrize
+from torch.testing import assert_close
+
+import privcirnet.models  # noqa: F401  (registers the networks)
+from privcirnet.errors import RuleError
+from privcirnet.functional.circulant import is_circulant
+from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
+from privcirnet.nn.circulant import BlockCirculantConv2d, block_size_of
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.fuse import fuse
+from privcirnet.nn.norm import BlockBatchNorm2d
+from tests.nn.networks import (
+    Round,
+    Twice,
+    Untraceable,
+    assert_same_outputs,
+    assert_unchanged,
+    converted,
+    randomize_norms_,
+    snapshot,
+    vit,
+    with_aespa,
+)
+
+
+def test_fuse_keeps_outputs_structure_and_names():
+    model = converted().train()
+    before = snapshot(model)
+    fused = fuse(model)
+    assert_unchanged(model, before)
+    assert isinstance(fused, fx.GraphModule)
+    assert not fused.training
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
+    assert set(dict(fused.named_children())) == set(dict(model.named_children())) - {"alpha", "beta", "gamma"}
+    for name, b in {"stem": 2, "right": 8, "head": 4, "left": 1}.items():
+        assert block_size_of(fused.get_submodule(name)) == b
+        assert is_circulant(fused.get_submodule(name).weight, b)
+    assert fused.right.bias.shape == (16,)
+    assert fused.right.bias.unique().numel() == 2
+    assert_same_outputs(model, fused)
+    assert_same_outputs(fused, fuse(fused))
+
+
+def test_fuse_shares_no_tensor():
+    model = converted()
+    fused = fuse(model)
+    owned = {value.data_ptr() for value in model.state_dict().values()}
+    assert not owned & {value.data_ptr() for value in fused.state_dict().values()}
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 1)
+        self.register_buffer("one", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.batch_norm(self.conv(x), self.one, self.one)
+
+
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        return x + self.norm(x)
+
+
+def quantized_already() -> nn.Module:
+    model = nn.Sequential(BlockCirculantConv2d(2, 4, 1, b=2), BlockBatchNorm2d(4, 2))
+    parametrize.register_parametrization(model[0], "weight", Round())
+    return model
+
+
+def unshared() -> nn.Module:
+    model = nn.Sequential(BlockCirculantConv2d(2, 4, 1, b=2), nn.BatchNorm2d(4))
+    randomize_norms_(model)
+    return model
+
+
+UNFUSABLE = [
+    (
+        lambda: nn.Sequential(nn.BatchNorm2d(2), nn.Conv2d(2, 4, 1)),
+        "must directly follow a convolution: got '0' after 'in",
+    ),
+    (
+        lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4)),
+        "must directly follow a convolution: got '1' after '0'",
+    ),
+    (Branch, "a convolution must feed only its batch norm: got 'norm' after 'conv'"),
+    (Twice, "must be used once: got 'norm' after 'one'"),
+    (Functional, "a batch norm must be a module"),
+    (Untraceable, "traceable by torch.fx"),
+    (quantized_already, "must be folded before weights are quantized: got BlockCirculant, Round before '1'"),
+    (
+        unshared,
+        "must be shared by its blocks: got values that differ within a block at '1' for block size 2",
+    ),
+    (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4, track_running_stats=False)),
+        "must have running statistics to be folded: got '1'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), UNFUSABLE)
+def test_what_cannot_be_fused(build, message):
+    with pytest.raises(RuleError, match=message):
+        fuse(build())
+
+
+def test_fused_network_shares_nothing_with_the_model():
+    model = vit()
+    before = copy.deepcopy(model.state_dict())
+    fused = fuse(model)
+    with torch.no_grad():
+        for parameter in fused.parameters():
+            parameter.add_(1)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("plan", [{}, {"0": 4, "3": 2, "6": 8}], ids=["dense", "circulant"])
+def test_fusing_leaves_squares(plan):
+    torch.manual_seed(0)
+    model, x = with_aespa(), torch.randn(8, 4, 4, 4)
+    circulant_(model, plan)
+    assert [model[i].b for i in (2, 4, 7)] == [plan.get(name, 1) for name in ("0", "3", "6")]
+    fused = fuse(model)
+    kinds = [type(m) for m in fused.modules() if not list(m.children())]
+    assert kinds.count(Square) == 3
+    assert not {Aespa2d, Aespa1d, nn.BatchNorm2d} & set(kinds)
+    assert {name: block_size_of(fused.get_submodule(name)) for name in plan} == plan
+    assert_close(fused(x), model(x), rtol=1e-3, atol=1e-4)
+
+
+def test_what_cannot_be_folded():
+    unshared = nn.Sequential(nn.Conv2d(4, 4, 1), Aespa2d(4))
+    circulant_(unshared, {"0": 2})
+    unshared[1] = Aespa2d(4)
+    unshared[1].running_var[0] = 2.0
+    with pytest.raises(
+        RuleError, match=r"must be shared by its blocks: got values that differ .* at '0' for block size 2"
+    ):
+        fuse(unshared)
+    with pytest.raises(RuleError, match="AESPA must directly follow a convolution"):
+        fuse(nn.Sequential(nn.Conv2d(4, 4, 1), nn.AvgPool2d(2), Aespa2d(4)))

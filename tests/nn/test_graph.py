@@ -1,0 +1,50 @@
+"""Networks as graphs and as named layers."""
+
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.errors import RuleError
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.graph import evaluating, find_layer, trace
+from tests.nn.networks import SIZES, images, residual
+
+
+def test_find_layer_in_a_model_without_layers():
+    with pytest.raises(RuleError, match="got 'fc'; did you mean"):
+        find_layer(nn.ReLU(), "fc")
+
+
+def test_trap_5_a_converted_layer_is_not_found_as_a_dense_one():
+    with pytest.raises(RuleError, match="a layer must still have its plain dense weight: got 'left'"):
+        find_layer(circulant_(residual(), SIZES), "left")
+
+
+def test_trace_keeps_the_toolkits_modules_whole():
+    model = circulant_(residual(), SIZES)
+    graph = trace(model).graph
+    assert {node.op for node in graph.nodes if node.op != "placeholder"} == {
+        "call_module",
+        "call_function",
+        "call_method",
+        "output",
+    }
+    assert {"square", "gamma", "stem"} <= {node.target for node in graph.nodes}
+    assert torch.equal(trace(model).eval()(images()), model.eval()(images()))
+
+
+def test_evaluating_restores_each_modules_own_mode():
+    model = residual().train()
+    model.alpha.eval()
+    seen = []
+
+    def look() -> None:
+        with evaluating(model):
+            seen.extend(module.training for module in model.modules())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        look()
+    assert seen
+    assert not any(seen)
+    assert [name for name, module in model.named_modules() if not module.training] == ["alpha"]

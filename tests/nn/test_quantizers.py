@@ -1,0 +1,47 @@
+"""Quantizers of weights, biases and activations."""
+
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.functional.circulant import expand, is_circulant
+from privcirnet.functional.quantize import quantize_weight
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
+from tests.nn.networks import rows_of
+from tests.nn.quantized import BLOCK_SIZES, pixels, quantized
+
+
+@pytest.mark.parametrize("bits", [2, 5, 8])
+def test_weights_are_quantized_rows_written_out_and_stay_circulant(bits):
+    graph = quantized(weight_bits=bits)
+    for name, b in BLOCK_SIZES.items():
+        layer = graph.get_submodule(name)
+        step = int(quantizer_of(layer).log_step)
+        assert block_size_of(layer) == b
+        assert is_circulant(layer.weight, b)
+        assert rows_of(layer).shape[0] == layer.weight.shape[0] // b
+        assert torch.equal(layer.weight, expand(quantize_weight(rows_of(layer), step, bits), b))
+        assert torch.equal(layer.weight, quantize_weight(expand(rows_of(layer), b), step, bits))
+        integers = layer.weight / 2.0**step
+        assert torch.equal(integers, integers.round())
+        assert 2 ** (bits - 2) - 1 < integers.abs().max() <= 2 ** (bits - 1) - 1
+
+
+def test_training_rounds_at_random_and_evaluation_to_nearest():
+    graph, images = quantized(), pixels()
+    assert torch.equal(graph(images), graph(images))
+    graph.train()
+    assert not torch.equal(graph(images), graph(images))
+
+
+def test_gradients_reach_rows_and_biases():
+    graph = quantized().train()
+    graph(pixels()).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in graph.parameters())
+
+
+def test_a_quantizers_text_says_its_step():
+    assert "ActivationQuantizer(log_step=-3)" in repr(ActivationQuantizer(-3))
+    assert quantizer_of(nn.Linear(2, 2)) is None
+    assert isinstance(quantizer_of(quantized().conv1), WeightQuantizer)
