@@ -129,7 +129,7 @@ def is_there(path: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_paths_exist(page):
     folders = "privcirnet|tests|benchmarks|configs|checkpoints|docs"
-    for path in re.findall(rf"`((?:{folders})/\w[\w/-]*(?:\.\w+)?)`", page.read_text()):
+    for path in re.findall(rf"`((?:{folders})/\w[\w/-]*\w(?:\.\w+)?)`", page.read_text()):
         assert is_there(path), f"{name_of(page)}: {path}"
 
 
@@ -155,6 +155,12 @@ def test_contributing_says_what_to_open():
     for change, paths in changes().items():
         assert paths, change
         assert not [path for path in paths if not is_there(path)], change
+
+
+def test_contributing_names_a_test_that_exists():
+    found = re.findall(r"-m pytest (\S+) -k (\w+)", (ROOT / "CONTRIBUTING.md").read_text())
+    assert found
+    assert all(re.search(rf"def test_\w*{name}", (ROOT / file).read_text()) for file, name in found)
 
 
 def test_mathematics_has_the_sections_that_docstrings_refer_to():
