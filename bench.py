@@ -28,11 +28,11 @@ def bench_layer(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     """One layer in one encoding."""
     shape = requests.shape(config)
     if config.explain:
-        choice = runs.explained(config.plan, config.encoding, shape, config.block_size, goal)
+        choice = runs.explained(config.layout, config.encoding, shape, config.block_size, goal)
         console.print(choice.explain(), soft_wrap=True)
 
-    def layers(plan: str, goal: Goal) -> dict[str, Layer]:
-        return {"": runs.plan_layer(plan, config.encoding, shape, config.block_size, goal)}
+    def layers(layout: str, goal: Goal) -> dict[str, Layer]:
+        return {"": runs.plan_layer(layout, config.encoding, shape, config.block_size, goal)}
 
     competitors = requests.competitors(config, goal, layers, progress_bar)
     each = requests.run(config, competitors, progress_bar)
@@ -40,23 +40,23 @@ def bench_layer(config: BenchConfig, goal: Goal) -> dict[str, Any]:
         competitor: each[competitor][""] if each else results.described(entered.layers[""], goal.profile)
         for competitor, entered in competitors.items()
     }
-    summary = {"layer": config.layer, "dims": list(config.dims), "plan": config.plan, **found[config.plan]}
+    summary = {"layer": config.layer, "dims": list(config.dims), "plan": config.layout, **found[config.layout]}
     summary |= {"encoding": config.encoding, "engine": config.engine}
     if config.compare:
         summary |= {"compared": found[config.compare]}
     show(
-        f"bench: {config.layer} {config.dims}, b = {config.block_size}, {config.encoding}, plan {config.plan}",
+        f"bench: {config.layer} {config.dims}, b = {config.block_size}, {config.encoding}, layout {config.layout}",
         results.layer_facts(summary) | {"saved": _saved(config)},
     )
     return summary
 
 
 def bench_network(config: BenchConfig, goal: Goal) -> dict[str, Any]:
-    """All layers of a reference network, under one plan or two in turns."""
+    """All layers of a reference network, in one layout or two in turns."""
     shapes, b = network_shapes(config.network), config.block_size
 
-    def layers(plan: str, goal: Goal) -> dict[str, Layer]:
-        return runs.network_layers(shapes, plan, config.encoding, b, goal)
+    def layers(layout: str, goal: Goal) -> dict[str, Layer]:
+        return runs.network_layers(shapes, layout, config.encoding, b, goal)
 
     competitors = requests.competitors(config, goal, layers, progress_bar)
     each = requests.run(config, competitors, progress_bar)
@@ -66,10 +66,10 @@ def bench_network(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     }
     for name, summary in found.items():
         show(f"bench: {config.network}, b = {b}, {name}", results.network_facts(summary, competitors[name].profile))
-    result = {"network": config.network, "plan": config.plan, "block_size": b, "engine": config.engine}
-    result |= found[config.plan]
+    result = {"network": config.network, "plan": config.layout, "block_size": b, "engine": config.engine}
+    result |= found[config.layout]
     if config.weights_gb:
-        result |= {"memory": requests.memory(config, competitors[config.plan], progress_bar)}
+        result |= {"memory": requests.memory(config, competitors[config.layout], progress_bar)}
         show("memory", {name: f"{size / 1e9:.2f} GB" for name, size in result["memory"].items()})
     for other in filter(None, (config.against, config.compare)):
         result |= results.against(result, "against" if config.against else "compared", found[other])

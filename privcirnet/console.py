@@ -33,6 +33,9 @@ console = Console(highlight=False, quiet=_RANK != "0")
 _HYDRA = "1.3"
 _NOTE = TextColumn("{task.fields[note]}")
 _WIDE = 140
+_TIMEOUT = {"patience": "timeout_s"}
+_RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT}
+"""Script -> settings that had another name before -> their name."""
 EXIT_RULE = 2
 """Status of a script that was stopped by a :class:`RuleError`."""
 
@@ -81,8 +84,13 @@ def check_overrides(configs: Path, name: str, overrides: list[str]) -> None:
         overrides: "setting=value" each.
 
     Raises:
-        RuleError: with the nearest setting that exists.
+        RuleError: with the setting's new name, or the nearest setting that exists.
     """
+    rule = "settings must exist and have the right type"
+    for override in overrides:
+        renamed = _RENAMED.get(name, {}).get(override.split("=")[0].lstrip("+"))
+        if renamed:
+            raise RuleError(rule, got=override, remedy=f"it is called {renamed}= now")
     with hydra.initialize_config_dir(str(configs), version_base=_HYDRA):
         try:
             hydra.compose(name, overrides=overrides)
@@ -91,9 +99,7 @@ def check_overrides(configs: Path, name: str, overrides: list[str]) -> None:
             first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
             close = difflib.get_close_matches(first.split("=")[0] + "=", known, n=1, cutoff=0.7)
             remedy = f"did you mean {close[0]}..." if close else "--help lists the settings and groups"
-            raise RuleError(
-                "settings must exist and have the right type", got=str(error).splitlines()[0].rstrip("."), remedy=remedy
-            ) from None
+            raise RuleError(rule, got=str(error).splitlines()[0].rstrip("."), remedy=remedy) from None
 
 
 def _keys(config: Any, prefix: str = "") -> list[str]:

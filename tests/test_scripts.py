@@ -209,7 +209,7 @@ def test_networks_are_counted(monkeypatch, tmp_path, network):
     assert set(counted) == documented("bench network=") - ran - {"against", "saved"}
     for name in ("rotations", "pmults", "ciphertexts_up", "ciphertexts_down"):
         assert counted[name] == sum(layer[name] for layer in counted["layers"]) > 0
-    settings = "engine=count", "he.profile=counted", "plan=best", "against=published", f"out={tmp_path}"
+    settings = "engine=count", "he.profile=counted", "layout=best", "against=published", f"out={tmp_path}"
     call(monkeypatch, "bench", f"network={network}", *settings)
     compared = json.loads((tmp_path / "summary.json").read_text())
     assert set(compared) == documented("bench network=") - ran
@@ -337,6 +337,9 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("infer", ["engine=seal"], "engine must be a known one: got 'seal'; use one of kernel, tenseal, cleartext"),
         ("infer", ["imgaes=3"], "settings must exist and have the right type: got .*'imgaes'; did you mean images="),
         ("infer", ["images=many"], "settings must exist and have the right type"),
+        ("bench", ["plan=best"], r"and have the right type: got plan=best; it is called layout= now"),
+        ("infer", ["patience=9"], r"and have the right type: got patience=9; it is called timeout_s= now"),
+        ("serve", ["patience=9"], r"and have the right type: got patience=9; it is called timeout_s= now"),
         (
             "train",
             ["model.name=digits_resnext"],
@@ -344,7 +347,7 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ),
         ("train", ["recipe.learning_rate=0"], "recipe.learning_rate must be positive: got 0"),
         ("infer", ["weights_gb=-1"], r"weights_gb, threads must be 0 or more: got \(-1.0, 0\)"),
-        ("bench", ["compare=kernel"], "compare must be another engine, of one plan that runs: got kernel"),
+        ("bench", ["compare=kernel"], "compare must be another engine, of one layout that runs: got kernel"),
         ("bench", ["dims=[1,2]"], r"dims of a gemm must be \[d1,d2,d3\]: got \[1, 2\]"),
         ("bench", ["block_size=7"], r"block size must divide both weight dimensions: got 7 for \(576, 192\)"),
         ("bench", ["plain_bits=61", "he.profile=PROFILE"], "the plain modulus must have at most 60 bits: got 61 bits"),

@@ -9,7 +9,7 @@ from privcirnet.he.measure.networks import NETWORKS
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning.papers import ENCODINGS
 
-PLANS = ("paper", "published", "best")
+LAYOUTS = ("paper", "published", "best")
 
 
 @dataclass
@@ -39,13 +39,13 @@ class BenchConfig:
     encoding: str = "cirencode"
     """cirencode; for b = 1 bolt (1 x 1), neujeans, ensei; without rotations cheetah, falcon (groups); any: cheapest."""
     engine: str = "kernel"
-    """of the server: kernel, tenseal, cleartext, or count: plan only."""
+    """of the server: kernel, tenseal, cleartext, or count: nothing is run."""
     compare: str = ""
-    """another engine, run in turns with this one, each with the plan that suits it."""
-    plan: str = "paper"
+    """another engine, run in turns with this one, each with the layout that suits it."""
+    layout: str = "paper"
     """paper: sums encrypted, least HE-Rot + 0.135 HE-Pmult; best: least predicted time; published: the papers' own."""
     against: str = ""
-    """another plan of the same network, run in turns with this one."""
+    """another layout of the same network, run in turns with this one."""
     explain: bool = False
     """show the planner's candidates side by side."""
     weights_gb: float = 0.0
@@ -67,13 +67,15 @@ class BenchConfig:
         wanted = "[d1,d2,d3]" if self.layer == "gemm" else "[H,W,C,K,R]"
         check(right, f"dims of a {self.layer} must be {wanted}", self.dims, f"give dims={wanted}")
         check_name("encoding", self.encoding, ENCODINGS)
-        check_name("plan", self.plan, PLANS)
-        check_name("against", self.against, ("", *PLANS))
-        check(self.against != self.plan, "against must be another plan", self.against, "use against=published")
+        check_name("layout", self.layout, LAYOUTS)
+        check_name("against", self.against, ("", *LAYOUTS))
+        check(self.against != self.layout, "against must be another layout", self.against, "use against=published")
         check_name("engine", self.engine, (*ENGINES, "count"))
         check_name("compare", self.compare, ("", *ENGINES))
         counted = self.compare and (self.engine in ("count", self.compare) or self.against or self.suite)
-        check(not counted, "compare must be another engine, of one plan that runs", self.compare, "use compare=tenseal")
+        check(
+            not counted, "compare must be another engine, of one layout that runs", self.compare, "use compare=tenseal"
+        )
         check_name("suite", self.suite, ("", "papers", "engines"))
         check_name("network", self.network, ("", *NETWORKS))
         check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=kernel")

@@ -1,7 +1,7 @@
 """A matrix over lanes as data: which rotations, products and sums an engine performs. No weights, no ciphertexts.
 
-Diagonal method with baby steps and giant steps (BSGS; he.md 2.2, PrivCirNet section 3.2, Bolt). With input block i in
-lane i mod G of ciphertext i // G, output lane l collects, for diagonals k = g B + j,
+Diagonal method with baby steps and giant steps (BSGS; PrivCirNet, section 3.2; Bolt; docs/mathematics.md, "Lanes and
+counts"). With input block i in lane i mod G of ciphertext i // G, output lane l collects, for diagonals k = g B + j,
 
     y[l] = sum over g of rot_(g B) ( sum over j of D'_(g,j) * rot_j(x) ) [l]
 
@@ -84,22 +84,22 @@ class BsgsPlan:
 
     @property
     def period(self) -> int:
-        """P: input blocks of a ciphertext, as a power of two."""
+        """Input blocks of a ciphertext as a power of two, P."""
         return min(next_power_of_two(self.blocks_in), self.lanes)
 
     @property
     def out_period(self) -> int:
-        """Q: output blocks of a ciphertext, as a power of two; lanes that far apart hold partial sums."""
+        """Output blocks of a ciphertext as a power of two, Q; lanes that far apart hold partial sums."""
         return min(next_power_of_two(self.blocks_out), self.lanes)
 
     @property
     def width(self) -> int:
-        """W: lanes of a copy."""
+        """Lanes of a copy, W."""
         return max(self.period, self.out_period)
 
     @cached_property
     def diagonals(self) -> int:
-        """D: diagonals of each (input ciphertext, output ciphertext) pair."""
+        """Diagonals of each (input ciphertext, output ciphertext) pair, D."""
         return min(self.period, self.out_period) // self.copies
 
     @property
@@ -109,7 +109,7 @@ class BsgsPlan:
 
     @property
     def giant_steps(self) -> int:
-        """Diagonals / B."""
+        """How many, D / B."""
         return self.diagonals // self.baby_steps
 
     @property
@@ -123,7 +123,7 @@ class BsgsPlan:
         return -(-self.blocks_out // self.lanes)
 
     def input_blocks(self) -> Indices:
-        """Block in each lane of each input ciphertext, (ciphertexts_in, G); -1 where a lane is empty."""
+        """Return the block in each lane of each input ciphertext, (ciphertexts_in, G); -1 where a lane is empty."""
         return self._inputs_of(np.arange(self.ciphertexts_in)[:, None])
 
     def _inputs_of(self, source: int | Indices) -> Indices:
@@ -133,13 +133,22 @@ class BsgsPlan:
         return np.where(block < self.blocks_in, block, -1)
 
     def output_blocks(self, target: int) -> Indices:
-        """Block whose (partial) sum ends up in each lane of an output ciphertext, (G,); -1 where it is no block's."""
+        """Return the block whose (partial) sum ends up in each lane of an output ciphertext, (G,); -1 where none does.
+
+        Args:
+            target: number of the group of output blocks.
+        """
         lane = np.arange(self.lanes)
         block = target * self.lanes + lane % self.out_period
         return np.where((lane < self.copies * self.width) & (block < self.blocks_out), block, -1)
 
     def blocks_of(self, target: int, diagonal: int, source: int) -> tuple[Indices, Indices, Indices]:
-        """Lanes that a diagonal fills, before the giant step's turn.
+        """Return the lanes that a diagonal fills, before the giant step rotates it.
+
+        Args:
+            target: number of the group of output blocks.
+            diagonal: k, in [0, D).
+            source: number of the input ciphertext.
 
         Returns:
             (lane, output block, input block), three integer arrays of the same length.
@@ -259,14 +268,20 @@ class BsgsPlan:
 
 
 def copy_counts(lanes: int, blocks_in: int, blocks_out: int) -> list[int]:
-    """Every number of copies that a plan may have."""
+    """Return every number of copies that a plan may have.
+
+    Args:
+        lanes: G.
+        blocks_in: p.
+        blocks_out: q.
+    """
     period, out_period = (min(next_power_of_two(blocks), lanes) for blocks in (blocks_in, blocks_out))
     most = min(lanes // max(period, out_period), period, out_period)
     return [1 << i for i in range(most.bit_length())]
 
 
 def candidates(lanes: int, blocks_in: int, blocks_out: int, *, on_shares: bool) -> list[BsgsPlan]:
-    """Every plan of a matrix: all numbers of copies and baby steps, giant steps rotated or on shares.
+    """Return every plan of a matrix: all numbers of copies and baby steps, giant steps rotated or on shares.
 
     Args:
         lanes: G.

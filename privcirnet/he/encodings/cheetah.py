@@ -8,9 +8,9 @@ around X^n = -1 ends before (D - 1) S + O and meets no output.
 Cost of a tile of the maps: ceil(planes / D) ciphertexts up, ceil(K / E) down, their product HE-Pmult, no rotation. Of
 an output ciphertext's first polynomial only the outputs are sent.
 
-A GEMM (d1, d2, d3) is the 1 x 1 convolution of d1 positions; its tile is S x D x E <= n, the volume of Cheetah's own
-matrix encoding, with the monomials in another order. Groups: the zeros of the dense filter take their place, as in
-Falcon's account of Cheetah; only products that are zero by structure are left out.
+A GEMM (d1, d2, d3) is the 1 x 1 convolution of d1 positions. Its tile is S x D x E <= n, the volume of Cheetah's own
+matrix encoding, with the monomials in another order. A grouped layer has the zeros of its dense filter, as in Falcon's
+account of Cheetah. Only products that are zero by structure are left out.
 
 Source: Huang et al., "Cheetah" (USENIX Security 2022), sections 3.2 and 3.3. Departures: zero rows and columns serve
 two borders, strides are phase images, and tiles minimise bytes (ciphertexts up weigh twice those down, because a reply
@@ -48,7 +48,11 @@ class DenseTile:
 
 @lru_cache(maxsize=256)
 def best_tile(shape: LinearShape, ring_degree: int) -> DenseTile:
-    """The tile with the fewest bytes, then the fewest products.
+    """Return the tile with the fewest bytes, then the fewest products.
+
+    Args:
+        shape: of the layer.
+        ring_degree: n.
 
     Raises:
         RuleError: not even one output's window fits a polynomial.
@@ -64,12 +68,20 @@ def best_tile(shape: LinearShape, ring_degree: int) -> DenseTile:
 
 
 def products(shape: LinearShape, ring_degree: int) -> int:
-    """Products of the best tile over the whole layer, those that groups make zero included."""
+    """Return the number of products of the best tile over the whole layer, those that groups make zero included.
+
+    Args:
+        shape: of the layer.
+        ring_degree: n.
+
+    Raises:
+        RuleError: not even one output's window fits a polynomial.
+    """
     return _cost(shape, best_tile(shape, ring_degree))[1]
 
 
 def place(shape: LinearShape, ring_degree: int) -> Placement:
-    """Where everything goes.
+    """Return where everything goes.
 
     Args:
         shape: of the layer.

@@ -11,7 +11,8 @@ left neighbour; one zero row serves the map below as well. So a map's pitch S is
 the transforms of the spectral family. Stride s: the s x s phase images are planes of their own (as in
 :mod:`encodings.layout`), so that only wanted outputs are computed.
 
-A map that is longer than a ciphertext is split into tiles of outputs; each tile brings the halo that its kernel reads.
+A map that is longer than a ciphertext is split into tiles of outputs; each tile brings the halo that its kernel reads
+(:class:`encodings.tiling.PaddedTiles`).
 
 Source: Huang et al., "Cheetah" (USENIX Security 2022), section 3, which pads with both borders and computes every
 position of a strided convolution.
@@ -19,88 +20,36 @@ position of a strided convolution.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from privcirnet.he.encodings.shape import Axis, LinearShape
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.tiling import PaddedTiles
 from privcirnet.he.ring.modular import Integers, Residues
 
 
 @dataclass(frozen=True)
-class Window:
-    """One image axis, split into tiles.
+class Grid:
+    """How every map of a layer is split and where its values go, relative to the map's first coefficient.
 
     Attributes:
-        axis: the axis.
-        tile: outputs of a tile.
+        rows: the vertical axis in tiles.
+        columns: the horizontal axis in tiles.
     """
 
-    axis: Axis
-    tile: int
-
-    @property
-    def count(self) -> int:
-        """Tiles."""
-        return -(-self.axis.outputs // self.tile)
-
-    @cached_property
-    def reach(self) -> tuple[int, int]:
-        """(least, largest) tap offset, zero included."""
-        offsets = [offset for taps in self.axis.taps.values() for _, offset in taps]
-        return min(0, *offsets), max(0, *offsets)
-
-    @cached_property
-    def shift(self) -> int:
-        """What is added to tap offsets: a tile of several starts with its halo, a whole map with its first value."""
-        return 0 if self.count == 1 else -self.reach[0]
-
-    @cached_property
-    def top(self) -> int:
-        """The largest shifted offset."""
-        return self.reach[1] + self.shift
-
-    @cached_property
-    def size(self) -> int:
-        """Values that a tile stores."""
-        if self.count == 1:
-            return max(self.axis.read_size(phase) for phase in self.axis.taps)
-        return self.tile + self.reach[1] - self.reach[0]
-
-    @cached_property
-    def length(self) -> int:
-        """Pitch: from a tile's first value to what follows the tile, which may be another phase's tile."""
-        if self.count == 1:
-            return max(self.size - self.reach[0], self.axis.outputs + self.reach[1])
-        return self.size
-
-    def useful_taps(self, phase: int) -> list[tuple[int, int]]:
-        """(kernel index, offset) of the taps that read more than padding: only those are sure to lie within a pitch."""
-        read, outputs = self.axis.read_size(phase), self.axis.outputs
-        return [(r, offset) for r, offset in self.axis.taps[phase] if -outputs < offset < read]
-
-    def outputs(self, index: int) -> int:
-        """Outputs of a tile: fewer in the last."""
-        return min(self.tile, self.axis.outputs - index * self.tile)
-
-    def read(self, index: int, phase: int) -> tuple[int, int, int]:
-        """(first value of the phase image, how many, place of the first in the tile)."""
-        start = index * self.tile - self.shift
-        first, stop = max(start, 0), min(start + self.size, self.axis.read_size(phase))
-        return first, max(0, stop - first), first - start
-
-
-@dataclass(frozen=True)
-class Grid:
-    """How every map of a layer is split and where its values go, relative to the map's first coefficient."""
-
-    rows: Window
-    columns: Window
+    rows: PaddedTiles
+    columns: PaddedTiles
 
     @classmethod
     def of(cls, shape: LinearShape, rows: int, columns: int) -> "Grid":
-        """Tiles of that many output rows and columns."""
-        return cls(Window(shape.rows, rows), Window(shape.columns, columns))
+        """Return the grid with tiles of a given size.
+
+        Args:
+            shape: of the layer.
+            rows: outputs of a tile, vertically.
+            columns: outputs of a tile, horizontally.
+        """
+        return cls(PaddedTiles(shape.rows, rows), PaddedTiles(shape.columns, columns))
 
     @property
     def tiles(self) -> int:
@@ -109,12 +58,12 @@ class Grid:
 
     @property
     def pitch(self) -> int:
-        """S: coefficients from one map to the next."""
+        """Coefficients from one map to the next, S."""
         return self.rows.length * self.columns.length
 
     @property
     def origin(self) -> int:
-        """O: exponent of the output (0, 0)."""
+        """Exponent of the output (0, 0), O."""
         return self.rows.top * self.columns.length + self.columns.top
 
     @property
@@ -129,7 +78,14 @@ class Grid:
         return np.array([len(rows[i]) * len(columns[j]) for i, j in self.phases], dtype=np.int64)
 
     def taps(self, plane: int) -> Iterator[tuple[int, int, int]]:
-        """(kernel row, kernel column, exponent) of each weight on a plane of a channel that reads any value of it."""
+        """Yield where the weights go that read any value of a plane.
+
+        Args:
+            plane: number of the plane within its channel, see :attr:`phases`.
+
+        Yields:
+            (kernel row, kernel column, exponent) of each weight.
+        """
         i, j = self.phases[plane]
         for r, a in self.rows.useful_taps(i):
             for s, c in self.columns.useful_taps(j):
@@ -137,19 +93,42 @@ class Grid:
                 yield r, s, self.origin - step
 
     def outputs(self, tile: int) -> Integers:
-        """Exponents of a tile's outputs, relative to the output (0, 0): (rows, columns)."""
+        """Return the exponents of a tile's outputs, relative to the output (0, 0).
+
+        Args:
+            tile: number of the tile, row by row.
+
+        Returns:
+            exponents, shape (output rows, output columns) of the tile.
+        """
         i, j = divmod(tile, self.columns.count)
-        u, v = np.arange(self.rows.outputs(i)), np.arange(self.columns.outputs(j))
+        rows, columns = self.rows.starts[i], self.columns.starts[j]
+        u, v = np.arange(self.rows.outputs_from(rows)), np.arange(self.columns.outputs_from(columns))
         return u[:, None] * self.columns.length + v
 
     def place(self, tile: int) -> tuple[slice, slice]:
-        """Where a tile's outputs are in the output map."""
+        """Return where a tile's outputs are in the output map.
+
+        Args:
+            tile: number of the tile, row by row.
+
+        Returns:
+            (rows, columns).
+        """
         i, j = divmod(tile, self.columns.count)
-        top, left = i * self.rows.tile, j * self.columns.tile
-        return slice(top, top + self.rows.outputs(i)), slice(left, left + self.columns.outputs(j))
+        top, left = self.rows.starts[i], self.columns.starts[j]
+        return slice(top, top + self.rows.outputs_from(top)), slice(left, left + self.columns.outputs_from(left))
 
     def split(self, x: Residues, tile: int) -> Residues:
-        """A tile's values of every plane, with its zeros: (C, H, W) -> (C x phases, S)."""
+        """Return a tile's values of every plane, with its zeros.
+
+        Args:
+            x: residues, shape (C, H, W).
+            tile: number of the tile, row by row.
+
+        Returns:
+            residues, shape (C x phases, S).
+        """
         i, j = divmod(tile, self.columns.count)
         stride = self.rows.axis.stride
         planes = np.zeros((len(x), len(self.phases), self.rows.length, self.columns.length), dtype=np.uint64)
@@ -193,7 +172,10 @@ class Placement:
 
 
 def tile_sizes(outputs: int) -> list[int]:
-    """Outputs of a tile on one axis, the largest first, only those that give different numbers of tiles.
+    """Return sizes of a tile on one axis, the largest first, only those that give different numbers of tiles.
+
+    Args:
+        outputs: of the axis.
 
     >>> tile_sizes(7)
     [7, 4, 3, 2, 1]
@@ -202,7 +184,12 @@ def tile_sizes(outputs: int) -> list[int]:
 
 
 def grids(shape: LinearShape, ring_degree: int) -> list[Grid]:
-    """Every way to split a layer's maps so that at least one tile fits a polynomial, fewest tiles first."""
+    """Return every way to split a layer's maps so that at least one tile fits a polynomial, fewest tiles first.
+
+    Args:
+        shape: of the layer.
+        ring_degree: n.
+    """
     found = [
         Grid.of(shape, rows, columns)
         for rows in tile_sizes(shape.rows.outputs)
@@ -212,7 +199,11 @@ def grids(shape: LinearShape, ring_degree: int) -> list[Grid]:
 
 
 def balanced(total: int, most: int) -> list[int]:
-    """Sizes of equal shares of ``total``, at most ``most``, the largest of each number of shares.
+    """Return sizes of equal shares of a number, the largest of each number of shares.
+
+    Args:
+        total: what is shared.
+        most: largest size of a share.
 
     >>> balanced(10, 6)
     [5, 4, 3, 2, 1]

@@ -13,7 +13,7 @@ weighs those up twice (they are longer), lets C_w not divide C_x, and takes the 
 A dense layer (one group) is a single unit; where it does not fit a polynomial, Cheetah's encoding is the one to use.
 
 Source: Xu et al., "Falcon" (ICCAD 2023), sections IV-C and IV-D. The paper's maps are "valid" convolutions; padding is
-:mod:`encodings.coefficient_layout`'.
+done as in :mod:`encodings.coefficient_layout`.
 """
 
 from collections.abc import Iterator
@@ -30,13 +30,24 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.ring.modular import Integers
 
 _MORE_TILES = 2
-"""Cutting maps smaller than they must be seldom pays: grids of up to this many times the fewest tiles are tried."""
+"""Smaller tiles than necessary seldom pay: grids of up to this many times the fewest tiles are tried."""
 
 
 def paper_tiling(height: int, width: int, channels: int, ring_degree: int) -> tuple[int, int]:
-    """The paper's (C_x, C_w): least 1/C_x + 1/C_w with (C_x + 2) C_w <= 2 N / (H W) + 2 and C_w dividing C_x.
+    """Return the paper's (C_x, C_w): least 1/C_x + 1/C_w with (C_x + 2) C_w <= 2 N / (H W) + 2 and C_w dividing C_x.
 
     The larger C_w is taken where sums are equal; C_w = 1 counts as one filter in C_x units.
+
+    Args:
+        height: H.
+        width: W.
+        channels: most groups of an input polynomial.
+        ring_degree: N.
+
+    Raises:
+        RuleError: a map does not fit a polynomial.
+
+    Source: Xu et al., "Falcon" (ICCAD 2023), section IV-C.
     """
     maps = ring_degree // (height * width)
     tilings = [
@@ -71,7 +82,11 @@ class GroupTile:
 
 @lru_cache(maxsize=256)
 def best_tile(shape: LinearShape, ring_degree: int) -> GroupTile:
-    """The tile with the fewest bytes, then the fewest products.
+    """Return the tile with the fewest bytes, then the fewest products.
+
+    Args:
+        shape: of the layer.
+        ring_degree: n.
 
     Raises:
         RuleError: one group's inputs do not fit a polynomial.
@@ -87,7 +102,7 @@ def best_tile(shape: LinearShape, ring_degree: int) -> GroupTile:
 
 
 def place(shape: LinearShape, ring_degree: int) -> Placement:
-    """Where everything goes.
+    """Return where everything goes.
 
     Args:
         shape: of the layer.
@@ -100,7 +115,12 @@ def place(shape: LinearShape, ring_degree: int) -> Placement:
 
 
 def place_tile(shape: LinearShape, tile: GroupTile) -> Placement:
-    """:func:`place` with a given tile."""
+    """Return where everything goes with a given tile.
+
+    Args:
+        shape: of the layer.
+        tile: how it is split.
+    """
     grid, packing = tile.grid, tile.packing
     planes = shape.in_channels // shape.groups * len(grid.phases)
     inputs: list[Integers] = []

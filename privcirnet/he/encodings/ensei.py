@@ -96,12 +96,23 @@ class Sums:
 
 
 def largest_slot(ntt: int, channels: int) -> int:
-    """B: bound on the integer in any slot of a result, 2 C (p_N - 1)^2."""
+    """Return the bound B = 2 C (p_N - 1)^2 on the integer in any slot of a result.
+
+    Args:
+        ntt: p_N.
+        channels: C.
+    """
     return 2 * channels * (ntt - 1) ** 2
 
 
 def mask_range(ntt: int, channels: int, hiding_bits: int) -> int:
-    """2^kappa B: masks are uniform under it."""
+    """Return 2^kappa B: masks are uniform under it.
+
+    Args:
+        ntt: p_N.
+        channels: C.
+        hiding_bits: kappa.
+    """
     return largest_slot(ntt, channels) << hiding_bits
 
 
@@ -138,7 +149,7 @@ def check(moduli: Moduli, sums: Sums, hiding_bits: int) -> None:
 
 
 def choose(sums: Sums, lengths: set[int], ring_degree: int, hiding_bits: int) -> Moduli:
-    """The smallest p_N that carries the transforms and the outputs, p_A = p_N, and the smallest p_E for them.
+    """Return the smallest p_N that carries the transforms and the outputs, p_A = p_N, and the smallest p_E for them.
 
     Args:
         sums: of the layer.
@@ -157,28 +168,72 @@ def choose(sums: Sums, lengths: set[int], ring_degree: int, hiding_bits: int) ->
 
 
 def request_slots(layer: SpectralLayer, share: Residues, moduli: Moduli) -> Residues:
-    """Either party: its share of the input, (C, H, W) mod p_N, as slots under p_N: (ciphertexts_in, n)."""
+    """Return a party's share of the input as slots.
+
+    Args:
+        layer: the layer.
+        share: residues mod p_N, shape (C, H, W).
+        moduli: the three primes.
+
+    Returns:
+        slots under p_N, shape (ciphertexts_in, n).
+    """
     return layer.encode_input(share, moduli.ntt)
 
 
 def weight_spectrum(layer: SpectralLayer, rows: Integers, moduli: Moduli) -> Residues:
-    """Server: the weights' spectra under p_N, for :func:`encodings.spectral_layer.encode_weights`."""
+    """Return the weights' spectra under p_N, for :func:`encodings.spectral_layer.encode_weights`; the server's part.
+
+    Args:
+        layer: the layer.
+        rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
+        moduli: the three primes.
+    """
     return spectral.weight_spectrum(layer.layout, rows, moduli.ntt)
 
 
 def draw_mask(layer: SpectralLayer, channels: int, moduli: Moduli, hiding_bits: int) -> Residues:
-    """Server: what it *adds* to every slot of the result, used or not: (ciphertexts_out, n) integers under p_E."""
+    """Return what the server *adds* to every slot of the result, used or not.
+
+    Args:
+        layer: the layer.
+        channels: C of :class:`Sums`.
+        moduli: the three primes.
+        hiding_bits: kappa.
+
+    Returns:
+        integers under p_E, shape (ciphertexts_out, n).
+    """
     shape = layer.ciphertexts_out, layer.ring_degree
     return sampling.uniform(shape, mask_range(moduli.ntt, channels, hiding_bits))
 
 
 def finish_client(layer: SpectralLayer, slots: Residues, moduli: Moduli) -> Residues:
-    """Client: its share of the output, (K, H', W') mod p_N, from decrypted slots (ciphertexts_out, n)."""
+    """Return the client's share of the output.
+
+    Args:
+        layer: the layer.
+        slots: decrypted, integers under p_E, shape (ciphertexts_out, n).
+        moduli: the three primes.
+
+    Returns:
+        residues mod p_N, shape (K, H', W').
+    """
     return layer.decode_output(slots % np.uint64(moduli.ntt), moduli.ntt)
 
 
 def finish_server(layer: SpectralLayer, mask: Residues, bias: Integers, moduli: Moduli) -> Residues:
-    """Server: its share of the output, (K, H', W') mod p_N, from its mask and the bias (K,)."""
+    """Return the server's share of the output.
+
+    Args:
+        layer: the layer.
+        mask: what it added, see :func:`draw_mask`.
+        bias: integers, shape (K,).
+        moduli: the three primes.
+
+    Returns:
+        residues mod p_N, shape (K, H', W').
+    """
     share = finish_client(layer, mask, moduli)
     offset = np.broadcast_to(modular.residues(bias, moduli.ntt)[:, None, None], share.shape)
     return modular.subtract(offset, share, moduli.ntt)

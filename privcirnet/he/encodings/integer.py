@@ -11,7 +11,11 @@ _EXACT_IN_FLOAT64 = 2**53
 
 
 def round_shift(values: Values, bits: int) -> Values:
-    """Values / 2^bits, rounded to nearest, ties up.
+    """Return values / 2^bits, rounded to nearest, ties up.
+
+    Args:
+        values: integers of any shape.
+        bits: how many, 0 or more.
 
     >>> round_shift(np.array([-3, -2, 1, 2, 3]), 2).tolist()
     [-1, 0, 0, 1, 1]
@@ -20,7 +24,14 @@ def round_shift(values: Values, bits: int) -> Values:
 
 
 def expand_rows(rows: Values, block_size: int) -> Values:
-    """First rows of circulant block rows -> dense weight: (K/b, C, R, R) -> (K, C, R, R).
+    """Return the dense weight whose circulant block rows begin with these rows.
+
+    Args:
+        rows: the first row of each block row, shape (K/b, C, R, R).
+        block_size: b.
+
+    Returns:
+        weight, shape (K, C, R, R).
 
     >>> expand_rows(np.array([[1, 2]])[..., None, None], 2)[..., 0, 0].tolist()
     [[1, 2], [2, 1]]
@@ -32,7 +43,14 @@ def expand_rows(rows: Values, block_size: int) -> Values:
 
 
 def transpose(x: np.ndarray, groups: int) -> np.ndarray:
-    """Channels and places of each group change places: (g a, b, 1) -> (g b, a, 1).
+    """Return values whose channels and places have changed places, group by group.
+
+    Args:
+        x: shape (g a, b, 1).
+        groups: g.
+
+    Returns:
+        the same values, shape (g b, a, 1).
 
     >>> transpose(np.arange(6).reshape(3, 2, 1), 1)[..., 0].tolist()
     [[0, 2, 4], [1, 3, 5]]
@@ -41,7 +59,13 @@ def transpose(x: np.ndarray, groups: int) -> np.ndarray:
 
 
 def tokens(x: np.ndarray) -> np.ndarray:
-    """A map's places as tokens, a zero in front: (C, H, W) -> (C, 1 + H W, 1).
+    """Return a map's places as tokens, with a zero in front.
+
+    Args:
+        x: shape (C, H, W).
+
+    Returns:
+        tokens, shape (C, 1 + H W, 1).
 
     >>> tokens(np.arange(1, 5).reshape(1, 2, 2))[0, :, 0].tolist()
     [0, 1, 2, 3, 4]
@@ -51,7 +75,16 @@ def tokens(x: np.ndarray) -> np.ndarray:
 
 
 def convolve(x: Values, weight: Values, shape: LinearShape) -> Values:
-    """Exact integer convolution (correlation, as in deep learning): (C, H, W), (K, C/groups, R, R) -> (K, H', W')."""
+    """Return the exact integer convolution (correlation, as in deep learning).
+
+    Args:
+        x: shape (C, H, W).
+        weight: shape (K, C/groups, R, R).
+        shape: dimensions, stride, padding and groups.
+
+    Returns:
+        int64, shape (K, H', W'), computed in float64 where that is exact.
+    """
     padded = np.pad(x, ((0, 0), (shape.padding, shape.padding), (shape.padding, shape.padding)))
     every = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
     windows = every[:, :: shape.stride, :: shape.stride]
@@ -64,7 +97,15 @@ def convolve(x: Values, weight: Values, shape: LinearShape) -> Values:
 
 
 def sum_pool(x: np.ndarray, kernel: int) -> np.ndarray:
-    """Sum over non-overlapping kernel x kernel windows: (C, H, W) -> (C, H / kernel, W / kernel)."""
+    """Return the sums over non-overlapping kernel x kernel windows.
+
+    Args:
+        x: shape (C, H, W).
+        kernel: rows and columns of a window; what is left over at the right and below is dropped.
+
+    Returns:
+        sums, shape (C, H // kernel, W // kernel).
+    """
     channels, height, width = x.shape
     windows = x[:, : height // kernel * kernel, : width // kernel * kernel]
     return windows.reshape(channels, height // kernel, kernel, width // kernel, kernel).sum(axis=(2, 4))

@@ -2,7 +2,8 @@
 
 A layer maps x of shape (C, H, W) to y of shape (K, H', W'); a GEMM (d1, d2, d3) is the 1 x 1 convolution with C = d2,
 K = d3 and d1 positions. The circulant axis (length b) and every image axis on which the kernel reaches beyond its own
-position are transformed (NTT mod t), so that the layer becomes slot-wise products between channel blocks.
+position are transformed (NTT mod t), so that the layer becomes slot-wise products between channel blocks. Image axes
+are split into tiles, each a cyclic correlation of its own (:class:`encodings.tiling.CyclicTiles`).
 
 *Cell*: the b N1 N2 values of one channel block, one tile of the map and one channel group. Tiles and channel groups
 are independent of each other: they share no sum. (The positions of a GEMM are tiles of 1 x 1.)
@@ -18,94 +19,17 @@ power of two) of a ciphertext cyclically::
 
 Stride s: the input is split into its s x s phase images, which become input channels of a stride-1 convolution; phases
 that no kernel tap reads are not sent.
-
-An image axis split into tiles, each a cyclic correlation of its own.
-
-Outputs [u0, u0 + h) of a tile read x_phase[u0 + m] for lowest tap <= m <= h - 1 + highest tap. Value m sits at place
-m mod N of a cycle of length N. That is right if no value that is not zero shares its place with another one that is
-read, so N may be smaller than the window: one run of zeros serves both borders of a map (he.md 2.1), and a "same"
-kernel of size R on an untiled axis of H values needs N = H + (R - 1) / 2 only. All tiles of an axis have the same N.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import Axis, LinearShape
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.tiling import CyclicTiles
 from privcirnet.he.ring.modular import Residues
-
-
-@dataclass(frozen=True)
-class TiledAxis:
-    """An axis in tiles of ``tile`` outputs (the last may have fewer).
-
-    Attributes:
-        axis: the axis.
-        tile: h, outputs of a tile.
-    """
-
-    axis: Axis
-    tile: int
-
-    @property
-    def count(self) -> int:
-        """Tiles."""
-        return -(-self.axis.outputs // self.tile)
-
-    @cached_property
-    def length(self) -> int:
-        """N, the smallest cyclic length that will do."""
-        if not self.axis.transformed:
-            return self.tile
-        return max(self.tile, *(self._least(start, phase) for start in self._unlike for phase in self.axis.taps))
-
-    @property
-    def spectral_length(self) -> int:
-        """Extent of a weight's spectrum: 1 if the axis is not transformed (the value repeats over positions)."""
-        return self.length if self.axis.transformed else 1
-
-    @property
-    def outputs(self) -> npt.NDArray[np.int64]:
-        """(H',) place of each output in the flattened (count, N)."""
-        tile, place = np.divmod(np.arange(self.axis.outputs), self.tile)
-        return tile * self.length + place
-
-    def sources(self, phase: int) -> npt.NDArray[np.int64]:
-        """(count, N) position in the phase image of the value at each place; ``stored(phase)`` where it is zero."""
-        stored = self.axis.stored(phase)
-        found = np.full((self.count, self.length), stored, dtype=np.int64)
-        for tile, start in enumerate(self._starts):
-            lowest, highest = self._held(start, phase)
-            m = np.arange(lowest, highest + 1)
-            found[tile, m % self.length] = start + m
-        return found
-
-    @property
-    def _starts(self) -> range:
-        return range(0, self.axis.outputs, self.tile)
-
-    @property
-    def _unlike(self) -> list[int]:
-        """Starts of the tiles near either end: all others read full windows, as the last of the first ones does."""
-        near = 1 + -(-(self.axis.kernel + self.tile) // self.tile)
-        return [*self._starts[:near], *self._starts[-near:]]
-
-    def _window(self, start: int, phase: int) -> tuple[int, int]:
-        """(first, last) m that a tile reads."""
-        lowest, highest = self.axis.reach(phase)
-        return lowest, min(self.tile, self.axis.outputs - start) - 1 + highest
-
-    def _held(self, start: int, phase: int) -> tuple[int, int]:
-        """(first, last) m that a tile reads and that lies in the phase image."""
-        first, last = self._window(start, phase)
-        return max(first, -start), min(last, self.axis.stored(phase) - 1 - start)
-
-    def _least(self, start: int, phase: int) -> int:
-        (first, last), (lowest, highest) = self._window(start, phase), self._held(start, phase)
-        return max(highest - first, last - lowest) + 1 if lowest <= highest else 1
 
 
 @dataclass(frozen=True)
@@ -143,21 +67,29 @@ class SpectralLayout:
 
     @classmethod
     def whole(cls, shape: LinearShape, block_size: int) -> "SpectralLayout":
-        """Positions of a GEMM as tiles of their own, maps of a convolution in one tile."""
+        """Return the layout without tiling: positions of a GEMM as tiles of their own, a convolution's map in one.
+
+        Args:
+            shape: the layer's dimensions.
+            block_size: b.
+
+        Raises:
+            RuleError: b does not divide both channel counts of a group.
+        """
         _, height, width = shape.output_shape
         axes = (shape.rows, height), (shape.columns, width)
         rows, columns = (outputs if axis.transformed else 1 for axis, outputs in axes)
         return cls(shape, block_size, (rows, columns))
 
     @cached_property
-    def rows(self) -> TiledAxis:
-        """The vertical axis."""
-        return TiledAxis(self.shape.rows, self.tile[0])
+    def rows(self) -> CyclicTiles:
+        """The vertical axis in tiles."""
+        return CyclicTiles(self.shape.rows, self.tile[0])
 
     @cached_property
-    def columns(self) -> TiledAxis:
-        """The horizontal axis."""
-        return TiledAxis(self.shape.columns, self.tile[1])
+    def columns(self) -> CyclicTiles:
+        """The horizontal axis in tiles."""
+        return CyclicTiles(self.shape.columns, self.tile[1])
 
     @property
     def phases(self) -> list[tuple[int, int]]:
@@ -171,12 +103,12 @@ class SpectralLayout:
 
     @cached_property
     def extent(self) -> tuple[int, int]:
-        """(N1, N2): places of a tile."""
+        """Places of a tile, (N1, N2)."""
         return self.rows.length, self.columns.length
 
     @cached_property
     def spectral_extent(self) -> tuple[int, int]:
-        """(S1, S2): extent of a weight's spectrum, 1 on an axis that is not transformed."""
+        """Extent of a weight's spectrum, (S1, S2): 1 on an axis that is not transformed."""
         return self.rows.spectral_length, self.columns.spectral_length
 
     @property
@@ -198,22 +130,28 @@ class SpectralLayout:
 
     @property
     def cell(self) -> int:
-        """B N1 N2: values of a cell."""
+        """Values of a cell, b N1 N2."""
         return self.block_size * self.extent[0] * self.extent[1]
 
     @property
     def blocks_in(self) -> int:
-        """P = input blocks of a group: phases x C / (groups b)."""
+        """Input blocks of a group, p = phases x C / (groups b)."""
         return len(self.phases) * self.shape.in_channels // (self.shape.groups * self.block_size)
 
     @property
     def blocks_out(self) -> int:
-        """Q = output blocks of a group: K / (groups b)."""
+        """Output blocks of a group, q = K / (groups b)."""
         return self.shape.out_channels // (self.shape.groups * self.block_size)
 
 
 def lanes_to_slots(lanes: Residues) -> Residues:
-    """(ciphertexts, G, L') -> (ciphertexts, n): each lane's halves go to the two slot rows.
+    """Return lanes as slots: each lane's halves go to the two slot rows.
+
+    Args:
+        lanes: shape (ciphertexts, G, L').
+
+    Returns:
+        slots, shape (ciphertexts, n).
 
     >>> lanes_to_slots(np.arange(8, dtype=np.uint64).reshape(1, 2, 4)).tolist()
     [[0, 1, 4, 5, 2, 3, 6, 7]]
@@ -224,12 +162,24 @@ def lanes_to_slots(lanes: Residues) -> Residues:
 
 
 def slots_to_lanes(slots: Residues, lanes: int) -> Residues:
-    """Inverse of :func:`lanes_to_slots`: (ciphertexts, n) -> (ciphertexts, G, L')."""
+    """Return slots as lanes: the inverse of :func:`lanes_to_slots`.
+
+    Args:
+        slots: shape (ciphertexts, n).
+        lanes: G.
+
+    Returns:
+        lanes, shape (ciphertexts, G, L').
+    """
     count, n = slots.shape
     halves = slots.reshape(count, 2, lanes, n // lanes // 2)
     return np.ascontiguousarray(halves.transpose(0, 2, 1, 3)).reshape(count, lanes, n // lanes)
 
 
 def next_power_of_two(number: int) -> int:
-    """The smallest power of two that is at least ``number``."""
+    """Return the smallest power of two that is at least ``number``.
+
+    Args:
+        number: 1 or more.
+    """
     return 1 << (number - 1).bit_length()

@@ -54,7 +54,11 @@ class Packing:
 
 
 def closed_form(channels: int, filters: int) -> list[int]:
-    """The paper's offset(c') for each channel c' of C_x = ``channels``, with C_w = ``filters`` of them.
+    """Return the paper's offset(c') for each channel c'.
+
+    Args:
+        channels: C_x.
+        filters: C_w.
 
     Raises:
         RuleError: C_w is odd or is not C_x.
@@ -73,12 +77,21 @@ def closed_form(channels: int, filters: int) -> list[int]:
 
 
 def closed_form_length(channels: int, filters: int) -> int:
-    """Units of the closed form, trailing zeros included: C_x + 1 + (C_w / 2 - 1)(C_x + 2), for C_w dividing C_x."""
+    """Return the units of the closed form, trailing zeros included: C_x + 1 + (C_w / 2 - 1)(C_x + 2).
+
+    Args:
+        channels: C_x.
+        filters: C_w, which divides C_x.
+    """
     return channels + 1 + (filters // 2 - 1) * (channels + 2)
 
 
 def divided(channels: int, filters: int) -> list[list[tuple[int, int]]]:
-    """The closed form for C_x = k C_w: one sequence of all channels, split into k, leading zeros removed.
+    """Return the closed form for C_x = k C_w: one sequence of all channels, split into k, leading zeros removed.
+
+    Args:
+        channels: C_x.
+        filters: C_w.
 
     Returns:
         for each weight polynomial its (channel, unit) pairs.
@@ -99,7 +112,7 @@ def divided(channels: int, filters: int) -> list[list[tuple[int, int]]]:
 
 
 def superstring(members: Sequence[int], channels: int) -> tuple[list[tuple[int, int]], int]:
-    """Greedy shortest ring that contains the padded filter of each member (Tarhio and Ukkonen's merging).
+    """Return a greedy shortest ring that contains the padded filter of each member (Tarhio and Ukkonen's merging).
 
     Args:
         members: channels, each under ``channels``.
@@ -132,9 +145,16 @@ def superstring(members: Sequence[int], channels: int) -> tuple[list[tuple[int, 
 
 @lru_cache(maxsize=4096)
 def side_by_side(channels: int, units: int) -> Packing | None:
-    """Groups side by side, the fewest weight polynomials of at most ``units`` units that serve them; None if none can.
+    """Return groups side by side with the fewest weight polynomials that serve them.
 
     Which channels share a polynomial: the paper's order of symmetric pairs, split into equal parts.
+
+    Args:
+        channels: C_x, groups of the input polynomial.
+        units: of a polynomial, at most.
+
+    Returns:
+        the packing; None if the groups do not fit.
     """
     if channels > units:
         return None
@@ -148,7 +168,7 @@ def side_by_side(channels: int, units: int) -> Packing | None:
 
 @lru_cache(maxsize=256)
 def scattered(units: int, whole: bool) -> Packing:
-    """As many groups as a local search finds that need only one weight polynomial, anywhere among ``units`` units.
+    """Return as many groups as a local search finds that need only one weight polynomial, anywhere among the units.
 
     Args:
         units: of a polynomial.
@@ -172,13 +192,24 @@ def scattered(units: int, whole: bool) -> Packing:
 
 
 def first_groups(packing: Packing, groups: int) -> Packing:
-    """What is left of a packing for the first of its groups only."""
+    """Return what is left of a packing for the first of its groups only.
+
+    Args:
+        packing: of all groups.
+        groups: how many to keep.
+    """
     filters = (tuple(pair for pair in pairs if pair[0] < groups) for pairs in packing.filters)
     return Packing(packing.inputs[:groups], tuple(pairs for pairs in filters if pairs))
 
 
 def is_exact(packing: Packing, units: int, whole: bool) -> bool:
-    """Whether every output unit is within the polynomial and is met by its own group and filter only."""
+    """Return whether every output unit is within the polynomial and is met by its own group and filter only.
+
+    Args:
+        packing: to be checked.
+        units: of a polynomial.
+        whole: a polynomial is exactly that many units long.
+    """
     for filters in packing.filters:
         own = [1 << (o + packing.inputs[group]) for group, o in filters]
         wanted = _union(own)

@@ -51,12 +51,18 @@ class LinearShape:
 
     @classmethod
     def gemm(cls, tokens: int, in_features: int, out_features: int) -> "LinearShape":
-        """The GEMM (d1, d2, d3)."""
+        """Return the GEMM (d1, d2, d3).
+
+        Args:
+            tokens: d1.
+            in_features: d2.
+            out_features: d3.
+        """
         return cls(height=tokens, width=1, in_channels=in_features, out_channels=out_features)
 
     @classmethod
     def product(cls, left: tuple[int, int, int], right: tuple[int, int, int], groups: int) -> "LinearShape":
-        """Of a product of two values (:class:`program.program.Product`), the right one as weights.
+        """Return the shape of a product of two values (:class:`operations.Product`), the right one as weights.
 
         Args:
             left: shape (g k, A, 1) of what is the layer's input.
@@ -74,16 +80,23 @@ class LinearShape:
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        """(C, H, W)."""
+        """Shape of the input, (C, H, W)."""
         return self.in_channels, self.height, self.width
 
     @property
     def output_shape(self) -> tuple[int, int, int]:
-        """(K, H', W')."""
+        """Shape of the output, (K, H', W')."""
         return self.out_channels, self.rows.outputs, self.columns.outputs
 
     def weight_shape(self, block_size: int) -> tuple[int, int, int, int]:
-        """(K / b, C / groups, R, R): shape of the stored weight, the first row of each circulant block row."""
+        """Return the shape of the stored weight, the first row of each circulant block row.
+
+        Args:
+            block_size: b.
+
+        Returns:
+            (K / b, C / groups, R, R).
+        """
         return self.out_channels // block_size, self.in_channels // self.groups, self.kernel, self.kernel
 
     @cached_property
@@ -103,6 +116,12 @@ class Axis:
 
     With r - padding = stride a + phase, that is y[u] = sum over phases and taps a of w x_phase[u + a]: a
     stride-1 correlation of each phase image x_phase[m] = x[stride m + phase].
+
+    Attributes:
+        size: values of the input.
+        kernel: R.
+        stride: s.
+        padding: zeros on each side.
     """
 
     size: int
@@ -130,14 +149,26 @@ class Axis:
         return any(offset for taps in self.taps.values() for _, offset in taps)
 
     def stored(self, phase: int) -> int:
-        """Values of a phase image."""
+        """Return how many values a phase image has.
+
+        Args:
+            phase: in [0, stride).
+        """
         return len(range(phase, self.size, self.stride))
 
     def read_size(self, phase: int) -> int:
-        """Values of a phase image from its first to the last that an output reads."""
+        """Return how many values of a phase image there are from its first to the last that an output reads.
+
+        Args:
+            phase: one of :attr:`taps`.
+        """
         return max(0, min(self.stored(phase), self.outputs + self.reach(phase)[1]))
 
     def reach(self, phase: int) -> tuple[int, int]:
-        """(lowest, highest) tap offset of a phase."""
+        """Return the (lowest, highest) tap offset of a phase.
+
+        Args:
+            phase: one of :attr:`taps`.
+        """
         offsets = [offset for _, offset in self.taps[phase]]
         return min(offsets), max(offsets)

@@ -9,12 +9,12 @@ that are not transformed. b = 1 with a 1 x 1 kernel is Bolt's GEMM; b = 1 with a
 Cost: the client's transforms are in clear; what is left under encryption is, for each channel group and tile, a
 (K/b) x (phases C/b) matrix over lanes.
 
-Departure from the papers: transforms have exactly the length that is needed, not the next power of two (he.md 2.1).
+Departure from the papers: transforms have exactly the length that is needed, not the next power of two
+(docs/mathematics.md, "Transform lengths").
 
-Where every value of a spectral layer goes and comes from, as numbers of places, so that moving is one gather.
-
-Each array has the shape of what is made and says for every value which one of the flat source it is, counted from 1;
-0 stands for a zero. They come from the layout's functions, applied once to the numbers of what they arrange.
+How values move. :class:`Places` says for every value of each intermediate array which one of the flat array before it
+it is, so that moving is one gather. Places are found by applying the layout's functions once, to the numbers of what
+they arrange. They are counted from 1, and 0 stands for a zero.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,11 @@ from privcirnet.he.engines import cyclic
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues, SourceIndices
 
+PlacedPieces = Sequence[PlacedPiece]
+
 
 class Places(NamedTuple):
-    """Of both ends of an exchange.
+    """Where every value of a layer goes and comes from, at both ends of an exchange.
 
     Attributes:
         cells: the input's cells from x, (groups, p, tiles, b, N1, N2).
@@ -50,7 +52,7 @@ class Places(NamedTuple):
 
 
 def encode_input(layout: SpectralLayout, places: Places, x: Residues, t: int) -> Residues:
-    """A share of the layer's input as slots.
+    """Return a share of the layer's input as slots.
 
     Args:
         layout: the layer's layout.
@@ -65,7 +67,7 @@ def encode_input(layout: SpectralLayout, places: Places, x: Residues, t: int) ->
 
 
 def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: int) -> Residues:
-    """Spectra of all circulant blocks: each distinct slot value of the layer's plaintexts, once.
+    """Return the spectra of all circulant blocks: each distinct slot value of the layer's plaintexts, once.
 
     Args:
         layout: the layer's layout.
@@ -89,7 +91,13 @@ def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: in
 
 
 def diagonal_slots(layout: SpectralLayout, placed: PlacedPiece, spectrum: Residues, product: Product) -> Residues:
-    """The plaintext of one product of a piece.
+    """Return the plaintext of one product of a piece.
+
+    Args:
+        layout: the layer's layout.
+        placed: the piece.
+        spectrum: see :func:`weight_spectrum`.
+        product: one of the piece's plan.
 
     Returns:
         slots, shape (n,).
@@ -106,7 +114,7 @@ def diagonal_slots(layout: SpectralLayout, placed: PlacedPiece, spectrum: Residu
 
 
 def decode_output(layout: SpectralLayout, places: Places, slots: Residues, t: int) -> Residues:
-    """A share of the layer's output from a share of the slots that were sent.
+    """Return a share of the layer's output from a share of the slots that were sent.
 
     Args:
         layout: the layer's layout.
@@ -121,7 +129,7 @@ def decode_output(layout: SpectralLayout, places: Places, slots: Residues, t: in
 
 
 def encode_mask(layout: SpectralLayout, places: Places, wanted: Residues, uniform: Residues, t: int) -> Residues:
-    """Slots of a mask that decodes to ``wanted`` and is uniform otherwise: every single one is if ``wanted`` is.
+    """Return slots of a mask that decodes to ``wanted`` and is uniform otherwise: all slots are if ``wanted`` is.
 
     What ``uniform`` decodes to is made up for in the last term of each output block; the other terms, the padding of
     cells and unused slots stay as they are.
@@ -159,11 +167,13 @@ def _transformed(
     return cyclic.cyclic_cells(source, numbers.reshape(len(numbers), -1, layout.cell), shape, axes, t, inverse=inverse)
 
 
-PlacedPieces = Sequence[PlacedPiece]
-
-
 def places(layout: SpectralLayout, pieces: PlacedPieces) -> Places:
-    """Places of a layer's values."""
+    """Return the places of a layer's values.
+
+    Args:
+        layout: the layer's layout.
+        pieces: that cover it, with their plans.
+    """
     cells = _cells_of_input(layout, _numbered(layout.shape.input_shape))
     spectra = _numbered(cells.shape)
     slots = np.concatenate([_input_slots(spectra, placed) for placed in pieces])
@@ -260,4 +270,4 @@ def _outputs_of_cells(layout: SpectralLayout, cells: Residues) -> Residues:
     (a, n1), (c, n2) = ((axis.count, axis.length) for axis in (layout.rows, layout.columns))
     split = cells.reshape(-1, a, c, layout.block_size, n1, n2)
     maps = split.transpose(0, 3, 1, 4, 2, 5).reshape(layout.shape.out_channels, a * n1, c * n2)
-    return maps[:, layout.rows.outputs[:, None], layout.columns.outputs]
+    return maps[:, layout.rows.output_places[:, None], layout.columns.output_places]

@@ -2,10 +2,10 @@
 
 Maths: polynomials in Y = X^k, k = n / N, are the ring of degree N, closed under sums and products. Of its slots
 m(psi^(3^i)) and m(psi^(-3^i)) there are N: 3 has order N / 2 modulo 2 N, so each row repeats with that period. With
-both factors of a product in the subring, decryption needs c0 at the N multiples of k only, and c1 whole; so a request
+both factors of a product in the subring, decryption needs c0 at the N multiples of k only, and c1 whole. So a request
 holds N coefficients and a seed, a reply N coefficients and c1. What is left out would only be noise. Other coefficients
-of such a ciphertext decrypt to nonsense; projected onto the subring (the mean over the automorphisms that fix it, which
-turn the rows by N / 2) the nonsense is gone.
+of such a ciphertext decrypt to nonsense. Projected onto the subring (the mean over the automorphisms that fix it, which
+rotate the rows by N / 2), the nonsense is gone.
 
 The fewer values, the larger the saving: 64 values at n = 8192 take 1.4 + 58 KB instead of 172 + 115 KB.
 """
@@ -22,7 +22,11 @@ _SMALLEST = 4
 
 
 def sizes(values: int, n: int) -> list[int]:
-    """N for each ciphertext that so many values fill one after the other.
+    """Return N for each ciphertext that so many values fill one after the other.
+
+    Args:
+        values: how many.
+        n: ring degree.
 
     >>> sizes(9000, 8192)
     [8192, 1024]
@@ -32,12 +36,17 @@ def sizes(values: int, n: int) -> list[int]:
 
 
 def kept(values: int, n: int) -> list[Integers]:
-    """Ascending coefficients of c0 that the messages hold, for each ciphertext."""
+    """Return the ascending coefficients of c0 that the messages hold, for each ciphertext.
+
+    Args:
+        values: how many.
+        n: ring degree.
+    """
     return [np.arange(0, n, n // size) for size in sizes(values, n)]
 
 
 def spread(values: Residues, n: int, fill: Residues | None = None) -> Residues:
-    """Slots of the ciphertexts that hold these values.
+    """Return the slots of the ciphertexts that hold these values.
 
     Args:
         values: residues, (v,).
@@ -54,7 +63,7 @@ def spread(values: Residues, n: int, fill: Residues | None = None) -> Residues:
 
 
 def collect(slots: Residues, values: int, t: int) -> Residues:
-    """Those values again from slots of which only the part in the subring has a meaning.
+    """Return those values again from slots of which only the part in the subring has a meaning.
 
     Args:
         slots: residues, (ciphertexts, n).

@@ -79,7 +79,12 @@ class Entry(NamedTuple):
 
 
 def speedup(found: LayerBenchmark, other: LayerBenchmark) -> float:
-    """How many times as long the other's server took: median over the runs, pair by pair."""
+    """Return how many times as long the other's server took: median over the runs, pair by pair.
+
+    Args:
+        found: of one layer.
+        other: of another that was run in turns with it.
+    """
     return statistics.median(b.server / a.server for a, b in zip(found.timings, other.timings, strict=True))
 
 
@@ -91,7 +96,22 @@ def bench_layer(
     repetitions: int = 3,
     progress: Callable[[], object] | None = None,
 ) -> LayerBenchmark:
-    """:func:`bench_layers` of one layer."""
+    """Run one layer, see :func:`bench_layers`.
+
+    Args:
+        layer: any.
+        engine: of the server.
+        plain_bits: bits of t.
+        coefficient_bits: bits of the primes of q.
+        repetitions: timed runs, after one that is not timed if there are more than one.
+        progress: called after each run.
+
+    Returns:
+        what was measured.
+
+    Raises:
+        RuleError: unknown engine, parameters that do not exist, or too little noise budget.
+    """
     return bench_layers({"": Entry(layer, engine)}, plain_bits, coefficient_bits, repetitions, progress)[""]
 
 
@@ -110,6 +130,9 @@ def bench_layers(
         coefficient_bits: bits of the primes of q.
         repetitions: timed runs of each, after one that is not timed if there are more than one.
         progress: called after each run.
+
+    Returns:
+        what was measured, by name.
 
     Raises:
         RuleError: unknown engine, parameters that do not exist, or too little noise budget.

@@ -18,7 +18,7 @@ _MOBILENET_STAGES = ((24, 2), (32, 3), (64, 4), (96, 3), (160, 3), (320, 1))
 
 
 def mobilenetv2(size: int, strides: tuple[int, ...]) -> Shapes:
-    """MobileNetV2's searched layers.
+    """Return MobileNetV2's searched layers by name.
 
     Args:
         size: height and width of the map that the first of them reads.
@@ -37,7 +37,11 @@ def mobilenetv2(size: int, strides: tuple[int, ...]) -> Shapes:
 
 
 def resnet18(size: int) -> Shapes:
-    """ResNet-18's block convolutions, for a map of that size after the stem."""
+    """Return ResNet-18's block convolutions by name.
+
+    Args:
+        size: height and width of the map after the stem.
+    """
     shapes: Shapes = {}
     channels = 64
     for stage, out in enumerate((64, 128, 256, 512), 1):
@@ -53,7 +57,15 @@ def resnet18(size: int) -> Shapes:
 
 
 def vit(tokens: int, width: int, blocks: int, classes: int, mlp_ratio: int = 2) -> Shapes:
-    """A vision transformer's linear layers; ``tokens`` counts the class token."""
+    """Return a vision transformer's linear layers by name.
+
+    Args:
+        tokens: with the class token.
+        width: of a token.
+        blocks: how many.
+        classes: outputs of the head, which sees one token.
+        mlp_ratio: hidden features of an MLP over ``width``.
+    """
     shapes: Shapes = {}
     for block in range(blocks):
         sizes = {"qkv": (width, 3 * width), "proj": (width, width)}
@@ -73,7 +85,10 @@ NETWORKS: dict[str, Callable[[], Shapes]] = {
 
 
 def network_shapes(name: str) -> Shapes:
-    """Shapes of a reference network by layer name.
+    """Return the shapes of a reference network by layer name.
+
+    Args:
+        name: one of :data:`NETWORKS`.
 
     Raises:
         RuleError: unknown name.
@@ -84,7 +99,12 @@ def network_shapes(name: str) -> Shapes:
 
 
 def allowed_block_size(shape: LinearShape, block_size: int) -> int:
-    """The largest size of ``block_size``, a half, a quarter ... of it that divides both channel counts."""
+    """Return the largest of a block size, a half, a quarter ... of it that divides both channel counts of a group.
+
+    Args:
+        shape: of the layer.
+        block_size: the largest b.
+    """
     channels = shape.in_channels // shape.groups, shape.out_channels // shape.groups
     while any(c % block_size for c in channels):
         block_size //= 2

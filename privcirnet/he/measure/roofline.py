@@ -1,10 +1,13 @@
-"""What a layer makes the compiled engine do at the least: words through memory and 32-bit products, counted.
+"""What a layer makes the compiled engine do at the least, and what this machine can do at the most: a roofline.
 
-For a roofline: a machine that reads W words and makes P products in a second needs at least the larger of words / W and
-products / P. Counted are the weights and the keys, which are read once for each use, rotated inputs and sums, which are
-written and read, and the products of transforms and of sums; not the passes that only move or reduce words.
+Counted for a layer are words that go through memory and 32-bit products: weights and keys, which are read once for each
+use; rotated inputs and sums, which are written and read; and the products of transforms and of sums. Passes that only
+move or reduce words are left out. A transform is (n / 2) log2 n butterflies of :data:`BUTTERFLY` products, and a word
+times a word, in halves, is 4.
 
-Maths: a transform is (n / 2) log2 n butterflies of :data:`BUTTERFLY` products; a word times a word, in halves, is 4.
+Measured for the machine are W words and P products in a second, so that a layer takes at least the larger of words / W
+and products / P. Measuring takes arrays that no cache holds for words, and arrays that a first-level cache holds for
+products.
 """
 
 import math
@@ -24,11 +27,12 @@ BUTTERFLY = 9
 """32-bit products of a Shoup product: 3 for the estimate, 3 for each of two lower halves."""
 
 _CUT = 4
+"""32-bit products of two words that are cut in halves."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Counts.
+    """What a layer makes an engine do at the least.
 
     Attributes:
         words: of 64 bits, read or written.
@@ -39,16 +43,21 @@ class Work:
     products: int
 
     def seconds(self, words_per_second: float, products_per_second: float) -> tuple[float, float]:
-        """(for the words, for the products): the larger is the least time."""
+        """Return the seconds for the words and for the products: the larger is the least time.
+
+        Args:
+            words_per_second: of the machine, see :func:`words_per_second`.
+            products_per_second: of the machine, see :func:`products_per_second`.
+        """
         return self.words / words_per_second, self.products / products_per_second
 
 
 def layer_work(layer: Layer, data_primes: int) -> Work:
-    """Counts of a layer.
+    """Return the least work of a layer.
 
     Args:
         layer: any.
-        data_primes: L.
+        data_primes: L, primes of q without the special one.
     """
     n, limbs, extended = layer.ring_degree, data_primes, data_primes + 1
     rotated, hoisted, babies, giants, parts = _counts(layer)
@@ -78,16 +87,18 @@ def _counts(layer: Layer) -> tuple[int, int, int, int, int]:
 
 
 _WORDS = 1 << 25
-
-
+"""Words of an array that no cache holds."""
 _SMALL, _ROUNDS = 512, 4096
-
-
+"""Words of an array that a first-level cache holds, and how often they are gone through."""
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def words_per_second(repetitions: int = 5) -> float:
-    """64-bit words that all threads together read from memory, the best of some runs."""
+    """Return how many 64-bit words all threads together read from memory in a second.
+
+    Args:
+        repetitions: runs, of which the best counts.
+    """
     words = np.ones(_WORDS, dtype=np.uint64)
     parts = ranges(_WORDS, _WORDS // 16)
     return _WORDS / min(
@@ -96,7 +107,11 @@ def words_per_second(repetitions: int = 5) -> float:
 
 
 def products_per_second(repetitions: int = 5) -> float:
-    """32-bit products, each with a sum, that all threads together make of words in a first-level cache."""
+    """Return how many 32-bit products, each with a sum, all threads together make in a second.
+
+    Args:
+        repetitions: runs, of which the best counts.
+    """
     tasks = [np.full((4, _SMALL), 3 << 32 | 5, dtype=np.uint64) for _ in range(16)]
     total = len(tasks) * _ROUNDS * _SMALL * 4
     return total / min(
@@ -105,9 +120,12 @@ def products_per_second(repetitions: int = 5) -> float:
 
 
 def scaling(repetitions: int = 9) -> float:
-    """How many times as fast all threads together are at products as one: the median of measurements in pairs.
+    """Return how many times as fast all threads together are at products as one: the median of measurements in pairs.
 
     What no engine can beat: two threads may share a core's units, or a machine's power with its neighbours.
+
+    Args:
+        repetitions: pairs of measurements.
     """
 
     def pair() -> float:

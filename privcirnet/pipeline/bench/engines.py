@@ -24,14 +24,14 @@ _BYTES = 8
 
 
 def run_engines(
-    plan: str, goals: Mapping[str, Goal], bench_run: BenchRun, progress: Callable[[], object]
+    layout: str, goals: Mapping[str, Goal], bench_run: BenchRun, progress: Callable[[], object]
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Run :data:`LAYERS` on both engines in turns.
 
     Args:
-        plan: name of the plans.
-        goals: by engine, "kernel" and "tenseal": each engine runs the plan that suits it.
-        bench_run: how.
+        layout: name of the layouts, "paper", "published" or "best".
+        goals: by engine, "kernel" and "tenseal": each engine runs the layout that suits it.
+        bench_run: parameters and repetitions.
         progress: called after each run.
 
     Returns:
@@ -43,7 +43,7 @@ def run_engines(
     least = machine["words"], machine["products"]
     rows: list[dict[str, Any]] = []
     for title, (shape, b) in LAYERS.items():
-        layers = {name: plan_layer(plan, "cirencode", shape, b, goal) for name, goal in goals.items()}
+        layers = {name: plan_layer(layout, "cirencode", shape, b, goal) for name, goal in goals.items()}
         entries = {
             "all": Entry(layers["kernel"], "kernel"),
             "one": Entry(layers["kernel"], "kernel", 1),
@@ -63,12 +63,20 @@ def run_engines(
 
 
 def engine_runs(repetitions: int) -> int:
-    """Runs of :func:`run_engines`."""
+    """Return the number of runs of :func:`run_engines`.
+
+    Args:
+        repetitions: timed runs of each layer.
+    """
     return 3 * len(LAYERS) * (repetitions + int(repetitions > 1))
 
 
 def engine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Rows of :func:`run_engines` in words."""
+    """Return rows in words, a column for each heading.
+
+    Args:
+        rows: from :func:`run_engines`.
+    """
     return [
         {
             "layer": row["layer"],
@@ -88,7 +96,11 @@ def engine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def peaks(machine: Mapping[str, float]) -> str:
-    """The machine's peaks in words; nothing if there are none."""
+    """Return the machine's peaks in words, "" if there are none.
+
+    Args:
+        machine: from :func:`run_engines`, or empty.
+    """
     if not machine:
         return ""
     memory, products = _BYTES * machine["words"] / 1e9, machine["products"] / 1e9

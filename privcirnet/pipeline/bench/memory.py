@@ -26,7 +26,7 @@ def network_memory(
     Args:
         layers: of the network, each with random weights of its own.
         engine: of the server.
-        bench_run: parameters.
+        bench_run: parameters; its repetitions have no effect.
         cache: for encoded weights.
         progress: called after each layer, twice: encoded, run.
 

@@ -1,4 +1,4 @@
-"""What a BenchConfig asks for: the layer, the goal of its plans, the competitors, and their runs."""
+"""What a BenchConfig asks for: the layer, the goal of its layouts, the competitors, and their runs."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,28 +12,44 @@ from privcirnet.he.planning.cost import LINKS
 from privcirnet.he.planning.goal import Goal
 from privcirnet.pipeline.bench.engines import engine_runs, run_engines
 from privcirnet.pipeline.bench.memory import network_memory
-from privcirnet.pipeline.bench.results import Found
+from privcirnet.pipeline.bench.results import LayerResults
 from privcirnet.pipeline.bench.runs import BenchRun, Competitor, network_runs, run_networks, run_suite, suite_runs
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 
-Plan = Callable[[str, Goal], Mapping[str, Layer]]
-"""Layers of a named plan for a goal."""
+LayersOf = Callable[[str, Goal], Mapping[str, Layer]]
+"""(name of a layout, goal) -> layers by name."""
 
 
-def competitors(config: BenchConfig, wanted: Goal, layers: Plan, bar: Bar = silent) -> dict[str, Competitor]:
-    """The plan, and another plan or the same on another engine."""
-    found = {config.plan: Competitor(layers(config.plan, wanted), config.engine, wanted.profile)}
+def competitors(config: BenchConfig, wanted: Goal, layers: LayersOf, bar: Bar = silent) -> dict[str, Competitor]:
+    """Return the layout, and another layout or the same on another engine.
+
+    Args:
+        config: which of them.
+        wanted: the goal of layouts for the config's engine.
+        layers: makes a layout.
+        bar: for measuring a profile of the other engine.
+
+    Returns:
+        competitors by the name of their layout or, for another engine, of the engine.
+    """
+    found = {config.layout: Competitor(layers(config.layout, wanted), config.engine, wanted.profile)}
     if config.against:
         found[config.against] = Competitor(layers(config.against, wanted), config.engine, wanted.profile)
     if config.compare:
         own = goal(config, config.compare, bar)
-        found[config.compare] = Competitor(layers(config.plan, own), config.compare, own.profile)
+        found[config.compare] = Competitor(layers(config.layout, own), config.compare, own.profile)
     return found
 
 
-def run(config: BenchConfig, entered: Mapping[str, Competitor], bar: Bar = silent) -> dict[str, Found]:
-    """What was found of each competitor; nothing if they are only counted."""
+def run(config: BenchConfig, entered: Mapping[str, Competitor], bar: Bar = silent) -> dict[str, LayerResults]:
+    """Return the results of each competitor's layers; nothing if they are only counted.
+
+    Args:
+        config: how often and with which parameters.
+        entered: competitors by name.
+        bar: advanced at each run.
+    """
     if config.engine == "count":
         return {}
     with bar(config.network or config.layer, network_runs(entered, config.repetitions)) as advance:
@@ -41,25 +57,47 @@ def run(config: BenchConfig, entered: Mapping[str, Competitor], bar: Bar = silen
 
 
 def memory(config: BenchConfig, competitor: Competitor, bar: Bar = silent) -> dict[str, float]:
-    """See :func:`network_memory`."""
+    """Return the memory that a server of all layers takes, see :func:`network_memory`.
+
+    Args:
+        config: how many encoded weights are kept, and with which parameters.
+        competitor: whose layers and engine.
+        bar: advanced twice for each layer.
+    """
     cache = WeightCache.of(config.weights_gb)
     with bar(f"{config.network}: memory", 2 * len(competitor.layers)) as advance:
         return network_memory(competitor.layers, competitor.engine, bench_run(config), cache, advance)
 
 
 def suite(config: BenchConfig, wanted: Goal, bar: Bar = silent) -> tuple[str, list[dict[str, Any]], dict[str, float]]:
-    """(name of the files, rows, this machine's peaks if the rows are to be held against them)."""
+    """Run a suite.
+
+    Args:
+        config: which one, and how.
+        wanted: the goal of layouts for the config's engine.
+        bar: advanced at each run.
+
+    Returns:
+        (name of the files, rows, this machine's peaks if the rows are to be held against them).
+    """
     if config.suite == "engines":
         goals = {engine: goal(config, engine, bar) for engine in ("kernel", "tenseal")}
         with bar("runs", engine_runs(config.repetitions)) as advance:
-            return "engines", *run_engines(config.plan, goals, bench_run(config), advance)
+            return "engines", *run_engines(config.layout, goals, bench_run(config), advance)
     sizes = tuple(config.block_sizes)
     with bar("runs", suite_runs(sizes, config.repetitions)) as advance:
         return "encodings", run_suite(wanted, config.engine, bench_run(config), sizes, advance), {}
 
 
 def draw(path: Path, rows: list[dict[str, Any]], machine: dict[str, float], title: str) -> None:
-    """The suite's picture."""
+    """Draw a suite's picture.
+
+    Args:
+        path: of the file, whose suffix says the format.
+        rows: see :func:`suite`.
+        machine: peaks, for a roofline; nothing for bars.
+        title: of the picture.
+    """
     from privcirnet import plots
 
     if machine:
@@ -69,18 +107,32 @@ def draw(path: Path, rows: list[dict[str, Any]], machine: dict[str, float], titl
 
 
 def goal(config: BenchConfig, engine: str, bar: Bar = silent) -> Goal:
-    """What plans for an engine are chosen by; one that hides nothing is planned for as he.engine says."""
+    """Return what layouts for an engine are chosen by.
+
+    Args:
+        config: its profile, parameters and link.
+        engine: of the server. One that hides nothing is planned for as he.engine says.
+        bar: for measuring a profile.
+    """
     profile = find_profile(config.he, engine if engine in ("kernel", "tenseal") else config.he.engine, bar)
     return Goal(profile, LINKS[config.he.link])
 
 
 def bench_run(config: BenchConfig) -> BenchRun:
-    """How to run."""
+    """Return how to run.
+
+    Args:
+        config: its parameters and repetitions.
+    """
     return BenchRun(config.plain_bits, config.repetitions, tuple(config.he.coefficient_bits))
 
 
 def shape(config: BenchConfig) -> LinearShape:
-    """Of one layer."""
+    """Return the shape of the one layer that is asked for.
+
+    Args:
+        config: its kind of layer and dimensions.
+    """
     if config.layer == "gemm":
         return LinearShape.gemm(*config.dims)
     height, width, channels, maps, kernel = config.dims

@@ -9,12 +9,16 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.measure.benchmark import LayerBenchmark, Timing
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile, linear_cost
 
-Found = dict[str, dict[str, Any]]
-"""What was found of each layer of a network, by name."""
+LayerResults = dict[str, dict[str, Any]]
+"""Counts, predictions and measurements of each layer of a network, by name."""
 
 
 def counts(layer: Layer) -> dict[str, int]:
-    """Counts of a layer."""
+    """Return the counts of a layer.
+
+    Args:
+        layer: any.
+    """
     return {
         "rotations": layer.rotations,
         "pmults": layer.pmults,
@@ -24,27 +28,46 @@ def counts(layer: Layer) -> dict[str, int]:
 
 
 def totals(layers: Mapping[str, Layer]) -> dict[str, int]:
-    """Counts of a whole network."""
+    """Return the counts of a whole network.
+
+    Args:
+        layers: by name.
+    """
     each = [counts(layer) for layer in layers.values()]
     return {name: sum(found[name] for found in each) for name in each[0]}
 
 
 def predictions(layers: Mapping[str, Layer], profile: Profile) -> dict[str, float]:
-    """Predicted seconds of a whole network over each link."""
+    """Return the predicted seconds of a whole network over each link.
+
+    Args:
+        layers: by name.
+        profile: what they are predicted with.
+    """
     return {
         name: sum(linear_cost(layer, profile, link).total for layer in layers.values()) for name, link in LINKS.items()
     }
 
 
 def in_words(seconds: Mapping[str, float], profile: Profile) -> str:
-    """Predictions by link; under the counted profile their unit is the papers'."""
+    """Return predictions in words.
+
+    Args:
+        seconds: by link.
+        profile: what they were predicted with; under the counted profile their unit is the papers'.
+    """
     if profile.name == COUNTED.name:
         return f"{seconds['local']:.1f} (HE-Rot + 0.135 HE-Pmult)"
     return ", ".join(f"{link} {s:.2f} s" for link, s in seconds.items())
 
 
 def described(layer: Layer, profile: Profile) -> dict[str, Any]:
-    """What is known of a layer before it runs."""
+    """Return what is known of a layer before it runs.
+
+    Args:
+        layer: any.
+        profile: what its seconds are predicted with.
+    """
     cost = linear_cost(layer, profile, LINKS["local"])
     return {
         "shape": asdict(layer.shape),
@@ -58,7 +81,11 @@ def described(layer: Layer, profile: Profile) -> dict[str, Any]:
 
 
 def measured(result: LayerBenchmark) -> dict[str, Any]:
-    """What a run found."""
+    """Return what runs of a layer found.
+
+    Args:
+        result: of the runs.
+    """
     return {
         "rotations": result.rotations,
         "pmults": result.pmults,
@@ -71,7 +98,11 @@ def measured(result: LayerBenchmark) -> dict[str, Any]:
 
 
 def layer_facts(summary: Mapping[str, Any]) -> dict[str, str]:
-    """A layer's summary in words."""
+    """Return a layer's summary in words.
+
+    Args:
+        summary: from :func:`described` and :func:`measured`, with "compared" if two were run.
+    """
     facts = {
         "operations": f"{summary['rotations']} HE-Rot, {summary['pmults']} HE-Pmult",
         "ciphertexts": f"{summary['ciphertexts_up']} up, {summary['ciphertexts_down']} down",
@@ -87,8 +118,14 @@ def layer_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     return facts
 
 
-def network_summary(layers: Mapping[str, Layer], profile: Profile, each: Found | None) -> dict[str, Any]:
-    """Counts and predictions of a network, and what its runs found."""
+def network_summary(layers: Mapping[str, Layer], profile: Profile, each: LayerResults | None) -> dict[str, Any]:
+    """Return the counts and predictions of a network, and what its runs found.
+
+    Args:
+        layers: by name.
+        profile: what seconds are predicted with.
+        each: results of the layers; None if they did not run.
+    """
     planned = totals(layers) | {"seconds_predicted": predictions(layers, profile)}
     listed = each or {name: described(layer, profile) for name, layer in layers.items()}
     found = _network_measured(each) if each else {}
@@ -96,7 +133,12 @@ def network_summary(layers: Mapping[str, Layer], profile: Profile, each: Found |
 
 
 def network_facts(summary: Mapping[str, Any], profile: Profile) -> dict[str, str]:
-    """A network's summary in words."""
+    """Return a network's summary in words.
+
+    Args:
+        summary: from :func:`network_summary`.
+        profile: what its seconds were predicted with.
+    """
     facts = {
         "operations": f"{summary['rotations']} HE-Rot, {summary['pmults']} HE-Pmult",
         "ciphertexts": f"{summary['ciphertexts_up']} up, {summary['ciphertexts_down']} down",
@@ -113,9 +155,16 @@ def network_facts(summary: Mapping[str, Any], profile: Profile) -> dict[str, str
 
 
 def against(summary: Mapping[str, Any], title: str, other: Mapping[str, Any]) -> dict[str, Any]:
-    """Another network's summary under a title, and what is saved of its seconds: predicted over each link, measured.
+    """Return another network's summary and what is saved of its seconds: predicted over each link, and measured.
 
-    "speedup" is the other's server time, measured, over this one's.
+    Args:
+        summary: of this network.
+        title: key for the other's summary.
+        other: of the other network.
+
+    Returns:
+        the other's summary under its title, "saved" as shares, and if both ran "speedup": the other's measured server
+        time over this one's.
     """
     parts = {
         f"predicted_{link}": (s, other["seconds_predicted"][link]) for link, s in summary["seconds_predicted"].items()
@@ -128,12 +177,16 @@ def against(summary: Mapping[str, Any], title: str, other: Mapping[str, Any]) ->
 
 
 def against_facts(summary: Mapping[str, Any]) -> dict[str, str]:
-    """What was saved, in words."""
+    """Return what was saved, in words.
+
+    Args:
+        summary: with what :func:`against` returned.
+    """
     facts = {name: f"{100 * share:.1f} % saved" for name, share in summary["saved"].items()}
     return facts | ({"server": f"{summary['speedup']:.2f} times as fast"} if "speedup" in summary else {})
 
 
-def _network_measured(each: Found) -> dict[str, Any]:
+def _network_measured(each: LayerResults) -> dict[str, Any]:
     """Measured totals of a network, and how far the prediction of the server's part was off, layer by layer."""
     ratios = [layer["seconds"]["server"] / layer["seconds_predicted"]["server"] for layer in each.values()]
     return {
@@ -148,7 +201,11 @@ def _network_measured(each: Found) -> dict[str, Any]:
 
 
 def suite_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Rows of :func:`run_suite` in words."""
+    """Return rows in words, a column for each heading.
+
+    Args:
+        rows: from :func:`runs.run_suite`.
+    """
     return [
         {
             "layer": row["layer"],
@@ -168,6 +225,10 @@ def suite_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def markdown(table: Sequence[Mapping[str, str]]) -> str:
-    """A table for a document."""
+    """Return a table in Markdown.
+
+    Args:
+        table: rows, all with the same headings.
+    """
     lines = [list(table[0]), ["---"] * len(table[0]), *(list(row.values()) for row in table)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

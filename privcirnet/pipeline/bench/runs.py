@@ -1,7 +1,7 @@
-"""Layers and networks side by side: plans by name, and runs in turns.
+"""Layers and networks side by side: layouts by name, and runs in turns.
 
-Layers are planned by name of plan: "paper" is what the papers count (every sum under encryption, least HE-Rot + 0.135
-HE-Pmult), "published" what they do (:mod:`planning.published`), "best" the least predicted time.
+Layouts: "paper" is what the papers count (every sum under encryption, least HE-Rot + 0.135 HE-Pmult), "published" is
+what they do (:func:`planning.papers.published_layer`), "best" has the least predicted time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from privcirnet.he.planning.cost import Profile
 from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.papers import plan_named, published_layer
 from privcirnet.he.planning.planner import counted_goal
-from privcirnet.pipeline.bench.results import Found, described, measured
+from privcirnet.pipeline.bench.results import LayerResults, described, measured
 
 SHAPES = {
     "MobileNetV2 8x8 64-384": LinearShape(8, 8, 64, 384),
@@ -49,7 +49,7 @@ class BenchRun:
 
 @dataclass(frozen=True)
 class Competitor:
-    """A network under one plan on one engine.
+    """A network in one layout on one engine.
 
     Attributes:
         layers: by name.
@@ -62,50 +62,78 @@ class Competitor:
     profile: Profile
 
 
-def plan_layer(plan: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> Layer:
-    """A layer by name of plan and encoding.
+def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> Layer:
+    """Return a layer by name of layout and encoding.
+
+    Args:
+        layout: "paper", "published" or "best".
+        encoding: see :data:`planning.papers.ENCODINGS`; of no effect on "published".
+        shape: dimensions.
+        block_size: b.
+        goal: what "best" is chosen by; the others take its ring degree only.
 
     Raises:
-        RuleError: unknown names, or no such plan of this layer.
+        RuleError: unknown names, or no such layout of this layer.
     """
-    if plan == "published":
+    if layout == "published":
         return published_layer(shape, block_size, goal.profile.ring_degree)
-    return explained(plan, encoding, shape, block_size, goal).layer
+    return explained(layout, encoding, shape, block_size, goal).layer
 
 
-def explained(plan: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
-    """The planner's choice for plan "paper" or "best".
+def explained(layout: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
+    """Return the planner's choice, with the candidates that it was chosen from.
+
+    Args:
+        layout: "paper" or "best".
+        encoding: see :data:`planning.papers.ENCODINGS`.
+        shape: dimensions.
+        block_size: b.
+        goal: what "best" is chosen by; "paper" takes its ring degree only.
 
     Raises:
-        RuleError: another plan, or no such plan of this layer.
+        RuleError: another layout, or no such layout of this layer.
     """
-    if plan == "paper":
+    if layout == "paper":
         return plan_named(encoding, shape, block_size, counted_goal(goal.profile.ring_degree))
-    if plan == "best":
+    if layout == "best":
         return plan_named(encoding, shape, block_size, goal)
-    raise RuleError("this plan has no candidates", got=plan, remedy="use plan=paper or plan=best")
+    raise RuleError("this layout has no candidates", got=layout, remedy="use layout=paper or layout=best")
 
 
 def network_layers(
-    shapes: Mapping[str, LinearShape], plan: str, encoding: str, block_size: int, goal: Goal
+    shapes: Mapping[str, LinearShape], layout: str, encoding: str, block_size: int, goal: Goal
 ) -> dict[str, Layer]:
-    """Layers of a network at the largest block size up to ``block_size`` that each allows."""
+    """Return the layers of a network at the largest block size that each allows.
+
+    Args:
+        shapes: by name.
+        layout: see :func:`plan_layer`.
+        encoding: see :func:`plan_layer`.
+        block_size: the largest b; layers that it does not divide take a half, a quarter ... of it.
+        goal: see :func:`plan_layer`.
+
+    Raises:
+        RuleError: see :func:`plan_layer`.
+    """
     sizes = {name: allowed_block_size(shape, block_size) for name, shape in shapes.items()}
-    return {name: plan_layer(plan, encoding, shape, sizes[name], goal) for name, shape in shapes.items()}
+    return {name: plan_layer(layout, encoding, shape, sizes[name], goal) for name, shape in shapes.items()}
 
 
 def run_networks(
     competitors: Mapping[str, Competitor], bench_run: BenchRun, progress: Callable[[], object]
-) -> dict[str, Found]:
+) -> dict[str, LayerResults]:
     """Run every different layer of all competitors, in turns; layers that are alike share the result.
 
     Args:
         competitors: by name, with the same names of layers.
-        bench_run: how.
+        bench_run: parameters and repetitions.
         progress: called after each run.
 
     Returns:
-        What was found of each one's layers; "speedup" is how many times as long the last competitor's server took.
+        the results of each one's layers; "speedup" is how many times as long the last competitor's server took.
+
+    Raises:
+        RuleError: parameters that do not exist, or too little noise budget.
     """
     alike = _alike(competitors)
     results = {
@@ -123,7 +151,12 @@ def run_networks(
 
 
 def network_runs(competitors: Mapping[str, Competitor], repetitions: int) -> int:
-    """Runs of :func:`run_networks`."""
+    """Return the number of runs of :func:`run_networks`.
+
+    Args:
+        competitors: by name.
+        repetitions: timed runs of each layer.
+    """
     return len(set(_alike(competitors).values())) * len(competitors) * (repetitions + int(repetitions > 1))
 
 
@@ -139,7 +172,21 @@ def _alike(competitors: Mapping[str, Competitor]) -> dict[str, tuple[Entry, ...]
 def run_suite(
     goal: Goal, engine: str, bench_run: BenchRun, block_sizes: tuple[int, ...], progress: Callable[[], object]
 ) -> list[dict[str, Any]]:
-    """Encodings side by side on :data:`SHAPES`, each at every block size, its best plan; runs take turns."""
+    """Run encodings side by side on :data:`SHAPES`, each at every block size in its best layout; runs take turns.
+
+    Args:
+        goal: what layouts are chosen by.
+        engine: of the server.
+        bench_run: parameters and repetitions.
+        block_sizes: of CirEncode.
+        progress: called after each run.
+
+    Returns:
+        a row for each layer and encoding; "speedup" is over the first encoding of the layer, all parts together.
+
+    Raises:
+        RuleError: parameters that do not exist, or too little noise budget.
+    """
     rows: list[dict[str, Any]] = []
     for title, shape in SHAPES.items():
         layers = {
@@ -156,13 +203,26 @@ def run_suite(
 
 
 def suite_runs(block_sizes: Sequence[int], repetitions: int) -> int:
-    """Runs of :func:`run_suite`."""
+    """Return the number of runs of :func:`run_suite`.
+
+    Args:
+        block_sizes: of CirEncode.
+        repetitions: timed runs of each layer.
+    """
     contests = sum(len(contestants(shape, tuple(block_sizes))) for shape in SHAPES.values())
     return contests * (repetitions + int(repetitions > 1))
 
 
 def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[str, str, int]]:
-    """(label, encoding, block size): the other papers' encodings for b = 1, then CirEncode."""
+    """Return what is compared on a layer: the other papers' encodings for b = 1, then CirEncode.
+
+    Args:
+        shape: of the layer.
+        block_sizes: of CirEncode; 1 is left out.
+
+    Returns:
+        (label, encoding, block size) of each.
+    """
     dense = "bolt" if shape.kernel == 1 else "neujeans"
     others = [("Bolt, NeuJeans (b = 1)", dense, 1), ("Cheetah (b = 1)", "cheetah", 1)]
     return others + [(f"PrivCirNet b = {b}", "cirencode", b) for b in block_sizes if b > 1]

@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from privcirnet.he.encodings.layout import TiledAxis
 from privcirnet.he.encodings.shape import Axis
+from privcirnet.he.encodings.tiling import CyclicTiles
 
 AXES = [
     Axis(size, kernel, stride, padding)
@@ -29,11 +29,11 @@ def cyclic(images: dict[int, np.ndarray], w: np.ndarray, axis: Axis) -> np.ndarr
     return sum(w[r] * np.roll(images[phase], -a, axis=1) for phase, taps in axis.taps.items() for r, a in taps)
 
 
-def of_the_product(x: np.ndarray, w: np.ndarray, tiled: TiledAxis) -> list[int]:
+def of_the_product(x: np.ndarray, w: np.ndarray, tiled: CyclicTiles) -> list[int]:
     padded = {phase: np.append(x[phase :: tiled.axis.stride], 0) for phase in tiled.axis.taps}
     images = {phase: padded[phase][tiled.sources(phase)] for phase in padded}
     assert all(image.shape == (tiled.count, tiled.length) for image in images.values())
-    return cyclic(images, w, tiled.axis).reshape(-1)[tiled.outputs].tolist()
+    return cyclic(images, w, tiled.axis).reshape(-1)[tiled.output_places].tolist()
 
 
 def by_hand(x: np.ndarray, w: np.ndarray, axis: Axis, tile: int, length: int) -> list[int] | None:
@@ -63,7 +63,7 @@ def test_every_tile_size_is_exact_at_the_smallest_length(axis: Axis) -> None:
     expected = slow_correlation(x, w, axis)
     assert len(expected) == axis.outputs
     for tile in range(1, axis.outputs + 1):
-        tiled = TiledAxis(axis, tile)
+        tiled = CyclicTiles(axis, tile)
         assert tiled.count == len(range(0, axis.outputs, tile))
         assert of_the_product(x, w, tiled) == expected
         assert by_hand(x, w, axis, tile, tiled.length) == expected
@@ -88,24 +88,24 @@ def test_every_tile_size_is_exact_at_the_smallest_length(axis: Axis) -> None:
 )
 def test_known_lengths_without_tiles(axis: Axis, length: int) -> None:
     """docs/mathematics.md, "Transform lengths": one run of zeros serves both borders."""
-    assert TiledAxis(axis, axis.outputs).length == length
+    assert CyclicTiles(axis, axis.outputs).length == length
 
 
 @pytest.mark.parametrize(("tile", "length"), [(1, 3), (2, 4), (4, 6), (7, 9), (8, 10), (14, 16), (15, 17), (16, 17)])
 def test_known_lengths_with_tiles(tile: int, length: int) -> None:
     """A tile reads a neighbour or a border's zero on each side; only without tiles is it one zero for both."""
-    assert TiledAxis(Axis(16, 3, 1, 1), tile).length == length
+    assert CyclicTiles(Axis(16, 3, 1, 1), tile).length == length
 
 
 def test_spectra_of_axes_that_are_not_transformed_have_one_value() -> None:
-    assert TiledAxis(Axis(16, 1, 1, 0), 4).spectral_length == 1
-    assert TiledAxis(Axis(16, 3, 1, 1), 4).spectral_length == 6
+    assert CyclicTiles(Axis(16, 1, 1, 0), 4).spectral_length == 1
+    assert CyclicTiles(Axis(16, 3, 1, 1), 4).spectral_length == 6
 
 
 def test_places_without_a_value_are_the_zero_after_the_phase_image() -> None:
-    tiled = TiledAxis(Axis(5, 3, 1, 1), 5)
+    tiled = CyclicTiles(Axis(5, 3, 1, 1), 5)
     assert tiled.sources(0).tolist() == [[0, 1, 2, 3, 4, 5]]
-    assert tiled.outputs.tolist() == [0, 1, 2, 3, 4]
-    halves = TiledAxis(Axis(4, 3, 1, 1), 2)
+    assert tiled.output_places.tolist() == [0, 1, 2, 3, 4]
+    halves = CyclicTiles(Axis(4, 3, 1, 1), 2)
     assert halves.sources(0).tolist() == [[0, 1, 2, 4], [2, 3, 4, 1]]
-    assert halves.outputs.tolist() == [0, 1, 4, 5]
+    assert halves.output_places.tolist() == [0, 1, 4, 5]

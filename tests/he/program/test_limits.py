@@ -12,10 +12,10 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings import size_limits
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.layout import TiledAxis
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import Axis, LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.encodings.tiling import CyclicTiles
 from privcirnet.he.engines.interface import client_engine
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
@@ -230,7 +230,7 @@ def test_products_are_at_most_counted() -> None:
 
 
 def test_lengths_at_the_bound() -> None:
-    assert TiledAxis(Axis(1021, 3, 1, 1), 1021).length == 1022 > limits.MAX_LENGTH
+    assert CyclicTiles(Axis(1021, 3, 1, 1), 1021).length == 1022 > limits.MAX_LENGTH
     inside = column(511, 511)
     assert max(inside.layout.transform_lengths) == limits.MAX_LENGTH
     manifest.check(program(inside, choose(inside.layout.transform_lengths, 50)))

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.encodings.layout import TiledAxis
 from privcirnet.he.encodings.shape import Axis
+from privcirnet.he.encodings.tiling import CyclicTiles
 from privcirnet.he.ring import modular
 
 HEADER, LENGTH = 8, 4
@@ -324,7 +324,7 @@ def huge_layer(data: dict[str, Any], random: Random) -> str:
         layer |= {"encoding": "cirencode", "tile": tile, "pieces": pieces(layer, tile, out, random)}
         if kernel < 65 and min(out) > 0:
             axes = (Axis(side, kernel, stride, padding) for side in (height, width))
-            lengths |= {TiledAxis(axis, h).length for axis, h in zip(axes, tile, strict=True)}
+            lengths |= {CyclicTiles(axis, h).length for axis, h in zip(axes, tile, strict=True)}
     multiple = math.lcm(2 * n, *(max(length, 1) for length in lengths))
     t = modular.largest_prime(52, multiple) if multiple < 1 << 40 else 257
     parameters = {"ring_degree": n, "coefficient_bits": bits, "plain_modulus": t}

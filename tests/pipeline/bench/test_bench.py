@@ -21,20 +21,22 @@ SHAPES = {"a": SHAPE, "b": LinearShape.gemm(4, 16, 16), "c": SHAPE}
 IN_CLEAR = runs.BenchRun(41, 2)
 
 
-def plans(*names: str) -> dict[str, dict[str, object]]:
+def layouts(*names: str) -> dict[str, dict[str, object]]:
     return {name: runs.network_layers(SHAPES, name, "cirencode", 8, GOAL) for name in names}
 
 
 def competitors(**engines: str) -> dict[str, runs.Competitor]:
-    """Rivals in clear, by plan."""
-    return {name: runs.Competitor(plans(name)[name], engine, COUNTED) for name, engine in engines.items()}
+    """On engines of the server, by layout."""
+    return {name: runs.Competitor(layouts(name)[name], engine, COUNTED) for name, engine in engines.items()}
 
 
-def test_plans_by_name() -> None:
+def test_layouts_by_name() -> None:
     assert runs.plan_layer("paper", "cirencode", SHAPE, 4, GOAL) == paper_layer(SHAPE, 4, 8192)
     assert runs.plan_layer("published", "cirencode", SHAPE, 4, GOAL) == published_layer(SHAPE, 4, 8192)
     assert runs.plan_layer("best", "any", SHAPE, 4, GOAL) == plan_layer(SHAPE, 4, replace(GOAL, family="any")).layer
-    with pytest.raises(RuleError, match="this plan has no candidates: got published; use plan=paper or plan=best"):
+    with pytest.raises(
+        RuleError, match="this layout has no candidates: got published; use layout=paper or layout=best"
+    ):
         runs.explained("published", "cirencode", SHAPE, 4, GOAL)
     with pytest.raises(RuleError, match="the encoding bolt is for b = 1 and 1 x 1 kernels: got b = 4, kernel 3"):
         runs.plan_layer("best", "bolt", SHAPE, 4, GOAL)
@@ -48,24 +50,24 @@ def test_a_network_takes_the_largest_block_sizes_that_its_layers_allow() -> None
 
 
 def test_networks_run_in_turns_and_like_layers_once() -> None:
-    both, ticks = plans("best", "published"), []
+    both, ticks = layouts("best", "published"), []
     entered = competitors(best="cleartext", published="cleartext")
     found = runs.run_networks(entered, IN_CLEAR, lambda: ticks.append(1))
     assert len(ticks) == runs.network_runs(entered, IN_CLEAR.repetitions) == 2 * 2 * 3
-    for plan, layers in both.items():
-        assert list(found[plan]) == ["a", "b", "c"]
-        assert found[plan]["a"]["seconds"] == found[plan]["c"]["seconds"]
+    for layout, layers in both.items():
+        assert list(found[layout]) == ["a", "b", "c"]
+        assert found[layout]["a"]["seconds"] == found[layout]["c"]["seconds"]
         for name, layer in layers.items():
-            made = found[plan][name]
+            made = found[layout][name]
             assert made["max_abs_error"] == 0
             assert (made["rotations"], made["pmults"]) == (layer.rotations, layer.pmults)
             assert made["seconds_total"] > 0
 
 
 def test_summaries_and_savings() -> None:
-    both, entered = plans("best", "published"), competitors(best="cleartext", published="cleartext")
+    both, entered = layouts("best", "published"), competitors(best="cleartext", published="cleartext")
     found = runs.run_networks(entered, IN_CLEAR, lambda: None)
-    ran = {plan: results.network_summary(layers, COUNTED, found[plan]) for plan, layers in both.items()}
+    ran = {layout: results.network_summary(layers, COUNTED, found[layout]) for layout, layers in both.items()}
     assert ran["best"]["seconds_total"] == pytest.approx(sum(layer["seconds_total"] for layer in ran["best"]["layers"]))
     expected = sum(linear_cost(layer, COUNTED, LINKS["wan"]).total for layer in both["best"].values())
     assert ran["best"]["seconds_predicted"]["wan"] == pytest.approx(expected)
