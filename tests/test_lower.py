@@ -12,12 +12,11 @@ from privcirnet.config import HEConfig
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
 from privcirnet.he.encodings.integer import expand_rows
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, ParameterSet
 from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
-from privcirnet.he.planning.noise_budget import ParameterSet
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Truncate

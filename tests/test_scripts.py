@@ -20,8 +20,8 @@ from privcirnet.artifact import read_profile, read_program
 from privcirnet.console import counting, progress_bar
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning.fit import scaled
-from privcirnet.he.planning.noise_budget import ParameterSet
 from privcirnet.training import record
 
 FORMATS = (Path(__file__).parents[1] / "docs" / "formats.md").read_text()

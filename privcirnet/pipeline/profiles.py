@@ -6,10 +6,10 @@ from pathlib import Path
 from privcirnet.artifact import read_profile
 from privcirnet.config import HEConfig
 from privcirnet.he.measure.calibrate import calibrate
+from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning.chooser import WIDE, sets_for
 from privcirnet.he.planning.cost import COUNTED, Profile
 from privcirnet.he.planning.fit import set_of
-from privcirnet.he.planning.noise_budget import ParameterSet
 from privcirnet.pipeline.progress import Bar, silent
 
 CALIBRATION_ROUNDS = 25

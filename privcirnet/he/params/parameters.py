@@ -32,6 +32,27 @@ flooding it carries plain moduli of up to 30 bits under a noise bound of 2^16; a
 
 
 @dataclass(frozen=True)
+class ParameterSet:
+    """A ring degree and a modulus, before there is a plain modulus; not checked.
+
+    Attributes:
+        ring_degree: n.
+        coefficient_bits: bits of each prime of q, the special prime last.
+    """
+
+    ring_degree: int
+    coefficient_bits: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"n = {self.ring_degree}, q of {'+'.join(map(str, self.coefficient_bits))} bits"
+
+    @property
+    def log_q(self) -> int:
+        """Bits of q, special prime included."""
+        return sum(self.coefficient_bits)
+
+
+@dataclass(frozen=True)
 class Parameters:
     """Checked BFV parameters.
 

@@ -14,9 +14,10 @@ from privcirnet.he.params.parameters import (
     WIDE_COEFFICIENT_BITS,
     WIDE_RING_DEGREE,
     Parameters,
+    ParameterSet,
 )
 from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.planning.noise_budget import STAGES, Option, ParameterSet, Verdict, judge
+from privcirnet.he.planning.noise_budget import STAGES, Option, Verdict, judge
 from privcirnet.he.planning.requirements import Requirements
 
 WIDE = ParameterSet(WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)

@@ -20,10 +20,11 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.cost import Link, Profile, for_one_use, operation_cost
-from privcirnet.he.planning.noise_budget import Option, ParameterSet
+from privcirnet.he.planning.noise_budget import Option
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.program import bounds, manifest

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.params.noise import MIN_NOISE_BUDGET, square_noise_bits
-from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
+from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, ParameterSet, coefficient_primes
 from privcirnet.he.params.security import MAX_LOG_Q, check_security
 from privcirnet.he.params.sizes import message_bytes, reply_primes
 from privcirnet.he.planning.requirements import Requirements
@@ -23,22 +23,6 @@ from privcirnet.he.ring.sampling import FLOODING_BITS
 
 STAGES = ("layout", "security", "value bound", "truncation", "transform lengths", "noise budget")
 """What can bind, in the order of the checks."""
-
-
-@dataclass(frozen=True)
-class ParameterSet:
-    """N and q before there is a t: ring degree, and bits of the primes of q, the special prime last."""
-
-    ring_degree: int
-    coefficient_bits: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"n = {self.ring_degree}, q of {'+'.join(map(str, self.coefficient_bits))} bits"
-
-    @property
-    def log_q(self) -> int:
-        """Bits of q, special prime included."""
-        return sum(self.coefficient_bits)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,12 @@ from privcirnet.he.params.parameters import (
     MAX_PLAIN_BITS,
     WIDE_COEFFICIENT_BITS,
     Parameters,
+    ParameterSet,
     choose,
 )
 from privcirnet.he.params.sizes import reply_primes
 from privcirnet.he.planning.chooser import SETS
-from privcirnet.he.planning.noise_budget import ParameterSet, switched_bits
+from privcirnet.he.planning.noise_budget import switched_bits
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.sampling import FLOODING_BITS
 

@@ -11,7 +11,7 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.noise import MIN_NOISE_BUDGET, check_noise, largest_plain_bits, noise_bits, noise_budget
-from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.params.parameters import Parameters, ParameterSet
 from privcirnet.he.params.parameters import choose as choose_parameters
 from privcirnet.he.params.security import MAX_LOG_Q, check_security
 from privcirnet.he.params.sizes import reply_primes
@@ -29,7 +29,7 @@ from privcirnet.he.planning.fit import (
     scaled,
     set_of,
 )
-from privcirnet.he.planning.noise_budget import Option, ParameterSet, budget, judge
+from privcirnet.he.planning.noise_budget import Option, budget, judge
 from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.planning.requirements import Requirements, requirements
 from privcirnet.he.program import bounds, truncation
