@@ -10,9 +10,9 @@ from torch._dynamo.utils import counters
 from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.training.loop import fit
+from tests.training.runs import DATA as SINGLE
+from tests.training.runs import quantized, without_times
 from tests.training.test_distributed import DATA, TAILS, TOLERANCE, UNEVEN, with_aespa, with_batch_norm
-from tests.training.test_loop import DATA as SINGLE
-from tests.training.test_loop import quantized, without_times
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.training import checkpoint
 from privcirnet.training.loop import EpochProgress, accuracy, fit
 from tests.search.test_fisher import NAMES, loader, small
-from tests.training.test_loop import bars, without_times
+from tests.training.runs import bars, without_times
 
 TOLERANCE = 1e-11
 """Relative to the largest weight. A rounding is 1e-16; some thirty steps add up and amplify them, to 2e-14 here."""

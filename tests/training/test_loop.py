@@ -1,4 +1,3 @@
-import copy
 import dataclasses
 import math
 
@@ -6,59 +5,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from privcirnet.config import RecipeConfig
-from privcirnet.data import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
-from privcirnet.nn.learned import learn_steps_, learned_steps
-from privcirnet.nn.quantize import quantize
-from privcirnet.nn.quantizers import Quantizer
+from privcirnet.nn.learned import learned_steps
 from privcirnet.training import checkpoint, loop
 from privcirnet.training.loop import EpochProgress, Step, accuracy, fit, predict
 from privcirnet.training.optimization import rate
 from tests.nn.networks import assert_unchanged, snapshot
-
-RECIPE = RecipeConfig(epochs=4, batch_size=16, learning_rate=0.02, label_smoothing=0.0, weight_decay=0.01)
-SETTINGS = {"seed": 0, "recipe": dataclasses.asdict(RECIPE), "block_sizes": {"0": 2}}
-
-
-def bars(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """A bright row or a bright column in noise."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.randint(2, (count,), generator=generator)
-    images = torch.randint(6, (count, 1, 6, 6), generator=generator, dtype=torch.uint8)
-    for image, label in zip(images, labels, strict=True):
-        place = int(torch.randint(6, (), generator=generator))
-        (image[0] if label else image[0].T)[place] = 15
-    return images, labels
-
-
-DATA = ImageData(*bars(100, 1), *bars(40, 2), log_step=-4, levels=15, classes=("column", "row"))
-
-
-def small(seed: int = 0) -> nn.Module:
-    """With everything that has state or chance in training: batch norm, dropout."""
-    torch.manual_seed(seed)
-    layers = [nn.Conv2d(1, 8, (1, 6)), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(0.1), nn.Linear(48, 2)]
-    return nn.Sequential(*layers)
-
-
-def quantized(seed: int = 0) -> nn.Module:
-    """Rounds at random in training."""
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(128, 2))
-    circulant_(model, {"3": 2})
-    return quantize(fuse(model), [DATA.real(DATA.train_images)], DATA.log_step)
-
-
-def learning(seed: int = 0) -> nn.Module:
-    """Learns its steps too."""
-    return learn_steps_(quantized(seed), 8)
-
-
-def log_steps(model: nn.Module) -> dict[str, int]:
-    return {name: int(module.log_step) for name, module in model.named_modules() if isinstance(module, Quantizer)}
+from tests.training.runs import (
+    DATA,
+    RECIPE,
+    SETTINGS,
+    Interrupted,
+    learning,
+    log_steps,
+    quantized,
+    small,
+    without_times,
+)
 
 
 def test_learns_what_can_be_learned():
@@ -99,14 +62,6 @@ def test_a_teacher_teaches_and_stays_as_it_was():
     assert distances[1] < distances[0] / 2
 
 
-class Interrupted(Exception):
-    pass
-
-
-def without_times(history):
-    return [{name: entry[name] for name in ("epoch", "loss", "top1", "learning_rate")} for entry in history]
-
-
 def test_every_step_is_reported():
     steps, told = [], small()
     history = fit(told, DATA, RECIPE, 0, after_step=steps.append)
@@ -128,6 +83,7 @@ def test_every_step_is_reported():
 
 
 AVERAGED = dataclasses.replace(RECIPE, ema=0.9, clip_gradient=1.0)
+
 EVERYTHING = dataclasses.replace(
     RECIPE,
     optimizer="sgd",
@@ -144,7 +100,6 @@ EVERYTHING = dataclasses.replace(
     amp=True,
     channels_last=True,
 )
-
 
 COMPILED = dataclasses.replace(RECIPE, compile=True, compile_backend="aot_eager")
 
@@ -190,13 +145,6 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(build, recipe, d
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
-def saved(folder) -> EpochProgress:
-    found = []
-    fit(small(), DATA, dataclasses.replace(RECIPE, epochs=1), 0, after_epoch=lambda p: found.append(copy.deepcopy(p)))
-    checkpoint.save(folder, found[0], SETTINGS)
-    return found[0]
-
-
 @pytest.mark.parametrize("recipe", [RECIPE, AVERAGED])
 @pytest.mark.usefixtures("quick_steps")
 def test_steps_are_learned_and_then_fixed(recipe):
@@ -210,64 +158,6 @@ def test_steps_are_learned_and_then_fixed(recipe):
     assert after["input_1_quantizer"] == before["input_1_quantizer"] == DATA.log_step
     assert sum(after[name] != before[name] for name in after) >= 2
     assert accuracy(model, DATA, DATA.test_images, DATA.test_labels) == history[-1]["top1"]
-
-
-def test_other_settings_are_not_resumed(tmp_path):
-    progress = saved(tmp_path / "run")
-    assert checkpoint.load(tmp_path / "run", SETTINGS).history == progress.history
-    for change, text in [
-        ({"seed": 1}, "seed=1 after 0"),
-        ({"block_sizes": {"0": 4}}, "block_sizes.0=4 after 2"),
-        ({"recipe": {**SETTINGS["recipe"], "epochs": 5}}, "recipe.epochs=5 after 4"),
-        ({"new": 3}, "new=3 after None"),
-    ]:
-        with pytest.raises(
-            RuleError, match=f"an interrupted run must be resumed with its settings: got {text} for {tmp_path}.*; give"
-        ):
-            checkpoint.load(tmp_path / "run", {**SETTINGS, **change})
-    assert checkpoint.load(tmp_path / "run", SETTINGS).epoch == 1, "it is still there"
-    assert checkpoint.load(tmp_path / "nowhere", SETTINGS) is None
-
-
-def test_settings_that_a_run_can_go_on_without(tmp_path):
-    saved(tmp_path)
-    recipe = {**SETTINGS["recipe"], "learning_rate": 1e-4, "clip_gradient": 1.0}
-    changed = {**SETTINGS, "recipe": recipe, "resume": True, "tensorboard": True, "data": {"root": "elsewhere"}}
-    assert checkpoint.load(tmp_path, changed).epoch == 1
-
-
-def test_a_complete_run_leaves_no_state(tmp_path):
-    saved(tmp_path)
-    checkpoint.remove(tmp_path)
-    checkpoint.remove(tmp_path)
-    assert checkpoint.load(tmp_path, SETTINGS) is None
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_state_that_fails_to_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    progress = saved(tmp_path)
-
-    def failing(_: object, file: object) -> None:
-        file.write(b"half")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(torch, "save", failing)
-    with pytest.raises(OSError, match="disk full"):
-        checkpoint.save(tmp_path, EpochProgress(epoch=9), SETTINGS)
-    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
-    assert checkpoint.load(tmp_path, SETTINGS).epoch == progress.epoch
-
-
-@pytest.mark.parametrize("numbers", [1_000, 200_000])
-def test_a_state_on_a_full_disk_leaves_the_old_one(tmp_path, file_limit, numbers):
-    """The system's error may come when the file is closed, or be wrapped in one of torch's own."""
-    progress = saved(tmp_path)
-    path = tmp_path / checkpoint.NAME
-    file_limit(2 * numbers)
-    with pytest.raises(RuleError, match=f"a disk must have room .*: got {path}: File too large; make room and start"):
-        checkpoint.save(tmp_path, EpochProgress(9, [], {"model": torch.zeros(numbers)}), SETTINGS)
-    assert list(tmp_path.iterdir()) == [path]
-    assert checkpoint.load(tmp_path, SETTINGS).epoch == progress.epoch
 
 
 def test_a_run_whose_loss_breaks_goes_on_with_a_lower_learning_rate(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from privcirnet.config import TrainConfig
 from privcirnet.errors import RuleError
 from privcirnet.training import checkpoint, record
 from privcirnet.training.loop import EpochProgress, Step, fit
-from tests.training.test_loop import DATA, RECIPE, SETTINGS, Interrupted, small
+from tests.training.runs import DATA, RECIPE, SETTINGS, Interrupted, small
 
 STEPS = 7
 """An epoch of 100 images in batches of 16."""

@@ -1,0 +1,28 @@
+"""The search's part of the page."""
+
+from privcirnet.report import build_page, load_runs
+from tests.report.samples import Elements, page_with
+
+
+def test_heat_map_has_a_cell_per_layer_and_size(root):
+    page = Elements(build_page(load_runs(root)))
+    assert len(page.of_class("td", "cell")) == 4 * 5
+    assert len(page.of_class("td", "chosen")) == 4
+    assert len(page.of_class("td", "none")) == 4 + 1 + 0 + 3
+    assert page.cells["sensitivity"].count("–") == 8
+    assert page.cells["sensitivity"].count("◆ 0") == 1
+
+
+def test_block_size_1_costs_nothing_even_if_the_search_left_it_out(root):
+    def leave_out(contents):
+        for row in contents["search"]["sensitivity"].values():
+            row.pop("1")
+
+    assert len(Elements(page_with(root, leave_out)).of_class("td", "none")) == 8
+
+
+def test_json_infinity_is_an_inadmissible_size(root):
+    def infinite(contents):
+        contents["search"]["sensitivity"]["head"]["16"] = float("inf")
+
+    assert len(Elements(page_with(root, infinite)).of_class("td", "none")) == 8

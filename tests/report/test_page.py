@@ -1,0 +1,156 @@
+"""The page: complete, self-contained, escaped."""
+
+from privcirnet.report import build_page, load_runs
+from privcirnet.report.page import marks
+from privcirnet.report.records import Prediction
+from tests.report.samples import Elements, page_with, summaries, write
+
+
+def test_page_loads_nothing_from_outside(root):
+    page = build_page(load_runs(root))
+    for forbidden in ("http://", "https://", "<script", "<link", "@import", "url("):
+        assert forbidden not in page
+    sources = [a["src"] for _, a in Elements(page).elements if "src" in a]
+    assert len(sources) == 6
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+
+
+def test_page_is_a_pure_function_of_the_runs(root):
+    assert build_page(load_runs(root)) == build_page(load_runs(root))
+
+
+def test_page_shows_every_number_of_every_layer(root):
+    cells = Elements(build_page(load_runs(root))).cells["layers"]
+    layers = summaries()["infer"]["layers"]
+    for row in layers:
+        for key in ("rotations", "pmults", "ciphertexts_up", "ciphertexts_down"):
+            assert f"{row[key]:,}" in cells
+        for key in ("bytes_up", "bytes_down"):
+            assert f"{row[key] / 1e3:,.0f}" in cells
+        for key in ("seconds_predicted", "seconds"):
+            assert f"{row[key] * 1e3:,.1f}" in cells
+    assert f"{sum(row['rotations'] for row in layers):,}" in cells
+    assert f"{sum(row['seconds'] for row in layers) * 1e3:,.1f}" in cells
+
+
+def test_page_shows_what_two_processes_measured_and_what_links_add(root):
+    def apart(contents):
+        contents["export"]["flooding_bits"] = 40
+        contents["infer"] |= {
+            "processes": 2,
+            "rounds": 6,
+            "seconds_client": 0.345,
+            "seconds_server": 0.456,
+            "memory": {"client": 612_000_000, "server": 1_230_000_000},
+            "links": {"wan": {"compute": 0.9, "transfer": 1.11, "round_trips": 7.12, "seconds": 9.13}},
+        }
+        for row in contents["infer"]["layers"]:
+            row["rounds"] = 1
+
+    page = page_with(root, apart).replace("\xa0", " ")
+    for text in (
+        "345 ms",
+        "456 ms",
+        "612 MB",
+        "1.23 GB",
+        "9.88 MB and\n  6 rounds",
+        "in 6 rounds; and 23.5 MB of keys",
+    ):
+        assert text in page, text
+    assert page.count("in two processes, TCP on loopback in between") == 2
+    assert "statistical distance at most 2^-40 a coefficient" in page
+    cells = Elements(page).cells["layers"]
+    link = cells.index("WAN")
+    assert cells[link : link + 5] == ["WAN", "900 ms", "1.11 s", "7.12 s", "9.13 s"]
+    assert cells.count("5") == 1, "rounds in all"
+
+
+def test_page_says_nothing_of_what_one_process_does_not_measure(root):
+    page = build_page(load_runs(root))
+    assert page.count("in one process") == 2
+    for words in ("Over a network", "most memory", "logits</summary>", "2^-40"):
+        assert words not in page
+
+
+def test_page_shows_the_largest_logits_of_each_image(root):
+    def numbers(contents):
+        for row in contents["infer"]["predictions"]:
+            row["logits"], row["logits_integer"] = [0.5 + i for i in range(12)], [0.25 + i for i in range(12)]
+
+    cells = Elements(page_with(root, numbers)).cells["images"]
+    assert cells[:6] == ["class", "clear", "encr.", "11", "11.250", "11.500"]
+    assert cells.count("11.500") == 6
+    assert "0.500" not in cells
+
+
+def test_page_shows_the_big_numbers_and_every_rung(root):
+    page = build_page(load_runs(root)).replace("\xa0", " ")
+    for text in ("83.3 %", "912 ms", "9.88 MB", "6 / 6", "97.83 %", "97.12 %", "96.94 %", "262,656", "61,234"):
+        assert text in page
+    assert "at most 2^-9.4, about 1 in 676" in page
+    assert "n = 8192 is &lt;fast&gt; enough" in page
+
+
+def test_module_names_are_escaped(root):
+    page = build_page(load_runs(root))
+    assert "<script" not in page
+    assert page.count("stem.&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;[bold]") == 3
+
+
+def test_wrong_and_differing_predictions_are_marked_in_words(root):
+    def differ(contents):
+        contents["infer"]["predictions"][3]["encrypted"] = 5
+
+    page = page_with(root, differ)
+    assert len(Elements(page).of_class("figure", "marked")) == 2
+    assert "✗ wrong, differs from clear" in page
+    assert page.count("✓ right") == 4
+
+
+def test_right_predictions_are_not_marked(root):
+    def correct(contents):
+        contents["infer"]["predictions"] = [{"label": i, "float": i, "integer": i, "encrypted": i} for i in range(6)]
+
+    page = page_with(root, correct)
+    assert "✗" not in page
+    assert page.count("✓ right") == 6
+
+
+def test_logits_that_do_not_follow_raise_an_alarm(root):
+    page = build_page(load_runs(root))
+    assert "⚠" not in page
+    assert "exactly, up to 1 unit of each truncation" in page
+    assert "⚠" in page_with(root, lambda c: c["infer"].update(logits_equal=5))
+
+
+def test_bounds_are_said_in_words(root):
+    assert "bounds on values" not in build_page(load_runs(root))
+    contents = summaries()
+    contents["export"] |= {"bounds": "proved", "bounds_exceeded": None}
+    assert "<dd>Proved for every image.</dd>" in build_page(load_runs(write(root, contents)))
+    contents["export"] |= {"bounds": "measured", "bounds_exceeded": {"images": 512, "beyond": 3, "spare_bits": -1}}
+    page = build_page(load_runs(write(root, contents)))
+    assert "answered wrongly. 3 of 512 held-out images do." in page
+
+
+def test_colour_images(root):
+    write(root, summaries(), shape=(6, 4, 4, 3))
+    assert build_page(load_runs(root)).count("data:image/png") == 6
+
+
+def test_too_many_images_keep_the_marked_ones(root):
+    def many(contents):
+        contents["infer"]["predictions"] = [
+            {"label": 0, "float": 0, "integer": 0, "encrypted": int(i == 199)} for i in range(200)
+        ]
+
+    contents = summaries()
+    many(contents)
+    page = build_page(load_runs(write(root, contents, shape=(200, 2, 2))))
+    assert page.count("data:image/png") == 96
+    assert "✗ wrong" in page
+    assert "96 of 200 are shown" in page
+
+
+def test_prediction_marks_name_a_float_that_differs():
+    assert marks(Prediction(label=1, integer=1, encrypted=1, float=2)) == ("float says 2",)

@@ -1,0 +1,107 @@
+"""Runs read from disk: what may be absent, and what is refused."""
+
+import re
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.report import build_page, load_runs
+from privcirnet.report.runs import RECORDS, rungs, wilson_interval
+from tests.report.samples import page_with, summaries, training, write
+
+
+def test_only_the_required_keys_are_needed(root):
+    def bare(contents):
+        for stage in ("train", "finetune", "qat"):
+            contents[stage] = {"top1": 90.0}
+        contents["search"] = {"block_sizes": {"head": 2}}
+        contents["export"] = {k: contents["export"][k] for k in ("ring_degree", "log_q", "plain_modulus_bits")}
+        contents["export"]["security_bits"] = 128
+        for key in ("engine", "argmax_equal", "logit_max_difference", "unit", "bytes_keys", "seconds"):
+            del contents["infer"][key]
+        contents["infer"]["layers"] = [{"name": "head"}]
+
+    page = page_with(root, bare)
+    assert "–" in page
+    assert "None" not in page
+
+
+def test_optional_rung_and_unknown_keys(root):
+    def more(contents):
+        contents["infer"]["top1_circulant"] = 66.67
+        contents["infer"]["weather"] = "rain"
+
+    assert "66.67" in page_with(root, more)
+
+
+def test_a_stage_that_replaced_activations_is_a_rung(root):
+    write(root, summaries() | {"replace": training("replace", 95.11, 61_234)})
+    whole, _ = rungs(load_runs(root))
+    names = [rung.name for rung in whole]
+    assert names == ["dense", "block-circulant", "polynomial activations", "8-bit"]
+    assert whole[2].top1 == 95.11
+    assert "95.11" in build_page(load_runs(root))
+
+
+COMMANDS = ("train.py", "search.py", "train.py recipe=finetune", "train.py recipe=qat", "export.py", "infer.py")
+
+
+@pytest.mark.parametrize(("stage", "command"), list(zip(RECORDS, COMMANDS, strict=True)))
+def test_missing_summary_names_the_stage_and_the_command(root, stage, command):
+    (root / stage / "summary.json").unlink()
+    with pytest.raises(RuleError, match=re.escape(f"{stage}/summary.json; run `python {command} root={root}`")):
+        load_runs(root)
+
+
+def test_missing_directory(root):
+    with pytest.raises(RuleError, match=r"no .*elsewhere/train; run `python train\.py root="):
+        load_runs(root / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["infer"].pop("layers"), r"'layers' is missing; run `python infer\.py root="),
+        (lambda c: c["infer"]["layers"][2].pop("name"), r"'layers\[2\]\.name' is missing"),
+        (lambda c: c["infer"]["layers"][0].update(rotations="many"), r"'layers\[0\]\.rotations' must be int, not str"),
+        (
+            lambda c: c["search"].update(latency={"head": {"two": 1}}),
+            r"'latency\.head' must be whole numbers, not 'two'",
+        ),
+        (
+            lambda c: c["qat"].update(top1=None),
+            r"'top1' must be int or float, not NoneType; run `python train\.py recipe=qat root=",
+        ),
+        (lambda c: c["qat"].update(epochs=True), r"'epochs' must be int, not bool"),
+        (lambda c: c.update(export=[]), r"'the whole file' must be dict, not list; run `python export\.py root="),
+    ],
+)
+def test_malformed_summary_names_the_key(root, change, message):
+    with pytest.raises(RuleError, match=message):
+        page_with(root, change)
+
+
+def test_broken_json(root):
+    (root / "search" / "summary.json").write_text("{", encoding="utf-8")
+    with pytest.raises(RuleError, match=r"summary of 'search' must be well-formed.*run `python search\.py root="):
+        load_runs(root)
+
+
+def test_images_must_be_there_and_match(root):
+    path = root / "infer" / "images.npz"
+    path.write_bytes(b"not a zip")
+    with pytest.raises(RuleError, match=r"images\.npz must hold.*run `python infer\.py root="):
+        load_runs(root)
+    path.unlink()
+    with pytest.raises(RuleError, match=r"got no .*images\.npz"):
+        load_runs(root)
+    write(root, summaries(), shape=(5, 8, 8))
+    with pytest.raises(RuleError, match=r"\(5, 8, 8\) for 6 predictions"):
+        load_runs(root)
+
+
+def test_wilson_interval_of_a_perfect_score_is_not_a_point():
+    low, high = wilson_interval(100.0, 16)
+    assert low == pytest.approx(80.64, abs=0.01)
+    assert high == pytest.approx(100.0)
+    assert wilson_interval(50.0, 0) is None

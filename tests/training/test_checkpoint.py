@@ -1,0 +1,67 @@
+"""The state of an interrupted run: who may resume it, and that it is never lost."""
+
+import pytest
+import torch
+
+from privcirnet.errors import RuleError
+from privcirnet.training import checkpoint
+from privcirnet.training.loop import EpochProgress
+from tests.training.runs import SETTINGS, saved
+
+
+def test_other_settings_are_not_resumed(tmp_path):
+    progress = saved(tmp_path / "run")
+    assert checkpoint.load(tmp_path / "run", SETTINGS).history == progress.history
+    for change, text in [
+        ({"seed": 1}, "seed=1 after 0"),
+        ({"block_sizes": {"0": 4}}, "block_sizes.0=4 after 2"),
+        ({"recipe": {**SETTINGS["recipe"], "epochs": 5}}, "recipe.epochs=5 after 4"),
+        ({"new": 3}, "new=3 after None"),
+    ]:
+        with pytest.raises(
+            RuleError, match=f"an interrupted run must be resumed with its settings: got {text} for {tmp_path}.*; give"
+        ):
+            checkpoint.load(tmp_path / "run", {**SETTINGS, **change})
+    assert checkpoint.load(tmp_path / "run", SETTINGS).epoch == 1, "it is still there"
+    assert checkpoint.load(tmp_path / "nowhere", SETTINGS) is None
+
+
+def test_settings_that_a_run_can_go_on_without(tmp_path):
+    saved(tmp_path)
+    recipe = {**SETTINGS["recipe"], "learning_rate": 1e-4, "clip_gradient": 1.0}
+    changed = {**SETTINGS, "recipe": recipe, "resume": True, "tensorboard": True, "data": {"root": "elsewhere"}}
+    assert checkpoint.load(tmp_path, changed).epoch == 1
+
+
+def test_a_complete_run_leaves_no_state(tmp_path):
+    saved(tmp_path)
+    checkpoint.remove(tmp_path)
+    checkpoint.remove(tmp_path)
+    assert checkpoint.load(tmp_path, SETTINGS) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_state_that_fails_to_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    progress = saved(tmp_path)
+
+    def failing(_: object, file: object) -> None:
+        file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", failing)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save(tmp_path, EpochProgress(epoch=9), SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
+    assert checkpoint.load(tmp_path, SETTINGS).epoch == progress.epoch
+
+
+@pytest.mark.parametrize("numbers", [1_000, 200_000])
+def test_a_state_on_a_full_disk_leaves_the_old_one(tmp_path, file_limit, numbers):
+    """The system's error may come when the file is closed, or be wrapped in one of torch's own."""
+    progress = saved(tmp_path)
+    path = tmp_path / checkpoint.NAME
+    file_limit(2 * numbers)
+    with pytest.raises(RuleError, match=f"a disk must have room .*: got {path}: File too large; make room and start"):
+        checkpoint.save(tmp_path, EpochProgress(9, [], {"model": torch.zeros(numbers)}), SETTINGS)
+    assert list(tmp_path.iterdir()) == [path]
+    assert checkpoint.load(tmp_path, SETTINGS).epoch == progress.epoch
