@@ -1,4 +1,4 @@
-"""What the benchmarks on trained networks share: where the images are, and one way to fine-tune."""
+"""Images and short fine-tuning for the benchmarks on trained networks."""
 
 import argparse
 
@@ -7,19 +7,19 @@ from privcirnet.data import ImageData, load_for
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
-    """Arguments that say where the images are."""
+    """Add the arguments that locate the images."""
     parser.add_argument("--data", default="cifar10", help="as data.name of train.py")
     parser.add_argument("--root", default="data", help="as data.root of train.py")
     parser.add_argument("--cache", default="auto", help="as data.cache of train.py")
 
 
 def load(given: argparse.Namespace) -> ImageData:
-    """The images that the arguments name."""
+    """Return the images that the arguments name."""
     return load_for(DataConfig(name=given.data, root=given.root, cache=given.cache), lambda done, total: None)
 
 
 def tuning(epochs: int, learning_rate: float) -> RecipeConfig:
-    """Short fine-tuning, distilled from the dense network; the same for everything that is compared."""
+    """Return a recipe for short fine-tuning, distilled from the dense network; the same for everything compared."""
     return RecipeConfig(
         epochs=epochs,
         batch_size=128,

@@ -1,4 +1,4 @@
-"""Whether two linear layers in a row, MobileNetV2's project and the next expand, are better done in one round.
+"""Estimated gain from running two linear layers in a row, MobileNetV2's project and the next expand, in one round.
 
 python benchmarks/fusion.py outputs/export/program outputs/infer/images.npz --profile outputs/export/profile.json
 
@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 
 
 def pairs(program: Program) -> Iterator[Pair]:
-    """Layers that read what another layer gave, through nothing but a truncation and a sum; pixels keep their slots."""
+    """Return layers that read another layer's output through a truncation and a sum only; pixels keep their slots."""
     nodes = {node.name: node for node in program.nodes}
     for second, layer in program.linear_nodes:
         if (layer.shape.kernel, layer.shape.stride) != (1, 1):
@@ -56,7 +56,7 @@ def pairs(program: Program) -> Iterator[Pair]:
 
 
 def mean_sizes(program: Program, file: Path, count: int) -> dict[str, np.ndarray]:
-    """Mean |y| of every value of every node over some images of infer.py."""
+    """Return the mean |y| of every value of every node over some images of infer.py."""
     source = program.nodes[0]
     assert isinstance(source.operation, Input)
     pictures = np.load(file)["images"][:count].astype(np.int64) // (255 // source.operation.high)
@@ -67,21 +67,21 @@ def mean_sizes(program: Program, file: Path, count: int) -> dict[str, np.ndarray
 
 
 def plain_bits_fused(program: Program, sizes: dict[str, np.ndarray], fused: list[Pair], failure_bits: float) -> int:
-    """Bits of t for the same probability of a wrong truncation, with those pairs in one round."""
+    """Return the bits of t for the same probability of a wrong truncation, with those pairs in one round."""
     grown = {pair.second.name: sizes[pair.second.name] * 2.0**pair.bits for pair in fused}
     dropped = {pair.first.name: np.zeros(0) - 1 for pair in fused}
     return math.ceil(math.log2(truncation.wrapping_masks(program.nodes, {**sizes, **grown, **dropped})) + failure_bits)
 
 
 def set_for(n: int, plain_bits: int, noise: int) -> ParameterSet:
-    """The shortest modulus that carries two products."""
+    """Return the shortest modulus that has room for two products."""
     second = plain_bits + math.ceil(0.5 * math.log2(n))
     data = plain_bits + noise + second + FLOODING_BITS + 1 + math.ceil(MIN_NOISE_BUDGET)
     return ParameterSet(n, (_PRIME_BITS,) * (math.ceil(data / _PRIME_BITS) + 1))
 
 
 def saved(pair: Pair, profile: Profile, link: Link) -> float:
-    """Seconds, at most, of a round that falls away: a reply, a request, their bytes, one round trip."""
+    """Return the most seconds that an omitted round saves: a reply, a request, their bytes, one round trip."""
     first, second, s = _layer(pair.first), _layer(pair.second), profile.seconds
     up, down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
     inside = first.ciphertexts_out * (s["reply"] + s["decrypt"]) + second.ciphertexts_in * (s["encrypt"] + s["receive"])
@@ -94,7 +94,7 @@ def _layer(node: Node) -> Layer:
 
 
 def main() -> None:
-    """Print what the program needs with all pairs fused, and its predicted seconds with and without."""
+    """Print the program's requirements with all pairs fused, and its predicted seconds with and without."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=Path)
     parser.add_argument("pictures", type=Path, help="images.npz of infer.py")

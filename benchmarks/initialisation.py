@@ -34,14 +34,14 @@ STARTS = {
 
 
 def measure(model: nn.Module, data: ImageData) -> tuple[float, float]:
-    """(loss in nats, top-1 in percent) on the held-out images."""
+    """Return (loss in nats, top-1 in percent) on the held-out images."""
     logits = predict(model, data, data.test_images)
     top1 = 100 * (logits.argmax(1) == data.test_labels).float().mean().item()
     return nn.functional.cross_entropy(logits, data.test_labels).item(), top1
 
 
 def run(dense: nn.Module, data: ImageData, b: int, start: str, given: argparse.Namespace) -> dict[str, Any]:
-    """One row of the table."""
+    """Return one row of the table."""
     torch.manual_seed(0)
     model = copy.deepcopy(dense)
     stages.start_circulant_(model, uniform_sizes(model, b), data, **STARTS[start])

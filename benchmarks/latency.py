@@ -23,7 +23,7 @@ from privcirnet.training import stages
 
 
 def chosen(folder: Path, count: int) -> list[Path]:
-    """Plans of a search, evenly spread over its budgets, the slowest first; its own plan with them."""
+    """Return plans of a search, evenly spread over its budgets, the slowest first, with its own plan among them."""
     files = sorted((folder / "plans").glob("*.json"), key=lambda path: -int(path.stem.removesuffix("ms")))
     places = {round(i * (len(files) - 1) / max(1, count - 2)) for i in range(count - 1)}
     return [*(files[place] for place in sorted(places)), folder / "plan.json"]

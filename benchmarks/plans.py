@@ -1,4 +1,4 @@
-"""Searched against uniform block sizes: accuracy after equal fine-tuning at equal predicted latency.
+"""Comparison of searched and uniform block sizes: accuracy after equal fine-tuning at equal predicted latency.
 
 For each budget (the latency of one block size everywhere) a trained network is made circulant by the uniform plan, by
 the integer program on plain weight errors (Frobenius) and by that on Fisher information (loss-aware). Each starts
@@ -29,7 +29,7 @@ from privcirnet.training.network import weighted_layers
 
 
 def tuned(dense: nn.Module, data: ImageData, sizes: dict[str, int], given: argparse.Namespace) -> dict[str, float]:
-    """Top-1 before and after fine-tuning, and the numbers left."""
+    """Return top-1 before and after fine-tuning, and the number of remaining parameters."""
     torch.manual_seed(0)
     model = copy.deepcopy(dense)
     stages.start_circulant_(model, sizes, data)

@@ -1,4 +1,4 @@
-"""Does Omega predict? Sensitivities of a trained network against what the loss really does, layer by layer.
+"""Predictive power of Omega: sensitivities of a trained network against measured changes of the loss, by layer.
 
 Every layer alone is projected to every block size, and the loss on held-out images is measured: of the weight alone,
 and as fine-tuning starts, with the batch norm behind it shared by blocks and all statistics measured anew. How well

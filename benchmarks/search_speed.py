@@ -1,4 +1,4 @@
-"""How long a search takes: Fisher information, latency tables of the reference networks, the integer program.
+"""Duration of a search: Fisher information, latency tables of the reference networks, the integer program.
 
 Images are random: what is measured does not depend on them.
 
@@ -28,7 +28,7 @@ SIZES = (1, 2, 4, 8, 16, 32)
 
 
 def fisher_seconds(name: str, samples: int) -> float:
-    """Diagonal Fisher information of every layer of an untrained network."""
+    """Time the diagonal Fisher information of every layer of an untrained network."""
     model = timm.create_model(name, num_classes=10).eval()
     batches = ((torch.randn(64, 3, 32, 32), torch.randint(10, (64,))) for _ in range(-(-samples // 64)))
     started = time.perf_counter()
@@ -38,7 +38,7 @@ def fisher_seconds(name: str, samples: int) -> float:
 
 
 def program_seconds(layers: int, seed: int) -> float:
-    """The integer program of random sensitivities and latencies."""
+    """Time the integer program of random sensitivities and latencies."""
     chance = random.Random(seed)
     names = [f"layer{i}" for i in range(layers)]
     omegas = {n: {b: (b - 1) * 10 ** chance.uniform(-5, 0) for b in SIZES} for n in names}

@@ -40,7 +40,7 @@ class Contestant:
         self.labels = torch.randint(10, (len(images),), generator=torch.Generator().manual_seed(1))
 
     def step(self) -> float:
-        """Forward, backward, update; seconds."""
+        """Return the seconds of forward pass, backward pass and update."""
         started = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
         nn.functional.cross_entropy(self.model(self.images), self.labels).backward()
@@ -49,7 +49,7 @@ class Contestant:
 
 
 def peak(name: str, block_size: int, batch: int, memory_format: torch.memory_format) -> int:
-    """Most bytes that a process which trains one of them ever had; to be called in a process of its own."""
+    """Return the peak memory of a process that trains one of them, bytes; call it in a process of its own."""
     contestant = Contestant(name, block_size, torch.rand(batch, 3, 32, 32), memory_format)
     for _ in range(3):
         contestant.step()

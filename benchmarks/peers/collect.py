@@ -1,4 +1,4 @@
-"""The results in results/ as the table of README.md, between its two marks.
+"""Collection of the results in results/ into the table of README.md, between its two marks.
 
 python benchmarks/peers/collect.py
 """
@@ -27,12 +27,12 @@ HEADER = (
 
 
 def megabytes(count: float | None) -> str:
-    """In the table, "-" where it is not known."""
+    """Return a number for the table, "-" where it is unknown."""
     return "-" if count is None else f"{count / 1e6:.3g}" if count < 1e9 else f"{count / 1e6:.0f}"
 
 
 def row(found: dict[str, Any]) -> tuple[str, ...]:
-    """One result."""
+    """Return the row of one result."""
     memory = ", ".join(f"{name} {peak / 1e6:.0f}" for name, peak in found["peak_bytes"].items())
     times = sorted(found["seconds_all"][1:] or found["seconds_all"])
     return (
@@ -50,7 +50,7 @@ def row(found: dict[str, Any]) -> tuple[str, ...]:
 
 
 def table(results: list[dict[str, Any]], network: str) -> str:
-    """Markdown: the fastest first, a caption below."""
+    """Return the table in Markdown: the fastest first, a caption below."""
     some = sorted((one for one in results if one["network"] == network), key=lambda one: one["seconds"])
     if not some:
         return ""

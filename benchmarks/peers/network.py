@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def logits(arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """Of the network in float64, without any rounding of activations: (N, 10)."""
+    """Return the network's logits in float64, without any rounding of activations, (N, 10)."""
     x = torch.from_numpy(arrays["images"]).double() / 256
     w = {key: torch.from_numpy(value).double() for key, value in arrays.items() if "." in key}
     x = torch.nn.functional.conv2d(x, w["conv.weight"], w["conv.bias"], stride=3) ** 2

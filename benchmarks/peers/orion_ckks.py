@@ -39,7 +39,7 @@ CONFIGURATION = {
 
 
 def network(arrays):
-    """The tutorial network out of Orion's layers, with these weights."""
+    """Return the tutorial network made of Orion's layers, with these weights."""
     import orion.nn
     import torch
 

@@ -16,7 +16,7 @@ from peer import Result, add_out, write
 
 
 def error(infer: dict[str, Any], network: Path | None) -> float:
-    """The largest of any logit, against the float network if it is known, else against the integer network."""
+    """Return the largest error of any logit, against the float network if it is known, else the integer network."""
     if network is None:
         return infer["logit_max_difference"]
     found = np.array([row["logits"] for row in infer["predictions"]])

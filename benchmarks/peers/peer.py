@@ -1,4 +1,4 @@
-"""What the scripts share: a virtual environment for each peer, and one form for what was measured.
+"""A virtual environment for each peer, and one form for their results.
 
 Nothing here but the standard library: it is imported in every environment.
 """
@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass
 class Result:
-    """What a peer took.
+    """The costs of a peer.
 
     Attributes:
         network: "tutorial" or "resnet18".
@@ -63,26 +63,26 @@ class Result:
 
 
 def machine() -> dict[str, object]:
-    """What it ran on."""
+    """Return the name of the machine's processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return {"processor": names[0] if names else "unknown", "cores": os.cpu_count(), "load": os.getloadavg()[0]}
 
 
 def peak_bytes(process: int | str = "self") -> int:
-    """Most memory that a process ever had, VmHWM."""
+    """Return the peak memory of a process, VmHWM."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def add_out(parser: argparse.ArgumentParser, name: str) -> None:
-    """The argument that says where the result goes."""
+    """Add the argument for the result's path."""
     default = HERE / "results" / f"{name}.json"
     parser.add_argument("--out", type=Path, default=default, help="JSON of the result (default: %(default)s)")
 
 
 def write(path: Path, result: Result) -> None:
-    """Write a result, and say it in a line."""
+    """Write a result, and print it in a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     result.machine = machine()
     path.write_text(json.dumps(asdict(result), indent=1) + "\n")
@@ -91,7 +91,7 @@ def write(path: Path, result: Result) -> None:
 
 
 def inside(packages: list[str], folder: Path, python: str) -> None:
-    """Go on in a virtual environment that has these packages; it is made if it is not there.
+    """Continue in a virtual environment that has these packages, which is created if it is missing.
 
     Args:
         packages: as pip takes them.

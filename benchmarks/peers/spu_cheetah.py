@@ -27,14 +27,14 @@ STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 
 
 def conv(x, w, stride, padding):
-    """NHWC, HWIO, in the order that SPU likes."""
+    """Return a convolution's result (NHWC, HWIO), in the order that suits SPU."""
     import jax
 
     return jax.lax.conv_general_dilated(x, w, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def tutorial(activate):
-    """Images (N, 28, 28, 1) and weights to logits (N, 10)."""
+    """Return the logits (N, 10) of images (N, 28, 28, 1)."""
 
     def run(x, w):
         x = activate(conv(x, w["conv.weight"], 3, "VALID") + w["conv.bias"])
@@ -45,7 +45,7 @@ def tutorial(activate):
 
 
 def resnet18(activate):
-    """Images (N, 32, 32, 3) and weights to logits (N, 100)."""
+    """Return the logits (N, 100) of images (N, 32, 32, 3)."""
     import jax.numpy as jnp
 
     def run(x, w):
@@ -64,7 +64,7 @@ def resnet18(activate):
 
 
 def resnet18_weights():
-    """Random ones of the usual size."""
+    """Return random weights of the usual magnitude."""
     import numpy as np
 
     random, channels, found = np.random.default_rng(0), 64, {}
@@ -87,7 +87,7 @@ def resnet18_weights():
 
 
 def load(path: Path):
-    """Images as NHWC in [0, 1), labels, float logits, weights in JAX's order."""
+    """Return images as NHWC in [0, 1), labels, float logits, and weights in JAX's order."""
     import numpy as np
 
     with np.load(path) as arrays:
@@ -101,7 +101,7 @@ def load(path: Path):
 
 
 def configuration(packed: bool, profiled: bool = False):
-    """Cheetah as measured."""
+    """Return Cheetah's configuration as measured."""
     from spu import libspu
 
     config = libspu.RuntimeConfig(protocol=libspu.ProtocolKind.CHEETAH, field=libspu.FieldType.FM64)
@@ -112,7 +112,7 @@ def configuration(packed: bool, profiled: bool = False):
 
 
 def party(rank: int, ports, program, values, configured, answer: Connection) -> None:
-    """One process: run the program on every image, with SPU's own profile if there is a file for it."""
+    """Run the program on every image, in one process, with SPU's own profile if there is a file for it."""
     from spu import api, libspu
 
     (code, names, outputs), (images, weights), (packed, log) = program, values, configured
@@ -140,7 +140,7 @@ def party(rank: int, ports, program, values, configured, answer: Connection) -> 
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on right now."""
+    """Return ports that nobody listens on right now."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -151,7 +151,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def compiled(function, image, weights):
-    """The program as SPU's compiler makes it: (code, input names, output names)."""
+    """Return the program as SPU's compiler makes it: (code, input names, output names)."""
     import jax
     from spu import libspu
     from spu.utils import frontend
@@ -173,7 +173,7 @@ def compiled(function, image, weights):
 
 
 def measure(program, images, leaves, packed, logs=None):
-    """Seconds, processor seconds, logits and peaks of two fresh processes; with a folder, also their profiles there."""
+    """Return seconds, processor seconds, logits and peaks of two fresh processes; write profiles to a folder, if any."""
     import numpy as np
     from spu import api
 
@@ -202,7 +202,7 @@ def measure(program, images, leaves, packed, logs=None):
 
 
 def sent(logs: Path) -> tuple[int, int]:
-    """Bytes of both parties: (the first run, set-up included; the last run)."""
+    """Return the bytes of both parties: (the first run, set-up included; the last run)."""
     found = [re.findall(r"total send bytes (\d+)", (logs / str(rank)).read_text()) for rank in (CLIENT, SERVER)]
     return sum(int(one[0]) for one in found), sum(int(one[-1]) for one in found)
 

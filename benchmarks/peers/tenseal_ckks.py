@@ -18,7 +18,7 @@ RING_DEGREE, COEFFICIENT_BITS, SCALE_BITS = 8192, [31, 26, 26, 26, 26, 26, 26, 3
 
 
 def logits(query, weights, windows: int):
-    """Encrypted logits of an encrypted image."""
+    """Return the encrypted logits of an encrypted image."""
     import tenseal
 
     maps = [
@@ -33,7 +33,7 @@ def logits(query, weights, windows: int):
 
 
 def load(path: Path):
-    """Images in [0, 1), labels, float logits, weights as lists, matrices as (in, out)."""
+    """Return images in [0, 1), labels, float logits, and weights as lists, matrices as (in, out)."""
     import numpy as np
 
     with np.load(path) as arrays:
