@@ -27,7 +27,7 @@ HEADER = (
 
 
 def megabytes(count: float | None) -> str:
-    """Return a number for the table, "-" where it is unknown."""
+    """Return bytes as megabytes for the table, "-" where they are unknown."""
     return "-" if count is None else f"{count / 1e6:.3g}" if count < 1e9 else f"{count / 1e6:.0f}"
 
 

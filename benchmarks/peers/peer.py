@@ -63,7 +63,7 @@ class Result:
 
 
 def machine() -> dict[str, object]:
-    """Return the name of the machine's processor."""
+    """Return the machine's processor, its cores and its load."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return {"processor": names[0] if names else "unknown", "cores": os.cpu_count(), "load": os.getloadavg()[0]}

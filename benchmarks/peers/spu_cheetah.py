@@ -27,14 +27,14 @@ STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 
 
 def conv(x, w, stride, padding):
-    """Return a convolution's result (NHWC, HWIO), in the order that suits SPU."""
+    """Return a convolution, of x as NHWC and w as HWIO, the order that suits SPU."""
     import jax
 
     return jax.lax.conv_general_dilated(x, w, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def tutorial(activate):
-    """Return the logits (N, 10) of images (N, 28, 28, 1)."""
+    """Return the network as a function: images (N, 28, 28, 1) and weights to logits (N, 10)."""
 
     def run(x, w):
         x = activate(conv(x, w["conv.weight"], 3, "VALID") + w["conv.bias"])
@@ -45,7 +45,7 @@ def tutorial(activate):
 
 
 def resnet18(activate):
-    """Return the logits (N, 100) of images (N, 32, 32, 3)."""
+    """Return the network as a function: images (N, 32, 32, 3) and weights to logits (N, 100)."""
     import jax.numpy as jnp
 
     def run(x, w):
@@ -173,7 +173,7 @@ def compiled(function, image, weights):
 
 
 def measure(program, images, leaves, packed, logs=None):
-    """Return seconds, processor seconds, logits and peaks of two fresh processes; write profiles to a folder, if any."""
+    """Return seconds, processor seconds, logits and peaks of two fresh processes; write profiles to ``logs``."""
     import numpy as np
     from spu import api
 
