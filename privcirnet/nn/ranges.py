@@ -1,4 +1,4 @@
-"""What values a network's graph takes on images."""
+"""The ranges of values in a network's graph on images."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -11,7 +11,7 @@ _BATCH = 64
 
 
 class Range(NamedTuple):
-    """What values one node takes, each of the shape that the node has for one image."""
+    """The values that one node takes, each of the shape that the node has for one image."""
 
     low: Tensor
     high: Tensor
@@ -23,7 +23,7 @@ def ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
     """Return the least and largest value that each node gave on images and its mean size, by node name.
 
     Args:
-        graph: A traced network, run in the mode that it is in.
+        graph: A traced network, run in its present mode.
         images: (N, ...), in one tensor; run in parts.
 
     Returns:
@@ -47,7 +47,7 @@ def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
     """Return the largest absolute value that each node gave on each image, (N,), by node name.
 
     Args:
-        graph: A traced network, run in the mode that it is in.
+        graph: A traced network, run in its present mode.
         images: (N, ...), in one tensor; run in parts.
     """
     found: dict[str, list[Tensor]] = {}
@@ -57,13 +57,16 @@ def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
 
 
 def usual(found: Mapping[str, Tensor]) -> Tensor:
-    """Say which images give no node :data:`EXPLODED` times its median peak, or no number, (N,).
+    """Return which images give every node less than :data:`EXPLODED` times its median peak, and no NaN.
 
     In a row of squares an image whose values are somewhat large in the first may reach any size in the last. It must
     not set the scale for all.
 
     Args:
         found: :func:`peaks` of the images.
+
+    Returns:
+        Booleans, (N,).
 
     >>> usual({"x": torch.tensor([1.0, 2.0, 3.0, 1e9, torch.nan])}).tolist()
     [True, True, True, False, False]
@@ -74,7 +77,7 @@ def usual(found: Mapping[str, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def _values(graph: fx.GraphModule, images: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Every node's name and values, part by part of the images."""
+    """Yield every node's name and values, part by part of the images."""
     seen: list[tuple[str, Tensor]] = []
 
     class Recorder(fx.Interpreter):

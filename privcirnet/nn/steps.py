@@ -1,9 +1,9 @@
-"""Steps of a fake-quantized graph: what every value's step is, and how the quantizers' steps are set.
+"""The steps of a fake-quantized graph: the step of every value, and how the quantizers' steps are set.
 
-Real value = integer x 2^log_step. A linear layer adds its weights' log step, a square doubles, a product of two values
-adds theirs, a pool subtracts, and a quantizer sets; it can only coarsen, because it becomes a truncation. Summands of a
-residual must have the same step, so the quantizers that feed one sum share the coarsest of theirs. Calibration, guard
-bits and learning (nn.learned) say which steps they want; :func:`settle_steps` makes them keep these rules.
+Real value = integer x 2^log_step. A linear layer adds its weights' log step. A square doubles the log step, a product
+of two values adds theirs, and a pool subtracts. A quantizer sets it; it can only coarsen, because it becomes a
+truncation. Summands of a residual must have the same step, so the quantizers that feed one sum share the coarsest of
+theirs. Calibration, guard bits and learning (nn.learned) propose steps; :func:`settle_steps` enforces these rules.
 """
 
 import copy
@@ -20,24 +20,42 @@ from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quant
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
 
 MAX_LOG_STEP = 32
-"""Steps over this come only from a residual whose branch is coarser than what it is added to, which never ends."""
+"""Limit for steps; only a residual whose branch is coarser than what it is added to exceeds it, without end."""
 
 _PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten, nn.ReLU, Tokens, Take, Channels, HeadTranspose)
 
 
 def weighted_modules(graph: fx.GraphModule) -> list[nn.Linear | nn.Conv2d]:
-    """Linear layers and convolutions that a graph calls, in order."""
+    """Return the linear layers and convolutions that a graph calls, in order.
+
+    Args:
+        graph: a traced network.
+    """
     return [m for _, m in called_modules(graph) if isinstance(m, nn.Linear | nn.Conv2d)]
 
 
 def called_modules(graph: fx.GraphModule) -> list[tuple[fx.Node, nn.Module]]:
-    """The modules that a graph calls with their nodes, in order."""
+    """Return the modules that a graph calls with their nodes, in order.
+
+    Args:
+        graph: a traced network.
+    """
     return [(n, graph.get_submodule(str(n.target))) for n in graph.graph.nodes if n.op == "call_module"]
 
 
 @torch.no_grad()
 def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: int, bits: int) -> None:
-    """Set every step from the largest values that the fused network gave on the images."""
+    """Set every step from the largest values that the fused network gave on images.
+
+    Args:
+        graph: with quantizers; changed in place.
+        largest: largest absolute value by name of the node in the fused network.
+        input_log_step: log2 of the images' step.
+        bits: of the activations, sign included; squares have no sign.
+
+    Raises:
+        RuleError: a value is not finite, or the rules of :func:`settle_steps` cannot be kept.
+    """
     for module in weighted_modules(graph):
         quantizer = quantizer_of(module)
         assert isinstance(quantizer, WeightQuantizer)
@@ -50,14 +68,17 @@ def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: 
 
 
 def refine(graph: fx.GraphModule, guard_bits: int) -> fx.GraphModule:
-    """A copy whose activations keep ``guard_bits`` more fractional bits; weights and input stay as they are.
+    """Return a copy whose activations keep more fractional bits; weights and input stay as they are.
 
     A truncation on shares is off by up to one unit in the last place, at random. With guard bits that unit is
     2^-guard_bits of the step that the network was trained for.
 
     Args:
         graph: from :func:`quantize`, trained; left as it was.
-        guard_bits: 0 or more; a step never becomes finer than the sum that it rounds.
+        guard_bits: number of further bits, 0 or more; a step never becomes finer than the sum that it rounds.
+
+    Raises:
+        RuleError: the rules of :func:`settle_steps` cannot be kept.
     """
     refined = copy.deepcopy(graph)
     quantizers = [m for _, m in called_modules(refined) if isinstance(m, ActivationQuantizer)]
@@ -69,7 +90,18 @@ def refine(graph: fx.GraphModule, guard_bits: int) -> fx.GraphModule:
 
 
 def settle_steps(graph: fx.GraphModule, input_log_step: int) -> None:
-    """Give the summands of each sum their coarsest step, raise steps finer than what they round, follow with biases."""
+    """Make the steps keep the rules, and set the steps of biases.
+
+    The summands of each sum get their coarsest step, and steps finer than what they round are raised.
+
+    Args:
+        graph: with quantizers; changed in place.
+        input_log_step: log2 of the images' step.
+
+    Raises:
+        RuleError: a residual's branch is coarser than what it is added to, the image would have to be rescaled, or a
+            summand does not come from a quantized activation.
+    """
     groups = groups_of(graph)
     for group in groups:
         _set_steps(graph, group, max(int(activation_quantizer(graph, node).log_step) for node in group))
@@ -93,7 +125,12 @@ def _check_input_step(node: fx.Node, log_step: int, input_log_step: int) -> None
 
 
 def incoming_steps(graph: fx.GraphModule, input_log_step: int) -> dict[fx.Node, int]:
-    """Log step of the values that enter each node; of a product the sum of both."""
+    """Return the log step of the values that enter each node; for a product, the sum of both.
+
+    Args:
+        graph: with quantizers.
+        input_log_step: log2 of the images' step.
+    """
     outgoing: dict[fx.Node, int] = {}
     incoming: dict[fx.Node, int] = {}
     for node in graph.graph.nodes:
@@ -107,7 +144,11 @@ def incoming_steps(graph: fx.GraphModule, input_log_step: int) -> dict[fx.Node, 
 
 
 def factors(node: fx.Node) -> tuple[fx.Node, fx.Node]:
-    """The two values that a product's node multiplies, which may be one and the same."""
+    """Return the two values that a product's node multiplies, which may be one and the same.
+
+    Args:
+        node: that calls a :class:`HeadProduct`.
+    """
     left, right = node.args
     assert isinstance(left, fx.Node)
     assert isinstance(right, fx.Node)
@@ -165,14 +206,26 @@ def _set_steps(graph: fx.GraphModule, group: list[fx.Node], step: int) -> None:
 
 
 def activation_quantizer(graph: fx.GraphModule, node: fx.Node) -> ActivationQuantizer:
-    """The quantizer that a node calls."""
+    """Return the quantizer that a node calls.
+
+    Args:
+        graph: with quantizers.
+        node: that calls one.
+    """
     module = graph.get_submodule(str(node.target))
     assert isinstance(module, ActivationQuantizer)
     return module
 
 
 def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
-    """Quantizer nodes, those that feed one sum together (they must share a step)."""
+    """Return the quantizers' nodes in groups; those that feed one sum are together, because they must share a step.
+
+    Args:
+        graph: with quantizers.
+
+    Raises:
+        RuleError: a summand does not come from a quantized activation.
+    """
     quantizers = [n for n, m in called_modules(graph) if isinstance(m, ActivationQuantizer)]
     group_of: dict[fx.Node, list[fx.Node]] = {node: [node] for node in quantizers}
     for node in graph.graph.nodes:
@@ -187,7 +240,7 @@ def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
 
 
 def _origin(graph: fx.GraphModule, node: fx.Node) -> fx.Node:
-    """A quantizer whose step a node has."""
+    """Return a quantizer whose step a node has."""
     while True:
         module = module_of(graph, node)
         if isinstance(module, ActivationQuantizer):
