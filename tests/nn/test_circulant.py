@@ -124,7 +124,8 @@ def test_averaged_copies_average_the_rows():
 
 def test_trap_2_no_cached_parametrizations_in_the_package():
     """`parametrize.cached` keys its cache by the shared class's identity and mixes up a module with its deep copies."""
-    files = list(Path(privcirnet.nn.circulant.__file__).parents[1].rglob("*.py"))
+    package = Path(privcirnet.nn.circulant.__file__).parents[1]
+    files = [file for file in package.rglob("*.py") if not file.is_relative_to(package / "he")]  # which has no torch
     assert len(files) > 5
     names = {
         (file.name, node.attr if isinstance(node, ast.Attribute) else node.name)
