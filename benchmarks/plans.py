@@ -29,7 +29,7 @@ from privcirnet.training.network import weighted_layers
 
 
 def tuned(dense: nn.Module, data: ImageData, sizes: dict[str, int], given: argparse.Namespace) -> dict[str, float]:
-    """Top-1 before and after fine-tuning, and the numbers left."""
+    """Top-1 before and after fine-tuning, and the remaining parameters."""
     torch.manual_seed(0)
     model = copy.deepcopy(dense)
     stages.start_circulant_(model, sizes, data)
