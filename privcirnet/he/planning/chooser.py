@@ -1,7 +1,8 @@
 """The choice of (n, q, t) from a program's proved bounds, and the reasons for it.
 
 Every candidate is judged (:mod:`planning.noise_budget`); among those that fit, the one with the least predicted time
-wins. The papers fix (n, q, t) by hand; what the parameters have to satisfy is in he.md sections 3 and 4.
+wins. The papers fix (n, q, t) by hand; docs/mathematics.md, "Noise" and
+"Truncation", has what the parameters must satisfy.
 """
 
 from collections.abc import Iterable, Sequence

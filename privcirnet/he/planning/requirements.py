@@ -1,7 +1,7 @@
 """What a program wants of the plain modulus t, whatever the ring and the coefficient modulus.
 
 Every value must stay under t / 2, and truncation must fail (uniform masks) or reveal (bounded masks) little enough.
-Both grow with t. Source: he.md sections 3 and 4.
+Both grow with t. Source: docs/mathematics.md, "Truncation" and "What is always checked".
 """
 
 import itertools
