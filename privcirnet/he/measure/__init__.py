@@ -1,1 +1,1 @@
-"""What this machine takes: operation times, layers, memory, peaks."""
+"""What this machine needs: seconds of operations and layers, memory, and the peaks that no engine can beat."""

@@ -45,7 +45,7 @@ def calibrate(
     progress: Callable[[str], None] | None = None,
     engine_name: str = "kernel",
 ) -> Profile:
-    """Median seconds of every operation of :data:`cost.OPERATIONS`.
+    """Return a profile with the median seconds of every operation of :data:`cost.OPERATIONS`.
 
     Args:
         ring_degree: n.
@@ -74,10 +74,10 @@ def calibrate(
 
 
 def circuits(step: int) -> dict[str, Circuit]:
-    """Circuits on :data:`_INPUTS` ciphertexts, named after what they have more than "one".
+    """Return circuits on :data:`_INPUTS` ciphertexts, named after what they have more than "one".
 
     Args:
-        step: columns of the first turn; the others are its multiples.
+        step: columns of the first rotation; the others are its multiples.
     """
     steps = [number * step for number in range(1, _TURNS + 1)]
     return {

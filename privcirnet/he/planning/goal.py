@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.cost import Cost, Link, Profile
 
 SUMS = ("any", "encrypted", "shares")
@@ -94,14 +92,6 @@ def table(choice: LayerChoice, most: int = 12) -> str:
     return "\n".join([head, *lines, *more, _reason(unlike)])
 
 
-def sums_of(piece: Piece) -> str:
-    """Where a piece's sums of output lanes are done, in a word."""
-    giants, folds = piece.giants_on_shares, piece.folds_on_shares
-    return {(True, True): "on shares", (False, True): "folds on shares", (True, False): "giants on shares"}.get(
-        (giants, folds), "encrypted"
-    )
-
-
 def _unlike(candidates: Sequence[tuple[Cost, Layer]], most: int) -> tuple[list[tuple[Cost, Layer]], int]:
     """(the cheapest that do not differ from a cheaper one in their tiles alone, how many were not looked at)."""
     found: dict[tuple[object, ...], tuple[Cost, Layer]] = {}
@@ -126,13 +116,8 @@ def _row(cost: Cost, layer: Layer, counted: bool) -> tuple[str, ...]:
 
 
 def _plan_cells(layer: Layer) -> tuple[str, ...]:
-    """The choices of a spectral layer's first piece; a coefficient encoding has none of them."""
-    if not isinstance(layer, SpectralLayer):
-        return ("-",) * len(_PLAN)
-    first, plan = layer.pieces[0], layer.placed[0].plan
-    steps = f"{first.baby_steps}x{plan.giant_steps}"
-    tile, pieces = "x".join(map(str, layer.tile)), str(len(layer.pieces))
-    return tile, pieces, str(first.lanes), str(first.copies), steps, sums_of(first)
+    """The choices of a layer under each heading, "-" where its encoding has no such choice."""
+    return tuple(layer.choices.get(name, "-") for name in _PLAN)
 
 
 def _reason(candidates: Sequence[tuple[Cost, Layer]]) -> str:

@@ -85,7 +85,7 @@ def published_layer(shape: LinearShape, block_size: int, ring_degree: int) -> Sp
         RuleError: channel groups, which the papers' encodings do not have, or a row that no ciphertext holds.
     """
     if shape.groups > 1:
-        raise RuleError("a published plan has no channel groups", got=shape.groups, remedy="use plan=best")
+        raise RuleError("a published plan has no channel groups", got=shape.groups, remedy="use layout=best")
     dense = replace(shape, stride=1)
     layout = _layout(dense, block_size, ring_degree)
     options = [
@@ -96,7 +96,7 @@ def published_layer(shape: LinearShape, block_size: int, ring_degree: int) -> Sp
     ]
     if not options:
         got = f"block size {block_size} at {shape.height} x {shape.width}"
-        raise RuleError("a block must fit a ciphertext in a published plan", got=got, remedy="use plan=best")
+        raise RuleError("a block must fit a ciphertext in a published plan", got=got, remedy="use layout=best")
     return min(options, key=_units)
 
 
@@ -110,7 +110,7 @@ def _layout(shape: LinearShape, block_size: int, ring_degree: int) -> SpectralLa
         if layout.cell <= ring_degree:
             return layout
     raise RuleError(
-        "a row of a map must fit a ciphertext in a published plan", got=f"{width} columns", remedy="use plan=best"
+        "a row of a map must fit a ciphertext in a published plan", got=f"{width} columns", remedy="use layout=best"
     )
 
 

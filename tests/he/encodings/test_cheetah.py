@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import cheetah
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.coefficient_layout import Grid, balanced, grids, tile_sizes
+from privcirnet.he.encodings.coefficient_layout import Grid, grids
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.ring import batching
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
@@ -82,14 +82,6 @@ def test_polynomials_written_out() -> None:
     assert layer.kept[0].tolist() == [9 + 4, 9 + 5, 9 + 7, 9 + 8]
 
 
-def test_one_zero_row_and_column_serve_both_borders() -> None:
-    assert Grid.of(LinearShape(14, 14, 1, 1, 3, 1, 1), 14, 14).pitch == 15 * 15
-    assert Grid.of(LinearShape(14, 10, 1, 1, 5, 1, 2), 14, 10).pitch == 16 * 12
-    assert Grid.of(LinearShape(14, 14, 1, 1, 3, 1, 0), 12, 12).pitch == 14 * 14
-    assert Grid.of(LinearShape(14, 14, 1, 1, 3, 2, 1), 7, 7).pitch == 8 * 8
-    assert Grid.of(LinearShape(14, 14, 1, 1, 3, 1, 1), 7, 14).pitch == 9 * 15, "a tile brings its halo"
-
-
 @settings(max_examples=40)
 @given(shapes(1, 6, 8), st.sampled_from(INSECURE_RING_DEGREES))
 def test_no_tile_is_cheaper(shape: LinearShape, n: int) -> None:
@@ -113,8 +105,3 @@ def test_no_tile_is_cheaper(shape: LinearShape, n: int) -> None:
 def test_the_tiles_of_a_wide_layer_are_found_at_once() -> None:
     layer = CoefficientLayer(LinearShape(224, 224, 3, 64, 7, 2, 3), 1, 4096, "cheetah")
     assert (layer.ciphertexts_in, layer.ciphertexts_out, layer.pmults) == (48, 256, 3072)
-
-
-def test_shares_and_sizes() -> None:
-    assert tile_sizes(12) == [12, 6, 4, 3, 2, 1]
-    assert balanced(576, 18) == sorted({-(-576 // c) for c in range(32, 577)}, reverse=True)

@@ -11,7 +11,7 @@ from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.cost import COUNTED, LINKS, Cost, Profile
-from privcirnet.he.planning.goal import Goal, LayerChoice, sums_of, table
+from privcirnet.he.planning.goal import Goal, LayerChoice, table
 from privcirnet.he.planning.planner import plan_layer
 
 MEASURED = Profile("measured", 8192, COUNTED.coefficient_bits, {name: 1e-3 * s for name, s in COUNTED.seconds.items()})
@@ -51,7 +51,7 @@ def cells(cost: Cost, layer: Layer, scale: float) -> tuple[str, ...]:
     if isinstance(layer, SpectralLayer):
         first, tile = layer.pieces[0], "x".join(map(str, layer.tile))
         steps = f"{first.baby_steps}x{layer.placed[0].plan.diagonals // first.baby_steps}"
-        plan = tile, f"{len(layer.pieces)}", f"{first.lanes}", f"{first.copies}", steps, sums_of(first)
+        plan = tile, f"{len(layer.pieces)}", f"{first.lanes}", f"{first.copies}", steps, first.sums
     times = f"{scale * cost.server:.1f}", f"{scale * cost.total:.1f}"
     return layer.encoding, *plan, *map(str, counts(layer)), *times
 
@@ -171,4 +171,4 @@ def test_the_same_counts_differ_in_their_transforms() -> None:
     ],
 )
 def test_where_sums_are_done(giants: bool, folds: bool, words: str) -> None:
-    assert sums_of(Piece(1, 1, 8, 1, 1, giants, folds)) == words
+    assert Piece(1, 1, 8, 1, 1, giants, folds).sums == words

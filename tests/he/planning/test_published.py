@@ -121,7 +121,7 @@ def test_a_map_that_fits_is_not_cut() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(RuleError, match="a published plan has no channel groups: got 4; use plan=best"):
+    with pytest.raises(RuleError, match="a published plan has no channel groups: got 4; use layout=best"):
         published_layer(LinearShape(8, 8, 8, 8, 3, 1, 1, groups=4), 1, N)
     with pytest.raises(RuleError, match="a row of a map must fit a ciphertext in a published plan: got 500 columns"):
         published_layer(LinearShape(500, 500, 8, 8, 3, 1, 1), 8, N)

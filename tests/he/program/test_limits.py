@@ -210,25 +210,6 @@ def test_programs_do_without_the_longer_search() -> None:
         manifest.check(program(layer, NARROW))
 
 
-def test_limits_are_inclusive() -> None:
-    assert column(size_limits.MAX_TILES, 1).size_excess == ""
-    assert column(4, 1, size_limits.MAX_PIECES).size_excess == ""
-    pairs = LinearShape.gemm(1, size_limits.MAX_CHANNELS, size_limits.MAX_CHANNEL_PAIRS // size_limits.MAX_CHANNELS)
-    for bits in (2, size_limits.MAX_WEIGHT_BITS):
-        assert coefficient(pairs, bits).size_excess == ""
-
-
-def test_products_are_at_most_counted() -> None:
-    """The count is without what a corner saves, and never too small."""
-    padded = gemm(4, 5, 3, Piece(1, 4, 8, 2))
-    assert padded.pmults <= padded.most_products == 4
-    both = (
-        paper_layer(LinearShape.gemm(65, 24, 12), 2, N),
-        CoefficientLayer(LinearShape.gemm(65, 24, 12), 2, N, "cheetah"),
-    )
-    assert [layer.most_products for layer in both] == [layer.pmults for layer in both]
-
-
 def test_lengths_at_the_bound() -> None:
     assert CyclicTiles(Axis(1021, 3, 1, 1), 1021).length == 1022 > limits.MAX_LENGTH
     inside = column(511, 511)

@@ -12,8 +12,6 @@ from privcirnet.errors import RuleError
 from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.program import bounds, manifest, nonpolynomial
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operations import ClientAided
-from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.session import run
 from privcirnet.pipeline import audit
@@ -110,15 +108,6 @@ def test_wrong_descriptions_are_refused(field: str, value: object, message: str)
     described["nodes"][3][field] = value
     with pytest.raises(RuleError, match=message):
         manifest.from_dict(described)
-
-
-def test_what_the_client_knows_is_not_revealed_again() -> None:
-    nodes = revealing().nodes
-    again = Node("again", ClientAided("relu", -3, 0), ("act",), (8, 4, 4), -3)
-    with pytest.raises(RuleError, match="no share to work on"):
-        manifest.check(Program((*nodes[:4], again), revealing().parameters))
-    with pytest.raises(RuleError, match="must have an input and a linear layer"):
-        manifest.check(Program(nodes[:4], revealing().parameters))
 
 
 @pytest.mark.parametrize("wrong", [bytes(8), b"\xff" * (8 * 128)])

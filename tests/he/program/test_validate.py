@@ -1,0 +1,136 @@
+"""What a program's nodes must fit together by, asked of programs that were never described."""
+
+import time
+import tracemalloc
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.params.parameters import choose
+from privcirnet.he.program import manifest
+from privcirnet.he.program.operations import Add, ClientAided, Input, Square, SumPool, Truncate
+from privcirnet.he.program.program import Node, Program
+from tests.he.networks import revealing
+from tests.he.program.test_manifest import HUGE, N, around, valid
+
+
+def test_falcon_is_not_for_programs() -> None:
+    layer = CoefficientLayer(LinearShape(9, 7, 12, 12, 3, 2, 1, 12), 1, N, "falcon")
+    with pytest.raises(RuleError, match="the encoding falcon, which programs do not use"):
+        manifest.check(around(layer))
+
+
+def with_nodes(*nodes: Node) -> Program:
+    return Program((Node("x", Input(0, 9), (), (4, 8, 8), 0), *nodes), valid().parameters)
+
+
+def test_operations_that_need_a_share_do_not_get_the_bare_input() -> None:
+    """The server has no share of the image, nor of sums over it alone."""
+    same = (4, 8, 8)
+    bare = Node("twice", Add(), ("x", "x"), same, 0), Node("pool", SumPool(2), ("twice",), (4, 4, 4), 0)
+    for before, source in (((), "x"), (bare[:1], "twice"), (bare, "pool")):
+        shape = (4, 4, 4) if source == "pool" else same
+        with pytest.raises(RuleError, match="node sq: a square of the input itself"):
+            manifest.check(with_nodes(*before, Node("sq", Square(), (source,), shape, 0)))
+    for nodes in ((), bare):
+        with pytest.raises(RuleError, match="must have an input and a linear layer"):
+            manifest.check(with_nodes(*nodes))
+
+
+def test_one_input_first() -> None:
+    for nodes in (
+        (Node("sq", Square(), (), (1, 1, 1), 0),),
+        (*valid().nodes, Node("z", Input(0, 1), (), (1, 1, 1), 0)),
+    ):
+        with pytest.raises(RuleError, match="one input, its first node"):
+            manifest.check(Program(nodes, valid().parameters))
+    with pytest.raises(RuleError, match="must have an input and a linear layer: got 0 nodes"):
+        manifest.check(Program((), valid().parameters))
+
+
+def test_modulus_must_carry_the_transforms() -> None:
+    choices = (choose({1}, bits) for bits in range(40, 50))
+    with pytest.raises(RuleError, match=r"node conv: transforms of lengths \[2, 5\] that t is not made for"):
+        manifest.check(Program(valid().nodes, next(p for p in choices if p.plain_modulus % 5 != 1)))
+
+
+def test_truncation_of_a_sum_is_refused() -> None:
+    nodes = [*valid().nodes[:4], Node("late", Truncate(2), ("twice",), (8, 4, 4), -6)]
+    with pytest.raises(RuleError, match="node late: a truncation must follow a linear layer, a square or a product"):
+        manifest.check(Program(tuple(nodes), valid().parameters))
+
+
+def huge_layer(shape: LinearShape, b: int = 1) -> Program:
+    """A whole program around one outsized layer, everything else consistent."""
+    tile = shape.output_shape[1:]
+    return around(SpectralLayer(shape, b, N, tile, (Piece(shape.groups, 1, 1, 1),)))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        LinearShape.gemm(1, HUGE, 10),
+        LinearShape.gemm(1, 10, HUGE),
+        LinearShape.gemm(HUGE, 10, 10),
+        LinearShape(HUGE, HUGE, 1, 1, 3, 1, 1),
+        LinearShape(1, 1, 1, 1, HUGE, HUGE, HUGE - 1),
+        LinearShape(1, 1, 1, 1, 4000, 4000, 3999),
+        LinearShape(1, 1, 1, 1, 1, HUGE, 0),
+        LinearShape.gemm(1, 1 << 23, 1 << 23),
+    ],
+    ids=str,
+)
+def test_consistent_but_huge_layers_are_refused_at_once(shape: LinearShape) -> None:
+    start = time.perf_counter()
+    with pytest.raises(RuleError):
+        manifest.check(huge_layer(shape))
+    assert time.perf_counter() - start < 1
+
+
+MANY = 1 << 22
+"""As many tiles or channels as one node may have values, with a few of each to spare."""
+OUTSIZED = {
+    "a tile for every position": SpectralLayer(LinearShape(MANY, 1, 1, 1, 3, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),)),
+    "tiles of one in both directions": SpectralLayer(
+        LinearShape(2048, 2048, 1, 1, 3, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),)
+    ),
+    "more pieces than any layer needs": SpectralLayer(
+        LinearShape.gemm(1 << 20, 1, 1), 1, N, (1, 1), (Piece(1, 1, 1, 1),) * (1 << 20)
+    ),
+    "all tiles in one lane": SpectralLayer(LinearShape.gemm(MANY, 1, 1), 1, N, (1, 1), (Piece(1, MANY, 1, 1),)),
+    "one block as large as the layer": SpectralLayer(
+        LinearShape.gemm(1, MANY, MANY), MANY, N, (1, 1), (Piece(1, 1, 1, 1),)
+    ),
+    "a matrix of all blocks": SpectralLayer(LinearShape.gemm(1, MANY, MANY), 1, N, (1, 1), (Piece(1, 1, 4096, 1),)),
+    "a kernel over the whole map": SpectralLayer(
+        LinearShape(2048, 2048, 1, 1, 2047, 1, 1023), 1, N, (2048, 2048), (Piece(1, 1, 1, 1),)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIZED)
+def test_outsized_layers_with_sizes_within_the_limits_are_refused_at_once(case: str) -> None:
+    """And without much memory."""
+    program = around(OUTSIZED[case])
+    tracemalloc.start()
+    start = time.perf_counter()
+    try:
+        with pytest.raises(RuleError, match=r"node y|must"):
+            manifest.check(program)
+        assert time.perf_counter() - start < 1
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_the_client_knows_is_not_revealed_again() -> None:
+    nodes = revealing().nodes
+    again = Node("again", ClientAided("relu", -3, 0), ("act",), (8, 4, 4), -3)
+    with pytest.raises(RuleError, match="no share to work on"):
+        manifest.check(Program((*nodes[:4], again), revealing().parameters))
+    with pytest.raises(RuleError, match="must have an input and a linear layer"):
+        manifest.check(Program(nodes[:4], revealing().parameters))
