@@ -1,13 +1,18 @@
 """Both parties of a whole program in one process."""
 
+from collections.abc import Generator
 from typing import NamedTuple
 
+import numpy as np
+
 from privcirnet.he.encodings.integer import Values
+from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.session import Traffic, run
 from privcirnet.pipeline import audit
 
 
@@ -29,3 +34,50 @@ def protocol(program: Program, engine: str, image: Values) -> Outcome:
     client, session = parties(program, engine)
     logits, _ = run(client, session, image)
     return Outcome(logits, audit.reconstruct(program, client.shares, session.shares), session.meter)
+
+
+def check(program: Program, client: Client, session: Session, image: Values) -> list[Traffic]:
+    """One inference, every node of it right."""
+    logits, traffic = run(client, session, image)
+    values = audit.reconstruct(program, client.shares, session.shares)
+    assert audit.wrong_nodes(program, values) == []
+    assert (values[program.nodes[0].name] == image).all()
+    assert (logits == values[program.output.name]).all()
+    exact = interpret(program, image, lambda node, _: values[node.name])
+    assert all((exact[name] == values[name]).all() for name in exact)
+    return traffic
+
+
+def seeded(seed: int) -> object:
+    """A stand-in for the system's generator that both runs share."""
+    random = np.random.default_rng(seed)
+    return lambda shape, t: random.integers(0, t, shape, dtype=np.uint64)
+
+
+def requests(client: Client, session: Session, image: Values) -> Generator[tuple[bytes, bytes], None, None]:
+    """Each (request, reply) of one inference, as it goes."""
+    exchange = client.infer(image)
+    message = next(exchange)
+    while True:
+        reply = session.handle(message)
+        yield message, reply
+        try:
+            message = exchange.send(reply)
+        except StopIteration:
+            return
+
+
+def strange(message: bytes) -> list[bytes]:
+    """Cut, lengthened, about another step, with another number of parts, with residues over t, foreign."""
+    return [
+        b"",
+        message[:7],
+        message[:-1],
+        message + b"\0",
+        message[:4] + b"\xee\x00" + message[6:],
+        message[:6] + b"\x63\x00" + message[8:],
+        message[:12] + bytes([255]) * (len(message) - 12),
+        b"GET / HTTP/1.1\r\n\r\n",
+        wire.frame(wire.OUTPUT, []),
+        wire.frame(wire.OUTPUT, [b"x"]),
+    ]

@@ -5,9 +5,8 @@ from math import prod
 from typing import Any
 
 from privcirnet.he.params.parameters import Parameters
-from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Product, Square, SumPool, Truncate
+from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program
-from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 from privcirnet.he.protocol.client_aided import ClientAidedExchange
 from privcirnet.he.protocol.exchange import Exchange
 from privcirnet.he.protocol.linear import LinearExchange
@@ -18,14 +17,17 @@ Constructor = Callable[[Any, tuple[int, int, int], Parameters], Exchange]
 """(operation, shape of its result, parameters) -> exchange."""
 
 EXCHANGES: dict[type, Constructor] = {
-    Linear: lambda operation, shape, parameters: LinearExchange(operation.layer),
-    Square: lambda operation, shape, parameters: SquareExchange(prod(shape), parameters.ring_degree),
-    Product: lambda operation, shape, parameters: ProductExchange(operation),
-    ClientAided: lambda operation, shape, parameters: ClientAidedExchange(operation, prod(shape)),
+    op.Linear: lambda operation, shape, parameters: LinearExchange(operation.layer),
+    op.Square: lambda operation, shape, parameters: SquareExchange(prod(shape), parameters.ring_degree),
+    op.Product: lambda operation, shape, parameters: ProductExchange(operation),
+    op.ClientAided: lambda operation, shape, parameters: ClientAidedExchange(operation, prod(shape)),
 }
 """Operations that take a round."""
 
-LOCAL: tuple[type, ...] = (Input, Truncate, Add, SumPool, Flatten, Tokens, Take, Channels, Transpose)
+LOCAL: tuple[type, ...] = (
+    *(op.Input, op.Truncate, op.Add, op.SumPool),
+    *(op.Flatten, op.Tokens, op.Take, op.Channels, op.Transpose),
+)
 """Operations that each party does alone (:mod:`protocol.shares`)."""
 
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
+from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import spread
-from privcirnet.he.program.operations import Add, Operation, SumPool, Truncate
-from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose, rearrange
+from privcirnet.he.program.rearrangement import rearrange
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 
@@ -88,7 +88,7 @@ def truncate_client(share: Residues, bits: int, t: int) -> Residues:
     return modular.subtract(np.zeros_like(share), (np.uint64(t) - share) >> np.uint64(bits), t)
 
 
-def local_client(operation: Operation, shares: Sequence[Residues], t: int) -> Residues:
+def local_client(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residues:
     """Return the client's share of a local operation's result.
 
     Args:
@@ -96,13 +96,13 @@ def local_client(operation: Operation, shares: Sequence[Residues], t: int) -> Re
         shares: the client's, of the inputs.
         t: plain modulus.
     """
-    if isinstance(operation, Truncate):
+    if isinstance(operation, op.Truncate):
         return truncate_client(shares[0], operation.bits, t)
     return local(operation, shares, t)
 
 
 def local_server(
-    operation: Operation, shares: Sequence[Residues | None], constants: Integers | None, t: int
+    operation: op.Operation, shares: Sequence[Residues | None], constants: Integers | None, t: int
 ) -> Residues | None:
     """Return the server's share of a local operation's result.
 
@@ -112,7 +112,7 @@ def local_server(
         constants: int64, (C,) or (C, T), added to the result by the server alone; None without.
         t: plain modulus.
     """
-    if isinstance(operation, Truncate):
+    if isinstance(operation, op.Truncate):
         return truncate_server(present(shares[0]), operation.bits)
     known = [share for share in shares if share is not None]
     if not known:
@@ -123,7 +123,7 @@ def local_server(
     return result if constants is None else modular.add(result, modular.residues(spread(constants), t), t)
 
 
-def local(operation: Operation, shares: Sequence[Residues], t: int) -> Residues:
+def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residues:
     """Return a share of a sum or a rearrangement, which both parties compute alike.
 
     Args:
@@ -132,11 +132,11 @@ def local(operation: Operation, shares: Sequence[Residues], t: int) -> Residues:
         t: plain modulus.
     """
     match operation:
-        case Add():
+        case op.Add():
             return modular.add(shares[0], shares[1], t)
-        case SumPool(kernel):
+        case op.SumPool(kernel):
             return _sum_pool(shares[0], kernel, t)
-        case Flatten() | Tokens() | Take() | Channels() | Transpose():
+        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
             return rearrange(operation, shares[0])
         case _:
             raise AssertionError(f"{operation} is not local")

@@ -15,7 +15,7 @@ from privcirnet.he.ring import batching, modular, sampling
 from tests.he.exchange import random_rows
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
 from tests.he.insecure import insecure_parameters
-from tests.he.protocol.test_privacy import LIMIT, REPLIES, pairwise, worst_chi_square
+from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
 
 ENCODINGS = ("cheetah", "falcon")
 DEPTHWISE = LinearShape(14, 14, 576, 576, 3, 1, 1, 576)

@@ -9,14 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.program import bounds, manifest, nonpolynomial
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.session import run
-from privcirnet.pipeline import audit
 from tests.he.networks import random_image, revealing
-from tests.he.parties import parties
 
 TORCH = {
     "relu": torch.nn.ReLU(),
@@ -62,21 +57,6 @@ def test_exact_functions_keep_integers() -> None:
     assert (nonpolynomial.apply("relu", np.arange(-9, 9), 3, 3) == np.maximum(np.arange(-9, 9), 0)).all()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("function", ["relu", "gelu"])
-def test_both_parties(engine: str, function: str) -> None:
-    program = revealing(function)
-    client, session = parties(program, engine)
-    for seed in range(2):
-        image = random_image(program, seed)
-        logits, traffic = run(client, session, image)
-        values = audit.reconstruct(program, client.shares, session.shares)
-        assert audit.wrong_nodes(program, values) == []
-        assert (interpret(program, image, lambda node, _, v=values: v[node.name])["head"] == logits).all()
-        assert [t.down for t in traffic if t.position in (3, 7)] == [len(wire.frame(3, [bytes(8 * 128)]))] * 2
-    assert session.shares["act"] is None, "the server has no share of what the client computed"
-
-
 def test_bounds_hold() -> None:
     program = revealing()
     intervals = bounds.prove(program)
@@ -108,13 +88,3 @@ def test_wrong_descriptions_are_refused(field: str, value: object, message: str)
     described["nodes"][3][field] = value
     with pytest.raises(RuleError, match=message):
         manifest.from_dict(described)
-
-
-@pytest.mark.parametrize("wrong", [bytes(8), b"\xff" * (8 * 128)])
-def test_a_share_that_is_none_is_refused(wrong: bytes) -> None:
-    program = revealing()
-    client, session = parties(program, "cleartext")
-    exchange = client.infer(random_image(program))
-    assert exchange.send(session.handle(next(exchange))) == wire.frame(3, [])
-    with pytest.raises(RuleError, match=r"a share must"):
-        exchange.send(wire.frame(3, [wrong]))

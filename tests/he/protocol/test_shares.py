@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he.program.operations import Add, Square, SumPool
-from privcirnet.he.program.rearrangement import Flatten
+from privcirnet.errors import RuleError
+from privcirnet.he.program.operations import Add, Square, SumPool, Truncate
+from privcirnet.he.program.rearrangement import Flatten, Tokens
 from privcirnet.he.protocol import shares
 from privcirnet.he.ring import modular, sampling
 
@@ -93,3 +94,43 @@ def test_local_operations_commute_with_sharing(name: str) -> None:
 def test_squares_are_not_local() -> None:
     with pytest.raises(AssertionError, match="not local"):
         shares.local(Square(), [sampling.uniform((3,), T)], T)
+
+
+def test_what_the_server_has_no_share_of_is_zero() -> None:
+    image, own = None, sampling.uniform((3, 5, 4), T)
+    assert shares.local_server(Add(), [image, image], None, T) is None
+    assert shares.local_server(Flatten(), [image], None, T) is None
+    for pair in ([image, own], [own, image]):
+        found = shares.local_server(Add(), pair, None, T)
+        assert found is not None
+        assert (found == own).all()
+    with pytest.raises(AssertionError, match=r"share of the bare image"):
+        shares.local_server(Truncate(3), [image], None, T)
+    with pytest.raises(AssertionError, match="constants are added to a share"):
+        shares.local_server(Tokens(), [image], np.ones((3, 21), dtype=np.int64), T)
+
+
+def test_constants_are_added_by_the_server_alone() -> None:
+    values, constants = np.arange(60).reshape(3, 5, 4), -np.arange(63).reshape(3, 21)
+    own = sampling.uniform(values.shape, T)
+    other = modular.subtract(modular.residues(values, T), own, T)
+    parts = shares.local_client(Tokens(), [other], T), shares.local_server(Tokens(), [own], constants, T)
+    expected = np.concatenate([np.zeros((3, 1)), values.reshape(3, 20)], axis=1) + constants
+    assert (modular.centered(modular.add(*parts, T), T)[..., 0] == expected).all()
+
+
+def test_each_party_truncates_its_way() -> None:
+    share = sampling.uniform((3, 5, 4), T)
+    assert (shares.local_client(Truncate(4), [share], T) == shares.truncate_client(share, 4, T)).all()
+    assert (shares.local_server(Truncate(4), [share], None, T) == shares.truncate_server(share, 4)).all()
+
+
+def test_a_share_on_the_wire() -> None:
+    share, other = (sampling.uniform((2, 3, 4), T) for _ in range(2))
+    message = shares.to_bytes(other)
+    assert message == other.astype("<u8").tobytes()
+    assert (shares.reveal(share, message, T) == modular.centered(modular.add(share, other, T), T)).all()
+    with pytest.raises(RuleError, match="a share must hold one word a value: got 184 bytes"):
+        shares.reveal(share, message[:-8], T)
+    with pytest.raises(RuleError, match=f"a share must be under t: got {T}"):
+        shares.reveal(share, message[:-8] + T.to_bytes(8, "little"), T)

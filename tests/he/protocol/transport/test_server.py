@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.program.operations import Square
 from privcirnet.he.protocol import message_sizes, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
@@ -28,8 +27,8 @@ from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.he.protocol.transport.server import ConnectionLimits, TcpServer
 from privcirnet.he.protocol.transport.tcp import Lost, Refused
 from privcirnet.he.ring import sampling
-from tests.he.networks import bottleneck, network, random_image
-from tests.he.protocol.test_inference import seeded
+from tests.he.networks import network, random_image
+from tests.he.parties import seeded
 from tests.he.protocol.transport.connections import Guarded, serving
 
 HELLO = b"PCNT\x01\x00\x00\x00"
@@ -70,29 +69,6 @@ def test_logits_over_tcp_are_those_of_one_process(engine, monkeypatch):
             assert np.array_equal(logits, wanted)
             assert len(traffic) == message_sizes.rounds(network())
     assert sum("an image, " in line for line in service.lines) == 2
-
-
-@pytest.mark.parametrize("engine", ["cleartext", "kernel", "tenseal"])
-@pytest.mark.parametrize("program", [network(), bottleneck()], ids=["network", "bottleneck"])
-def test_no_message_is_longer_than_what_both_agree_on(program, engine):
-    server, most = Server(program, engine), message_sizes.largest(program)
-    client = Client(server.greeting(), engine)
-    keys = client.keys()
-    _, traffic = run(client, server.session(keys), random_image(program))
-    up, down = (max(getattr(exchange, way) for exchange in traffic) for way in ("up", "down"))
-    for length, limit in ((up, most.request), (down, most.reply), (len(keys), most.keys)):
-        assert length <= limit
-        assert limit < 2 * length or engine == "cleartext", "no more room than is needed"
-    assert len(traffic) == message_sizes.rounds(program)
-    assert any(isinstance(node.operation, Square) for node in program.nodes)
-
-
-def test_memory_of_a_clients_keys():
-    program = network()
-    server = Server(program, "kernel")
-    client = Client(server.greeting())
-    loaded = server.engine.load_keys(client.keys(), program.column_steps)
-    assert loaded.galois.inputs.nbytes == message_sizes.keys_in_memory(program)
 
 
 def test_two_clients_at_once_do_not_disturb_each_other():

@@ -1,0 +1,141 @@
+"""The server: its masks, its weights, and what it refuses."""
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings import spectral
+from privcirnet.he.engines.interface import ENGINES
+from privcirnet.he.params.parameters import choose
+from privcirnet.he.program import bounds
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.server import Server, Session
+from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.square import SquareExchange
+from privcirnet.he.ring import modular, sampling
+from privcirnet.pipeline import audit
+from tests.he.networks import attention, network, random_image, residual_of_the_image
+from tests.he.parties import check, parties, requests, strange
+
+
+@pytest.mark.parametrize("masks", ["uniform", "bounded"])
+def test_masks_are_bounded_where_values_are_truncated(masks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the proved bounds of exactly those values, in the order of the program."""
+    program, seen = network(masks), []
+    original = sampling.bounded
+
+    def watched(shape: tuple[int, ...], bound: int, t: int) -> modular.Residues:
+        seen.append((shape, bound))
+        return original(shape, bound, t)
+
+    monkeypatch.setattr(sampling, "bounded", watched)
+    run(*parties(program, "cleartext"), random_image(program))
+    intervals = bounds.prove(program)
+    truncated = [("first", (8, 4, 4)), ("square", (8, 4, 4)), ("second", (8, 4, 4))]
+    expected = [(shape, bounds.largest(intervals[name])) for name, shape in truncated]
+    assert seen == (expected if masks == "bounded" else [])
+
+
+def test_masks_of_attention_are_bounded_where_values_are_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels carry the mask of the layer that they were taken from, by the bound of all of it."""
+    program, seen = attention("bounded"), []
+    original = sampling.bounded
+
+    def watched(shape: tuple[int, ...], bound: int, t: int) -> modular.Residues:
+        seen.append((shape, bound))
+        return original(shape, bound, t)
+
+    monkeypatch.setattr(sampling, "bounded", watched)
+    run(*parties(program, "cleartext"), random_image(program))
+    intervals, nodes = bounds.prove(program), {node.name: node for node in program.nodes}
+    truncated = ("patches", "all", "scores", "square", "gathered")
+    assert seen == [(nodes[name].shape, bounds.largest(intervals[name])) for name in truncated]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_requests_that_are_not_due_start_the_image_over(engine: str) -> None:
+    program = network()
+    client, session = parties(program, engine)
+    image = random_image(program)
+    recorded = [message for message, _ in requests(client, session, image)]
+    for position, message in enumerate(recorded[:-1]):
+        for foreign in (*strange(message), *(m for m in recorded if m is not message)):
+            for due in recorded[:position]:
+                session.handle(due)
+            with pytest.raises(RuleError, match="must"):
+                session.handle(foreign)
+            if engine == "tenseal":
+                break
+        check(program, client, session, image)
+
+
+def test_a_bug_in_one_image_leaves_the_session_usable(
+    cleartext: tuple[Program, Client, Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, client, session = cleartext
+    image = random_image(program)
+    with monkeypatch.context() as patch:
+        patch.setattr(SquareExchange, "reply", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(client, session, image)
+    check(program, client, session, image)
+
+
+def test_two_clients_at_once() -> None:
+    """Their exchanges interleaved: sessions share the weights, nothing else."""
+    program = network()
+    server = Server(program, "cleartext")
+    clients = [Client(server.greeting(), "cleartext") for _ in range(2)]
+    sessions = [server.session(client.keys()) for client in clients]
+    images = [random_image(program, seed) for seed in range(2)]
+    pairs = [requests(*case) for case in zip(clients, sessions, images, strict=True)]
+    list(zip(*pairs, strict=True))
+    for client, session, image in zip(clients, sessions, images, strict=True):
+        values = audit.reconstruct(program, client.shares, session.shares)
+        assert audit.wrong_nodes(program, values) == []
+        assert (values["x"] == image).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_keys_of_another_program_are_refused(engine: str) -> None:
+    mine, other = Server(network(), engine), Server(residual_of_the_image(), engine)
+    keys = Client(other.greeting(), engine).keys()
+    assert network().column_steps != residual_of_the_image().column_steps
+    with pytest.raises(RuleError, match="keys must"):
+        mine.session(keys)
+
+
+def test_what_the_server_refuses() -> None:
+    with pytest.raises(RuleError, match=r"under t / 2: got \w+ reaches"):
+        Server(network(plain_bits=18), "cleartext")
+    program = network()
+    small = choose({2, 4, 5}, 46, 8192, (45, 45, 45))
+    with pytest.raises(RuleError, match=r"noise budget: got .* in layer first with a 46-bit"):
+        Server(Program(program.nodes, small, program.weights), "cleartext")
+
+
+def test_dead_layers_are_named() -> None:
+    program = network()
+    dead = program.weights["second"].rows * 0
+    weights = {**program.weights, "second": type(program.weights["second"])(dead, program.weights["second"].bias)}
+    with pytest.raises(RuleError, match="needs a weight that is not zero: got layer second"):
+        Server(Program(program.nodes, program.parameters, weights), "cleartext")
+
+
+def test_exported_spectra_are_used() -> None:
+    program, seen = network(), []
+    t = program.parameters.plain_modulus
+    spectra = {
+        node.name: spectral.weight_spectrum(layer.layout, program.weights[node.name].rows, t)
+        for node, layer in program.linear_nodes
+    }
+    server = Server(program, "cleartext", spectra, seen.append)
+    assert seen == list(spectra)
+    client = Client(server.greeting(), "cleartext")
+    check(program, client, server.session(client.keys()), random_image(program))
+    doubled = {**spectra, "second": modular.add(spectra["second"], spectra["second"], t)}
+    server = Server(program, "cleartext", doubled)
+    client = Client(server.greeting(), "cleartext")
+    session = server.session(client.keys())
+    run(client, session, random_image(program))
+    assert audit.wrong_nodes(program, audit.reconstruct(program, client.shares, session.shares)) == ["second"]
