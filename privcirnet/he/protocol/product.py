@@ -75,7 +75,8 @@ class ProductExchange:
         name: str,
     ) -> Held:
         """See :meth:`Exchange.prepare`."""
-        return Held(bias=None if weights is None else weights.bias, mask_bound=mask_bound)
+        assert weights is not None
+        return Held(bias=weights.bias, mask_bound=mask_bound)
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         """See :meth:`Exchange.request`."""

@@ -7,7 +7,7 @@ from privcirnet.he.engines.interface import EvaluationKeys, server_engine
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.params.noise import check_noise
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.operations import Truncate
+from privcirnet.he.program.operations import Truncate, has_weights
 from privcirnet.he.program.program import Program, masked_node
 from privcirnet.he.protocol import shares, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
@@ -130,8 +130,7 @@ class Session:
                 self.shares = held
                 reply, held[node.name] = self._answer(position, node.name, arguments, message)
             else:
-                weights = program.weights.get(node.name)
-                constants = None if weights is None else weights.bias
+                constants = program.weights[node.name].bias if has_weights(node.operation) else None
                 held[node.name] = shares.local_server(node.operation, arguments, constants, t)
         wire.unframe((yield reply), wire.OUTPUT, 0)
         yield wire.frame(wire.OUTPUT, [shares.to_bytes(shares.present(held[program.output.name]))])
