@@ -19,6 +19,7 @@ from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS
 from privcirnet.he.params.sizes import ciphertext_bytes
+from privcirnet.he.planning.noise_budget import ParameterSet
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 
@@ -89,6 +90,11 @@ class Profile:
                 got=", ".join(sorted(wrong)) or "a time that is negative",
                 remedy="measure it again with search.py he.profile=calibrate",
             )
+
+    @property
+    def parameter_set(self) -> ParameterSet:
+        """The n and q that it was measured at."""
+        return ParameterSet(self.ring_degree, tuple(self.coefficient_bits))
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
