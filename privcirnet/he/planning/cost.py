@@ -129,6 +129,9 @@ class Cost:
             self.network + other.network,
         )
 
+    def __mul__(self, times: int) -> "Cost":
+        return Cost(times * self.client_encrypt, times * self.server, times * self.client_decrypt, times * self.network)
+
     @property
     def total(self) -> float:
         """Sum of all four."""
