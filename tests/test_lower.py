@@ -12,17 +12,20 @@ from privcirnet.config import HEConfig
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
 from privcirnet.he.encodings.integer import expand_rows
+from privcirnet.he.encodings.unplanned import UnplannedLayer
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, ParameterSet
 from privcirnet.he.params.sizes import message_bytes
+from privcirnet.he.planning import fit
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operations import Truncate
+from privcirnet.he.program.operations import Linear, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
-from privcirnet.lower import lower, lower_refined
+from privcirnet.lower import drafts, lower, lower_refined, refined
+from privcirnet.lower.builder import Builder
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import BlockCirculantLinear
@@ -259,6 +262,38 @@ def test_least_guard_bits_are_what_parameters_are_chosen_for():
     assert with_two.program.parameters.plain_bits > without.program.parameters.plain_bits
     with pytest.raises(RuleError, match=r"he.least_guard_bits must be in \[0, he.guard_bits\]: got 5; use 2 or"):
         HEConfig(least_guard_bits=5)
+
+
+def test_guard_bits_change_bounds_and_no_plans(monkeypatch):
+    """Each layer is planned once for each candidate set, however many guard bits are tried."""
+    planned, cheapest = [], fit.planned_layer.__wrapped__
+
+    def planner(shape, block_size, profile, link):
+        planned.append((shape, block_size, profile.parameter_set))
+        return cheapest(shape, block_size, profile, link)
+
+    monkeypatch.setattr(fit, "planned_layer", functools.lru_cache(planner))
+    graph, program = mixed()
+    lowered = lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(sets=SETS, auto=True), 3)
+    assert lowered.guard_bits > 0
+    layers = {(layer.shape, layer.block_size) for _, layer in program.linear_nodes}
+    assert len(planned) == len(set(planned)) == len(layers) * len(SETS)
+
+
+def test_parameters_are_chosen_again_without_lowering_again(monkeypatch):
+    """A second profile plans anew from what the first found."""
+    graph, lowered = mixed()[0], []
+    visit = Builder.visit
+    monkeypatch.setattr(Builder, "visit", lambda self, node: (lowered.append(node.name), visit(self, node)))
+    asked = target(sets=SETS, auto=True)
+    found = drafts(graph, (1, 8, 8), LEVELS, STEP, asked)
+    first = refined(found, asked, 1)
+    once = len(lowered)
+    assert once == (1 + first.guard_bits) * len(graph.graph.nodes)
+    assert all(isinstance(n.operation.layer, UnplannedLayer) for n in found(0).nodes if isinstance(n.operation, Linear))
+    again = refined(found, target(profile=profile((55, 55, 54, 54))), 1)
+    assert len(lowered) == once
+    assert again.program.nodes == first.program.nodes
 
 
 def test_guard_bits_do_not_change_the_choice_of_parameters():

@@ -79,14 +79,14 @@ def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -
     tensor([0.5000, 1.0000, 0.0000])
     """
     step = 2.0**log_step
-    rounded = _integers(x.detach() / step, stochastic) * step
+    rounded = _integers(x.detach() / step, stochastic).mul_(step)
     return rounded + (x - x.detach()) if x.requires_grad else rounded
 
 
 def _integers(scaled: Tensor, stochastic: bool) -> Tensor:
     floor = scaled.floor()
     rest = scaled - floor
-    return floor + (rest > torch.rand_like(rest) if stochastic else rest >= 0.5)
+    return floor.add_(rest.gt_(torch.rand_like(rest)) if stochastic else rest.ge_(0.5))
 
 
 def quantize_learned(

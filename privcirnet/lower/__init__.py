@@ -6,23 +6,28 @@ pooling as a sum whose division goes into the step, attention as products of two
 circulant structure: only the first row of each block row is stored. What has no such operation is named before anything
 is lowered.
 
-The integer network does not depend on the encryption parameters, so they are chosen last, from the proved bounds
-(:mod:`planning.fit`), and the layers are planned for them.
+The integer network does not depend on the encryption parameters. Lowering leaves its layers unplanned;
+:mod:`planning.fit` chooses the parameters from its bounds, and plans the layers for them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from torch import fx
 
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.planning.chooser import ParameterChoice
-from privcirnet.he.planning.fit import Fitted, Target, fit
+from privcirnet.he.planning.fit import Draft, Fitted, Target, draft, fit_draft
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.lower.builder import Builder
 from privcirnet.lower.supported import check_operations
 from privcirnet.nn.steps import refine
+
+Drafts = Callable[[int], Draft]
+"""Guard bits -> the integer network with that many, see :func:`drafts`."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Lowered:
 def lower(
     graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int, input_log_step: int, target: Target
 ) -> Program:
-    """The integer program of a fake-quantized network.
+    """Return the integer program of a fake-quantized network.
 
     Args:
         graph: from :func:`privcirnet.nn.quantize.quantize`, trained.
@@ -64,7 +69,8 @@ def lower(
         DoesNotFit: a bound or a modulus out of reach, too little noise budget.
         RuleError: an operation that is not supported, parameters that are not secure.
     """
-    return _fitted(graph, Input(0, levels), input_shape, input_log_step, target).program
+    found = _draft(graph, Input(0, levels), input_shape, input_log_step, target)
+    return fit_draft(found, target).program
 
 
 def lower_refined(  # noqa: PLR0913, PLR0917
@@ -76,7 +82,10 @@ def lower_refined(  # noqa: PLR0913, PLR0917
     guard_bits: int,
     least_guard_bits: int = 0,
 ) -> Lowered:
-    """The program with the most guard bits (:func:`privcirnet.nn.steps.refine`) that its modulus has room for.
+    """Return the program with the most guard bits that its modulus has room for.
+
+    Guard bits are fractional bits that activations keep beyond those of training, see
+    :func:`privcirnet.nn.steps.refine`.
 
     Over a link where bytes cost time, only as many as leave replies as short as they are.
 
@@ -95,16 +104,56 @@ def lower_refined(  # noqa: PLR0913, PLR0917
     Raises:
         RuleError: see :func:`lower`; there is no room even with the least guard bits, or something else is wrong.
     """
-    source = Input(0, levels)
-    plain = _fitted(refine(graph, least_guard_bits), source, input_shape, input_log_step, target)
+    return refined(drafts(graph, input_shape, levels, input_log_step, target), target, guard_bits, least_guard_bits)
+
+
+def drafts(
+    graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int, input_log_step: int, target: Target
+) -> Drafts:
+    """Return the network's integer forms by guard bits, each made when it is asked for first.
+
+    They depend on the target's bounds and on what may be revealed, not on its profile: parameters and plans can be
+    chosen again without lowering anything again.
+
+    Args:
+        graph: as for :func:`lower`.
+        input_shape: likewise.
+        levels: likewise.
+        input_log_step: likewise.
+        target: likewise.
+
+    Returns:
+        guard bits -> nodes, weights and bounds; raises as :func:`lower`.
+    """
+
+    @cache
+    def draft_with(guard_bits: int) -> Draft:
+        return _draft(refine(graph, guard_bits), Input(0, levels), input_shape, input_log_step, target)
+
+    return draft_with
+
+
+def refined(found: Drafts, target: Target, guard_bits: int, least_guard_bits: int = 0) -> Lowered:
+    """Return the program of :func:`lower_refined` from the network's integer forms.
+
+    Args:
+        found: by guard bits, of :func:`drafts`.
+        target: profile, link, security of truncation, encryption parameters to choose from.
+        guard_bits: at most this many.
+        least_guard_bits: at least this many, which the parameters are chosen for.
+
+    Raises:
+        RuleError: as for :func:`lower_refined`.
+    """
+    plain = fit_draft(found(least_guard_bits), target)
     fixed = target.at(plain.choice.set)
     for bits in range(guard_bits, least_guard_bits, -1):
         try:
-            refined = _fitted(refine(graph, bits), source, input_shape, input_log_step, fixed)
+            finer = fit_draft(found(bits), fixed)
         except DoesNotFit:
             continue
-        if not target.link.counts or _bytes(refined) == _bytes(plain):
-            return Lowered(refined, bits, plain.choice)
+        if not target.link.counts or _bytes(finer) == _bytes(plain):
+            return Lowered(finer, bits, plain.choice)
     return Lowered(plain, least_guard_bits, plain.choice)
 
 
@@ -112,11 +161,11 @@ def _bytes(fitted: Fitted) -> tuple[int, int]:
     return message_bytes(fitted.program.parameters)
 
 
-def _fitted(
+def _draft(
     graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, target: Target
-) -> Fitted:
+) -> Draft:
     check_operations(graph, target.nonlinear)
-    builder = Builder(graph, target, source, input_shape, input_log_step)
+    builder = Builder(graph, source, input_shape, input_log_step)
     for node in graph.graph.nodes:
         builder.visit(node)
-    return fit(tuple(builder.nodes), builder.weights, target)
+    return draft(tuple(builder.nodes), builder.weights, target)

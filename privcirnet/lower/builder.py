@@ -1,5 +1,7 @@
 """Node by node: what each module of a fake-quantized graph is in an integer program.
 
+Layers are left unplanned: they have a shape and a block size, which is all that the network says of them.
+
 Values of a map (N, C, H, W) are (C, H, W) in a program, tokens (N, T, C) are (C, T, 1), vectors (N, C) are (C, 1, 1).
 """
 
@@ -8,9 +10,8 @@ from torch import fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.planning import fit
-from privcirnet.he.planning.fit import Target
-from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Operation, SumPool, Truncate
+from privcirnet.he.encodings.unplanned import unplanned, unplanned_factor
+from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Operation, Product, SumPool, Truncate
 from privcirnet.he.program.operations import Square as SquareOperation
 from privcirnet.he.program.program import Node, Weights
 from privcirnet.he.program.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose, shape_after
@@ -30,16 +31,13 @@ class Builder:
 
     Args:
         graph: the network.
-        target: what layers are planned for.
         source: the image as integers.
         input_shape: (C, H, W).
         input_log_step: real pixel = integer x 2^input_log_step.
     """
 
-    def __init__(
-        self, graph: fx.GraphModule, target: Target, source: Input, input_shape: Shape, input_log_step: int
-    ) -> None:
-        self.graph, self.target, self.source = graph, target, source
+    def __init__(self, graph: fx.GraphModule, source: Input, input_shape: Shape, input_log_step: int) -> None:
+        self.graph, self.source = graph, source
         self.input_shape, self.input_log_step = input_shape, input_log_step
         self.nodes: list[Node] = []
         self.weights: dict[str, Weights] = {}
@@ -144,15 +142,14 @@ class Builder:
     def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:
         name, b = str(node.target), block_size_of(module)
         shape = linear_shape(module, source.shape, name)
-        layer = fit.planned_layer(shape, b, self.target.profile, self.target.link)
         log_step = source.log_step + weight_log_step(module, name)
         self.weights[node.name] = integer_weights(module, b, log_step, name)
-        return Node(node.name, Linear(layer), (source.name,), shape.output_shape, log_step, name)
+        return Node(node.name, Linear(unplanned(shape, b)), (source.name,), shape.output_shape, log_step, name)
 
     def _product(self, node: fx.Node, module: tokens.HeadProduct, inputs: list[Node]) -> Node:
         left, right = (source.shape for source in inputs)
         shapes = LinearShape.product(left, right, module.heads), LinearShape.product(right, left, module.heads)
-        operation = fit.planned_product(*shapes, self.target.profile, self.target.link)
+        operation = Product(*map(unplanned_factor, shapes))
         log_step, names = sum(source.log_step for source in inputs), tuple(source.name for source in inputs)
         bias = torch.zeros(module.heads) if module.bias is None else module.bias
         spread = bias.repeat_interleave(shapes[0].out_channels // module.heads)

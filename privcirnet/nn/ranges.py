@@ -1,13 +1,18 @@
 """The ranges of values in a network's graph on images."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx
 
 EXPLODED = 8.0
-_BATCH = 64
+"""An image is unusual if it gives a node more than this many times the median of its peaks."""
+_BATCH = 16
+"""Images that run together: few enough for their values to stay in the caches."""
+_GROUP = 64
+"""Images that run again together if one of them is unusual."""
 
 
 class Range(NamedTuple):
@@ -17,6 +22,15 @@ class Range(NamedTuple):
     high: Tensor
     size: Tensor
     """mean of the absolute values"""
+
+
+class _Seen(NamedTuple):
+    """What one node gave on some images: low, high and the sum of sizes, each of its shape, and peaks (N,)."""
+
+    low: Tensor
+    high: Tensor
+    total: Tensor
+    peaks: Tensor
 
 
 def ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
@@ -35,12 +49,24 @@ def ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
     >>> [end.tolist() for end in found["_0"]]
     [[0.0, 1.0], [3.0, 2.0], [1.5, 1.5]]
     """
-    found: dict[str, Range] = {}
-    for name, values in _values(graph, images):
-        low, high, size = values.amin(0), values.amax(0), values.abs().sum(0) / len(images)
-        before = found.get(name, Range(low, high, torch.zeros_like(size)))
-        found[name] = Range(torch.minimum(low, before.low), torch.maximum(high, before.high), size + before.size)
-    return found
+    return _ranges([_seen(graph, images)], len(images))
+
+
+def usual_ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
+    """Return :func:`ranges` on the images that are :func:`usual`.
+
+    Every image runs once; only a group of them in which some are unusual runs again, without those.
+
+    Args:
+        graph: A traced network, run in the mode that it is in.
+        images: (N, ...), in one tensor; run in parts.
+    """
+    groups = images.split(_GROUP)
+    found = [_seen(graph, group) for group in groups]
+    kept = usual({name: torch.cat([seen[name].peaks for seen in found]) for name in found[0]})
+    of_group = zip(groups, kept.split(_GROUP), found, strict=True)
+    again = [seen if which.all() else _seen(graph, group[which]) for group, which, seen in of_group if which.any()]
+    return _ranges(again, int(kept.sum()))
 
 
 def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
@@ -51,8 +77,7 @@ def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
         images: (N, ...), in one tensor; run in parts.
     """
     found: dict[str, list[Tensor]] = {}
-    for name, values in _values(graph, images):
-        found.setdefault(name, []).append(values.flatten(1).abs().amax(1))
+    _run(graph, images, lambda name, values: found.setdefault(name, []).append(_peaks(values.abs())))
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
@@ -75,20 +100,45 @@ def usual(found: Mapping[str, Tensor]) -> Tensor:
     return (sizes <= EXPLODED * sizes.median(1, keepdim=True).values).all(0)
 
 
+def _seen(graph: fx.GraphModule, images: Tensor) -> dict[str, _Seen]:
+    found: dict[str, _Seen] = {}
+
+    def look(name: str, values: Tensor) -> None:
+        sizes = values.abs()
+        seen = _Seen(values.amin(0), values.amax(0), sizes.sum(0), _peaks(sizes))
+        found[name] = _joined(found[name], seen) if name in found else seen
+
+    _run(graph, images, look)
+    return found
+
+
+def _joined(seen: _Seen, more: _Seen) -> _Seen:
+    ends = torch.minimum(seen.low, more.low), torch.maximum(seen.high, more.high)
+    return _Seen(*ends, seen.total + more.total, torch.cat([seen.peaks, more.peaks]))
+
+
+def _ranges(groups: Sequence[Mapping[str, _Seen]], count: int) -> dict[str, Range]:
+    """What was seen on all groups together, ``count`` images."""
+    joined = {name: reduce(_joined, (group[name] for group in groups)) for name in groups[0]}
+    return {name: Range(seen.low, seen.high, seen.total / count) for name, seen in joined.items()}
+
+
+def _peaks(sizes: Tensor) -> Tensor:
+    """The largest of each image, (N,)."""
+    return sizes.flatten(1).amax(1)
+
+
 @torch.no_grad()
-def _values(graph: fx.GraphModule, images: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield every node's name and values, part by part of the images."""
-    seen: list[tuple[str, Tensor]] = []
+def _run(graph: fx.GraphModule, images: Tensor, look: Callable[[str, Tensor], None]) -> None:
+    """Show every node's name and values, part by part of the images, as soon as they are there."""
 
     class Recorder(fx.Interpreter):
         def run_node(self, n: fx.Node) -> object:
             result = super().run_node(n)
             if isinstance(result, Tensor) and n.op not in ("output", "get_attr"):
-                seen.append((n.name, result))
+                look(n.name, result)
             return result
 
     recorder = Recorder(graph)
     for part in images.split(_BATCH):
         recorder.run(part)
-        yield from seen
-        seen.clear()

@@ -1,6 +1,7 @@
 """A quantized network to an encrypted program, under the settings of the group he/: what export.py does."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -10,12 +11,12 @@ from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.planning.chooser import SETS, sets_for
 from privcirnet.he.planning.cost import LINKS, Profile
-from privcirnet.he.planning.fit import Target, set_of
+from privcirnet.he.planning.fit import Target
 from privcirnet.he.program.bounds import ObservedRange, Reals
 from privcirnet.he.program.program import Program
-from privcirnet.lower import Lowered, lower_refined
-from privcirnet.nn.ranges import peaks, ranges, usual
-from privcirnet.pipeline.profiles import find_profile, profile_at
+from privcirnet.lower import Lowered, drafts, refined
+from privcirnet.nn.ranges import Range, peaks, ranges, usual_ranges
+from privcirnet.pipeline.profiles import CALIBRATION_ROUNDS, RANKING_ROUNDS, find_profile, measure, profile_at
 from privcirnet.pipeline.progress import Bar, silent
 
 CHECKED_IMAGES = 512
@@ -23,41 +24,71 @@ CHECKED_IMAGES = 512
 
 
 def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar = silent) -> tuple[Lowered, Profile]:
-    """The program, and the profile at its set of parameters that its plans were chosen by."""
+    """Return the program of a quantized network, and the profile at its (n, q) that its plans were chosen by.
+
+    The network is lowered once for each number of guard bits. Where (n, q) are chosen, they are chosen under the
+    profile of one set, with times scaled to the others; plans are then made under the profile of the chosen set. A
+    profile that is measured for the choice alone takes fewer rounds, :data:`profiles.RANKING_ROUNDS`.
+
+    Args:
+        he: The settings.
+        network: Fake-quantized.
+        data: What it was trained on; measured bounds are taken on training images.
+        bar: Shows progress.
+
+    Raises:
+        DoesNotFit: A bound or a modulus is out of reach, or there is too little noise budget.
+        RuleError: An operation is not supported, no parameters are secure, or the profile's file is none.
+    """
     channels, height, width = data.train_images.shape[1:]
-    shape = (channels, height, width)
-    sets, profile = sets_for(he.ring_degree, he.coefficient_bits), find_profile(he, bar=bar)
-    if he.coefficient_bits:
-        profile = profile_at(profile, sets[0], he.engine, bar)
-    elif he.ring_degree in (0, profile.ring_degree):
-        sets = (set_of(profile), *sets)
-    auto = not he.coefficient_bits
-    masks = he.masks, he.failure_bits, he.hiding_bits
-    target = Target(profile, LINKS[he.link], *masks, sets if auto else SETS, auto, nonlinear=he.nonlinear)
+    target = _target(he, bar)
     if he.bounds == "measured":
         with bar("measuring ranges", 0):
             images = data.real(data.sample(he.bound_images)[0])
-            seen = seen_on(network, images[usual(peaks(network, images))])
-        target = replace(target, seen=seen, margin_bits=he.margin_bits)
+            target = replace(target, seen=_observed(usual_ranges(network, images)), margin_bits=he.margin_bits)
+    found = drafts(network, (channels, height, width), data.levels, data.log_step, target)
     guard = he.guard_bits, he.least_guard_bits
     with bar("lowering", 0):
-        lowered = lower_refined(network, shape, data.levels, data.log_step, target, *guard)
-    profile = profile_at(profile, lowered.choice.set, he.engine, bar)
+        lowered = refined(found, target, *guard)
+    ranked = target.auto and he.profile == "calibrate"
+    chosen = lowered.choice.set, he.engine, bar
+    profile = measure(*chosen) if ranked else profile_at(target.profile, *chosen)
     if profile is target.profile:
         return lowered, profile
-    measured = replace(target, profile=profile, sets=(), auto=False)
     with bar("planning", 0):
-        again = lower_refined(network, shape, data.levels, data.log_step, measured, *guard)
+        again = refined(found, replace(target, profile=profile, sets=(), auto=False), *guard)
     return replace(again, choice=lowered.choice), profile
 
 
+def _target(he: HEConfig, bar: Bar) -> Target:
+    """What the settings ask for, with proved bounds."""
+    sets, auto = sets_for(he.ring_degree, he.coefficient_bits), not he.coefficient_bits
+    profile = find_profile(he, bar=bar, rounds=RANKING_ROUNDS if auto else CALIBRATION_ROUNDS)
+    if not auto:
+        profile, sets = profile_at(profile, sets[0], he.engine, bar), SETS
+    elif he.ring_degree in (0, profile.ring_degree):
+        sets = (profile.parameter_set, *sets)
+    masks = he.masks, he.failure_bits, he.hiding_bits
+    return Target(profile, LINKS[he.link], *masks, sets, auto, nonlinear=he.nonlinear)
+
+
 def seen_on(network: fx.GraphModule, images: torch.Tensor) -> dict[str, ObservedRange]:
-    """The real values of every node on images, channels first: those of tokens (T, C) become (C, T)."""
+    """Return the real values of every node on images, channels first.
+
+    Args:
+        network: Fake-quantized.
+        images: (N, C, H, W).
+    """
+    return _observed(ranges(network, images))
+
+
+def _observed(found: Mapping[str, Range]) -> dict[str, ObservedRange]:
+    """The same as arrays, channels first: values of tokens (T, C) become (C, T)."""
 
     def array(values: torch.Tensor) -> Reals:
         return (values.mT if values.ndim == 2 else values).numpy()
 
-    return {name: ObservedRange(*map(array, found)) for name, found in ranges(network, images).items()}
+    return {name: ObservedRange(*map(array, ends)) for name, ends in found.items()}
 
 
 def exceeding(program: Program, network: fx.GraphModule, data: ImageData) -> dict[str, int] | None:

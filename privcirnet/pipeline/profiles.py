@@ -9,29 +9,34 @@ from privcirnet.he.measure.calibrate import calibrate
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning.chooser import WIDE, sets_for
 from privcirnet.he.planning.cost import COUNTED, Profile
-from privcirnet.he.planning.fit import set_of
 from privcirnet.pipeline.progress import Bar, silent
 
 CALIBRATION_ROUNDS = 25
+"""Rounds over all operations, of which medians are taken."""
+RANKING_ROUNDS = 5
+"""Rounds for a profile that only ranks sets of parameters, with its times scaled to each."""
 
 
-def find_profile(he: HEConfig, engine: str = "", bar: Bar = silent) -> Profile:
-    """The cost profile of a file, the papers' units, or this machine's, measured now, at the given or a wide set.
+def find_profile(he: HEConfig, engine: str = "", bar: Bar = silent, rounds: int = CALIBRATION_ROUNDS) -> Profile:
+    """Return the cost profile of a file, the papers' units, or this machine's, measured now.
+
+    Where it is not a file's, it is at the set of the settings, or at a wide one if they leave it open.
 
     Args:
-        he: what is asked for.
-        engine: to measure; "": the one in ``he``.
-        bar: shows progress.
+        he: The settings.
+        engine: Name of the engine to measure; "" for the one of the settings.
+        bar: Shows progress.
+        rounds: To measure, if it is measured.
 
     Raises:
-        RuleError: the file is no profile, or no set of parameters is secure with these settings.
+        RuleError: The file is no profile, or no set of parameters is secure with these settings.
     """
     if he.profile == "counted":
         chosen = _one_set(he)
         return replace(COUNTED, ring_degree=chosen.ring_degree, coefficient_bits=chosen.coefficient_bits)
     if he.profile != "calibrate":
         return read_profile(Path(he.profile))
-    return measure(_one_set(he), engine or he.engine, bar)
+    return measure(_one_set(he), engine or he.engine, bar, rounds)
 
 
 def _one_set(he: HEConfig) -> ParameterSet:
@@ -40,24 +45,25 @@ def _one_set(he: HEConfig) -> ParameterSet:
 
 
 def profile_at(profile: Profile, wanted: ParameterSet, engine: str, bar: Bar = silent) -> Profile:
-    """A profile at a set: this one if it was measured there, else this machine's, measured now.
+    """Return a profile at a set: the given one if it was measured there, else this machine's, measured now.
 
     Args:
-        profile: at any set.
+        profile: At any set.
         wanted: n and q.
-        engine: to measure.
-        bar: shows progress.
+        engine: Name of the engine to measure.
+        bar: Shows progress.
     """
-    return profile if set_of(profile) == wanted else measure(wanted, engine, bar)
+    return profile if profile.parameter_set == wanted else measure(wanted, engine, bar)
 
 
-def measure(wanted: ParameterSet, engine: str, bar: Bar = silent) -> Profile:
-    """Measure this machine's profile at a set.
+def measure(wanted: ParameterSet, engine: str, bar: Bar = silent, rounds: int = CALIBRATION_ROUNDS) -> Profile:
+    """Return this machine's profile at a set, measured now.
 
     Args:
         wanted: n and q.
-        engine: to measure.
-        bar: shows progress.
+        engine: Name of the engine to measure.
+        bar: Shows progress.
+        rounds: Timed rounds over all operations, after one that is not.
     """
-    with bar(f"Calibration, {engine}, n = {wanted.ring_degree}", CALIBRATION_ROUNDS + 1) as advance:
-        return calibrate(wanted.ring_degree, wanted.coefficient_bits, CALIBRATION_ROUNDS, advance, engine)
+    with bar(f"Calibration, {engine}, n = {wanted.ring_degree}", rounds + 1) as advance:
+        return calibrate(wanted.ring_degree, wanted.coefficient_bits, rounds, advance, engine)

@@ -1,12 +1,67 @@
 """Ranges of values on images, and images whose values explode."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from privcirnet.nn import ranges as module
 from privcirnet.nn.activations import Square
 from privcirnet.nn.fuse import fuse
+from privcirnet.nn.graph import trace
 from privcirnet.nn.quantize import quantize
+from privcirnet.nn.ranges import peaks, ranges, usual, usual_ranges
 from tests.nn.quantized import INPUT_STEP, pixels
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return trace(nn.Sequential(nn.Conv2d(1, 3, 3), Square(), nn.Flatten(), nn.Linear(108, 4)))
+
+
+def images(*exploding: int, count: int = 200) -> Tensor:
+    found = torch.randn(count, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    for number in exploding:
+        found[number] *= 1e3
+    return found
+
+
+def values_of(graph: nn.Module, given: Tensor) -> dict[str, Tensor]:
+    """Every node's values, by running its part of the network in one go."""
+    found, x = {"input_1": given}, given
+    for name, layer in graph.named_children():
+        x = layer(x)
+        found[f"_{name}"] = x.detach()
+    return found
+
+
+def test_ranges_are_those_of_all_images_at_once():
+    graph, given = network(), images()
+    found, expected = ranges(graph, given), values_of(graph, given)
+    assert found.keys() == expected.keys()
+    for name, seen in found.items():
+        torch.testing.assert_close(seen.low, expected[name].amin(0))
+        torch.testing.assert_close(seen.high, expected[name].amax(0))
+        torch.testing.assert_close(seen.size, expected[name].abs().mean(0))
+    for name, sizes in peaks(graph, given).items():
+        torch.testing.assert_close(sizes, expected[name].flatten(1).abs().amax(1))
+
+
+def test_usual_ranges_leave_out_what_explodes(monkeypatch):
+    """One image in a group, a whole group, no image at all: the rest has the ranges that it has alone."""
+    graph, ran = network(), []
+    run = module._run
+    monkeypatch.setattr(module, "_run", lambda *given: (ran.append(len(given[1])), run(*given)))
+    for exploding, again in (((), []), ((70,), [63]), ((3, *range(128, 192)), [63])):
+        given = images(*exploding)
+        given[list(exploding[:1])] = torch.nan
+        kept = usual(peaks(graph, given))
+        assert sorted(exploding) == (~kept).nonzero().flatten().tolist()
+        ran.clear()
+        found = usual_ranges(graph, given)
+        assert ran == [64, 64, 64, 8, *again]
+        expected = ranges(graph, given[kept])
+        for name, seen in found.items():
+            for part, other in zip(seen, expected[name], strict=True):
+                torch.testing.assert_close(part, other)
 
 
 def test_an_image_whose_values_explode_does_not_set_the_steps():

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import assert_never
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import subring
@@ -17,10 +18,9 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ParameterSet
 from privcirnet.he.params.sizes import ciphertext_bytes
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
 
 OPERATIONS = {
     "call": "server: what a layer takes beyond its operations",
@@ -90,6 +90,11 @@ class Profile:
                 remedy="measure it again with search.py he.profile=calibrate",
             )
 
+    @property
+    def parameter_set(self) -> ParameterSet:
+        """The n and q that it was measured at."""
+        return ParameterSet(self.ring_degree, tuple(self.coefficient_bits))
+
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         return asdict(self)
@@ -123,6 +128,9 @@ class Cost:
             self.network + other.network,
         )
 
+    def __mul__(self, times: int) -> "Cost":
+        return Cost(times * self.client_encrypt, times * self.server, times * self.client_decrypt, times * self.network)
+
     @property
     def total(self) -> float:
         """Sum of all four."""
@@ -137,9 +145,6 @@ def operation_cost(operation: op.Operation, shape: tuple[int, int, int], profile
         shape: (C, H, W) of its result.
         profile: Seconds of operations at the program's (n, q).
         link: The network.
-
-    Raises:
-        TypeError: The operation is none of those that an encrypted program may have.
     """
     match operation:
         case op.Linear(layer):
@@ -152,10 +157,10 @@ def operation_cost(operation: op.Operation, shape: tuple[int, int, int], profile
             return client_aided_cost(math.prod(shape), link)
         case op.Input() | op.Truncate() | op.Add() | op.SumPool():
             return Cost()
-        case Flatten() | Tokens() | Take() | Channels() | Transpose():
+        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
             return Cost()
         case _:
-            raise TypeError(f"no cost is known for the operation {operation!r}")
+            assert_never(operation)
 
 
 def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:

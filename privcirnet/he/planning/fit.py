@@ -1,20 +1,24 @@
-"""An integer network gets its encryption parameters: bounds proved or measured, (n, q, t) chosen, layers planned.
+"""An integer network gets its encryption parameters and plans. This is the one place that plans a program's layers.
+
+:func:`draft` proves the bounds of a network's values or takes the measured ones. :func:`fit_draft` plans its layers
+under every candidate set (n, q), with a predicted time for each, chooses (n, q, t), and returns the program with the
+plans for the chosen set. Plans depend on a layer's shape, its block size, the profile and the link only, and each is
+made once (:data:`planned_layer`): neither guard bits nor other weights ask for it again.
 
 Two ways to come by n and q. With a profile's own set, plans and predictions are exact for it. With ``auto`` the fastest
-set that fits is taken, by the profile's times scaled to it; a caller that wants exact plans there measures a profile at
-the set and fits once more.
-
-Candidate sets (n, q) for a program: its layers planned anew under each, with a predicted time.
+set that fits is taken, by the profile's times scaled to it (:func:`scaled`). A caller that wants exact plans there
+measures a profile at the set and fits once more.
 
 A profile is measured at one set; for another its times are scaled by what the operations do: a rotation transforms
 every digit (one for each data prime) to every prime, n log n each; everything else on a ciphertext is n log n for each
-data prime. Good enough to rank sets, not to promise seconds: whoever takes another set measures it.
+data prime. Good enough to rank sets, not to promise seconds.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import assert_never
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import Layer
@@ -28,7 +32,7 @@ from privcirnet.he.planning.noise_budget import Option
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.operations import Linear, Product, encrypted_layers
+from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program, Weights
 
 
@@ -88,54 +92,98 @@ class Fitted:
     choice: ParameterChoice
 
 
-def fit(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> Fitted:
-    """Prove the bounds of an integer network, or take the measured ones, choose (n, q, t), plan its layers for them.
+@dataclass(frozen=True)
+class Draft:
+    """An integer network with its bounds: all that the choice of parameters and plans depends on.
+
+    Attributes:
+        nodes: their layers planned for some parameters, or not yet.
+        weights: by node name.
+        intervals: the bounds of its nodes, proved or measured.
+        sizes: of their values: the largest if proved, the mean if measured.
+        kind: "proved" or "measured".
+    """
+
+    nodes: tuple[Node, ...]
+    weights: Mapping[str, Weights]
+    intervals: dict[str, bounds.Interval]
+    sizes: bounds.Sizes
+    kind: str
+
+
+def draft(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> Draft:
+    """Return an integer network with its bounds, which do not depend on the target's profile.
+
+    Args:
+        nodes: In order of evaluation; their layers need not be planned.
+        weights: By node name.
+        target: Says whether bounds are proved, or measured and with which margin.
 
     Raises:
-        DoesNotFit: a bound or a modulus out of reach, too little noise budget; names what binds.
-        RuleError: no parameters are secure, or the nodes do not form a program.
+        DoesNotFit: A bound is out of reach.
     """
     if target.seen is None:
         intervals = bounds.prove_nodes(nodes, weights)
-        sizes: bounds.Sizes = bounds.largest_sizes(intervals)
-    else:
-        intervals = bounds.measured(nodes, target.seen, target.margin_bits)
-        sizes = bounds.mean_sizes(nodes, target.seen)
-    wants = requirements(nodes, intervals, sizes, target.masks, target.truncation_bits)
-    own = set_of(target.profile)
+        return Draft(tuple(nodes), weights, intervals, bounds.largest_sizes(intervals), "proved")
+    intervals = bounds.measured(nodes, target.seen, target.margin_bits)
+    return Draft(tuple(nodes), weights, intervals, bounds.mean_sizes(nodes, target.seen), "measured")
+
+
+def fit(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> Fitted:
+    """Return the program of an integer network, with bounds, parameters (n, q, t) and planned layers.
+
+    Args:
+        nodes: In order of evaluation; their layers need not be planned.
+        weights: By node name.
+        target: What the program is made for.
+
+    Raises:
+        DoesNotFit: A bound or a modulus out of reach, too little noise budget; names what binds.
+        RuleError: No parameters are secure, or the nodes do not form a program.
+    """
+    return fit_draft(draft(nodes, weights, target), target)
+
+
+def fit_draft(found: Draft, target: Target) -> Fitted:
+    """Return :func:`fit`'s program of a network whose bounds are known.
+
+    Args:
+        found: The network.
+        target: What the program is made for.
+
+    Raises:
+        DoesNotFit: As for :func:`fit`.
+        RuleError: Likewise.
+    """
+    wants = requirements(found.nodes, found.intervals, found.sizes, target.masks, target.truncation_bits)
+    own = target.profile.parameter_set
     sets = target.sets if target.auto else (own, *target.sets)
-    candidates = options(nodes, target.profile, target.link, sets)
+    candidates = options(found.nodes, target.profile, target.link, sets)
     choice = chooser.choose(wants, candidates, None if target.auto else own)
-    planned = replan(nodes, scaled(target.profile, choice.set), target.link)
-    kind = "proved" if target.seen is None else "measured"
-    program = Program(planned, choice.parameters, weights, target.masks, kind)
+    planned = replan(found.nodes, scaled(target.profile, choice.set), target.link)
+    program = Program(planned, choice.parameters, found.weights, target.masks, found.kind)
     try:
         manifest.check(program)
     except RuleError as error:
         raise RuleError(error.rule, got=error.got, remedy="change the network or its calibration") from None
-    return Fitted(program, intervals, sizes, choice)
+    return Fitted(program, found.intervals, found.sizes, choice)
 
 
 planned_layer = lru_cache(maxsize=4096)(cheapest_layer)
 """:func:`planner.cheapest_layer`, which depends on a layer's size alone and is asked for again with other weights."""
 
 
-def planned_product(left: LinearShape, right: LinearShape, profile: Profile, link: Link) -> Product:
+def planned_product(left: LinearShape, right: LinearShape, profile: Profile, link: Link) -> op.Product:
     """The product of two values whose layers are the fastest with weights that are encoded for every image."""
     fresh = for_one_use(profile)
     layers = [planned_layer(shape, 1, fresh, link) for shape in (left, right)]
     assert all(isinstance(layer, SpectralLayer) for layer in layers), "the planner's family is spectral by default"
-    return Product(*layers)  # type: ignore[arg-type]
-
-
-def set_of(profile: Profile) -> ParameterSet:
-    """N and q that a profile was measured at."""
-    return ParameterSet(profile.ring_degree, tuple(profile.coefficient_bits))
+    return op.Product(*layers)  # type: ignore[arg-type]
 
 
 def scaled(profile: Profile, wanted: ParameterSet) -> Profile:
     """The profile's times as they would be at another set; the profile itself at its own."""
-    own = set_of(profile)
+    own = profile.parameter_set
     if wanted == own:
         return profile
     transforms = _transforms(wanted) / _transforms(own)
@@ -146,20 +194,29 @@ def scaled(profile: Profile, wanted: ParameterSet) -> Profile:
 
 
 def replan(nodes: Sequence[Node], profile: Profile, link: Link) -> tuple[Node, ...]:
-    """The same program with the plans that are fastest under a profile.
+    """Return the same nodes with the plans that are fastest under a profile.
+
+    Args:
+        nodes: Of a program; layers that are planned already are planned anew.
+        profile: Seconds of operations at one (n, q).
+        link: The network between the parties.
 
     Raises:
-        RuleError: a layer has no layout at the profile's ring degree.
+        RuleError: A layer has no layout at the profile's ring degree.
     """
 
     def replanned(node: Node) -> Node:
         match node.operation:
-            case Linear(layer):
-                return replace(node, operation=Linear(planned_layer(layer.shape, layer.block_size, profile, link)))
-            case Product(left, right):
+            case op.Linear(layer):
+                return replace(node, operation=op.Linear(planned_layer(layer.shape, layer.block_size, profile, link)))
+            case op.Product(left, right):
                 return replace(node, operation=planned_product(left.shape, right.shape, profile, link))
-            case _:
+            case op.Input() | op.Truncate() | op.Square() | op.ClientAided() | op.Add() | op.SumPool():
                 return node
+            case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
+                return node
+            case _:
+                assert_never(node.operation)
 
     return tuple(map(replanned, nodes))
 
@@ -171,7 +228,7 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
 
 def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
     """The encrypted layers, those of products too, in order."""
-    return tuple(layer for node in nodes for layer in encrypted_layers(node.operation))
+    return tuple(layer for node in nodes for layer in op.encrypted_layers(node.operation))
 
 
 def options(nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet]) -> tuple[Option, ...]:
@@ -183,9 +240,9 @@ def _option(nodes: Sequence[Node], profile: Profile, link: Link) -> Option:
     try:
         planned = replan(nodes, profile, link)
     except RuleError as problem:
-        return Option(set_of(profile), (), math.inf, problem)
+        return Option(profile.parameter_set, (), math.inf, problem)
     seconds = predicted_seconds(planned, profile, link)
-    return Option(set_of(profile), layers_of(planned), seconds, thrifty=link.counts)
+    return Option(profile.parameter_set, layers_of(planned), seconds, thrifty=link.counts)
 
 
 def _transforms(wanted: ParameterSet) -> float:

@@ -27,7 +27,6 @@ from privcirnet.he.planning.fit import (
     predicted_seconds,
     replan,
     scaled,
-    set_of,
 )
 from privcirnet.he.planning.noise_budget import Option, budget, judge
 from privcirnet.he.planning.planner import paper_layer
@@ -376,9 +375,9 @@ def test_a_ring_degree_without_known_sets() -> None:
 
 def test_scaled_profile() -> None:
     """A rotation transforms d digits to d + 1 primes; the rest grows with d n log n."""
-    assert scaled(COUNTED, set_of(COUNTED)) is COUNTED
+    assert scaled(COUNTED, COUNTED.parameter_set) is COUNTED
     wide = scaled(COUNTED, WIDE)
-    assert set_of(wide) == WIDE
+    assert wide.parameter_set == WIDE
     more = 2 * 14 / 13 * 4 / 3
     for name, seconds in wide.seconds.items():
         factor = {"transform": 1, "rotate": more * 5 / 4}.get(name, more)
@@ -422,7 +421,7 @@ def target(**changes: object) -> Target:
 
 def test_a_set_that_is_only_compared_with_is_not_taken() -> None:
     fixed = fit(NETWORK.nodes, NETWORK.weights, target(profile=scaled(COUNTED, WIDE), auto=False, failure_bits=0))
-    assert set_of(scaled(COUNTED, WIDE)) == fixed.choice.set == WIDE
+    assert scaled(COUNTED, WIDE).parameter_set == fixed.choice.set == WIDE
     assert fixed.choice.cheapest.option.parameters == DEFAULT
     assert fixed.program.parameters.ring_degree == 16384
     narrow = target(sets=SETS[3:], failure_bits=0)

@@ -51,7 +51,7 @@ def slow_covers(grid: Grid, goal: Goal) -> list[Slow]:
     def then(kind: tuple[int, int, int], count: int, rest: Slow) -> Slow:
         lanes, groups, tiles = kind
         cost, found = plan(lanes)
-        return _many(cost, count) + rest[0], [(groups, tiles, found)] * count + rest[1]
+        return cost * count + rest[0], [(groups, tiles, found)] * count + rest[1]
 
     @cache
     def all_tiles(content: Contents, groups: int) -> Slow:
@@ -76,12 +76,8 @@ def slow_covers(grid: Grid, goal: Goal) -> list[Slow]:
         else:
             times = grid.groups // content.groups
             cost, pieces = some_tiles(content, grid.tiles, content.groups)
-            found.append((_many(cost, times), pieces * times))
+            found.append((cost * times, pieces * times))
     return found
-
-
-def _many(cost: Cost, times: int) -> Cost:
-    return Cost(times * cost.client_encrypt, times * cost.server, times * cost.client_decrypt, times * cost.network)
 
 
 def _total(found: Slow) -> float:
