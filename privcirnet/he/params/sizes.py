@@ -15,6 +15,10 @@ _SWITCH_MARGIN = 10
 sqrt(n / 18), 21 at n = 8192 and 30 at 16384, and decrypts under 2^9, 17 deviations or more: it never fails."""
 
 
+SHARE_BYTES = 8
+"""Bytes of one value's share in a message: a little-endian word."""
+
+
 def reply_primes(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
     """Return how many data primes a reply keeps: the fewest that leave room for the switch's own rounding noise.
 

@@ -19,7 +19,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ParameterSet
-from privcirnet.he.params.sizes import ciphertext_bytes
+from privcirnet.he.params.sizes import SHARE_BYTES, ciphertext_bytes
 from privcirnet.he.program import operations as op
 
 OPERATIONS = {
@@ -59,9 +59,6 @@ class Link:
         """Whether bytes cost time."""
         return math.isfinite(self.bandwidth)
 
-
-SHARE_BYTES = 8
-"""Of a share that is handed out, a word a value."""
 
 LINKS = {"local": Link(math.inf, 0.0), "lan": Link(384e6, 0.3e-3), "wan": Link(9e6, 80e-3)}
 """local: both parties in one process; lan: the papers' setting (384 MB/s, 0.3 ms); wan: 9 MB/s, 80 ms."""

@@ -7,11 +7,10 @@ the exact lengths are checked where messages are parsed.
 from dataclasses import dataclass
 from math import prod
 
-from privcirnet.he.params.sizes import key_bytes, message_bytes, public_key_bytes
+from privcirnet.he.params.sizes import SHARE_BYTES, key_bytes, message_bytes, public_key_bytes
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.exchanges import exchanges_of
-from privcirnet.he.protocol.shares import SHARE_BYTES
 
 _WORD = 8
 """Bytes of a residue in the clear-text engine's messages and in a server's memory."""

@@ -16,14 +16,12 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
+from privcirnet.he.params.sizes import SHARE_BYTES
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import spread
 from privcirnet.he.program.rearrangement import rearrange
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
-
-SHARE_BYTES = 8
-"""Bytes of one value's share in a message: a little-endian word."""
 
 
 def present(share: Residues | None) -> Residues:
