@@ -9,7 +9,7 @@ from torch import Tensor, fx
 
 EXPLODED = 8.0
 """An image is unusual if it gives a node more than this many times the median of its peaks."""
-_BATCH = 16
+_BATCH = 32
 """Images that run together: few enough for their values to stay in the caches."""
 _GROUP = 64
 """Images that run again together if one of them is unusual."""
