@@ -13,7 +13,7 @@ from privcirnet.console import counting, in_words_revealed, inference_bar, scrip
 from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.engines.weight_cache import WeightCache
-from privcirnet.he.planning.cost import LINKS
+from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.he.protocol.transport.tcp import parse_address
 from privcirnet.he.ring import threads

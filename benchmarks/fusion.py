@@ -22,8 +22,8 @@ from privcirnet.he.params.parameters import MAX_PLAIN_BITS, ParameterSet
 from privcirnet.he.params.security import MAX_LOG_Q
 from privcirnet.he.params.sizes import ciphertext_bytes
 from privcirnet.he.planning import fit
-from privcirnet.he.planning.cost import LINKS, Link, Profile
 from privcirnet.he.planning.noise_budget import budget
+from privcirnet.he.planning.profile import LINKS, Link, Profile
 from privcirnet.he.program import truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Add, Input, Linear, Truncate

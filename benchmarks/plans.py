@@ -19,7 +19,7 @@ from torch import nn
 from privcirnet.artifact import read_profile, write_json
 from privcirnet.console import progress_bar, show_rows
 from privcirnet.data import ImageData
-from privcirnet.he.planning.cost import LINKS
+from privcirnet.he.planning.profile import LINKS
 from privcirnet.search.assignment import total, uniform_latency, uniform_sizes
 from privcirnet.search.latency import figure_table, layer_shapes, seconds_of
 from privcirnet.search.solve import solve

@@ -17,7 +17,7 @@ import privcirnet.models  # noqa: F401  (registers its networks with timm)
 from privcirnet.artifact import read_profile, write_json
 from privcirnet.console import progress_bar, show
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
-from privcirnet.he.planning.cost import COUNTED, LINKS
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.search.assignment import uniform_latency
 from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.search.latency import figure_table

@@ -17,8 +17,8 @@ from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, ParameterS
 from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.planning import fit
 from privcirnet.he.planning.chooser import SETS
-from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear, Truncate

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from privcirnet.artifact.atomic import replacing
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.cost import Profile
+from privcirnet.he.planning.profile import Profile
 
 VERSION = 1
 

@@ -45,7 +45,10 @@ class Builder:
         self._tokens: set[str] = set()
 
     def visit(self, node: fx.Node) -> None:
-        """Lower one node; nodes that do nothing stand for their input.
+        """Lower one node; a node that does nothing stands for its input.
+
+        Args:
+            node: of the graph; its inputs have been visited.
 
         Raises:
             RuleError: a module that does not fit its input or has no integer form with these arguments.

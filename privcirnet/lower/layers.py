@@ -15,7 +15,12 @@ Shape = tuple[int, int, int]
 
 
 def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: Shape, name: str) -> LinearShape:
-    """Dimensions of a layer on an input (C, H, W); a linear layer's is (C, T, 1), of T tokens or one.
+    """Return a layer's dimensions on an input (C, H, W); a linear layer's is (C, T, 1), of T tokens or one.
+
+    Args:
+        module: the layer.
+        input_shape: (C, H, W).
+        name: of the layer, for the error.
 
     Raises:
         RuleError: a convolution that is dilated, not square, or not padded with zeros, or a linear layer on a map.
@@ -40,7 +45,11 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: Shape, name: str) -
 
 
 def weight_log_step(module: nn.Module, name: str) -> int:
-    """The step of a layer's weights.
+    """Return log2 of the step of a layer's weights.
+
+    Args:
+        module: the layer.
+        name: of the layer, for the error.
 
     Raises:
         RuleError: they are not quantized.
@@ -53,7 +62,14 @@ def weight_log_step(module: nn.Module, name: str) -> int:
 
 @torch.no_grad()
 def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: str) -> Weights:
-    """The stored rows of a circulant layer and its bias, the latter in units of ``log_step``."""
+    """Return the stored rows of a circulant layer and its bias, both as integers.
+
+    Args:
+        module: the layer, quantized.
+        b: block size.
+        log_step: log2 of the unit of the bias.
+        name: of the layer, for the error.
+    """
     dense = module.weight.double() * 2.0 ** -weight_log_step(module, name)
     rows = dense[::b].round().to(torch.int64)
     rows = rows.reshape(*rows.shape[:2], *(module.kernel_size if isinstance(module, nn.Conv2d) else (1, 1)))
@@ -63,13 +79,24 @@ def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: 
 
 
 def constants(bias: Tensor, log_step: int, name: str) -> Weights:
-    """What a product or tokens add, in units of ``log_step``."""
+    """Return what a product or tokens add, as integers.
+
+    Args:
+        bias: real constants.
+        log_step: log2 of their unit.
+        name: of the layer, for the error.
+    """
     return Weights(NO_ROWS, integer_bias(bias, log_step, name))
 
 
 @torch.no_grad()
 def integer_bias(bias: Tensor, log_step: int, name: str) -> Values:
-    """A bias in units of ``log_step``.
+    """Return a bias as integers.
+
+    Args:
+        bias: real constants.
+        log_step: log2 of their unit.
+        name: of the layer, for the error.
 
     Raises:
         DoesNotFit: it is out of bounds.

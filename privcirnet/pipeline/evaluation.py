@@ -10,7 +10,8 @@ import numpy as np
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.memory import peak_bytes
-from privcirnet.he.planning.cost import Cost, Link, Profile, operation_cost
+from privcirnet.he.planning.cost import Cost, operation_cost
+from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol.client import Client

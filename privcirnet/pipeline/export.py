@@ -10,8 +10,8 @@ from torch import fx
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.planning.chooser import SETS, sets_for
-from privcirnet.he.planning.cost import LINKS, Profile
 from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.he.program.bounds import ObservedRange, Reals
 from privcirnet.he.program.program import Program
 from privcirnet.lower import Lowered, drafts, refined

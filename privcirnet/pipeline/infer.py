@@ -10,7 +10,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
-from privcirnet.he.planning.cost import LINKS, Link
+from privcirnet.he.planning.profile import LINKS, Link
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.exchanges import exchanges_of

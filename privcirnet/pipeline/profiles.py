@@ -8,7 +8,7 @@ from privcirnet.config import HEConfig
 from privcirnet.he.measure.calibrate import calibrate
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning.chooser import WIDE, sets_for
-from privcirnet.he.planning.cost import COUNTED, Profile
+from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.pipeline.progress import Bar, silent
 
 CALIBRATION_ROUNDS = 25

@@ -10,7 +10,7 @@ from privcirnet import distributed, plots
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.config import SearchConfig, run_file
 from privcirnet.data.dataset import ImageData
-from privcirnet.he.planning.cost import LINKS, Profile
+from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.search.assignment import Rules, Solution, Table, uniform_latency
@@ -51,9 +51,14 @@ class Found:
 
 
 def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> Found:
-    """Predict latencies, measure sensitivities until they decide, solve the integer program.
+    """Return what a search finds: latencies, sensitivities measured until they decide, the best assignment.
 
     Under torchrun every process calls it, and all find the same.
+
+    Args:
+        config: settings of search.py.
+        data: training images with labels.
+        bar: shows progress.
     """
     held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
     model = stages.built(held, data).model
@@ -87,7 +92,12 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> Found:
 
 
 def write(found: Found, out: Path) -> None:
-    """Plans, profile and pictures."""
+    """Write plans, profile and pictures.
+
+    Args:
+        found: by :func:`search`.
+        out: folder.
+    """
     about = {"model": found.model, "checkpoint": found.checkpoint, "profile": found.profile.to_dict()}
     for earlier in (out / "plans").glob("*ms.json"):
         earlier.unlink()
@@ -106,7 +116,11 @@ def write(found: Found, out: Path) -> None:
 
 
 def summary(found: Found) -> dict[str, Any]:
-    """Everything that was found, as plain data."""
+    """Return everything that was found, as plain data.
+
+    Args:
+        found: by :func:`search`.
+    """
     solution, measured = found.solution, found.measured
     return {
         "stage": "search",

@@ -13,8 +13,9 @@ from torch import nn
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.planning.cost import Link, Profile, linear_cost
+from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.lower.layers import linear_shape
 from privcirnet.nn.graph import evaluating
 

@@ -10,8 +10,8 @@ from privcirnet.artifact import (
 )
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.parameters import choose
-from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Node, Program, Weights
 

@@ -29,8 +29,8 @@ from privcirnet.he.encodings.bsgs import Product
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.parameters import choose
-from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Node, Program, Weights

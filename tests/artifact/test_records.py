@@ -22,7 +22,7 @@ from privcirnet.artifact import (
     write_text,
 )
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.cost import COUNTED
+from privcirnet.he.planning.profile import COUNTED
 from tests.artifact.samples import CHECKPOINT
 
 

@@ -10,9 +10,9 @@ from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import choose
-from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, paper_layer, plan_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operations import (
     Add,
     ClientAided,

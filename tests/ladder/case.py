@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
-from privcirnet.he.planning.cost import COUNTED, LINKS, Profile
 from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
 from privcirnet.lower import lower

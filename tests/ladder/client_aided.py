@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
 from tests.ladder.case import Case, real

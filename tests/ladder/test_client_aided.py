@@ -5,8 +5,8 @@ from torch import nn
 
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.lower import lower
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from privcirnet.functional.circulant import expand, project
-from privcirnet.he.planning.cost import LINKS
 from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.lower import lower_refined

@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 import privcirnet.models  # noqa: F401  (registers the networks)
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.cost import COUNTED, LINKS
 from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.lower import lower
 from privcirnet.nn.circulant import block_size_of

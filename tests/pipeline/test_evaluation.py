@@ -7,7 +7,8 @@ import pytest
 import privcirnet.pipeline.infer as inference_module
 from privcirnet.artifact import spectra
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.cost import COUNTED, LINKS, linear_cost, product_cost, square_cost
+from privcirnet.he.planning.cost import linear_cost, product_cost, square_cost
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular

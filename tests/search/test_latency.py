@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.planning.cost import COUNTED, LINKS, Profile, linear_cost
+from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, plan_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.convert import circulant_
 from privcirnet.search.latency import Figures, figure_table, figures_of, layer_shapes, seconds_of

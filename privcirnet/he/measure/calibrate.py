@@ -21,8 +21,9 @@ from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.noise import fitting_plain_bits, largest_plain_bits, noise_bits
 from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
-from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
+from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 from privcirnet.he.protocol.exchange import Held
 from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.ring import batching, sampling, threads

@@ -95,7 +95,11 @@ class ParameterChoice:
 
 
 def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[ParameterSet, ...]:
-    """The sets that settings allow: the one that they name, or the known ones of a ring degree, or all for n = 0.
+    """Return the sets that settings allow: the named one, the known ones of a ring degree, or all for n = 0.
+
+    Args:
+        ring_degree: n; 0 for any.
+        coefficient_bits: bits of the primes of q, the special prime last; empty for a known set.
 
     Raises:
         RuleError: no known set has this ring degree.
@@ -114,7 +118,7 @@ def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[Pa
 
 
 def choose(wants: Requirements, options: Iterable[Option], wanted: ParameterSet | None = None) -> ParameterChoice:
-    """The fastest option that fits.
+    """Return the fastest option that fits.
 
     Args:
         wants: what the program wants of t.

@@ -8,104 +8,19 @@ a wrong profile, never a hidden factor.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
-from privcirnet.errors import RuleError
 from privcirnet.he.encodings import subring
 from privcirnet.he.encodings.bsgs import BsgsPlan
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ParameterSet
+from privcirnet.he.params.parameters import MAX_PLAIN_BITS
 from privcirnet.he.params.sizes import SHARE_BYTES, ciphertext_bytes
+from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.program import operations as op
-
-OPERATIONS = {
-    "call": "server: what a layer takes beyond its operations",
-    "encrypt": "client: encode n slots, encrypt, serialise",
-    "receive": "server: check and load one ciphertext",
-    "add_plain": "server: encode n slots and add them",
-    "to_ntt": "server: an input ciphertext to NTT form",
-    "hoist": "server: what all turns of an input ciphertext share",
-    "rotate": "server: HE-Rot of an input ciphertext, to NTT form",
-    "pmult": "server: HE-Pmult in NTT form, and a sum",
-    "from_ntt": "server: an output ciphertext from NTT form",
-    "giant": "server: HE-Rot of an inner sum, and a sum",
-    "fold": "server: HE-Rot of an output ciphertext, and a sum",
-    "pmult_plain": "server: encode n slots and multiply one ciphertext",
-    "reply": "server: draw, encode and add a mask, flood the noise, switch down, serialise",
-    "decrypt": "client: check, load, decrypt and decode one reply",
-    "polynomial": "either: n coefficients to n slots",
-    "transform": "either: one value through a transform of any length",
-}
-
-
-@dataclass(frozen=True)
-class Link:
-    """The network between the parties.
-
-    Attributes:
-        bandwidth: bytes a second.
-        round_trip: seconds.
-    """
-
-    bandwidth: float
-    round_trip: float
-
-    @property
-    def counts(self) -> bool:
-        """Whether bytes cost time."""
-        return math.isfinite(self.bandwidth)
-
-
-LINKS = {"local": Link(math.inf, 0.0), "lan": Link(384e6, 0.3e-3), "wan": Link(9e6, 80e-3)}
-"""local: both parties in one process; lan: the papers' setting (384 MB/s, 0.3 ms); wan: 9 MB/s, 80 ms."""
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
-
-    The server's seconds are a share of many operations at once, on ``threads`` threads: a number of operations that the
-    threads cannot share evenly takes as long as the next number that they can.
-    """
-
-    name: str
-    ring_degree: int
-    coefficient_bits: tuple[int, ...]
-    seconds: dict[str, float] = field(hash=False)
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        wrong = set(self.seconds) ^ set(OPERATIONS)
-        if wrong or any(not s >= 0 for s in self.seconds.values()):
-            raise RuleError(
-                "a cost profile must hold a time for every operation",
-                got=", ".join(sorted(wrong)) or "a time that is negative",
-                remedy="measure it again with search.py he.profile=calibrate",
-            )
-
-    @property
-    def parameter_set(self) -> ParameterSet:
-        """The n and q that it was measured at."""
-        return ParameterSet(self.ring_degree, tuple(self.coefficient_bits))
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-
-COUNTED = Profile(
-    "counted",
-    8192,
-    DEFAULT_COEFFICIENT_BITS,
-    {name: 1e-9 for name in OPERATIONS}
-    | dict.fromkeys(("rotate", "giant", "fold"), 1.0)
-    | dict.fromkeys(("pmult", "pmult_plain"), 0.135),
-)
-"""The papers' units: HE-Rot + 0.135 HE-Pmult, everything else free."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +76,13 @@ def operation_cost(operation: op.Operation, shape: tuple[int, int, int], profile
 
 
 def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
-    """Predicted seconds of an encrypted linear layer."""
+    """Return the predicted cost of an encrypted linear layer, in seconds.
+
+    Args:
+        layer: planned.
+        profile: seconds of operations at one (n, q).
+        link: the network between the parties.
+    """
     if isinstance(layer, CoefficientLayer):
         return _coefficient_cost(layer, profile, link)
     assert isinstance(layer, SpectralLayer)
@@ -171,7 +92,13 @@ def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
 
 
 def plan_cost(plan: BsgsPlan, profile: Profile, link: Link) -> Cost:
-    """Predicted seconds of one piece's plan, without transforms and round trip."""
+    """Return the predicted cost of one piece's plan, in seconds, without transforms and round trip.
+
+    Args:
+        plan: of the piece.
+        profile: seconds of operations at one (n, q).
+        link: the network between the parties.
+    """
     s, inputs, outputs = profile.seconds, plan.ciphertexts_in, plan.ciphertexts_out
     shared = sum(number * s[name] for name, number in _shared(plan).items())
     server = shared + plan.pmults * s["pmult"] + outputs * len(plan.fold_rotations) * s["fold"]
@@ -208,12 +135,23 @@ def _uneven(plans: Sequence[BsgsPlan], profile: Profile) -> float:
 
 
 def fixed_cost(layout: SpectralLayout, profile: Profile, link: Link) -> Cost:
-    """Predicted seconds that do not depend on the plan: transforms, the round trip, what any layer takes."""
+    """Return the cost that does not depend on the plan, in seconds: transforms, the round trip, what any layer takes.
+
+    Args:
+        layout: of the layer.
+        profile: seconds of operations at one (n, q).
+        link: the network between the parties.
+    """
     return transform_cost(layout, profile) + Cost(server=profile.seconds["call"], network=link.round_trip)
 
 
 def transform_cost(layout: SpectralLayout, profile: Profile) -> Cost:
-    """Predicted seconds of the transforms: the client's share in and out, the server's share in, its mask out."""
+    """Return the cost of the transforms, in seconds: the client's share in and out, the server's in, its mask out.
+
+    Args:
+        layout: of the layer.
+        profile: seconds of operations at one (n, q).
+    """
     per_value = profile.seconds["transform"] * len(layout.transformed_axes)
     cells = layout.shape.groups * layout.tiles * layout.cell
     into, out = (blocks * cells * per_value for blocks in (layout.blocks_in, layout.blocks_out))
@@ -235,23 +173,39 @@ def _coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> 
 
 
 def product_cost(left: Layer, right: Layer, profile: Profile, link: Link) -> Cost:
-    """Predicted seconds of a product of two values: both layers in one round, every plaintext encoded anew."""
+    """Return the cost of a product of two values, in seconds: two layers in one round, every plaintext encoded anew.
+
+    Args:
+        left: layer from the left value.
+        right: layer from the right value.
+        profile: seconds of operations at one (n, q).
+        link: the network between the parties.
+    """
     fresh = for_one_use(profile)
     again = Cost(network=-link.round_trip)
     return linear_cost(left, fresh, link) + linear_cost(right, fresh, link) + again
 
 
 def for_one_use(profile: Profile) -> Profile:
-    """The same profile for weights that are encoded for every image.
+    """Return the same profile for weights that are encoded for every image.
 
     "pmult_plain" transforms the ciphertext too, which a layer does once for all products.
+
+    Args:
+        profile: seconds of operations at one (n, q).
     """
     s = profile.seconds
     return replace(profile, seconds=s | {"pmult": max(s["pmult_plain"] - s["to_ntt"], 0.0)})
 
 
 def square_cost(values: int, profile: Profile, link: Link) -> Cost:
-    """Predicted seconds of an encrypted square of that many values."""
+    """Return the predicted cost of an encrypted square, in seconds.
+
+    Args:
+        values: number of values.
+        profile: seconds of operations at one (n, q).
+        link: the network between the parties.
+    """
     n, s, sizes = profile.ring_degree, profile.seconds, subring.sizes(values, profile.ring_degree)
     count, kept = len(sizes), sum(sizes) / n
     server = (count + -count % profile.threads) * (s["receive"] + s["pmult_plain"] + s["reply"])
@@ -260,7 +214,12 @@ def square_cost(values: int, profile: Profile, link: Link) -> Cost:
 
 
 def client_aided_cost(values: int, link: Link) -> Cost:
-    """Predicted seconds of handing out the shares of that many values; the function itself is free."""
+    """Return the cost of handing out the server's shares, in seconds; the function itself is free.
+
+    Args:
+        values: number of values.
+        link: the network between the parties.
+    """
     return Cost(network=values * SHARE_BYTES / link.bandwidth + link.round_trip)
 
 

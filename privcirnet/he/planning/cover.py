@@ -78,18 +78,31 @@ class Cover(NamedTuple):
 
 
 def parts_of(cost: Cost) -> Seconds:
-    """Return the parts of a cost as a plain tuple."""
+    """Return the parts of a cost as a plain tuple.
+
+    Args:
+        cost: of a plan or a layer.
+    """
     return cost.client_encrypt, cost.server, cost.client_decrypt, cost.network
 
 
 def sum_of(seconds: Seconds, more: Seconds) -> Seconds:
-    """Return the sum, part by part."""
+    """Return the sum, part by part.
+
+    Args:
+        seconds: four parts.
+        more: four parts.
+    """
     (a, b, c, d), (e, f, g, h) = seconds, more
     return a + e, b + f, c + g, d + h
 
 
 def total_of(seconds: Seconds) -> float:
-    """Return the sum of all four parts, added as :attr:`Cost.total` adds them."""
+    """Return the sum of all four parts, added as :attr:`Cost.total` adds them.
+
+    Args:
+        seconds: four parts.
+    """
     a, b, c, d = seconds
     return a + b + c + d
 
@@ -98,7 +111,11 @@ _NOTHING = Cover((0.0, 0.0, 0.0, 0.0), ())
 
 
 def grid_of(layout: SpectralLayout) -> Grid:
-    """Return what covers depend on of a layout."""
+    """Return what covers depend on of a layout.
+
+    Args:
+        layout: of a layer.
+    """
     return Grid(layout.shape.groups, layout.tiles, layout.cell, layout.blocks_in, layout.blocks_out)
 
 
@@ -209,7 +226,13 @@ def _plans(lanes: int, blocks_in: int, blocks_out: int, on_shares: bool) -> list
 
 
 def piece_of(plan: BsgsPlan, groups: int, tiles: int) -> Piece:
-    """Return the piece with the choices of a plan."""
+    """Return the piece with the choices of a plan.
+
+    Args:
+        plan: of the piece.
+        groups: channel groups side by side in a lane.
+        tiles: tiles of each.
+    """
     choices = plan.baby_steps, plan.copies, plan.giants_on_shares, plan.folds_on_shares
     return Piece(groups, tiles, plan.lanes, *choices)
 

@@ -27,9 +27,10 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
-from privcirnet.he.planning.cost import Link, Profile, for_one_use, operation_cost
+from privcirnet.he.planning.cost import for_one_use, operation_cost
 from privcirnet.he.planning.noise_budget import Option
 from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program import operations as op
@@ -71,7 +72,11 @@ class Target:
         return self.failure_bits if self.masks == "uniform" else self.hiding_bits
 
     def at(self, wanted: ParameterSet) -> "Target":
-        """The same with one set, no choice, and the profile's times scaled to it."""
+        """Return the same target with one set, no choice, and the profile's times scaled to it.
+
+        Args:
+            wanted: n and q.
+        """
         return replace(self, profile=scaled(self.profile, wanted), sets=(), auto=False)
 
 
@@ -174,7 +179,14 @@ planned_layer = lru_cache(maxsize=4096)(cheapest_layer)
 
 
 def planned_product(left: LinearShape, right: LinearShape, profile: Profile, link: Link) -> op.Product:
-    """The product of two values whose layers are the fastest with weights that are encoded for every image."""
+    """Return a product whose two layers are the fastest with weights that are encoded for every image.
+
+    Args:
+        left: dimensions of the layer from the left value.
+        right: dimensions of the layer from the right value.
+        profile: seconds of operations at one (n, q).
+        link: the network between the parties.
+    """
     fresh = for_one_use(profile)
     layers = [planned_layer(shape, 1, fresh, link) for shape in (left, right)]
     assert all(isinstance(layer, SpectralLayer) for layer in layers), "the planner's family is spectral by default"
@@ -182,7 +194,12 @@ def planned_product(left: LinearShape, right: LinearShape, profile: Profile, lin
 
 
 def scaled(profile: Profile, wanted: ParameterSet) -> Profile:
-    """The profile's times as they would be at another set; the profile itself at its own."""
+    """Return the profile's times as they would be at another set; at its own, the profile itself.
+
+    Args:
+        profile: measured at some set.
+        wanted: n and q.
+    """
     own = profile.parameter_set
     if wanted == own:
         return profile
@@ -222,17 +239,34 @@ def replan(nodes: Sequence[Node], profile: Profile, link: Link) -> tuple[Node, .
 
 
 def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> float:
-    """One image through every node that costs a message."""
+    """Return the predicted seconds of one image through every node that costs a round.
+
+    Args:
+        nodes: of a program, their layers planned.
+        profile: seconds of operations at one (n, q).
+        link: the network between the parties.
+    """
     return sum(operation_cost(node.operation, node.shape, profile, link).total for node in nodes)
 
 
 def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
-    """The encrypted layers, those of products too, in order."""
+    """Return the encrypted layers in order, those of products too.
+
+    Args:
+        nodes: of a program, in order.
+    """
     return tuple(layer for node in nodes for layer in op.encrypted_layers(node.operation))
 
 
 def options(nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet]) -> tuple[Option, ...]:
-    """Every set once, the profile's own among them if it is."""
+    """Return every set once, with the program's layers as they are planned under it.
+
+    Args:
+        nodes: of a program; their layers need not be planned.
+        profile: measured at some set; scaled to each.
+        link: the network between the parties.
+        sets: n and q to look at.
+    """
     return tuple(_option(nodes, scaled(profile, wanted), link) for wanted in dict.fromkeys(sets))
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.planning.cost import Cost, Link, Profile
+from privcirnet.he.planning.cost import Cost
+from privcirnet.he.planning.profile import Link, Profile
 
 SUMS = ("any", "encrypted", "shares")
 
@@ -55,7 +56,11 @@ class LayerChoice:
     candidates: tuple[tuple[Cost, Layer], ...]
 
     def explain(self, most: int = 12) -> str:
-        """Candidates side by side, cheapest first, and what sets them apart, as a table of text."""
+        """Return the candidates side by side, cheapest first, and what sets them apart, as a table of text.
+
+        Args:
+            most: rows.
+        """
         from privcirnet.he.planning.goal import table
 
         return table(self, most)

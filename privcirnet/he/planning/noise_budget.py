@@ -99,20 +99,33 @@ class Verdict:
 
 
 def layers_noise_bits(layers: Iterable[Layer], parameters: Parameters) -> int:
-    """log2 of a bound on the noise of any layer, or of a square, before flooding. The one place that asks a plan."""
+    """Return log2 of a bound on the noise of any layer, or of a square, before flooding.
+
+    Args:
+        layers: planned for the parameters' n.
+        parameters: n, q, t.
+    """
     return max([square_noise_bits(parameters), *(layer.noise_bits(parameters) for layer in layers)])
 
 
 def budget(layers: Iterable[Layer], parameters: Parameters) -> Budget:
-    """Where the bits go, for the layer with the most noise."""
+    """Return where the bits of q go, for the layer with the most noise.
+
+    Args:
+        layers: planned for the parameters' n.
+        parameters: n, q, t.
+    """
     modulus, noise = sum(parameters.coefficient_bits[:-1]), layers_noise_bits(layers, parameters)
     return Budget(modulus, parameters.plain_bits, noise, FLOODING_BITS, switched_bits(parameters))
 
 
 def switched_bits(parameters: Parameters) -> int:
-    """Bits of noise budget that the rounding of the switch to a reply's primes leaves, by six standard deviations.
+    """Return the bits of budget that the rounding of a reply's switch leaves, by six standard deviations.
 
     Each of n ternary secret coefficients, two thirds of them not zero, meets a rounding error in [-1/2, 1/2).
+
+    Args:
+        parameters: n, q, t.
     """
     bits = parameters.coefficient_bits
     kept = sum(bits[: reply_primes(bits, parameters.plain_bits)])
@@ -121,7 +134,12 @@ def switched_bits(parameters: Parameters) -> int:
 
 
 def judge(wants: Requirements, option: Option) -> Verdict:
-    """Whether a set fits; the first of :data:`STAGES` that fails binds."""
+    """Return whether a set fits; the first of :data:`STAGES` that fails binds.
+
+    Args:
+        wants: what the program wants of t.
+        option: the set, with the layers planned under it.
+    """
     refused = _refused_set(option) or _refused_bits(wants, option)
     if refused:
         return refused

@@ -30,9 +30,10 @@ from privcirnet.he.encodings.layout import SpectralLayout, next_power_of_two
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.planning.cost import COUNTED, LINKS, plan_cost
+from privcirnet.he.planning.cost import plan_cost
 from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.planner import plan_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,13 @@ ENCODINGS = {
 
 
 def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
-    """The cheapest plan of a layer in a named encoding.
+    """Return the cheapest plan of a layer in a named encoding.
+
+    Args:
+        name: of :data:`ENCODINGS`.
+        shape: dimensions of the layer.
+        block_size: b.
+        goal: what the plan should be cheap under.
 
     Raises:
         RuleError: unknown name, or the encoding has no form for this layer.
@@ -79,7 +86,12 @@ def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> La
 
 
 def published_layer(shape: LinearShape, block_size: int, ring_degree: int) -> SpectralLayer:
-    """The layer with the papers' plan; its stride is 1 (see the module's text).
+    """Return the layer with the papers' plan; its stride is 1 (see the module's text).
+
+    Args:
+        shape: dimensions of the layer.
+        block_size: b.
+        ring_degree: n.
 
     Raises:
         RuleError: channel groups, which the papers' encodings do not have, or a row that no ciphertext holds.

@@ -24,7 +24,7 @@ from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.size_limits import MAX_PIECES
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.planning.cost import COUNTED, LINKS, Cost, Link, Profile, fixed_cost, linear_cost
+from privcirnet.he.planning.cost import Cost, fixed_cost, linear_cost
 from privcirnet.he.planning.cover import (
     Cover,
     Grid,
@@ -38,6 +38,7 @@ from privcirnet.he.planning.cover import (
     total_of,
 )
 from privcirnet.he.planning.goal import Goal, LayerChoice
+from privcirnet.he.planning.profile import COUNTED, LINKS, Link, Profile
 
 _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
 """Lengths that divide this are carried by one plain modulus all together."""
@@ -135,19 +136,35 @@ def _coefficient(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_C
 
 
 def paper_layer(shape: LinearShape, block_size: int, ring_degree: int) -> SpectralLayer:
-    """The layer with the plan that the papers' count likes best: every sum under encryption, Rot + 0.135 Pmult."""
+    """Return the layer with the plan of least HE-Rot + 0.135 HE-Pmult, every sum under encryption.
+
+    Args:
+        shape: dimensions of the layer.
+        block_size: b.
+        ring_degree: n.
+    """
     layer = plan_layer(shape, block_size, counted_goal(ring_degree)).layer
     assert isinstance(layer, SpectralLayer)
     return layer
 
 
 def counted_goal(ring_degree: int) -> Goal:
-    """What the papers count: HE-Rot + 0.135 HE-Pmult, every sum under encryption, spectral encodings."""
+    """Return what the papers count: HE-Rot + 0.135 HE-Pmult, sums under encryption, spectral encodings.
+
+    Args:
+        ring_degree: n.
+    """
     return Goal(replace(COUNTED, ring_degree=ring_degree), LINKS["local"], "encrypted", "spectral")
 
 
 def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> list[SpectralLayer]:
-    """A layer for every plan of an untiled map, all pieces alike: for tests and for the curious."""
+    """Return a layer for every plan of an untiled map, all pieces alike: an oracle for tests.
+
+    Args:
+        shape: dimensions of the layer.
+        block_size: b.
+        ring_degree: n.
+    """
     layout = SpectralLayout.whole(shape, block_size)
     found: list[SpectralLayer] = []
     for lanes, groups, tiles in lane_contents(grid_of(layout), ring_degree):

@@ -56,13 +56,21 @@ class Requirements:
         return "truncation failure" if self.masks == "uniform" else "truncation hiding"
 
     def reached(self, t: int) -> float:
-        """-log2 of an image's failure probability (uniform masks) or statistical distance (bounded)."""
+        """Return -log2 of an image's failure probability (uniform masks) or statistical distance (bounded masks).
+
+        Args:
+            t: plain modulus.
+        """
         if self.masks == "uniform":
             return math.log2(t) - math.log2(self.wrapping) if self.wrapping else math.inf
         return truncation.distance_bits(self.truncated, t)
 
     def satisfied(self, t: int) -> bool:
-        """Whether t is large enough."""
+        """Return whether t is large enough.
+
+        Args:
+            t: plain modulus.
+        """
         return 2 * self.largest < t and self.reached(t) >= self.wanted_bits
 
 
@@ -73,7 +81,15 @@ def requirements(
     masks: str,
     wanted_bits: float,
 ) -> Requirements:
-    """What a program wants of t, from the bounds and sizes of its values."""
+    """Return what a program wants of t, from the bounds and sizes of its values.
+
+    Args:
+        nodes: of a program, in order.
+        intervals: bounds of the nodes' values, by name.
+        sizes: of the nodes' values, see :mod:`program.truncation`.
+        masks: "uniform" or "bounded".
+        wanted_bits: failure_bits (uniform) or hiding_bits (bounded).
+    """
     nodes = tuple(nodes)
     node, largest = max(((n, bounds.largest(i)) for n, i in intervals.items()), key=lambda found: found[1])
     wrapping, truncated = truncation.wrapping_masks(nodes, sizes), truncation.truncated_bounds(nodes, intervals)

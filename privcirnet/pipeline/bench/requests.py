@@ -8,8 +8,8 @@ from privcirnet.config import BenchConfig
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.weight_cache import WeightCache
-from privcirnet.he.planning.cost import LINKS
 from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.profile import LINKS
 from privcirnet.pipeline.bench.engines import engine_runs, run_engines
 from privcirnet.pipeline.bench.memory import network_memory
 from privcirnet.pipeline.bench.results import LayerResults

@@ -7,7 +7,8 @@ from typing import Any
 
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.measure.benchmark import LayerBenchmark, Timing
-from privcirnet.he.planning.cost import COUNTED, LINKS, Profile, linear_cost
+from privcirnet.he.planning.cost import linear_cost
+from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 
 LayerResults = dict[str, dict[str, Any]]
 """Counts, predictions and measurements of each layer of a network, by name."""

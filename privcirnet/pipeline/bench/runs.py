@@ -14,10 +14,10 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers, speedup
 from privcirnet.he.measure.networks import allowed_block_size
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
-from privcirnet.he.planning.cost import Profile
 from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.papers import plan_named, published_layer
 from privcirnet.he.planning.planner import counted_goal
+from privcirnet.he.planning.profile import Profile
 from privcirnet.pipeline.bench.results import LayerResults, described, measured
 
 SHAPES = {

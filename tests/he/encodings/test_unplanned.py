@@ -4,7 +4,8 @@ import pytest
 
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.unplanned import UnplannedLayer, unplanned, unplanned_factor
-from privcirnet.he.planning.cost import COUNTED, LINKS, operation_cost
+from privcirnet.he.planning.cost import operation_cost
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op
 
 SHAPE = LinearShape(4, 4, 8, 6, 3, 1, 1)

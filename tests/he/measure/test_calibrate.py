@@ -2,8 +2,9 @@ import pytest
 
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.calibrate import calibrate
-from privcirnet.he.planning.cost import LINKS, OPERATIONS, linear_cost
+from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.planning.profile import LINKS, OPERATIONS
 
 TIMED = {"encrypt", "receive", "rotate", "pmult_plain", "reply", "decrypt", "polynomial", "transform"}
 """Operations that no noise of the clock takes for free; the others are differences of times that may be alike."""

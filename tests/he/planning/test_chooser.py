@@ -16,7 +16,7 @@ from privcirnet.he.params.parameters import choose as choose_parameters
 from privcirnet.he.params.security import MAX_LOG_Q, check_security
 from privcirnet.he.params.sizes import reply_primes
 from privcirnet.he.planning.chooser import SETS, WIDE, ParameterChoice, choose, sets_for
-from privcirnet.he.planning.cost import COUNTED, LINKS, for_one_use, linear_cost, product_cost, square_cost
+from privcirnet.he.planning.cost import for_one_use, linear_cost, product_cost, square_cost
 from privcirnet.he.planning.fit import (
     Target,
     fit,
@@ -30,6 +30,7 @@ from privcirnet.he.planning.fit import (
 )
 from privcirnet.he.planning.noise_budget import Option, budget, judge
 from privcirnet.he.planning.planner import paper_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.planning.requirements import Requirements, requirements
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret

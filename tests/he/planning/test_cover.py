@@ -14,10 +14,11 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning import cover
-from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Cost, Profile, plan_cost
+from privcirnet.he.planning.cost import Cost, plan_cost
 from privcirnet.he.planning.cover import Contents, Grid, covers, lane_contents
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import plan_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 
 Slow = tuple[Cost, list[tuple[int, int, BsgsPlan]]]
 """Seconds, and (groups, tiles, plan) of each piece."""

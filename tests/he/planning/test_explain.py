@@ -10,9 +10,10 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.planning.cost import COUNTED, LINKS, Cost, Profile
+from privcirnet.he.planning.cost import Cost
 from privcirnet.he.planning.goal import Goal, LayerChoice, table
 from privcirnet.he.planning.planner import plan_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 
 MEASURED = Profile("measured", 8192, COUNTED.coefficient_bits, {name: 1e-3 * s for name, s in COUNTED.seconds.items()})
 HEADINGS = "encoding tile pieces lanes copies B sums HE-Rot HE-Pmult up down server total".split()

@@ -7,10 +7,10 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile
 from privcirnet.he.planning.goal import SUMS, Goal
 from privcirnet.he.planning.papers import ENCODINGS, plan_named
 from privcirnet.he.planning.planner import plan_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
 

@@ -10,9 +10,10 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning import cost, goal, planner
-from privcirnet.he.planning.cost import COUNTED, LINKS, OPERATIONS, Profile, linear_cost
+from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, paper_layer, plan_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 
 FREE = LINKS["local"]
 

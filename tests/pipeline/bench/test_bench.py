@@ -8,10 +8,11 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.networks import network_shapes
-from privcirnet.he.planning.cost import COUNTED, LINKS, linear_cost
+from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.papers import published_layer
 from privcirnet.he.planning.planner import paper_layer, plan_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.pipeline.bench import engines, memory, results, runs
 from privcirnet.plots import grouped_bars, roofline
 

@@ -1,0 +1,92 @@
+"""What predictions rest on: seconds of a machine's operations at one (n, q), and the network between the parties."""
+
+import math
+from dataclasses import asdict, dataclass, field
+
+from privcirnet.errors import RuleError
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, ParameterSet
+
+OPERATIONS = {
+    "call": "server: what a layer takes beyond its operations",
+    "encrypt": "client: encode n slots, encrypt, serialise",
+    "receive": "server: check and load one ciphertext",
+    "add_plain": "server: encode n slots and add them",
+    "to_ntt": "server: an input ciphertext to NTT form",
+    "hoist": "server: what all turns of an input ciphertext share",
+    "rotate": "server: HE-Rot of an input ciphertext, to NTT form",
+    "pmult": "server: HE-Pmult in NTT form, and a sum",
+    "from_ntt": "server: an output ciphertext from NTT form",
+    "giant": "server: HE-Rot of an inner sum, and a sum",
+    "fold": "server: HE-Rot of an output ciphertext, and a sum",
+    "pmult_plain": "server: encode n slots and multiply one ciphertext",
+    "reply": "server: draw, encode and add a mask, flood the noise, switch down, serialise",
+    "decrypt": "client: check, load, decrypt and decode one reply",
+    "polynomial": "either: n coefficients to n slots",
+    "transform": "either: one value through a transform of any length",
+}
+
+
+@dataclass(frozen=True)
+class Link:
+    """The network between the parties.
+
+    Attributes:
+        bandwidth: bytes a second.
+        round_trip: seconds.
+    """
+
+    bandwidth: float
+    round_trip: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether bytes cost time."""
+        return math.isfinite(self.bandwidth)
+
+
+LINKS = {"local": Link(math.inf, 0.0), "lan": Link(384e6, 0.3e-3), "wan": Link(9e6, 80e-3)}
+"""local: both parties in one process; lan: the papers' setting (384 MB/s, 0.3 ms); wan: 9 MB/s, 80 ms."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
+
+    The server's seconds are a share of many operations at once, on ``threads`` threads: a number of operations that the
+    threads cannot share evenly takes as long as the next number that they can.
+    """
+
+    name: str
+    ring_degree: int
+    coefficient_bits: tuple[int, ...]
+    seconds: dict[str, float] = field(hash=False)
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        wrong = set(self.seconds) ^ set(OPERATIONS)
+        if wrong or any(not s >= 0 for s in self.seconds.values()):
+            raise RuleError(
+                "a cost profile must hold a time for every operation",
+                got=", ".join(sorted(wrong)) or "a time that is negative",
+                remedy="measure it again with search.py he.profile=calibrate",
+            )
+
+    @property
+    def parameter_set(self) -> ParameterSet:
+        """The n and q that it was measured at."""
+        return ParameterSet(self.ring_degree, tuple(self.coefficient_bits))
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+COUNTED = Profile(
+    "counted",
+    8192,
+    DEFAULT_COEFFICIENT_BITS,
+    {name: 1e-9 for name in OPERATIONS}
+    | dict.fromkeys(("rotate", "giant", "fold"), 1.0)
+    | dict.fromkeys(("pmult", "pmult_plain"), 0.135),
+)
+"""The papers' units: HE-Rot + 0.135 HE-Pmult, everything else free."""

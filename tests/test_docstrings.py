@@ -1,0 +1,42 @@
+"""Every public function says what it takes, returns and raises; the checker can fail."""
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.docstrings import gaps
+
+COMPLETE = '''
+def area(width: int, *, height: int) -> int:
+    """Return the area.
+
+    Args:
+        width: in pixels.
+        height: in pixels.
+
+    Raises:
+        RuleError: it is empty.
+    """
+    raise RuleError("it must not be empty")
+'''
+
+
+def test_no_public_function_of_the_package_has_a_gap():
+    assert [gap for path in sorted((ROOT / "privcirnet").rglob("*.py")) for gap in gaps(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gap"),
+    [
+        ("", "", None),
+        ("        height: in pixels.\n", "", "area: argument height"),
+        ("Return the area", "The area", "area: what it returns"),
+        ("        RuleError: it is empty.\n", "        ValueError: it is empty.\n", "area: raises RuleError"),
+        ('    """Return', '    """See :meth:`other`. Return', None),
+        ("def area", "def _area", None),
+    ],
+)
+def test_the_checker_finds_what_is_missing(tmp_path, before, after, gap):
+    path = tmp_path / "module.py"
+    path.write_text(COMPLETE.replace(before, after, 1))
+    found = gaps(path)
+    assert (found == []) if gap is None else (len(found) == 1 and gap in found[0])
