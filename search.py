@@ -29,7 +29,7 @@ def main(config: SearchConfig) -> None:
     show("search: block sizes", _in_words(found, config) | {"saved": files["plan"], "look at": out / "pareto.png"})
 
 
-def _in_words(found: search.Found, config: SearchConfig) -> dict[str, object]:
+def _in_words(found: search.SearchResult, config: SearchConfig) -> dict[str, object]:
     solution, measured = found.solution, found.measured
     steady = {None: "", True: "; more would not change the plan", False: "; the plan still changed at the end"}
     return {

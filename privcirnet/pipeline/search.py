@@ -22,7 +22,7 @@ from privcirnet.training import sensitivities, stages
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search found.
 
     Attributes:
@@ -50,7 +50,7 @@ class Found:
     seconds_fisher: float
 
 
-def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> Found:
+def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> SearchResult:
     """Return what a search finds: latencies, sensitivities measured until they decide, the best assignment.
 
     Under torchrun every process calls it, and all find the same.
@@ -88,10 +88,10 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> Found:
     front = sweep(omega, latency, config.sweep, rules, config.solver) if config.sweep else []
     uniform = uniform_points(omega, latency)
     digest = held.digest()
-    return Found(held.model, digest, profile, figures, measured, budget, decided(omega), uniform, front, seconds)
+    return SearchResult(held.model, digest, profile, figures, measured, budget, decided(omega), uniform, front, seconds)
 
 
-def write(found: Found, out: Path) -> None:
+def write(found: SearchResult, out: Path) -> None:
     """Write plans, profile and pictures.
 
     Args:
@@ -115,7 +115,7 @@ def write(found: Found, out: Path) -> None:
     plots.blocks(out / "blocks.png", found.solution.block_sizes, found.model)
 
 
-def summary(found: Found) -> dict[str, Any]:
+def summary(found: SearchResult) -> dict[str, Any]:
     """Return everything that was found, as plain data.
 
     Args:

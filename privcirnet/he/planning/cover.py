@@ -125,7 +125,7 @@ def lane_contents(grid: Grid, ring_degree: int) -> Iterator[Contents]:
     Either all tiles of some groups, or some tiles of one group or of all.
 
     Args:
-        grid: What is to be covered.
+        grid: what is to be covered.
         ring_degree: n, slots of a ciphertext.
     """
     groups, lanes = grid.groups, 1
@@ -145,8 +145,8 @@ def covers(grid: Grid, goal: Goal) -> tuple[Cover, ...]:
     """Return, for every number of lanes, as many pieces of that kind as fit and the best for the rest.
 
     Args:
-        grid: What is to be covered.
-        goal: What the plans should be cheap under.
+        grid: what is to be covered.
+        goal: what the plans should be cheap under.
     """
     return tuple(_Covering(grid, goal).options())
 
@@ -158,7 +158,7 @@ class _Covering:
         self._grid, self._goal = grid, goal
         self._contents = list(lane_contents(grid, goal.profile.ring_degree))
         self._whole = [content for content in self._contents if content.tiles == grid.tiles]
-        self._plan = lru_cache(maxsize=None)(self._best_plan)
+        self._piece = lru_cache(maxsize=None)(self._best_piece)
         self._tiles = lru_cache(maxsize=None)(self._best_tiles)
         self._groups = lru_cache(maxsize=None)(self._best_groups)
 
@@ -179,7 +179,7 @@ class _Covering:
     def _groups_with(self, content: Contents, groups: int) -> Cover:
         """All tiles of ``groups`` channel groups, the first pieces with this content."""
         held = min(content.groups, groups)
-        return self._repeat((content.lanes, held, content.tiles), groups // held, self._groups, groups % held)
+        return self._repeat(Contents(content.lanes, held, content.tiles), groups // held, self._groups, groups % held)
 
     def _best_tiles(self, tiles: int, side: int) -> Cover:
         able = (content for content in self._contents if content.groups >= side)
@@ -188,18 +188,17 @@ class _Covering:
     def _tiles_with(self, content: Contents, tiles: int, side: int) -> Cover:
         """``tiles`` tiles of ``side`` channel groups side by side, the first pieces with this content."""
         held, best = min(content.tiles, tiles), partial(self._tiles, side=side)
-        return self._repeat((content.lanes, side, held), tiles // held, best, tiles % held)
+        return self._repeat(Contents(content.lanes, side, held), tiles // held, best, tiles % held)
 
-    def _repeat(self, kind: tuple[int, int, int], count: int, best: Callable[[int], Cover], rest: int) -> Cover:
-        """``count`` pieces of a kind (lanes, groups, tiles), then the best for the rest."""
-        lanes, groups, tiles = kind
-        seconds, plan = self._plan(lanes)
+    def _repeat(self, kind: Contents, count: int, best: Callable[[int], Cover], rest: int) -> Cover:
+        """``count`` pieces of a kind, then the best for the rest."""
+        seconds, piece = self._piece(kind)
         more = best(rest) if rest else _NOTHING
-        return Cover(sum_of(_times(seconds, count), more.seconds), ((piece_of(plan, groups, tiles), count), *more.runs))
+        return Cover(sum_of(_times(seconds, count), more.seconds), ((piece, count), *more.runs))
 
-    def _best_plan(self, lanes: int) -> tuple[Seconds, BsgsPlan]:
-        cost, plan = best_plan(lanes, self._grid.blocks_in, self._grid.blocks_out, self._goal)
-        return parts_of(cost), plan
+    def _best_piece(self, kind: Contents) -> tuple[Seconds, Piece]:
+        cost, plan = best_plan(kind.lanes, self._grid.blocks_in, self._grid.blocks_out, self._goal)
+        return parts_of(cost), piece_of(plan, kind.groups, kind.tiles)
 
 
 @lru_cache(maxsize=65536)
@@ -210,7 +209,7 @@ def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Goal) -> tuple[
         lanes: G.
         blocks_in: p.
         blocks_out: q.
-        goal: What the plan should be cheap under.
+        goal: what the plan should be cheap under.
     """
     found = _plans(lanes, blocks_in, blocks_out, goal.sums != "encrypted")
     if goal.sums == "shares":

@@ -10,9 +10,10 @@ from privcirnet.he.planning.cost import Cost
 from privcirnet.he.planning.profile import Link, Profile
 
 SUMS = ("any", "encrypted", "shares")
-
+"""Where sums of lanes may be done, see :class:`Goal`."""
 
 FAMILIES = ("any", "spectral", *COEFFICIENT_ENCODINGS)
+"""Encodings to choose from, see :class:`Goal`."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,10 @@ class LayerChoice:
         Args:
             most: rows.
         """
-        from privcirnet.he.planning.goal import table
-
         return table(self, most)
 
 
 _PLAN = ("tile", "pieces", "lanes", "copies", "B", "sums")
-
-
 _HEADINGS = ("encoding", *_PLAN, "HE-Rot", "HE-Pmult", "up", "down", "server", "total")
 
 

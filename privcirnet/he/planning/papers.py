@@ -1,4 +1,6 @@
-"""Encodings by the names of their papers. Four of them are the same code with something fixed.
+"""The papers' encodings by name, and the plans that the papers publish.
+
+*By name.* Five of the names are the same code with something fixed; :func:`plan_named` plans a layer in any of them:
 
 | name | what is fixed | paper |
 |---|---|---|
@@ -6,19 +8,23 @@
 | cirencode | nothing: any block size, GEMM or convolution | PrivCirNet, section 3.2 |
 | bolt | b = 1, 1 x 1 kernel, BSGS over lanes of tokens | Bolt, PrivCirNet's baseline |
 | neujeans | b = 1, larger kernel: image axes transformed, BSGS over channels | NeuJeans, section 4 (CinS), in BFV |
+| ensei | b = 1, larger kernel, no rotation: all sums of lanes on shares | ENSEI, section 4.1 (FDSC) |
 | cheetah | coefficient encoding of any layer, no rotation | Cheetah |
 | falcon | coefficient encoding of channel groups, packed densely, no rotation | Falcon 2023, section 4 |
-| ensei | b = 1, larger kernel, no rotation: all sums of lanes on shares | ENSEI, section 4.1 (FDSC) |
 
-The plan as the papers publish it, for comparison: what PrivCirNet, Bolt and NeuJeans do with one layer.
+*As published.* The planner's plans are better than those in the papers. For comparison, :func:`published_layer` gives
+what PrivCirNet, Bolt and NeuJeans do with one layer:
 
-One lane length for the whole layer, next_pow2((H + 2 padding)^2 b) for a convolution and as many tokens as d1 or the
-ciphertext has for a GEMM; d lanes with d at most min(C, K) / b, without copies of the input; a strided convolution at
-full resolution, the client keeping every s-th output; baby and giant steps for the least HE-Rot + 0.135 HE-Pmult; every
-sum under encryption. Source: PrivCirNet, sections 3.2 and 4.1 and its published cost model.
+* One lane length for the whole layer: next_pow2((H + 2 padding)^2 b) for a convolution, and for a GEMM as many tokens
+  as d1 or the ciphertext has.
+* d lanes with d at most min(C, K) / b, without copies of the input.
+* A strided convolution at full resolution, of which the client keeps every s-th output.
+* Baby and giant steps for the least HE-Rot + 0.135 HE-Pmult, every sum under encryption.
 
-Departures: lanes come in powers of two and ciphertexts in whole numbers (the cost model has neither rule, so its totals
-can be lower than what can be run), and a map that no ciphertext holds is split into strips of rows.
+Source: PrivCirNet, sections 3.2 and 4.1 and its published cost model.
+
+Departures: lanes come in powers of two and ciphertexts in whole numbers. The cost model has neither rule, so its totals
+can be lower than what can be run. A map that no ciphertext holds is split into strips of rows.
 """
 
 from collections.abc import Callable

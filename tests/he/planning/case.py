@@ -1,0 +1,70 @@
+"""A small network as it is judged and planned by the tests of this folder."""
+
+import dataclasses
+
+from privcirnet.errors import RuleError
+from privcirnet.he.params.noise import check_noise, noise_bits
+from privcirnet.he.params.parameters import Parameters, ParameterSet
+from privcirnet.he.params.parameters import choose as choose_parameters
+from privcirnet.he.planning.chooser import SETS, ParameterChoice, choose
+from privcirnet.he.planning.fit import options
+from privcirnet.he.planning.noise_budget import Option
+from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.requirements import Requirements, requirements
+from privcirnet.he.program import bounds, truncation
+from tests.he.networks import network
+
+LOCAL, DEFAULT = LINKS["local"], SETS[0]
+NETWORK = network()
+INTERVALS = bounds.prove(NETWORK)
+SIZES = bounds.largest_sizes(INTERVALS)
+LENGTHS = set().union(*(layer.transform_lengths for _, layer in NETWORK.linear_nodes))
+
+
+def wants(bits: float = 8, masks: str = "uniform", **changes: object) -> Requirements:
+    return dataclasses.replace(requirements(NETWORK.nodes, INTERVALS, SIZES, masks, bits), **changes)
+
+
+def candidates(*sets: ParameterSet) -> tuple[Option, ...]:
+    return options(NETWORK.nodes, COUNTED, LOCAL, sets or SETS)
+
+
+def choice(bits: float = 8, masks: str = "uniform", **changes: object) -> ParameterChoice:
+    return choose(wants(bits, masks, **changes), candidates())
+
+
+def products(option: Option) -> int:
+    return max(layer.products_per_sum for layer in option.layers)
+
+
+def fits(option: Option, t: int, masks: str, bits: float) -> bool:
+    """By the functions of params and bounds that the protocol and the export rest on."""
+    n, coefficient_bits = option.parameters.ring_degree, option.parameters.coefficient_bits
+    program = dataclasses.replace(NETWORK, parameters=Parameters(n, coefficient_bits, t), masks=masks)
+    try:
+        bounds.check_modulus(program, INTERVALS)
+        noise = noise_bits(n, t.bit_length(), products(option))
+        check_noise(program.parameters, noise, "any")
+    except RuleError:
+        return False
+    if masks == "uniform":
+        return truncation.wrap_probability(program, SIZES) <= 2.0**-bits
+    try:
+        return truncation.hiding_bits(program, INTERVALS) >= bits
+    except ValueError:
+        return False
+
+
+def exhaustive(option: Option, masks: str, bits: float) -> list[int]:
+    """Every t that fits, the largest of each size."""
+    found, n = [], option.parameters.ring_degree
+    for size in range(15, 61):
+        try:
+            t = choose_parameters(LENGTHS, size, n, option.parameters.coefficient_bits).plain_modulus
+        except RuleError:
+            continue
+        found += [t] if fits(option, t, masks, bits) else []
+    return found
+
+
+LONG, ODD = ParameterSet(8192, (60, 60, 60, 60)), ParameterSet(8192, (61, 60))

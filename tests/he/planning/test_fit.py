@@ -1,0 +1,112 @@
+"""Plans and parameters of a whole program, and encrypted inference with them."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.params.noise import MIN_NOISE_BUDGET
+from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.planning.chooser import SETS, WIDE
+from privcirnet.he.planning.cost import for_one_use, linear_cost, product_cost, square_cost
+from privcirnet.he.planning.fit import (
+    Target,
+    fit,
+    layers_of,
+    planned_layer,
+    planned_product,
+    predicted_seconds,
+    replan,
+    scaled,
+)
+from privcirnet.he.planning.profile import COUNTED
+from privcirnet.he.program import truncation
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Product, Square
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.session import run
+from privcirnet.pipeline import audit
+from tests.he.networks import attention, random_image
+from tests.he.planning.case import (
+    DEFAULT,
+    LOCAL,
+    NETWORK,
+)
+
+
+def test_scaled_profile() -> None:
+    """A rotation transforms d digits to d + 1 primes; the rest grows with d n log n."""
+    assert scaled(COUNTED, COUNTED.parameter_set) is COUNTED
+    wide = scaled(COUNTED, WIDE)
+    assert wide.parameter_set == WIDE
+    more = 2 * 14 / 13 * 4 / 3
+    for name, seconds in wide.seconds.items():
+        factor = {"transform": 1, "rotate": more * 5 / 4}.get(name, more)
+        assert seconds == pytest.approx(COUNTED.seconds[name] * factor)
+
+
+def test_products_are_planned_by_the_price_of_encoding_too() -> None:
+    """Where products with kept weights cost something and encoding nothing, a product of values does more of them."""
+    seconds = dict.fromkeys(COUNTED.seconds, 0.0) | {"encrypt": 1.0, "decrypt": 1.0, "pmult": 1.0}
+    profile = dataclasses.replace(COUNTED, seconds=seconds)
+    shape = LinearShape.product((256, 65, 1), (256, 65, 1), 4)
+    product, kept = planned_product(shape, shape, profile, LOCAL), planned_layer(shape, 1, profile, LOCAL)
+    assert product.left == product.right == planned_layer(shape, 1, for_one_use(profile), LOCAL)
+    assert product.left.pmults > kept.pmults
+
+
+def test_prediction_of_products_is_theirs() -> None:
+    nodes = replan(attention().nodes, COUNTED, LOCAL)
+    products = [node.operation for node in nodes if isinstance(node.operation, Product)]
+    others = [node for node in nodes if not isinstance(node.operation, Product)]
+    expected = sum(product_cost(product.left, product.right, COUNTED, LOCAL).total for product in products)
+    assert predicted_seconds(nodes, COUNTED, LOCAL) == pytest.approx(
+        predicted_seconds(others, COUNTED, LOCAL) + expected
+    )
+    assert len(layers_of(nodes)) == 3 + 2 * len(products) == 7
+
+
+def test_prediction_is_the_sum_over_the_nodes_that_talk() -> None:
+    nodes = replan(NETWORK.nodes, COUNTED, LOCAL)
+    squares = sum(
+        square_cost(math.prod(n.shape), COUNTED, LOCAL).total for n in nodes if isinstance(n.operation, Square)
+    )
+    linear = sum(linear_cost(layer, COUNTED, LOCAL).total for layer in layers_of(nodes))
+    assert predicted_seconds(nodes, COUNTED, LOCAL) == pytest.approx(linear + squares)
+    assert squares > 0
+
+
+def target(**changes: object) -> Target:
+    return Target(**({"profile": COUNTED, "link": LOCAL, "failure_bits": 20, "sets": SETS, "auto": True} | changes))
+
+
+def test_a_set_that_is_only_compared_with_is_not_taken() -> None:
+    fixed = fit(NETWORK.nodes, NETWORK.weights, target(profile=scaled(COUNTED, WIDE), auto=False, failure_bits=0))
+    assert scaled(COUNTED, WIDE).parameter_set == fixed.choice.set == WIDE
+    assert fixed.choice.cheapest.option.parameters == DEFAULT
+    assert fixed.program.parameters.ring_degree == 16384
+    narrow = target(sets=SETS[3:], failure_bits=0)
+    assert fit(NETWORK.nodes, NETWORK.weights, narrow).program.parameters.ring_degree == 16384
+
+
+@pytest.mark.parametrize(("failure_bits", "expected"), [(20, 8192), (34, 16384)])
+def test_encrypted_inference_at_the_chosen_parameters(failure_bits: int, expected: int) -> None:
+    fitted = fit(NETWORK.nodes, NETWORK.weights, target(failure_bits=failure_bits))
+    program, verdict = fitted.program, fitted.choice.chosen
+    assert program.parameters == fitted.choice.parameters == Parameters(*dataclasses.astuple(program.parameters))
+    assert program.parameters.ring_degree == expected
+    assert {layer.ring_degree for _, layer in program.linear_nodes} == {expected}
+    assert verdict.budget.left >= MIN_NOISE_BUDGET
+    assert -math.log2(truncation.wrap_probability(program, fitted.sizes)) >= failure_bits
+    server = Server(program, "tenseal")
+    client = Client(server.greeting(), "tenseal")
+    session = server.session(client.keys())
+    image = random_image(program)
+    logits, _ = run(client, session, image)
+    values = audit.reconstruct(program, client.shares, session.shares)
+    assert audit.wrong_nodes(program, values) == []
+    told = interpret(program, image, lambda node, _: values[node.name])
+    assert np.array_equal(told[program.output.name], logits)

@@ -1,0 +1,173 @@
+"""The verdict on a set (n, q): against exhaustive search by the functions that the protocol itself checks with."""
+
+import dataclasses
+import re
+
+import pytest
+
+from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.params.noise import MIN_NOISE_BUDGET, noise_bits, noise_budget
+from privcirnet.he.params.parameters import ParameterSet
+from privcirnet.he.params.sizes import reply_primes
+from privcirnet.he.planning.chooser import WIDE, choose
+from privcirnet.he.planning.fit import options
+from privcirnet.he.planning.noise_budget import budget, judge
+from privcirnet.he.planning.planner import paper_layer
+from privcirnet.he.planning.profile import COUNTED
+from privcirnet.he.planning.requirements import Requirements
+from privcirnet.he.program.operations import Linear
+from privcirnet.he.program.program import Node
+from tests.he.planning.case import (
+    DEFAULT,
+    LOCAL,
+    LONG,
+    ODD,
+    candidates,
+    exhaustive,
+    products,
+    wants,
+)
+
+
+@pytest.mark.parametrize("masks", ["uniform", "bounded"])
+@pytest.mark.parametrize("bits", [0, 16.5, 24, 28, 32, 38])
+def test_verdicts_are_those_of_exhaustive_search(masks: str, bits: float) -> None:
+    some = {True: 0, False: 0}
+    for option in candidates():
+        verdict, expected = judge(wants(bits, masks), option), exhaustive(option, masks, bits)
+        assert verdict.fits == bool(expected), option.parameters
+        some[verdict.fits] += 1
+        if verdict.fits:
+            assert verdict.parameters is not None
+            assert verdict.parameters.plain_modulus == max(expected)
+            primes = [reply_primes(option.parameters.coefficient_bits, t.bit_length()) for t in expected]
+            short = [t for t, count in zip(expected, primes, strict=True) if count == min(primes)]
+            thrifty = judge(wants(bits, masks), dataclasses.replace(option, thrifty=True))
+            assert thrifty.parameters is not None
+            assert thrifty.parameters.plain_modulus == max(short)
+            assert verdict.binding == ""
+        else:
+            assert verdict.binding
+            assert isinstance(verdict.error, RuleError)
+    assert some[True] or bits > 32
+    assert some[False] or bits < 24
+
+
+BINDINGS = [
+    (LONG, wants(), "security", r"security: log q 240 > 218", r"log2 q must be at most 218 .*: got 240 bits"),
+    (
+        ODD,
+        wants(),
+        "security",
+        "security: q must be two or more primes of 20 to 60 bits",
+        r"q must be two or more primes of 20 to 60 bits, the special prime 16 to 60: got \(61, 60\); e.g. 55,55,54,54",
+    ),
+    (
+        WIDE,
+        wants(largest=1 << 60),
+        "value bound",
+        r"value bound of \w+: needs t of 62 bits, at most 60",
+        r"every value must stay under t / 2: got \w+ reaches 2\^60.0, t has at most 60 bits; use fewer bits",
+    ),
+    (
+        WIDE,
+        wants(45),
+        "truncation",
+        r"truncation failure: needs t of 7\d bits, at most 60",
+        r"truncation with uniform masks must reach he.failure_bits = 45: got \d+\.\d with the largest plain modulus, 60 "
+        r"bits \(7\d needed\); lower he.failure_bits",
+    ),
+    (
+        WIDE,
+        wants(45, "bounded"),
+        "truncation",
+        r"truncation hiding: needs t of 7\d bits, at most 60",
+        r"truncation with bounded masks must reach he.hiding_bits = 45: got \d+\.\d with",
+    ),
+    (
+        DEFAULT,
+        wants(32),
+        "noise budget",
+        r"noise budget: -\d+ bits after 40-bit flooding",
+        r"every layer must leave 6 bits of noise budget: got -\d+ bits with n = 8192, q of 55\+55\+54\+54 bits and the "
+        r"5\d-bit plain modulus that the truncation failure needs; use fewer bits",
+    ),
+    (
+        DEFAULT,
+        wants(largest=1 << 55),
+        "noise budget",
+        r"noise budget: -\d+ bits",
+        r"57-bit plain modulus that the value bound of \w+ needs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wanted", "asked", "stage", "binding", "message"), BINDINGS)
+def test_what_binds_is_named(wanted: ParameterSet, asked: Requirements, stage: str, binding: str, message: str) -> None:
+    found = candidates(wanted)
+    verdict = judge(asked, found[0])
+    assert (verdict.stage, verdict.fits) == (stage, False)
+    assert re.match(binding, verdict.binding), verdict.binding
+    with pytest.raises(RuleError, match=message) as raised:
+        choose(asked, found)
+    assert isinstance(raised.value, DoesNotFit) == (stage != "security")
+
+
+def blocks(*sizes: int) -> tuple[Node, ...]:
+    """Layers of one block of each of these sizes, which no tiling makes smaller; never run."""
+    layers = [paper_layer(LinearShape.gemm(1, b, b), b, 1 << 17) for b in sizes]
+    return tuple(Node(f"l{i}", Linear(layer), (), layer.shape.output_shape, 0) for i, layer in enumerate(layers))
+
+
+def test_transform_lengths_that_no_modulus_carries() -> None:
+    """The lengths are primes, and so is t: t - 1 is a multiple of their product, of 47 bits, and of 2 n, of 15."""
+    nodes = blocks(97, 101, 103, 107, 109, 113, 127)
+    verdict = judge(wants(), options(nodes, COUNTED, LOCAL, [WIDE])[0])
+    assert verdict.stage == "transform lengths"
+    assert f"1 mod {2 * 16384 * 97 * 101 * 103 * 107 * 109 * 113 * 127}" in verdict.binding
+    assert judge(wants(), options(nodes[:5], COUNTED, LOCAL, [WIDE])[0]).fits
+    assert re.match(r"transform lengths: no t of at most 60 bits .* is 1 mod \d+", verdict.binding)
+    with pytest.raises(DoesNotFit, match="roots of unity for every transform length: got no t of at most 60 bits"):
+        choose(wants(), options(nodes, COUNTED, LOCAL, [WIDE]))
+
+
+def test_layers_that_do_not_fit_the_ring() -> None:
+    nodes = blocks(16384)
+    small, large = options(nodes, COUNTED, LOCAL, [DEFAULT, WIDE])
+    assert judge(wants(), small).binding == "layout: block size 16384 at 1 x 1 for 8192 slots"
+    assert judge(wants(), large).fits
+    assert choose(wants(), [small, large]).set == WIDE
+    match = r"a cell .* must fit a ciphertext: got block size 16384 at 1 x 1 for 8192 slots; n = 16384, .* would do"
+    with pytest.raises(RuleError, match=match):
+        choose(wants(), [small, large], DEFAULT)
+
+
+def test_budget_is_that_of_the_noise_model() -> None:
+    for option in candidates():
+        parameters = judge(wants(), option).parameters
+        parts = budget(option.layers, parameters)
+        noise = noise_bits(parameters.ring_degree, parameters.plain_bits, products(option))
+        assert parts.noise == noise
+        assert parts.left == noise_budget(parameters, noise)
+        assert parts.left == parts.modulus - parts.plain - parts.noise - parts.flooding - 1 >= MIN_NOISE_BUDGET
+        assert (parts.modulus, parts.plain) == (sum(parameters.coefficient_bits[:-1]), parameters.plain_bits)
+        assert parts.switched >= 1
+
+
+def test_the_layer_with_the_most_noise_counts() -> None:
+    """Of spectral layers the one with the most products to a sum; a coefficient layer's noise is no multiple of t."""
+    spectral = [paper_layer(LinearShape.gemm(1, width, 4), 1, WIDE.ring_degree) for width in (1 << 14, 1 << 16, 4)]
+    option = dataclasses.replace(candidates(WIDE)[0], layers=tuple(spectral))
+    assert [layer.products_per_sum for layer in spectral] == [1 << 14, 1 << 16, 4]
+    coefficient = CoefficientLayer(LinearShape.gemm(1, 1 << 11, 8), 1, WIDE.ring_degree, "cheetah")
+    verdict = judge(wants(), option)
+    parameters = verdict.parameters
+    one = [budget((layer,), parameters).noise for layer in (*spectral, coefficient)]
+    assert len(set(one[:3])) == 3
+    assert coefficient.noise_bits(parameters) < min(one)
+    assert one[3] == budget((), parameters).noise == min(one), "no program has less noise than a square"
+    assert verdict.budget == budget((*spectral, coefficient), parameters) == budget(spectral[1:2], parameters)
+    loud = dataclasses.replace(coefficient, weight_bits=100)
+    assert budget((*spectral, loud), parameters).noise == loud.noise_bits(parameters) > max(one)

@@ -1,0 +1,262 @@
+"""The papers' encodings by name, and their published plans: rules, totals, and that they compute the layer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.layout import next_power_of_two
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
+from privcirnet.he.planning.goal import SUMS, Goal
+from privcirnet.he.planning.papers import ENCODINGS, plan_named, published_layer
+from privcirnet.he.planning.planner import candidate_layers, plan_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
+from tests.he.exchange import Party, random_input, random_rows, slow_layer
+from tests.he.insecure import insecure_parameters
+
+GEMM, CONV = LinearShape.gemm(65, 24, 12), LinearShape(8, 6, 4, 8, 3, 2, 1)
+POINTWISE = LinearShape(8, 6, 4, 8, 1, 2)
+DEPTHWISE, GROUPS = (LinearShape(6, 6, 12, 12, 3, 1, 1, groups=groups) for groups in (12, 3))
+MESSAGES = Profile(
+    "messages", 256, COUNTED.coefficient_bits, {**dict.fromkeys(OPERATIONS, 1e-9), "reply": 1.0, "encrypt": 1.0}
+)
+GOALS = [Goal(replace(COUNTED, ring_degree=256), LINKS["local"], sums) for sums in SUMS]
+GOALS += [Goal(MESSAGES, LINKS["wan"])]
+ALL = {(GEMM, 1), (GEMM, 2), (POINTWISE, 1), (POINTWISE, 2), (CONV, 1), (CONV, 2), (DEPTHWISE, 1), (GROUPS, 2)}
+FITS = {
+    "cirencode": ALL,
+    "bolt": {(GEMM, 1), (POINTWISE, 1)},
+    "neujeans": {(CONV, 1), (DEPTHWISE, 1)},
+    "ensei": {(CONV, 1), (DEPTHWISE, 1)},
+    "cheetah": ALL,
+    "falcon": {(DEPTHWISE, 1), (GROUPS, 2)},
+    "any": ALL,
+}
+RULES = {
+    "bolt": "the encoding bolt is for b = 1 and 1 x 1 kernels",
+    "neujeans": "the encoding neujeans is for b = 1 and larger kernels",
+    "ensei": "the encoding ensei is for b = 1 and larger kernels",
+    "falcon": "the encoding falcon is for channel groups",
+}
+COEFFICIENT = {"cheetah", "falcon"}
+EVERY = sorted(ALL, key=str)
+
+
+def brief(value: LinearShape | int) -> str:
+    return f"{value.kind} {value.kernel} {value.groups}" if isinstance(value, LinearShape) else f"b{value}"
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize(("shape", "b"), EVERY, ids=brief)
+def test_each_is_for_its_layers_and_refuses_the_others(name: str, shape: LinearShape, b: int) -> None:
+    for goal in GOALS:
+        if (shape, b) in FITS[name]:
+            assert plan_named(name, shape, b, goal).layer.block_size == b
+        else:
+            got = f"b = {b}, kernel {shape.kernel}, {shape.groups} groups"
+            match = f"{RULES[name]}: got {got}; use cirencode"
+            with pytest.raises(RuleError, match=match):
+                plan_named(name, shape, b, goal)
+
+
+def test_the_cases_are_all_of_them() -> None:
+    assert set(FITS) == set(ENCODINGS)
+    assert set(RULES) == {name for name, fits in FITS.items() if fits != ALL}
+
+
+@pytest.mark.parametrize("name", ["cirencode", "bolt", "neujeans"])
+def test_special_cases_are_the_very_layer_of_the_planner(name: str) -> None:
+    for shape, b in FITS[name]:
+        for goal in GOALS:
+            assert plan_named(name, shape, b, goal) == plan_layer(shape, b, goal)
+
+
+@pytest.mark.parametrize("name", sorted(COEFFICIENT))
+def test_coefficient_encodings_have_one_layer(name: str) -> None:
+    for shape, b in FITS[name]:
+        for goal in GOALS:
+            choice = plan_named(name, shape, b, goal)
+            assert [layer for _, layer in choice.candidates] == [CoefficientLayer(shape, b, 256, name)]
+            assert choice.layer.rotations == 0
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.profile.name} {goal.sums}")
+def test_any_is_the_cheapest_of_all_that_fit(goal: Goal) -> None:
+    """But for Falcon, which programs do without."""
+    for shape, b in ALL:
+        prices = {
+            name: plan_named(name, shape, b, goal).candidates[0][0]
+            for name in set(ENCODINGS) - {"falcon"}
+            if (shape, b) in FITS[name]
+        }
+        if goal.sums != "shares":
+            prices.pop("ensei", None)
+        assert prices["any"].total == min(cost.total for cost in prices.values())
+        families = {layer.encoding for _, layer in plan_named("any", shape, b, goal).candidates}
+        assert families == {"cirencode", "cheetah"}
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.profile.name} {goal.sums}")
+@pytest.mark.parametrize(("shape", "b"), sorted(FITS["ensei"], key=str), ids=brief)
+def test_ensei_has_no_rotation(shape: LinearShape, b: int, goal: Goal) -> None:
+    """Whatever the goal says of sums: that is what makes it ENSEI."""
+    choice = plan_named("ensei", shape, b, goal)
+    assert choice == plan_layer(shape, b, replace(goal, sums="shares"))
+    assert choice.goal.sums == "shares"
+    for _, layer in choice.candidates:
+        assert (layer.rotations, layer.column_steps) == (0, set())
+        for placed in layer.placed:
+            plan = placed.plan
+            assert plan.folds_on_shares or plan.fold == 1
+            assert plan.giants_on_shares or plan.giant_steps == 1
+            assert not plan.baby_rotations
+
+
+def test_ensei_pays_for_rotations_with_messages() -> None:
+    shape = LinearShape(4, 4, 32, 32, 3, 1, 1)
+    goal = Goal(MESSAGES, LINKS["local"])
+    ensei, neujeans = (plan_named(name, shape, 1, goal).layer for name in ("ensei", "neujeans"))
+    assert neujeans.rotations > 0 == ensei.rotations
+    assert ensei.ciphertexts_in + ensei.ciphertexts_out > neujeans.ciphertexts_in + neujeans.ciphertexts_out
+
+
+@pytest.mark.parametrize("name", sorted(set(ENCODINGS) - COEFFICIENT - {"any"}))
+def test_each_is_exact(name: str) -> None:
+    for shape, b in FITS[name]:
+        layer = plan_named(name, shape, b, GOALS[0]).layer
+        rows, x = random_rows(shape, b), random_input(shape)
+        bias = rows[:, 0, 0, 0].repeat(b)
+        party = Party(layer, rows, bias, insecure_parameters(256, layer.transform_lengths))
+        assert (party.run(x) == slow_layer(shape, b, rows, bias, x)).all()
+
+
+@pytest.mark.parametrize("name", ["iron", "CirEncode", ""])
+def test_unknown_names(name: str) -> None:
+    match = (
+        f"the encoding must be a known one: got '{name}'; use cirencode, bolt, neujeans, ensei, cheetah, falcon, any"
+    )
+    with pytest.raises(RuleError, match=match):
+        plan_named(name, GEMM, 1, GOALS[0])
+
+
+N = 8192
+PUBLISHED = sorted({shape for name in NETWORKS for shape in network_shapes(name).values()}, key=str)
+
+
+@cache
+def published(shape: LinearShape, b: int) -> SpectralLayer:
+    return published_layer(shape, allowed_block_size(shape, b), N)
+
+
+def totals(layers: Sequence[SpectralLayer]) -> tuple[int, int]:
+    return sum(layer.rotations for layer in layers), sum(layer.pmults for layer in layers)
+
+
+def units(layer: SpectralLayer) -> float:
+    return layer.rotations + 0.135 * layer.pmults
+
+
+@pytest.mark.parametrize(("b", "expected"), [(2, (658, 12800)), (8, (202, 3200)), (16, (98, 1504))])
+def test_resnet18_s_totals(b: int, expected: tuple[int, int]) -> None:
+    """Golden; at b = 8 HE-Rot is the paper's own 202. At b = 16 a 32 x 32 map is cut into 3 strips, 4 would be 1600."""
+    assert totals([published(shape, b) for shape in network_shapes("resnet18_cifar").values()]) == expected
+
+
+@pytest.mark.parametrize("b", [1, 8])
+def test_the_rules_of_the_papers(b: int) -> None:
+    """No copies, no sum on shares, one lane length, at most min(C, K) / b lanes, stride 1."""
+    for shape in PUBLISHED:
+        layer = published(shape, b)
+        pieces, layout = layer.pieces, layer.layout
+        assert layer.shape == replace(shape, stride=1)
+        assert not any(piece.giants_on_shares or piece.folds_on_shares for piece in pieces)
+        assert {(piece.copies, piece.groups) for piece in pieces} == {(1, 1)}
+        assert len({(piece.lanes, piece.baby_steps) for piece in pieces}) == 1
+        assert pieces[0].lanes <= min(shape.in_channels, shape.out_channels) // layer.block_size
+        assert len({piece.tiles for piece in pieces[:-1]}) <= 1
+        assert pieces[-1].tiles <= pieces[0].tiles
+        assert sum(piece.tiles for piece in pieces) == layout.tiles
+        if shape.kernel > 1:
+            padded = (shape.height + 2 * shape.padding) * (shape.width + 2 * shape.padding) * layer.block_size
+            assert N // pieces[0].lanes >= min(next_power_of_two(padded), N)
+            assert layout.tiles == 1 or padded > N
+        else:
+            assert layer.tile == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "shape", [LinearShape.gemm(64, 96, 48), LinearShape(14, 14, 32, 48, 3, 1, 1)], ids=["gemm", "conv"]
+)
+def test_it_is_the_cheapest_plan_of_its_kind(shape: LinearShape) -> None:
+    """In HE-Rot + 0.135 HE-Pmult, against every plan without copies that has its lanes or more room in each."""
+    layer = published_layer(shape, 2, N)
+    padded = 1 if shape.kind == "gemm" else next_power_of_two((14 + 2) ** 2 * 2)
+    most = min(min(shape.in_channels, shape.out_channels) // 2, N // padded)
+    plain = [
+        other
+        for other in candidate_layers(shape, 2, N)
+        if not any(p.giants_on_shares or p.folds_on_shares or p.copies > 1 for p in other.pieces)
+        and other.pieces[0].lanes <= most
+    ]
+    assert units(layer) == min(map(units, plain))
+    assert len(plain) > 10
+
+
+EXECUTED = {
+    "gemm": (LinearShape.gemm(10, 12, 8), 2, 64),
+    "gemm of more tokens than a lane": (LinearShape.gemm(37, 6, 10), 1, 64),
+    "one token": (LinearShape.gemm(1, 40, 12), 4, 64),
+    "3 x 3": (LinearShape(6, 5, 8, 12, 3, 1, 1), 2, 256),
+    "stride": (LinearShape(7, 6, 4, 8, 3, 2, 1), 1, 256),
+    "pointwise with stride": (LinearShape(6, 6, 4, 8, 1, 2), 2, 64),
+    "strips": (LinearShape(20, 19, 2, 4, 3, 1, 1), 1, 256),
+    "strips with blocks and stride": (LinearShape(20, 18, 4, 4, 3, 2, 1), 2, 512),
+}
+
+
+@pytest.mark.parametrize("case", EXECUTED)
+def test_it_computes_the_layer(case: str) -> None:
+    """On the clear-text engine; of a strided layer the client keeps every s-th output."""
+    shape, b, n = EXECUTED[case]
+    layer = published_layer(shape, b, n)
+    rows, x = random_rows(shape, b), random_input(shape)
+    bias = np.arange(shape.out_channels)
+    party = Party(layer, rows, bias, insecure_parameters(n, layer.transform_lengths))
+    found = party.run(x)[:, :: shape.stride, :: shape.stride]
+    assert (found == slow_layer(shape, b, rows, bias, x)).all()
+    assert (party.server.counts["rotate"], party.server.counts["pmult"]) == (layer.rotations, layer.pmults)
+
+
+def test_strips_are_the_fewest_that_fit() -> None:
+    shape = LinearShape(56, 56, 4, 4, 3, 1, 1)
+    layer = published_layer(shape, 8 // 2, N)
+    (height, width), strips = layer.tile, layer.layout.tiles
+    assert width == 56
+    assert strips == len(layer.pieces) == -(-56 // height) > 1
+    taller = replace(layer, tile=(-(-56 // (strips - 1)), 56))
+    assert layer.layout.cell <= N < taller.layout.cell
+    assert {piece.lanes for piece in layer.pieces} == {1}
+
+
+def test_a_map_that_fits_is_not_cut() -> None:
+    assert published_layer(LinearShape(56, 56, 64, 64, 3, 1, 1), 2, N).layout.tiles == 1
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(RuleError, match="a published plan has no channel groups: got 4; use layout=best"):
+        published_layer(LinearShape(8, 8, 8, 8, 3, 1, 1, groups=4), 1, N)
+    with pytest.raises(RuleError, match="a row of a map must fit a ciphertext in a published plan: got 500 columns"):
+        published_layer(LinearShape(500, 500, 8, 8, 3, 1, 1), 8, N)
+    with pytest.raises(RuleError, match="block size must divide both weight dimensions: got 3"):
+        published_layer(LinearShape.gemm(4, 8, 8), 3, N)
+
+
+def test_a_block_that_fits_no_ciphertext_is_refused() -> None:
+    with pytest.raises(RuleError, match="must fit"):
+        published_layer(LinearShape.gemm(1, 128, 128), 128, 64)
