@@ -18,7 +18,7 @@ from privcirnet.he.planning.cost import Cost, plan_cost
 from privcirnet.he.planning.cover import Contents, Grid, covers, lane_contents
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import plan_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
+from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Link, Profile
 
 Slow = tuple[Cost, list[tuple[int, int, BsgsPlan]]]
 """Seconds, and (groups, tiles, plan) of each piece."""
@@ -28,6 +28,7 @@ UNEVEN = Profile(
 )
 GOALS = {
     "any": Goal(UNEVEN, LINKS["local"]),
+    "far": Goal(UNEVEN, Link(1e3, 0.25)),
     "encrypted": Goal(replace(COUNTED, ring_degree=256), LINKS["local"], "encrypted"),
     "shares": Goal(UNEVEN, LINKS["wan"], "shares"),
 }
