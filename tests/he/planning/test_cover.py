@@ -28,7 +28,7 @@ UNEVEN = Profile(
 )
 GOALS = {
     "any": Goal(UNEVEN, LINKS["local"]),
-    "far": Goal(UNEVEN, Link(1e3, 0.25)),
+    "far": Goal(replace(COUNTED, ring_degree=256), Link(5e3, 0.25), "encrypted"),
     "encrypted": Goal(replace(COUNTED, ring_degree=256), LINKS["local"], "encrypted"),
     "shares": Goal(UNEVEN, LINKS["wan"], "shares"),
 }
