@@ -23,7 +23,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.message_sizes import rounds
 from privcirnet.pipeline.infer import Step
-from privcirnet.pipeline.progress import Advance
+from privcirnet.pipeline.progress import Advance, silent
 
 _RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
 """This process's number, if torchrun started several; else "0"."""
@@ -147,8 +147,8 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
         which may be a fraction. It is quick: the bar is drawn ten times a second, however often it is called.
     """
     if not total:
-        with console.status(description):
-            yield _nothing
+        with console.status(description), silent(description, total) as advance:
+            yield advance
         return
     columns = (
         TextColumn("{task.description:<28}"),
@@ -165,10 +165,6 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
             progress.update(task, advance=by if to is None else None, completed=to, note=str(note))
 
         yield advance
-
-
-def _nothing(note: object = "", by: int = 1, to: float | None = None) -> None:
-    """Ignore the steps of a bar of unknown length."""
 
 
 @contextmanager
