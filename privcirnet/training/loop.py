@@ -20,6 +20,7 @@ from privcirnet.data.rand_augment import rand_augment
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import evaluating
 from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
+from privcirnet.training.bfloat16 import SlowConvolutions
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
@@ -128,6 +129,8 @@ class _Run:
         self.schedule = schedule_of(self.optimizer, recipe, -(-len(data.train_labels) // recipe.batch_size))
         self.average = average_of(model, recipe)
         self.tails = Tails(model, recipe.tail_limit) if recipe.tails else None
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        self.slow = SlowConvolutions(model) if recipe.amp and on_cpu else None
         self.step = torch.compile(_step, backend=recipe.compile_backend) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
@@ -213,6 +216,8 @@ class _Run:
         """Remove everything of the run from the model but the weights."""
         if self.tails:
             self.tails.detach()
+        if self.slow:
+            self.slow.restore()
 
     def _parts(self) -> dict[str, Any]:
         parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
