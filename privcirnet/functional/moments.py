@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from privcirnet.functional import squares
+
 Total = Callable[[Tensor], Tensor]
 """Sums a tensor over the processes that hold the images of one batch."""
 
@@ -61,15 +63,15 @@ def pooled_means(means: Tensor, count: int, total: Total) -> Tensor:
 def power_means(x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the means of x, x^2 and x^4 over all axes but one; differentiable.
 
-    Cost: three passes forward and one backward that keep nothing but x. Variances by torch.var would copy and keep
-        more.
+    Cost: one pass forward and one backward where :mod:`squares` can read x, else three and one. Nothing but x is kept.
+    Variances by torch.var would copy and keep more.
 
     Args:
-        x: Values, with C channels along `axis`.
-        axis: The channel axis.
+        x: values, with C channels along ``axis``.
+        axis: of the channels.
 
     Returns:
-        Three tensors of shape (C,).
+        Three tensors (C,), in float64 if x is, else in float32.
 
     >>> [m.tolist() for m in power_means(torch.tensor([[1.0, 2.0], [3.0, 2.0]]), 1)]
     [[2.0, 2.0], [5.0, 4.0], [41.0, 16.0]]
@@ -82,16 +84,28 @@ class _PowerMeans(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         ctx.save_for_backward(x)
         ctx.axis = axis % x.ndim
+        count = x.numel() // x.shape[ctx.axis]
+        if squares.compiled_for(x, ctx.axis):
+            return (squares.power_sums(x, ctx.axis) / count).float().unbind()  # type: ignore[return-value]
         others = [i for i in range(x.ndim) if i != ctx.axis]
-        square = x * x
-        first, second = x.mean(others), square.mean(others)
+        wide = _wide(x)
+        square = wide * wide
+        first, second = wide.mean(others), square.mean(others)
         return first, second, square.square_().mean(others)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
+        count = x.numel() // x.shape[ctx.axis]
+        if squares.compiled_for(x, ctx.axis):
+            return squares.power_gradient(x, ctx.axis, torch.stack(gradients) / count), None
         shape = [1] * x.ndim
         shape[ctx.axis] = -1
-        count = x.numel() // x.shape[ctx.axis]
         first, second, fourth = (g.reshape(shape) / count for g in gradients)
-        return (x * x).mul_(4 * fourth).add_(2 * second).mul_(x).add_(first), None
+        wide = _wide(x)
+        return (wide * wide).mul_(4 * fourth).add_(2 * second).mul_(wide).add_(first).to(x.dtype), None
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Return values in which powers can be summed: float32, or float64 if they are."""
+    return x if x.dtype == torch.float64 else x.float()

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from privcirnet.functional import squares
+
 
 def aespa_square(gamma: Tensor, var: Tensor, square_var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Return the scale and shift that write the activation as a square, f(x) = (scale (x + shift))^2.
@@ -46,34 +48,49 @@ def aespa_square(gamma: Tensor, var: Tensor, square_var: Tensor, eps: float) -> 
     return scale, shift
 
 
-def scaled_square(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+def scaled_square(x: Tensor, scale: Tensor, shift: Tensor, axis: int) -> Tensor:
     """Return (scale x + shift)^2; differentiable, and keeps only x for the gradient.
 
+    Cost: one pass forward and one backward where :mod:`squares` can read x, else two and six.
+
     Args:
-        x: Values.
-        scale: One value for each channel, of a shape that broadcasts to x's.
-        shift: Of the shape of `scale`.
+        x: values, with C channels along ``axis``.
+        scale: (C,).
+        shift: (C,).
+        axis: of the channels.
 
     Returns:
-        Values of the shape of x.
+        Values of the shape and type of x.
 
-    >>> scaled_square(torch.tensor([1.0, 2.0]), torch.tensor([2.0]), torch.tensor([1.0]))
-    tensor([ 9., 25.])
+    >>> scaled_square(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 3.0]), torch.tensor([1.0, 0.0]), 0)
+    tensor([ 9., 36.])
     """
-    return _ScaledSquare.apply(x, scale, shift)  # type: ignore[no-any-return]
+    return _ScaledSquare.apply(x, scale, shift, axis)  # type: ignore[no-any-return]
 
 
 class _ScaledSquare(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, axis: int) -> Tensor:  # type: ignore[override]
         ctx.save_for_backward(x, scale, shift)
-        return torch.addcmul(shift, scale, x).square_()
+        ctx.axis = axis % x.ndim
+        if squares.compiled_for(x, ctx.axis):
+            return squares.square(x, ctx.axis, scale, shift)
+        return torch.addcmul(_along(shift, x, ctx.axis), _along(scale, x, ctx.axis), x).square_()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # type: ignore[override]
         x, scale, shift = ctx.saved_tensors
-        inner = torch.addcmul(shift, scale, x).mul_(gradient).mul_(2)
-        others = [i for i in range(x.ndim) if scale.shape[i] == 1]
-        of_shift = inner.sum(others, keepdim=True)
-        of_scale = (inner * x).sum(others, keepdim=True)
-        return inner.mul_(scale), of_scale, of_shift
+        if squares.compiled_for(x, ctx.axis):
+            return *squares.square_gradient(x, ctx.axis, scale, shift, gradient), None
+        factor = _along(scale, x, ctx.axis)
+        inner = torch.addcmul(_along(shift, x, ctx.axis), factor, x).mul_(gradient).mul_(2)
+        others = [i for i in range(x.ndim) if i != ctx.axis]
+        of_shift, of_scale = inner.sum(others), (inner * x).sum(others)
+        return inner.mul_(factor), of_scale.to(scale.dtype), of_shift.to(shift.dtype), None
+
+
+def _along(values: Tensor, x: Tensor, axis: int) -> Tensor:
+    """Return values for each channel of x in a shape that broadcasts to x's, in its type."""
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    return values.reshape(shape).to(x.dtype)

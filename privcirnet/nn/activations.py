@@ -73,10 +73,8 @@ class Aespa(nn.Module):
             Values of the shape of x.
         """
         scale, shift = self.coefficients(*(self._measured(x) if self.training else self._running()))
-        shape = [1] * x.ndim
-        shape[self.axis] = self.num_features
-        scale, shift = (v.repeat_interleave(self.b).reshape(shape).to(x.dtype) for v in (scale, scale * shift))
-        return scaled_square(x, scale, shift) if self.training else (scale * x + shift).square()
+        scale, shift = (v.repeat_interleave(self.b) for v in (scale, scale * shift))
+        return scaled_square(x, scale, shift, self.axis)
 
     def coefficients(self, var: Tensor, square_var: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scale and shift of each block.
@@ -110,8 +108,7 @@ class Aespa(nn.Module):
 
     def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the variances of x and x^2 over the batch, by block, and move the running averages towards them."""
-        wide = x if x.dtype == torch.float64 else x.float()
-        powers = torch.stack(power_means(wide, self.axis)).reshape(3, -1, self.b).mean(2)
+        powers = torch.stack(power_means(x, self.axis)).reshape(3, -1, self.b).mean(2)
         if self.total:
             powers = pooled_means(powers, x.numel() // self.num_features, self.total)
         mean, second, fourth = powers.unbind()

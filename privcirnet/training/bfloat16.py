@@ -18,7 +18,8 @@ class SlowConvolutions:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._modules = [module for module in model.modules() if _is_slow(module)]
+        convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
+        self._modules = [module for module in convolutions if module.groups > 1 and max(module.stride) > 1]
         for module in self._modules:
             # An instance attribute hides the class's method; nothing else of a Conv2d runs inside autocast.
             module.__dict__["_conv_forward"] = partial(_in_float32, module)
@@ -27,10 +28,6 @@ class SlowConvolutions:
         """Give the convolutions their own method back."""
         for module in self._modules:
             module.__dict__.pop("_conv_forward", None)
-
-
-def _is_slow(module: nn.Module) -> bool:
-    return isinstance(module, nn.Conv2d) and module.groups > 1 and max(module.stride) > 1
 
 
 def _in_float32(module: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

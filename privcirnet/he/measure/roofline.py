@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privcirnet.compiled.jit import jit
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each, ranges, using
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.engines.kernels.jit import inline
+from privcirnet.compiled.jit import inline
 from privcirnet.he.ring.modular import Residues
 
 Word = Any

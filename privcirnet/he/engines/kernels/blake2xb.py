@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import inline, jit
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.kernels.arithmetic import Word, barrett_lazy, reduce_4p
-from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Residues
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.engines.kernels import inner_products, operands
 from privcirnet.he.engines.kernels.arithmetic import Word, sub_if_ge
 from privcirnet.he.engines.kernels.inner_products import Moduli
-from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring import roots
 from privcirnet.he.ring.modular import Integers, Residues, SourceIndices
 from privcirnet.he.ring.threads import each, ranges

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import jit
 from privcirnet.he.engines.kernels import inner_products, keyswitch, ntt, operands
 from privcirnet.he.engines.kernels.arithmetic import sub_if_ge
-from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.ring import Ring, to_values
 from privcirnet.he.ring.modular import Integers, Residues
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.engines.kernels.arithmetic import Word, barrett_lazy, mul_shoup_lazy, reduce_4p, sub_if_ge
-from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring.modular import Integers, Residues, constant_quotients
 
 AT_ONCE = 8

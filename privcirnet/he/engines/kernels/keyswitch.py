@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.engines.kernels.arithmetic import (
     Word,
     barrett_lazy,
@@ -24,7 +25,6 @@ from privcirnet.he.engines.kernels.arithmetic import (
     sub_if_ge,
     with_quotient,
 )
-from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.engines.kernels.ntt import Tables, forward, kernel_order
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.roots import bit_reversed

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.engines.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge, with_quotient
-from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring.modular import Integers, Residues, constant_quotients
 from privcirnet.he.ring.roots import bit_reversed, minimal_root
 

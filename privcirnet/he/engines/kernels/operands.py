@@ -8,9 +8,9 @@ same words of all inputs are neighbours. The chunks of prime 0 come first.
 
 import numpy as np
 
+from privcirnet.compiled.jit import jit
 from privcirnet.he.engines.kernels.arithmetic import Word
 from privcirnet.he.engines.kernels.inner_products import Moduli
-from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.ring.modular import Residues
 
 CHUNK = 2048

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import jit
 from privcirnet.he.engines.kernels.arithmetic import (
     Word,
     barrett_lazy,
@@ -18,7 +19,6 @@ from privcirnet.he.engines.kernels.arithmetic import (
     sub_if_ge,
     with_quotient,
 )
-from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.ntt import Tables, forward, inverse, kernel_order, tables
 from privcirnet.he.ring.batching import slot_exponents
 from privcirnet.he.ring.modular import Integers, Residues

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import jit
 from privcirnet.he.engines.kernels import blake2xb, plaintexts, wire_bytes
 from privcirnet.he.engines.kernels.blake2xb import Bounds
-from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.plaintexts import Plain
 from privcirnet.he.engines.wire_bytes import Modulus, not_under
 from privcirnet.he.params.sizes import SEED_BYTES

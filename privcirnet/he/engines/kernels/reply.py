@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import jit
 from privcirnet.he.engines.kernels import keyswitch, ntt, plaintexts, sampling, wire_bytes
 from privcirnet.he.engines.kernels.arithmetic import mul_shoup_lazy, reduce_4p, sub_if_ge
-from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.kernels.ring import Ring, add_scaled, to_coefficients
 from privcirnet.he.engines.kernels.sampling import Flood
 from privcirnet.he.ring.modular import Integers, Residues

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import jit
 from privcirnet.he.engines.kernels import inner_products, keyswitch, ntt, operands
-from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.ring.modular import Residues
 
 

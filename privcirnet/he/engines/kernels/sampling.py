@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.compiled.jit import inline, jit
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge, with_quotient
-from privcirnet.he.engines.kernels.jit import inline, jit
 from privcirnet.he.ring.modular import Residues
 
 BINOMIAL = 21

@@ -6,8 +6,8 @@ bits. So both directions shift 64-bit words instead of moving bytes.
 
 import numpy as np
 
+from privcirnet.compiled.jit import jit
 from privcirnet.he.engines import wire_bytes
-from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.engines.wire_bytes import Message
 from privcirnet.he.ring.modular import Integers, Residues
 

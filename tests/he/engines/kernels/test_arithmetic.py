@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from privcirnet.compiled.jit import jit
 from privcirnet.he.engines.kernels.arithmetic import barrett_lazy, mul_shoup_lazy, reduce_4p, sub_if_ge
-from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.ring.modular import Residues
 
 TOP = (1 << 64) - 1

@@ -8,9 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from privcirnet.compiled.jit import jit
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.kernels import blake2xb, sampling
-from privcirnet.he.engines.kernels.jit import jit
 from privcirnet.he.ring import modular
 from privcirnet.he.ring import sampling as slow
 from privcirnet.he.ring.modular import Residues

@@ -1,8 +1,8 @@
-"""Compilation of the kernels. The only file that imports Numba.
+"""Compilation of kernels, at their first call and kept on disk.
 
-Every kernel is a plain Python function over numpy arrays of ``uint64`` residues and scalars of ``numpy.uint64``; sizes
-and positions are Python integers. The two must not meet in arithmetic: Numba, like numpy 1, makes a float of their sum.
-Kernels let go of Python's lock, so threads work side by side, and are compiled once per machine (kept on disk).
+Every kernel is a plain Python function over numpy arrays and scalars. Those of residues work on ``uint64``; sizes and
+positions are Python integers. The two must not meet in arithmetic: Numba, like numpy 1, makes a float of their sum.
+Kernels let go of Python's lock, so threads work side by side.
 """
 
 # Numba has no type stubs.
@@ -21,25 +21,23 @@ R = TypeVar("R")
 
 
 def forget_stale(folder: Path) -> None:
-    """Remove machine code that was compiled before any source of a folder changed.
+    """Remove machine code that was compiled before any source of a folder changed, or this file.
 
-    Numba looks only at the file that a kernel stands in, but kernels have those of other files compiled into them.
+    Numba looks only at the file that a kernel stands in, but kernels have those of other files compiled into them. Each
+    folder of kernels calls this before they are loaded.
 
     Args:
         folder: of kernels; their machine code is in its ``__pycache__``.
     """
     sources, kept = hashlib.sha256(), folder / "__pycache__" / "sources.sha256"
     with suppress(OSError):  # of an installation that cannot be written to, whose sources do not change either
-        for path in sorted(folder.glob("*.py")):
+        for path in [Path(__file__), *sorted(folder.glob("*.py"))]:
             sources.update(path.read_bytes())
         if not kept.exists() or kept.read_text() != sources.hexdigest():
             for path in [*kept.parent.glob("*.nbi"), *kept.parent.glob("*.nbc")]:
                 path.unlink(missing_ok=True)
             kept.parent.mkdir(exist_ok=True)
             kept.write_text(sources.hexdigest())
-
-
-forget_stale(Path(__file__).parent)
 
 
 def jit(function: Callable[P, R]) -> Callable[P, R]:
@@ -49,6 +47,15 @@ def jit(function: Callable[P, R]) -> Callable[P, R]:
         function: a kernel.
     """
     return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+
+
+def jit_of_floats(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function compiled as by :func:`jit`, in which a product and a sum may become one operation.
+
+    Args:
+        function: a kernel of floating-point numbers.
+    """
+    return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})(function)
 
 
 def inline(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from privcirnet.he.engines.kernels.jit import forget_stale
+from privcirnet.compiled.jit import forget_stale
 
 
 def test_machine_code_is_forgotten_when_any_source_changes(tmp_path: Path) -> None:
