@@ -22,6 +22,7 @@ from rich.text import Text
 from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.message_sizes import rounds
+from privcirnet.pipeline.allocator import keep_freed_memory
 from privcirnet.pipeline.infer import Step
 from privcirnet.pipeline.progress import Advance, silent
 
@@ -44,7 +45,8 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
     """Turn ``main(config)`` into a Hydra program whose config has this schema.
 
     The YAML file beside the script, configs/<script>.yaml, gives the defaults and the help. A :class:`RuleError` is
-    printed as one line and ends the program with status 2; anything else is a bug and keeps its traceback.
+    printed as one line and ends the program with status 2; anything else is a bug and keeps its traceback. The program
+    keeps the memory that it frees (:mod:`.pipeline.allocator`).
 
     Args:
         schema: dataclass of the settings.
@@ -66,6 +68,7 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
         run = hydra.main(version_base=_HYDRA, config_path=str(configs), config_name=path.stem)(task)
 
         def main_program() -> None:
+            keep_freed_memory()
             with readable_errors():
                 check_overrides(configs, path.stem, [a for a in sys.argv[1:] if "=" in a and not a.startswith("-")])
                 run()

@@ -26,7 +26,9 @@ from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
 from privcirnet.training.tails import Tails
 
-_EVALUATION_BATCH = 512
+_EVALUATION_BATCH = 256
+_FAST = torch.channels_last
+"""Layout of images in evaluation: convolutions are 1.2 to 1.7 times as fast."""
 
 
 @dataclass
@@ -238,7 +240,8 @@ def predict(model: nn.Module, data: ImageData, images: Tensor) -> Tensor:
     """
     device = next(model.parameters()).device
     with evaluating(model):
-        return torch.cat([model(data.real(part).to(device)).cpu() for part in images.split(_EVALUATION_BATCH)])
+        parts = (data.real(part).to(device, memory_format=_FAST) for part in images.split(_EVALUATION_BATCH))
+        return torch.cat([model(part).cpu() for part in parts])
 
 
 def accuracy(model: nn.Module, data: ImageData, images: Tensor, labels: Tensor) -> float:
