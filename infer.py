@@ -20,7 +20,7 @@ from privcirnet.he.ring import threads
 from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
 from privcirnet.pipeline.infer import infer
 from privcirnet.training import stages
-from privcirnet.training.loop import predict
+from privcirnet.training.accuracy import predict
 
 _SHOWN = 10
 

@@ -26,7 +26,8 @@ def main(config: TrainConfig) -> None:
         return
     path = train.write(trained, time.perf_counter() - started)
     shown = f"{trained.top1:.2f} % of {trained.test_images} held-out images (was {trained.top1_before:.2f} %)"
-    show(trained.title, {"top-1": shown, "parameters": f"{trained.parameters:,}", "saved": path})
+    facts = {"top-1": shown, "parameters": f"{trained.parameters:,}", "saved": path}
+    show(trained.title, facts | ({"precision": "bfloat16"} if trained.mixed else {}))
 
 
 def evaluate(config: TrainConfig, data: ImageData) -> None:

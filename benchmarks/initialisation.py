@@ -22,7 +22,8 @@ from privcirnet.console import progress_bar, show_rows
 from privcirnet.data import ImageData
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.training import stages
-from privcirnet.training.loop import fit, predict
+from privcirnet.training.accuracy import predict
+from privcirnet.training.loop import fit
 
 STARTS = {
     "fisher": {"projection": "fisher", "damping": 0.0},

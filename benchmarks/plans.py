@@ -24,7 +24,8 @@ from privcirnet.search.assignment import total, uniform_latency, uniform_sizes
 from privcirnet.search.latency import figure_table, layer_shapes, seconds_of
 from privcirnet.search.solve import solve
 from privcirnet.training import sensitivities, stages
-from privcirnet.training.loop import accuracy, fit
+from privcirnet.training.accuracy import accuracy
+from privcirnet.training.loop import fit
 from privcirnet.training.network import weighted_layers
 
 

@@ -14,7 +14,7 @@ from privcirnet.he.program.operations import Square
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import lower_for
 from privcirnet.training import stages
-from privcirnet.training.loop import accuracy
+from privcirnet.training.accuracy import accuracy
 from tests.data.test_real import ARCHIVES
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"

@@ -97,8 +97,8 @@ class RecipeConfig:
     """alpha of cutmix; 0 for none."""
     mix_epochs: int = -1
     """epochs with mixup and cutmix; -1 for all."""
-    amp: bool = False
-    """automatic mixed precision: bfloat16 where torch considers it safe."""
+    amp: str = "false"
+    """automatic mixed precision, bfloat16 where torch considers it safe: true, false, or auto: if it is faster here."""
     channels_last: bool = False
     """images with channels innermost: faster convolutions on many machines."""
     compile: bool = False
@@ -126,6 +126,8 @@ class RecipeConfig:
         _check(self.optimizer in ("adamw", "sgd"), "recipe.optimizer must be a known one", self.optimizer, "use adamw")
         _check(self.learning_rate > 0, "recipe.learning_rate must be positive", self.learning_rate, "use 3e-3")
         _check_name("recipe.compile_backend", self.compile_backend, COMPILE_BACKENDS)
+        self.amp = str(self.amp).lower()
+        _check(self.amp in ("true", "false", "auto"), "recipe.amp must be true, false or auto", self.amp, "use auto")
         in_range = 0 <= self.label_smoothing < 1 and 0 <= self.distillation <= 1
         got = f"{self.label_smoothing}, {self.distillation}"
         _check(in_range, "recipe.label_smoothing and distillation must be fractions", got, "use 0.05 and 0.5")

@@ -17,7 +17,8 @@ from privcirnet.config import TrainConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import checkpoint, record, stages
-from privcirnet.training.loop import EpochProgress, Step, accuracy, fit
+from privcirnet.training.accuracy import accuracy
+from privcirnet.training.loop import EpochProgress, Step, fit
 from privcirnet.training.network import BuiltNetwork, checkpoint_of
 
 
@@ -32,6 +33,7 @@ class Trained:
         top1_before: before the first epoch.
         test_images: number of held-out images.
         history: per epoch, see :func:`privcirnet.training.loop.fit`.
+        mixed: whether it was trained in mixed precision.
     """
 
     config: TrainConfig
@@ -40,6 +42,7 @@ class Trained:
     top1_before: float
     test_images: int
     history: list[dict[str, float]]
+    mixed: bool = False
 
     @property
     def title(self) -> str:
@@ -76,9 +79,13 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
         done()
     model = start.model.to(device := distributed.own_device(config.device))
     teacher = stages.load_network(recipe.teacher, data).to(device) if recipe.teacher else None
-    before = accuracy(model, data, data.test_images, data.test_labels)
     settings = asdict(config) | {"block_sizes": start.block_sizes}
     resumed = distributed.from_first(lambda: checkpoint.load(out, settings)) if config.resume else None
+    progress = resumed or EpochProgress()
+    before = progress.top1_before
+    if before is None:
+        before = progress.top1_before = accuracy(model, data, data.test_images, data.test_labels)
+    mixed: set[bool] = set()
     epochs = bar(f"{recipe.stage} (epochs)", recipe.epochs)
     events = config.tensorboard and distributed.rank() == 0
     with record.Record(out, events, resumed, before) as book, epochs as advance:
@@ -86,6 +93,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
             advance("resumed", to=resumed.epoch)
 
         def after_step(step: Step) -> None:
+            mixed.add(step.mixed)
             advance(book.step(step), to=step.epochs)
 
         def after_epoch(progress: EpochProgress) -> None:
@@ -93,9 +101,9 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
             checkpoint.save(out, progress, settings)
             advance(line, to=progress.epoch)
 
-        history = fit(model, data, recipe, config.seed, teacher, resumed, after_epoch, after_step)
-    top1 = accuracy(model, data, data.test_images, data.test_labels)
-    return Trained(config, start, top1, before, len(data.test_labels), history)
+        history = fit(model, data, recipe, config.seed, teacher, progress, after_epoch, after_step)
+    top1 = history[-1]["top1"] if history else before
+    return Trained(config, start, top1, before, len(data.test_labels), history, any(mixed))
 
 
 def write(trained: Trained, seconds: float) -> Path:
@@ -140,6 +148,7 @@ def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
         "block_sizes": network.block_sizes,
         "bits": network.bits,
         "epochs": config.recipe.epochs,
+        "precision": "bfloat16" if trained.mixed else "float32",
         "seconds": seconds,
         "checkpoint": str(path),
         "history": trained.history,

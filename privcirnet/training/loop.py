@@ -18,17 +18,13 @@ from privcirnet.data.augment import crop_and_flip, erase
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.data.rand_augment import rand_augment
 from privcirnet.errors import RuleError
-from privcirnet.nn.graph import evaluating
 from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
-from privcirnet.training.bfloat16 import SlowConvolutions
+from privcirnet.training.accuracy import accuracy
+from privcirnet.training.bfloat16 import SlowConvolutions, is_faster
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
 from privcirnet.training.tails import Tails
-
-_EVALUATION_BATCH = 256
-_FAST = torch.channels_last
-"""Layout of images in evaluation: convolutions are 1.2 to 1.7 times as fast."""
 
 
 @dataclass
@@ -38,12 +34,14 @@ class EpochProgress:
     Attributes:
         epoch: number of epochs done.
         history: per epoch, as :func:`fit` returns it.
-        state: model, optimizer, schedule and generator states.
+        state: model, optimizer, schedule and generator states, and the precision.
+        top1_before: accuracy before the first epoch, percent; None if it is not known.
     """
 
     epoch: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
+    top1_before: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ class Step:
         mean_loss: of this epoch so far, in nats.
         learning_rate: of this step.
         images_per_second: in this epoch so far.
+        mixed: whether it was made in mixed precision.
     """
 
     number: int
@@ -65,6 +64,7 @@ class Step:
     mean_loss: float
     learning_rate: float
     images_per_second: float
+    mixed: bool = False
 
 
 def fit(  # noqa: PLR0913, PLR0917
@@ -97,8 +97,9 @@ def fit(  # noqa: PLR0913, PLR0917
     Raises:
         RuleError: the loss is not finite, steps are learned without AdamW, or they cannot obey the rules of nn.steps.
     """
-    run = _Run(model, data, recipe, teacher, seed)
     progress = start or EpochProgress()
+    mixed = _mixed(model, data, recipe, teacher, progress)
+    run = _Run(model, data, recipe, teacher, seed, mixed)
     if progress.state:
         run.restore(progress.state)
     try:
@@ -123,7 +124,13 @@ class _Run:
     """The mutable state of a training run."""
 
     def __init__(
-        self, model: nn.Module, data: ImageData, recipe: RecipeConfig, teacher: nn.Module | None, seed: int
+        self,
+        model: nn.Module,
+        data: ImageData,
+        recipe: RecipeConfig,
+        teacher: nn.Module | None,
+        seed: int,
+        mixed: bool,
     ) -> None:
         distributed.prepare_(model)
         self.model, self.data, self.recipe, self.teacher = model, data, recipe, teacher
@@ -131,8 +138,7 @@ class _Run:
         self.schedule = schedule_of(self.optimizer, recipe, -(-len(data.train_labels) // recipe.batch_size))
         self.average = average_of(model, recipe)
         self.tails = Tails(model, recipe.tail_limit) if recipe.tails else None
-        on_cpu = next(model.parameters()).device.type == "cpu"
-        self.slow = SlowConvolutions(model) if recipe.amp and on_cpu else None
+        self.mixed, self.slow = mixed, SlowConvolutions(model) if mixed else None
         self.step = torch.compile(_step, backend=recipe.compile_backend) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
@@ -170,7 +176,7 @@ class _Run:
             if after_step and distributed.rank() == 0:
                 speed = seen / (time.perf_counter() - started)
                 epochs = number + seen / len(data.train_labels)
-                after_step(Step(self.schedule.last_epoch, epochs, here, total / seen, rate, speed))
+                after_step(Step(self.schedule.last_epoch, epochs, here, total / seen, rate, speed, self.mixed))
         speed = seen / (time.perf_counter() - started)
         rate = self.optimizer.param_groups[0]["lr"]
         return {"loss": total / seen, "learning_rate": rate, "images_per_second": speed}
@@ -185,13 +191,11 @@ class _Run:
             images = rand_augment(images, operations, magnitude, self.data.levels, self.generator)
         if recipe.erase:
             images = erase(images, recipe.erase, self.generator)
-        real, targets = self.data.real(images.to(device)), labels.to(device)
-        if recipe.channels_last:
-            real = real.contiguous(memory_format=torch.channels_last)
+        real, targets = _real(self.data, images, recipe, device), labels.to(device)
         if mixer:
             real, targets = mixer(real, targets, self.generator)
         real, targets = distributed.share(real), distributed.share(targets)
-        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.amp):
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
             loss = self.step(self.model, real, targets, self.teacher, recipe)
             if self.tails:
                 loss = loss + recipe.tails * self.tails.penalty()
@@ -200,7 +204,8 @@ class _Run:
     def state(self) -> dict[str, Any]:
         """Return the state that :meth:`restore` needs."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        return parts | {"generator": self.generator.get_state(), "torch": distributed.rows(torch.get_rng_state())}
+        chance = {"generator": self.generator.get_state(), "torch": distributed.rows(torch.get_rng_state())}
+        return parts | chance | {"mixed": self.mixed}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where a run stopped, with this recipe's learning rate."""
@@ -226,35 +231,33 @@ class _Run:
         return parts | ({"average": self.average} if self.average else {})
 
 
-@torch.no_grad()
-def predict(model: nn.Module, data: ImageData, images: Tensor) -> Tensor:
-    """Return logits in evaluation mode, on the CPU.
+def _mixed(
+    model: nn.Module, data: ImageData, recipe: RecipeConfig, teacher: nn.Module | None, progress: EpochProgress
+) -> bool:
+    """Return whether a run is in mixed precision: as it began, as the recipe says, or as the first process measures.
 
-    Args:
-        model: on any device; left in the mode it was in.
-        data: knows the step of the images.
-        images: uint8 (N, C, H, W).
-
-    Returns:
-        (N, classes).
+    Networks that are quantized stay in float32 unless the recipe says otherwise: 8 bits of mantissa would round the
+    sums that their quantizers round.
     """
+    if recipe.amp != "auto" or recipe.stage == "qat" or not recipe.epochs:
+        return recipe.amp == "true"
+    if "mixed" in progress.state:
+        return progress.state["mixed"]
+    images, targets = data.sample(recipe.batch_size)
     device = next(model.parameters()).device
-    with evaluating(model):
-        parts = (data.real(part).to(device, memory_format=_FAST) for part in images.split(_EVALUATION_BATCH))
-        return torch.cat([model(part).cpu() for part in parts])
+    real, targets = _real(data, images, recipe, device), targets.to(device)
+
+    def loss(tried: nn.Module, mixed: bool) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
+            return _step(tried.train(), real, targets, teacher, recipe)
+
+    return distributed.from_first(lambda: is_faster(model, loss))
 
 
-def accuracy(model: nn.Module, data: ImageData, images: Tensor, labels: Tensor) -> float:
-    """Return top-1 accuracy in percent; under torchrun each process predicts its share, and all must call it.
-
-    Args:
-        model: on any device; left in the mode it was in.
-        data: knows the step of the images.
-        images: uint8 (N, C, H, W).
-        labels: (N,).
-    """
-    hits = predict(model, data, distributed.share(images)).argmax(dim=1) == distributed.share(labels)
-    return 100.0 * distributed.total(hits.sum()).item() / len(labels)
+def _real(data: ImageData, images: Tensor, recipe: RecipeConfig, device: torch.device) -> Tensor:
+    """Return images as the input of a network, on its device and in the recipe's layout."""
+    layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
+    return data.real(images.to(device)).contiguous(memory_format=layout)
 
 
 def _step(model: nn.Module, images: Tensor, labels: Tensor, teacher: nn.Module | None, recipe: RecipeConfig) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from privcirnet.data.dataset import ImageData
 from privcirnet.functional.circulant import expand, project
 from privcirnet.nn.convert import circulant_
-from privcirnet.training.loop import predict
+from privcirnet.training.accuracy import predict
 from privcirnet.training.network import weighted_layers
 from privcirnet.training.stages import measure_statistics_
 

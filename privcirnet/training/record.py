@@ -51,7 +51,7 @@ class Record:
         self._steps = step.number
         if self._events:
             self._events.write(step.number, {"step/loss": step.loss, "step/learning_rate": step.learning_rate})
-        return self._line(step.mean_loss, step.images_per_second)
+        return f"{self._line(step.mean_loss, step.images_per_second)}{' in bfloat16' if step.mixed else ''}"
 
     def _line(self, loss: float, images_per_second: float) -> str:
         return f"loss {loss:.3f}  top-1 {self._top1:.2f} %  {images_per_second:,.0f} images/s"

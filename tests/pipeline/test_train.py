@@ -1,5 +1,6 @@
 """One stage as a function: nothing is shown, everything is written, an interrupted run is resumed."""
 
+import copy
 import json
 
 import pytest
@@ -8,7 +9,7 @@ from privcirnet.artifact import read_checkpoint
 from privcirnet.config import ModelConfig, RecipeConfig, TrainConfig
 from privcirnet.data import load
 from privcirnet.pipeline import train
-from privcirnet.training import checkpoint, record
+from privcirnet.training import checkpoint, loop, record
 
 DATA = load("digits").part(256)
 
@@ -52,6 +53,25 @@ def test_an_interrupted_run_is_resumed_and_its_bar_starts_there(tmp_path, monkey
     assert ("resumed", 1) in notes.seen
     assert resumed.top1 == expected.top1
     assert [entry["loss"] for entry in resumed.history] == [entry["loss"] for entry in expected.history]
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_accuracy_is_measured_once_before_and_once_after_each_epoch(epochs, tmp_path, monkeypatch):
+    calls, measure = [], train.accuracy
+    for module in (train, loop):
+        monkeypatch.setattr(module, "accuracy", lambda *given: calls.append(measure(*given)) or calls[-1])
+    trained = train.train(config(tmp_path, epochs=epochs), DATA)
+    assert len(calls) == 1 + epochs
+    assert (trained.top1_before, trained.top1) == (calls[0], calls[-1])
+
+
+def test_a_resumed_run_remembers_the_accuracy_before(tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(checkpoint, "save", lambda out, progress, settings: kept.append(copy.deepcopy(progress)))
+    whole = train.train(config(tmp_path, epochs=2), DATA)
+    monkeypatch.setattr(checkpoint, "load", lambda out, settings: kept[0])
+    monkeypatch.setattr(train, "accuracy", lambda *given: pytest.fail("measured again"))
+    assert train.train(config(tmp_path, epochs=2), DATA).top1_before == whole.top1_before
 
 
 class Notes:

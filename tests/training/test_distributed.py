@@ -17,7 +17,8 @@ from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.convert import circulant_
 from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.training import checkpoint
-from privcirnet.training.loop import EpochProgress, accuracy, fit
+from privcirnet.training.accuracy import accuracy
+from privcirnet.training.loop import EpochProgress, fit
 from tests.search.test_fisher import NAMES, loader, small
 from tests.training.runs import bars, without_times
 

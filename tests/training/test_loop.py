@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import math
 
@@ -8,7 +9,8 @@ from torch import Tensor, nn
 from privcirnet.errors import RuleError
 from privcirnet.nn.learned import learned_steps
 from privcirnet.training import checkpoint, loop
-from privcirnet.training.loop import EpochProgress, Step, accuracy, fit, predict
+from privcirnet.training.accuracy import accuracy, predict
+from privcirnet.training.loop import EpochProgress, Step, fit
 from privcirnet.training.optimization import rate
 from tests.nn.networks import assert_unchanged, snapshot
 from tests.training.runs import (
@@ -207,6 +209,7 @@ def test_a_loss_that_is_not_finite():
         {"rand_augment": 1, "rand_magnitude": 5},
         {"mixup": 0.2, "mix_epochs": 6},
         {"amp": True},
+        {"amp": "auto"},
         {"channels_last": True},
     ],
     ids=lambda change: next(iter(change)),
@@ -216,6 +219,34 @@ def test_every_option_learns(change):
     history = fit(model, DATA, dataclasses.replace(RECIPE, epochs=10, **change), seed=0)
     assert history[-1]["top1"] >= 90
     assert accuracy(model, DATA, DATA.test_images, DATA.test_labels) == history[-1]["top1"]
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_the_precision_is_measured_once_and_a_resumed_run_keeps_it(faster, monkeypatch):
+    asked, steps = [], []
+    monkeypatch.setattr(loop, "is_faster", lambda model, loss: asked.append(loss(model, faster).item()) or faster)
+    recipe, states = dataclasses.replace(RECIPE, epochs=2, amp="auto"), []
+
+    def after_epoch(progress: EpochProgress) -> None:
+        states.append(copy.deepcopy(progress))
+
+    fit(small(), DATA, recipe, 0, after_epoch=after_epoch, after_step=steps.append)
+    fit(small(), DATA, recipe, 0, start=states[0], after_step=steps.append)
+    assert len(asked) == 1
+    assert {step.mixed for step in steps} == {faster}
+
+
+def test_quantized_networks_stay_in_float32_by_default(monkeypatch):
+    monkeypatch.setattr(loop, "is_faster", lambda model, loss: True)
+    steps = []
+    fit(
+        quantized(),
+        DATA,
+        dataclasses.replace(RECIPE, epochs=1, stage="qat", init="x", amp="auto"),
+        0,
+        after_step=steps.append,
+    )
+    assert not any(step.mixed for step in steps)
 
 
 def test_mixing_ends_after_its_epochs():

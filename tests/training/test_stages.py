@@ -14,7 +14,8 @@ from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.learned import learned_steps
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.training import stages
-from privcirnet.training.loop import fit, predict
+from privcirnet.training.accuracy import predict
+from privcirnet.training.loop import fit
 from privcirnet.training.network import BuiltNetwork, checkpoint_of
 from tests.nn.networks import rows_of
 
