@@ -331,7 +331,18 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("export", ["plaintexts=some"], "plaintexts must be compact or full: got some; use plaintexts=compact"),
         ("infer", ["engine=seal"], "engine must be a known one: got 'seal'; use one of kernel, tenseal, cleartext"),
         ("infer", ["imgaes=3"], "settings must exist and have the right type: got .*'imgaes'; did you mean images="),
+        (
+            "infer",
+            ["--cfg=job", "imgaes=3"],
+            "settings must exist and have the right type: got .*; did you mean images=",
+        ),
         ("infer", ["images=many"], "settings must exist and have the right type"),
+        (
+            "infer",
+            ["images"],
+            "settings must exist and have the right type: got Error parsing override 'images'; --help",
+        ),
+        ("infer", ["program=${nope}"], "settings must exist and have the right type: got Interpolation key 'nope' not"),
         ("bench", ["plan=best"], r"and have the right type: got plan=best; it is called layout= now"),
         ("infer", ["patience=9"], r"and have the right type: got patience=9; it is called timeout_s= now"),
         ("serve", ["patience=9"], r"and have the right type: got patience=9; it is called timeout_s= now"),
