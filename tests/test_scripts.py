@@ -340,7 +340,7 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         (
             "infer",
             ["images"],
-            "settings must exist and have the right type: got Error parsing override 'images'; --help",
+            "right type: got Error parsing override 'images'; did you mean images=...",
         ),
         ("infer", ["program=${nope}"], "settings must exist and have the right type: got Interpolation key 'nope' not"),
         ("bench", ["plan=best"], r"and have the right type: got plan=best; it is called layout= now"),
