@@ -10,10 +10,8 @@ import random
 import time
 from pathlib import Path
 
-import timm
 import torch
 
-import privcirnet.models  # noqa: F401  (registers its networks with timm)
 from privcirnet.artifact import read_profile, write_json
 from privcirnet.console import progress_bar, show
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
@@ -22,14 +20,14 @@ from privcirnet.search.assignment import uniform_latency
 from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.search.latency import figure_table
 from privcirnet.search.solve import solve
-from privcirnet.training.network import weighted_layers
+from privcirnet.training.network import create, weighted_layers
 
 SIZES = (1, 2, 4, 8, 16, 32)
 
 
 def fisher_seconds(name: str, samples: int) -> float:
     """Time the diagonal Fisher information of every layer of an untrained network."""
-    model = timm.create_model(name, num_classes=10).eval()
+    model = create(name, num_classes=10, in_chans=3).eval()
     batches = ((torch.randn(64, 3, 32, 32), torch.randint(10, (64,))) for _ in range(-(-samples // 64)))
     started = time.perf_counter()
     with progress_bar("Fisher information", samples) as advance:

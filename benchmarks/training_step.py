@@ -22,7 +22,7 @@ class Contestant:
     """A network with its optimizer and a batch.
 
     Args:
-        name: timm model name.
+        name: of privcirnet.models or timm.
         block_size: of every searched layer that it divides.
         images: (N, C, H, W).
         memory_format: of weights and images.

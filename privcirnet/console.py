@@ -48,6 +48,9 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
     printed as one line and ends the program with status 2; anything else is a bug and keeps its traceback. The program
     keeps the memory that it frees (:mod:`.pipeline.allocator`).
 
+    Hydra's own runner composes the settings twice. It runs only for what it alone does: options, such as --help, and
+    settings of its own.
+
     Args:
         schema: dataclass of the settings.
 
@@ -69,8 +72,13 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
 
         def main_program() -> None:
             keep_freed_memory()
+            arguments = sys.argv[1:]
             with readable_errors():
-                check_overrides(configs, path.stem, [a for a in sys.argv[1:] if "=" in a and not a.startswith("-")])
+                if not any(argument.startswith("-") or "hydra" in argument for argument in arguments):
+                    main(settings(configs, path.stem, arguments))
+                    return
+                if overrides := [a for a in arguments if "=" in a and not a.startswith("-")]:
+                    settings(configs, path.stem, overrides)
                 run()
 
         return main_program
@@ -78,8 +86,8 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
     return decorate
 
 
-def check_overrides(configs: Path, name: str, overrides: list[str]) -> None:
-    """Raise for a setting that does not exist or has the wrong type, before Hydra explains it at length.
+def settings(configs: Path, name: str, overrides: list[str]) -> Any:
+    """Return a script's settings as an instance of its schema.
 
     Args:
         configs: folder of the YAML files.
@@ -87,7 +95,7 @@ def check_overrides(configs: Path, name: str, overrides: list[str]) -> None:
         overrides: "setting=value" each.
 
     Raises:
-        RuleError: with the setting's new name, or the nearest setting that exists.
+        RuleError: a setting does not exist or has the wrong type; with its new name, or the nearest that exists.
     """
     rule = "settings must exist and have the right type"
     for override in overrides:
@@ -96,7 +104,7 @@ def check_overrides(configs: Path, name: str, overrides: list[str]) -> None:
             raise RuleError(rule, got=override, remedy=f"it is called {renamed}= now")
     with hydra.initialize_config_dir(str(configs), version_base=_HYDRA):
         try:
-            hydra.compose(name, overrides=overrides)
+            return OmegaConf.to_object(hydra.compose(name, overrides=overrides))
         except (HydraException, OmegaConfBaseException) as error:
             known = [f"{key}=" for key in _keys(OmegaConf.to_container(hydra.compose(name)))]
             first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")

@@ -17,6 +17,8 @@ ONLY_USER = {
     "pulp": {"search/solve.py"},
     "zstandard": {"he/engines/sealfile.py"},
     "sklearn": {"data/digits.py"},
+    "timm": {"models/registry.py", "training/mixing.py", "training/network.py", "training/optimization.py"},
+    "torchvision": {"data/pickles.py", "data/rand_augment.py"},
     "hydra": {"console.py"},
     "matplotlib": {"plots.py"},
     "tensorboard": {"training/record.py"},

@@ -1,11 +1,13 @@
-"""Bars of the scripts."""
+"""Settings and bars of the scripts."""
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hydra._internal.hydra import Hydra
 from rich.console import Console
 
 from privcirnet import console
@@ -45,3 +47,14 @@ def test_help_that_nobody_reads_to_its_end():
     )
     os.close(write)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("own", "times"), [([], 1), (["hydra.job.name=other"], 3)])
+def test_settings_are_composed_once_unless_hydra_runs_for_its_own(monkeypatch, capsys, tmp_path, own, times):
+    composed, compose = [], Hydra.compose_config
+    monkeypatch.setattr(Hydra, "compose_config", lambda *a, **k: (composed.append(a), compose(*a, **k))[1])
+    monkeypatch.setattr(sys, "argv", ["infer.py", f"program={tmp_path / 'none'}", *own])
+    with pytest.raises(SystemExit):
+        importlib.import_module("infer").main()
+    assert f"error: a program's manifest must exist: got {tmp_path / 'none'}" in capsys.readouterr().err
+    assert len(composed) == times

@@ -79,7 +79,7 @@ class Checkpoint:
 
     Attributes:
         tensors: the state dict as arrays.
-        model: timm model name.
+        model: name of a network of privcirnet.models or timm.
         stage: "train", "finetune", "replace" or "qat".
         block_sizes: block size by module name ({}: dense).
         bits: (weight bits, activation bits) of a quantized network, None before.

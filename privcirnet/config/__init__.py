@@ -38,7 +38,7 @@ class ModelConfig:
     """The network."""
 
     name: str = "digits_resnet"
-    """timm model name."""
+    """of privcirnet.models or timm."""
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     """further arguments that it is created with, for example +model.arguments.activation=square."""
 

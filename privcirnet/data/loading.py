@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from privcirnet.data import cache, idx, images, labels, pickles
+from privcirnet.data import cache, digits, idx, images, labels, pickles
 from privcirnet.data.dataset import ImageData
 from privcirnet.data.files import Folder, Tree, locate
 from privcirnet.data.images import Allocate, Progress
@@ -78,7 +78,7 @@ def load(
             of images for each class there, such as ImageNet's with ``files.size`` = 224.
         seed: of the split, where the data set has none of its own (digits).
         test_fraction: share that is held out, where the data set has no split of its own.
-        files: where the other data sets are.
+        files: where the other data sets are, and the cache.
         progress: called with the number of decoded images and of all images.
 
     Returns:
@@ -93,29 +93,33 @@ def load(
     if files.size and name in ("digits", "mnist"):
         raise RuleError("data.size is for image files", got=f"{files.size} with data={name}", remedy="use data.size=0")
     if name == "digits":
-        from privcirnet.data.digits import load_digits
-
-        return load_digits(seed, test_fraction)
+        split = {"name": name, "seed": seed, "test_fraction": test_fraction}
+        decoded = _decoded(split, digits.release(), files.cache, partial(digits.decode_digits, seed, test_fraction))
+        return _image_data(decoded, digits.LOG_STEP, digits.LEVELS)
     source, decode = _source(name, Path(files.root).expanduser(), files.size, progress)
-    decoded = _decoded(name, source, files, decode)
+    place = {"name": name, "path": str(source.path.resolve()), "size": files.size}
+    decoded = _decoded(place, source.stamp, files.cache, decode)
     if len(decoded.classes) != CLASSES.get(name, len(decoded.classes)):
         got = f"{len(decoded.classes)} in {source.path}"
         raise RuleError(f"{name} must have {CLASSES[name]} classes", got=got, remedy="set data.root=DIR")
+    return _image_data(decoded, log_step=-8, levels=255)
+
+
+def _image_data(decoded: cache.Arrays, log_step: int, levels: int) -> ImageData:
     tensors = {key: torch.from_numpy(array) for key, array in decoded.arrays.items()}
-    return ImageData(**tensors, log_step=-8, levels=255, classes=decoded.classes)
+    return ImageData(**tensors, log_step=log_step, levels=levels, classes=decoded.classes)
 
 
-def _decoded(name: str, source: Tree, files: Files, decode: cache.Decode) -> cache.Arrays:
+def _decoded(place: dict[str, Any], stamp: str | list[int], wanted: str, decode: cache.Decode) -> cache.Arrays:
     """Return a data set, from the cache if there is one.
 
-    A source has one folder in the cache, which a change of the source makes stale.
+    A place has one folder in the cache, which is stale when the stamp of the images there is another.
     """
-    if not files.cache:
+    if not wanted:
         return cache.in_memory(decode)
-    place = {"name": name, "path": str(source.path.resolve()), "size": files.size}
     key = hashlib.sha256(repr(sorted(place.items())).encode()).hexdigest()[:16]
-    folder = cache.default_folder() if files.cache == "auto" else Path(files.cache).expanduser()
-    return cache.mapped(folder / f"{name}-{key}", {**place, "stamp": source.stamp}, decode)
+    folder = cache.default_folder() if wanted == "auto" else Path(wanted).expanduser()
+    return cache.mapped(folder / f"{place['name']}-{key}", {**place, "stamp": stamp}, decode)
 
 
 def _source(name: str, root: Path, size: int, progress: Progress | None) -> tuple[Tree, cache.Decode]:

@@ -1,13 +1,15 @@
-"""Networks that timm does not have, registered with it: ``timm.create_model("digits_resnet")``."""
+"""Networks that timm does not have: ``ENTRY_POINTS["digits_resnet"]()``, or timm's after :func:`register_with_timm`."""
 
 from privcirnet.models.digits import DigitsResNet, digits_resnet
 from privcirnet.models.lola import LolaCifar, LolaMnist, lola_cifar, lola_mnist
 from privcirnet.models.mobilenetv2 import MobileNetV2, mobilenetv2_cifar, mobilenetv2_imagenet, mobilenetv2_tiny
+from privcirnet.models.registry import ENTRY_POINTS, register_with_timm
 from privcirnet.models.resnet18 import ResNet18, resnet18_cifar, resnet18_tiny
 from privcirnet.models.tutorial import TutorialMnist, tutorial_mnist
 from privcirnet.models.vit import VisionTransformer, vit_cifar, vit_tiny_imagenet
 
 __all__ = [
+    "ENTRY_POINTS",
     "DigitsResNet",
     "LolaCifar",
     "LolaMnist",
@@ -21,6 +23,7 @@ __all__ = [
     "mobilenetv2_cifar",
     "mobilenetv2_imagenet",
     "mobilenetv2_tiny",
+    "register_with_timm",
     "resnet18_cifar",
     "resnet18_tiny",
     "tutorial_mnist",

@@ -6,10 +6,10 @@ x -> conv 3x3 -> BN -> square -> conv 3x3 stride 2 -> BN -> [conv 3x3 -> BN -> s
 
 from typing import Any
 
-from timm.models import register_model
 from torch import Tensor, nn
 
 from privcirnet.models.entry import own_arguments
+from privcirnet.models.registry import register
 from privcirnet.nn.activations import Square
 
 
@@ -55,9 +55,9 @@ class DigitsResNet(nn.Module):
         return self.classifier(self.flatten(self.pool(x)))
 
 
-@register_model
+@register
 def digits_resnet(pretrained: bool = False, **kwargs: Any) -> DigitsResNet:
-    """Return a :class:`DigitsResNet` (timm's entry point).
+    """Return a :class:`DigitsResNet`.
 
     Args:
         pretrained: there are no pretrained weights, so it must be False.

@@ -12,12 +12,12 @@ same 4075 outputs.) Images are padded by one on every side; MNIST's convolution 
 
 from typing import Any
 
-from timm.models import register_model
 from torch import Tensor, nn
 
 from privcirnet.models.activation import activation as make_activation
 from privcirnet.models.entry import own_arguments
 from privcirnet.models.one_convolution import OneConvolution
+from privcirnet.models.registry import register
 
 
 class LolaMnist(OneConvolution):
@@ -70,9 +70,9 @@ class LolaCifar(nn.Module):
         return self.fc(self.flatten(x))
 
 
-@register_model
+@register
 def lola_mnist(pretrained: bool = False, **kwargs: Any) -> LolaMnist:
-    """Return LoLa's MNIST network (timm's entry point).
+    """Return LoLa's MNIST network.
 
     Args:
         pretrained: there are no pretrained weights, so it must be False.
@@ -84,9 +84,9 @@ def lola_mnist(pretrained: bool = False, **kwargs: Any) -> LolaMnist:
     return LolaMnist(**own_arguments("lola_mnist", pretrained, kwargs))
 
 
-@register_model
+@register
 def lola_cifar(pretrained: bool = False, **kwargs: Any) -> LolaCifar:
-    """Return LoLa's CIFAR-10 network as its paper prints it (timm's entry point).
+    """Return LoLa's CIFAR-10 network as its paper prints it.
 
     Args:
         pretrained: there are no pretrained weights, so it must be False.

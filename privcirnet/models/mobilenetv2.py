@@ -13,11 +13,11 @@ width channels are rounded to the nearest multiple of 8, so that blocks of 8 div
 import math
 from typing import Any
 
-from timm.models import register_model
 from torch import Tensor, nn
 
 from privcirnet.models.activation import activation as make_activation
 from privcirnet.models.entry import downsampled, own_arguments
+from privcirnet.models.registry import register
 
 _STAGES = ((1, 16, 1), (6, 24, 2), (6, 32, 3), (6, 64, 4), (6, 96, 3), (6, 160, 3), (6, 320, 1))
 """(expansion t, channels, blocks) of each stage."""
@@ -134,9 +134,9 @@ class MobileNetV2(nn.Module):
         return self.classifier(self.flatten(self.pool(x)))
 
 
-@register_model
+@register
 def mobilenetv2_cifar(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
-    """Return the network for 32 x 32 images (timm's entry point).
+    """Return the network for 32 x 32 images.
 
     The stem has stride 1, and the first of the searched layers reads a 32 x 32 map.
 
@@ -150,9 +150,9 @@ def mobilenetv2_cifar(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
     return MobileNetV2((1, 1, 1, 2, 2, 1, 2, 1), **own_arguments("mobilenetv2_cifar", pretrained, kwargs))
 
 
-@register_model
+@register
 def mobilenetv2_tiny(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
-    """Return the network for Tiny ImageNet's 64 x 64 images (timm's entry point).
+    """Return the network for Tiny ImageNet's 64 x 64 images.
 
     The stem has stride 2; everything behind it is as in `mobilenetv2_cifar`.
 
@@ -169,9 +169,9 @@ def mobilenetv2_tiny(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
     return MobileNetV2((2, 1, 1, 2, 2, 1, 2, 1), **given)
 
 
-@register_model
+@register
 def mobilenetv2_imagenet(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
-    """Return the network for 224 x 224 images, with the strides of MobileNetV2's own paper (timm's entry point).
+    """Return the network for 224 x 224 images, with the strides of MobileNetV2's own paper.
 
     Args:
         pretrained: there are no pretrained weights, so it must be False.

@@ -11,11 +11,11 @@ then see the 32 x 32 maps of the CIFAR network and cost the same. PyTorch's init
 
 from typing import Any
 
-from timm.models import register_model
 from torch import Tensor, nn
 
 from privcirnet.models.activation import activation as make_activation
 from privcirnet.models.entry import downsampled, own_arguments
+from privcirnet.models.registry import register
 
 
 class BasicBlock(nn.Module):
@@ -109,9 +109,9 @@ class ResNet18(nn.Module):
         return self.classifier(self.flatten(self.pool(x)))
 
 
-@register_model
+@register
 def resnet18_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet18:
-    """Return the network for 32 x 32 images (timm's entry point).
+    """Return the network for 32 x 32 images.
 
     Args:
         pretrained: there are no pretrained weights, so it must be False.
@@ -123,9 +123,9 @@ def resnet18_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet18:
     return ResNet18(1, **own_arguments("resnet18_cifar", pretrained, kwargs))
 
 
-@register_model
+@register
 def resnet18_tiny(pretrained: bool = False, **kwargs: Any) -> ResNet18:
-    """Return the network for Tiny ImageNet's 64 x 64 images, with a stem of stride 2 (timm's entry point).
+    """Return the network for Tiny ImageNet's 64 x 64 images, with a stem of stride 2.
 
     Args:
         pretrained: there are no pretrained weights, so it must be False.

@@ -7,11 +7,11 @@ Source: TenSEAL's tutorial 4, "Encrypted Convolution on MNIST" (Benaissa et al.,
 
 from typing import Any
 
-from timm.models import register_model
 from torch import nn
 
 from privcirnet.models.entry import own_arguments
 from privcirnet.models.one_convolution import OneConvolution
+from privcirnet.models.registry import register
 
 
 class TutorialMnist(OneConvolution):
@@ -30,9 +30,9 @@ class TutorialMnist(OneConvolution):
         super().__init__(nn.Conv2d(in_chans, 4, 7, stride=3), 4 * 8 * 8, 64, num_classes, activation)
 
 
-@register_model
+@register
 def tutorial_mnist(pretrained: bool = False, **kwargs: Any) -> TutorialMnist:
-    """Return the tutorial's network (timm's entry point).
+    """Return the tutorial's network.
 
     Args:
         pretrained: there are no pretrained weights, so it must be False.

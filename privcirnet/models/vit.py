@@ -18,12 +18,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from timm.models import register_model
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.models.activation import activation as make_activation
 from privcirnet.models.entry import downsampled, own_arguments
+from privcirnet.models.registry import register
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.tokens import Take, Tokens
@@ -170,9 +170,9 @@ def _vit(size: Size, given: dict[str, Any]) -> VisionTransformer:
     return VisionTransformer(dataclasses.replace(size, **parts[0]), Operations(**parts[1]), **given)
 
 
-@register_model
+@register
 def vit_cifar(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """Return the network for 32 x 32 images: 7 blocks of width 256, 65 tokens (timm's entry point).
+    """Return the network for 32 x 32 images: 7 blocks of width 256, 65 tokens.
 
     Args:
         pretrained: there are no pretrained weights, so it must be False.
@@ -184,9 +184,9 @@ def vit_cifar(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
     return _vit(Size(32, 4, 7, 256, 4), own_arguments("vit_cifar", pretrained, kwargs))
 
 
-@register_model
+@register
 def vit_tiny_imagenet(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """Return the network for Tiny ImageNet's 64 x 64 images: 9 blocks of width 192, 257 tokens (timm's entry point).
+    """Return the network for Tiny ImageNet's 64 x 64 images: 9 blocks of width 192, 257 tokens.
 
     Args:
         pretrained: there are no pretrained weights, so it must be False.

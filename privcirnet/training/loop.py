@@ -16,7 +16,6 @@ from privcirnet import distributed
 from privcirnet.config import RecipeConfig
 from privcirnet.data.augment import crop_and_flip, erase
 from privcirnet.data.dataset import ImageData, batches
-from privcirnet.data.rand_augment import rand_augment
 from privcirnet.errors import RuleError
 from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
 from privcirnet.training.accuracy import accuracy
@@ -187,6 +186,8 @@ class _Run:
         if recipe.crop_padding or recipe.flip:
             images = crop_and_flip(images, recipe.crop_padding, self.generator, flip=recipe.flip)
         if recipe.rand_augment:
+            from privcirnet.data.rand_augment import rand_augment  # torchvision is slow to import
+
             operations, magnitude = recipe.rand_augment, recipe.rand_magnitude
             images = rand_augment(images, operations, magnitude, self.data.levels, self.generator)
         if recipe.erase:

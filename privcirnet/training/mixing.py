@@ -5,7 +5,6 @@
 
 import numpy as np
 import torch
-from timm.data import Mixup
 from torch import Tensor
 
 
@@ -19,6 +18,8 @@ class Mixer:
     """
 
     def __init__(self, mixup: float, cutmix: float, classes: int) -> None:
+        from timm.data import Mixup
+
         self._mixup = Mixup(mixup, cutmix, label_smoothing=0.0, num_classes=classes)
 
     def __call__(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

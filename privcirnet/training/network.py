@@ -1,30 +1,30 @@
 """Networks to and from checkpoints: the architecture is rebuilt from the facts, then the tensors are loaded."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import timm
 import torch
 from torch import nn
 
-import privcirnet.models  # noqa: F401  (registers the project's networks with timm)
 from privcirnet.artifact import Checkpoint
 from privcirnet.errors import RuleError
+from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 
 
 def create(name: str, num_classes: int, in_chans: int, arguments: Mapping[str, Any] | None = None) -> nn.Module:
-    """Create a network by its timm name.
+    """Create a network by its name.
 
     Args:
-        name: timm model name.
+        name: of :data:`privcirnet.models.ENTRY_POINTS`, or else of timm, which is imported only then.
         num_classes: number of logits.
         in_chans: channels of the image.
-        arguments: further arguments of the network's own.
+        arguments: further arguments of the network's own; of those that are None, as in timm, it takes the default.
 
     Returns:
         The network, with random weights.
@@ -32,16 +32,28 @@ def create(name: str, num_classes: int, in_chans: int, arguments: Mapping[str, A
     Raises:
         RuleError: unknown name or argument.
     """
-    if not timm.is_model(name):
-        close = difflib.get_close_matches(name, timm.list_models()) or ["digits_resnet"]
-        raise RuleError("the model must be known to timm", got=repr(name), remedy=f"try one of {', '.join(close)}")
+    make = ENTRY_POINTS.get(name) or _of_timm(name)
+    given = {
+        key: value for key, value in (arguments or {}).items() if value is not None
+    }  # None: the default, as in timm
     try:
-        return timm.create_model(name, num_classes=num_classes, in_chans=in_chans, **(arguments or {}))
+        return make(num_classes=num_classes, in_chans=in_chans, **given)
     except TypeError as error:
         if not arguments:
             raise
         remedy = "leave out what this network does not take"
         raise RuleError("model.arguments must be the network's own", got=f"{name}: {error}", remedy=remedy) from None
+
+
+def _of_timm(name: str) -> Callable[..., nn.Module]:
+    """Return timm's function that creates a network."""
+    import timm
+
+    if not timm.is_model(name):
+        close = difflib.get_close_matches(name, [*ENTRY_POINTS, *timm.list_models()]) or ["digits_resnet"]
+        rule = "the model must be one of privcirnet.models or timm"
+        raise RuleError(rule, got=repr(name), remedy=f"try one of {', '.join(close)}")
+    return partial(timm.create_model, name)
 
 
 def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
@@ -105,7 +117,7 @@ class BuiltNetwork:
 
     Attributes:
         model: the network.
-        name: timm model name.
+        name: of :data:`privcirnet.models.ENTRY_POINTS` or timm.
         block_sizes: of its circulant layers, by module name.
         bits: (weight, activation) if quantized.
         arguments: that it was created with.

@@ -4,9 +4,8 @@
 # pyright: reportPrivateImportUsage=false
 
 import math
+from typing import TYPE_CHECKING
 
-from timm.optim import create_optimizer_v2
-from timm.utils import ModelEmaV3
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -14,6 +13,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.nn.learned import learned_steps
+
+if TYPE_CHECKING:
+    from timm.utils import ModelEmaV3
 
 STEPS_LEARNING_RATE = 1e-2
 """Highest learning rate of learned steps: as logarithms they need no scale of their own (TQT)."""
@@ -31,6 +33,8 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
     Raises:
         RuleError: steps are learned with SGD: their gradients, sums over all values, have no common scale.
     """
+    from timm.optim import create_optimizer_v2
+
     optimizer = create_optimizer_v2(
         model, recipe.optimizer, recipe.learning_rate, recipe.weight_decay, momentum=recipe.momentum
     )
@@ -75,11 +79,15 @@ def rate(step: int, total: int, warm_up: int, lowest: float) -> float:
     return lowest + (1 - lowest) * (1 + math.cos(math.pi * done)) / 2
 
 
-def average_of(model: nn.Module, recipe: RecipeConfig) -> ModelEmaV3 | None:
+def average_of(model: nn.Module, recipe: RecipeConfig) -> "ModelEmaV3 | None":
     """Return the running average of the weights, if any; its decay grows from 0, so that short runs gain too.
 
     Args:
         model: the network to train.
         recipe: its ``ema`` is the decay; 0 for no average.
     """
-    return ModelEmaV3(model, decay=recipe.ema, use_warmup=True) if recipe.ema else None
+    if not recipe.ema:
+        return None
+    from timm.utils import ModelEmaV3
+
+    return ModelEmaV3(model, decay=recipe.ema, use_warmup=True)

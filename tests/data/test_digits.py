@@ -1,10 +1,12 @@
 import dataclasses
+import sys
 
 import pytest
 import torch
 from sklearn import datasets
+from sklearn.model_selection import train_test_split
 
-from privcirnet.data import load
+from privcirnet.data import Files, digits, load
 from privcirnet.data.dataset import batches
 from privcirnet.errors import RuleError
 
@@ -23,6 +25,32 @@ def test_every_digit_is_in_one_part_with_its_label():
     parts = zip(rows(data.train_images) + rows(data.test_images), [*data.train_labels, *data.test_labels], strict=True)
     expected = zip(rows(torch.from_numpy(source.images)), source.target, strict=True)
     assert sorted((row, int(label)) for row, label in parts) == sorted((row, int(label)) for row, label in expected)
+
+
+@pytest.mark.parametrize(("seed", "fraction"), [(0, 0.2), (3, 0.37)])
+def test_the_arrays_are_scikit_learns_with_and_without_a_cache(tmp_path, monkeypatch, seed, fraction):
+    pixels, labels = datasets.load_digits(return_X_y=True)
+    parts = train_test_split(pixels, labels, test_size=fraction, random_state=seed, stratify=labels)
+    images = [torch.from_numpy(part).reshape(-1, 1, 8, 8).to(torch.uint8) for part in parts[:2]]
+    expected = *images, *(torch.from_numpy(part) for part in parts[2:])
+    for cache in ("", str(tmp_path), str(tmp_path)):
+        data = load("digits", seed, fraction, Files(cache=cache))
+        found = data.train_images, data.test_images, data.train_labels, data.test_labels
+        assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        if cache:
+            monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_another_release_of_scikit_learn_is_asked_again(tmp_path, monkeypatch):
+    load("digits", files=Files(cache=str(tmp_path)))
+    monkeypatch.setattr(digits, "release", lambda: "0.0")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "sklearn.datasets", None)
+        with pytest.raises(ImportError):
+            load("digits", files=Files(cache=str(tmp_path)))
+    load("digits", files=Files(cache=str(tmp_path)))
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_no_image_is_in_both_parts():

@@ -2,11 +2,10 @@
 
 from functools import partial
 
-import timm
 import torch
 from torch import Tensor, nn
 
-import privcirnet.models  # noqa: F401  (registers the networks)
+from privcirnet.models import vit_cifar
 from privcirnet.nn.convert import circulant_
 from tests.ladder.case import Case, measured, real
 
@@ -21,7 +20,7 @@ def build(images: Tensor, blocks: dict[str, int], activation: str) -> nn.Module:
     """A network whose norms have seen data, its constants away from what they start with."""
     torch.manual_seed(0)
     options = {"norm": "batch", "attention": "polynomial", "activation": activation}
-    made = timm.create_model("vit_cifar", num_classes=4, in_chans=1, **SIZE, **options).double()
+    made = vit_cifar(num_classes=4, in_chans=1, **SIZE, **options).double()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if name.endswith("weight") and parameter.ndim == 2:

@@ -1,26 +1,17 @@
 import pytest
-import timm
 import torch
 from torch.testing import assert_close
 
-import privcirnet.models
 from privcirnet.errors import RuleError
-from privcirnet.models import DigitsResNet
+from privcirnet.models import DigitsResNet, digits_resnet
 from privcirnet.nn.fuse import fuse
 from tests import tolerances
-
-
-def test_timm_makes_it():
-    model = timm.create_model("digits_resnet", num_classes=7, in_chans=3)
-    assert type(model) is DigitsResNet is privcirnet.models.DigitsResNet
-    assert timm.is_model("digits_resnet")
-    assert model(torch.ones(2, 3, 8, 8)).shape == (2, 7)
 
 
 @pytest.mark.parametrize("width", [4, 16])
 @pytest.mark.parametrize("image_size", [8, 16])
 def test_widths_and_shapes(width, image_size):
-    model = timm.create_model("digits_resnet", width=width, image_size=image_size)
+    model = digits_resnet(width=width, image_size=image_size)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if p.ndim > 1}
     assert shapes == {
         "stem.weight": (width, 1, 3, 3),
@@ -57,4 +48,4 @@ def test_it_traces_and_fuses_to_its_weighted_layers():
 
 def test_there_are_no_pretrained_weights():
     with pytest.raises(RuleError, match="there are no pretrained weights"):
-        timm.create_model("digits_resnet", pretrained=True)
+        digits_resnet(pretrained=True)

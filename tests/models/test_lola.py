@@ -1,9 +1,9 @@
 import pytest
-import timm
 import torch
 from torch.testing import assert_close
 
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.models import ENTRY_POINTS, lola_mnist
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.graph import trace
@@ -41,7 +41,7 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_layers_of_the_papers(name):
     (channels, side), expected = SHAPES[name]
-    model, shapes = timm.create_model(name), {}
+    model, shapes = ENTRY_POINTS[name](), {}
     for key in expected:
         layer = model.get_submodule(key)
         layer.register_forward_hook(lambda m, x, _, key=key: shapes.update({key: shape_of(m, x[0])}))
@@ -61,7 +61,7 @@ def test_numbers_after_a_convolution(name, layer, numbers):
 @pytest.mark.parametrize("name", ["lola_mnist", "tutorial_mnist"])
 def test_mnist_is_what_its_picture_says(name):
     torch.manual_seed(0)
-    model, x = timm.create_model(name).double(), torch.rand(2, 1, 28, 28, dtype=torch.float64)
+    model, x = ENTRY_POINTS[name]().double(), torch.rand(2, 1, 28, 28, dtype=torch.float64)
     hidden = model.fc1((model.conv(x) ** 2).flatten(1)) ** 2
     expected = model.fc2(hidden)
     bound = tolerances.network(torch.float64, 3, 845, expected.abs().max().item())
@@ -70,7 +70,7 @@ def test_mnist_is_what_its_picture_says(name):
 
 
 def test_mnist_never_reads_the_far_padding():
-    model = timm.create_model("lola_mnist").eval()
+    model = lola_mnist().eval()
     with torch.no_grad():
         model.conv.bias.zero_()
         seen = model.conv(torch.ones(1, 1, 28, 28)) - model.conv.weight.sum((1, 2, 3))[:, None, None]
@@ -81,12 +81,12 @@ def test_mnist_never_reads_the_far_padding():
 @pytest.mark.parametrize("name", SHAPES)
 def test_other_classes_channels_and_activation(name):
     (_, side), _ = SHAPES[name]
-    model = timm.create_model(name, num_classes=7, in_chans=2, activation="relu")
+    model = ENTRY_POINTS[name](num_classes=7, in_chans=2, activation="relu")
     assert model(torch.rand(1, 2, side, side)).shape == (1, 7)
     assert sum(type(module).__name__ == "ReLU" for module in model.modules()) == 2
 
 
 def test_falcons_layer_becomes_circulant():
-    model = circulant_(timm.create_model("lola_mnist"), {"fc1": 5})
+    model = circulant_(lola_mnist(), {"fc1": 5})
     assert block_size_of(model.fc1) == 5
     assert model(torch.rand(1, 1, 28, 28)).shape == (1, 10)

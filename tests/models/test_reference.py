@@ -1,7 +1,6 @@
 """Every network registered here: shapes as the papers', conversion, tracing, arguments."""
 
 import pytest
-import timm
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -10,6 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
+from privcirnet.models import ENTRY_POINTS
 from privcirnet.models.activation import NAMES, activation
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of
@@ -72,7 +72,7 @@ def test_every_reference_network_exists():
 @pytest.mark.parametrize("name", sorted(IMAGES))
 def test_layers_are_those_of_the_papers_in_their_order(name):
     expected = network_shapes(REFERENCE[name])
-    shapes = traced_shapes(timm.create_model(name), IMAGES[name])
+    shapes = traced_shapes(ENTRY_POINTS[name](), IMAGES[name])
     if name == "resnet18_tiny":
         assert shapes["stem"] == LinearShape(64, 64, 3, 64, 3, 2, 1)
     searched = {key: shape for key, shape in shapes.items() if key in expected}
@@ -91,7 +91,7 @@ def test_layers_are_those_of_the_papers_in_their_order(name):
 @pytest.mark.parametrize("name", sorted(IMAGES))
 def test_searched_layers_become_circulant(name):
     b = 8
-    model = timm.create_model(name).eval()
+    model = ENTRY_POINTS[name]().eval()
     layers = {key: b for key, s in network_shapes(REFERENCE[name]).items() if s.out_channels % b == 0}
     assert set(network_shapes(REFERENCE[name])) - set(layers) == ({"head"} if name == "vit_cifar" else set())
     before = sum(p.numel() for p in model.parameters())
@@ -109,7 +109,7 @@ def test_searched_layers_become_circulant(name):
 
 def small(name: str, **options: object) -> nn.Module:
     torch.manual_seed(0)
-    return timm.create_model(name, **(SMALL[name] | options))
+    return ENTRY_POINTS[name](**(SMALL[name] | options))
 
 
 @pytest.mark.parametrize("activation_name", ["relu", "relu6", "gelu", "square", "aespa"])
@@ -130,15 +130,15 @@ def test_arguments_training_step_and_graph(name, activation_name):
 @pytest.mark.parametrize("name", sorted({*IMAGES, "lola_mnist", "lola_cifar", "tutorial_mnist"}))
 def test_there_are_no_pretrained_weights(name):
     with pytest.raises(RuleError, match=f"there are no pretrained weights .*: got pretrained=True for '{name}'"):
-        timm.create_model(name, pretrained=True)
+        ENTRY_POINTS[name](pretrained=True)
 
 
 @pytest.mark.parametrize("name", sorted({*IMAGES, "lola_mnist", "lola_cifar", "tutorial_mnist"}))
 def test_an_unknown_argument_is_not_swallowed(name):
     with pytest.raises(TypeError, match="widht"):
-        timm.create_model(name, widht=2)
+        ENTRY_POINTS[name](widht=2)
     with pytest.raises(RuleError, match="the activation must be a known one: got 'swish'; use one of relu, relu6"):
-        timm.create_model(name, activation="swish")
+        ENTRY_POINTS[name](activation="swish")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_unknown_argument_is_not_swallowed(name):
 def test_an_image_size_must_fit_the_strides(name, size, stride):
     message = f"strides must divide the image size: got {size} for a stride of {stride}; use a multiple of {stride}"
     with pytest.raises(RuleError, match=message):
-        timm.create_model(name, image_size=size)
+        ENTRY_POINTS[name](image_size=size)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "aespa"])

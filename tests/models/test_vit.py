@@ -2,13 +2,13 @@ import math
 import re
 
 import pytest
-import timm
 import torch
 from torch import nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.attention import polynomial_attention, softmax_attention
+from privcirnet.models import vit_cifar
 from privcirnet.models.vit import Size
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.graph import trace
@@ -70,7 +70,7 @@ def test_token_batch_norm_normalizes_channels_and_is_affine_in_evaluation(shape)
 
 def test_batch_norm_folds_into_the_layer_behind_it():
     torch.manual_seed(0)
-    block = timm.create_model("vit_cifar", norm="batch", **SMALL).double().blocks[0]
+    block = vit_cifar(norm="batch", **SMALL).double().blocks[0]
     block(torch.randn(4, 5, 16, dtype=torch.float64))
     norm, linear, x = block.norm1.eval(), block.qkv, torch.randn(2, 5, 16, dtype=torch.float64)
     scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
@@ -85,7 +85,7 @@ def test_batch_norm_folds_into_the_layer_behind_it():
 def test_operations(norm, attention, activation):
     torch.manual_seed(0)
     options = {"norm": norm, "attention": attention, "activation": activation}
-    model = timm.create_model("vit_cifar", num_classes=8, in_chans=1, **SMALL, **options)
+    model = vit_cifar(num_classes=8, in_chans=1, **SMALL, **options)
     names = {type(module).__name__ for module in model.modules()}
     assert ("LayerNorm" in names, "TokenBatchNorm" in names) == (norm == "layer", norm == "batch")
     shifts = [name for name, _ in model.named_parameters() if name.endswith("attention.shift")]
@@ -117,4 +117,4 @@ def test_tokens():
 )
 def test_wrong_options(options, message):
     with pytest.raises(RuleError, match=message):
-        timm.create_model("vit_cifar", **options)
+        vit_cifar(**options)

@@ -2,12 +2,11 @@
 
 import copy
 
-import timm
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-import privcirnet.models  # noqa: F401  (registers the networks)
+from privcirnet.models import vit_cifar
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.convert import circulant_
 from tests import tolerances
@@ -117,7 +116,7 @@ POLYNOMIAL = {"norm": "batch", "attention": "polynomial", "activation": "square"
 
 def vit(**options):
     torch.manual_seed(0)
-    return timm.create_model("vit_cifar", **{**SMALL, **POLYNOMIAL, **options}).double()
+    return vit_cifar(**{**SMALL, **POLYNOMIAL, **options}).double()
 
 
 def with_aespa():

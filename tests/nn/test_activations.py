@@ -2,7 +2,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-import privcirnet.models  # noqa: F401  (registers with timm)
 from privcirnet.errors import RuleError
 from privcirnet.functional.polynomial import aespa_square
 from privcirnet.nn.activations import Aespa1d, Aespa2d

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-import privcirnet.models  # noqa: F401  (registers the networks)
 from privcirnet.errors import RuleError
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.training.tails import Tails

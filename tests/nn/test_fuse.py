@@ -8,7 +8,6 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 from torch.testing import assert_close
 
-import privcirnet.models  # noqa: F401  (registers the networks)
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square

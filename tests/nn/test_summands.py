@@ -1,13 +1,12 @@
 """Scales in front of squares moved into what feeds them, through residuals and depthwise layers."""
 
 import pytest
-import timm
 import torch
 from torch import nn
 from torch.testing import assert_close
 
-import privcirnet.models  # noqa: F401  (registers with timm)
 from privcirnet.errors import RuleError
+from privcirnet.models import mobilenetv2_cifar, resnet18_cifar
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import block_size_of
@@ -103,7 +102,7 @@ def test_scales_move_into_depthwise_layers(plan):
 
 def test_mobilenetv2_fuses_to_squares_with_depthwise_layers_as_they_are():
     torch.manual_seed(0)
-    model = timm.create_model("mobilenetv2_cifar", width=0.25, image_size=16, activation="aespa").double()
+    model = mobilenetv2_cifar(width=0.25, image_size=16, activation="aespa").double()
     for _ in range(3):
         model(torch.randn(8, 3, 16, 16, dtype=torch.float64))
     sizes = uniform_sizes(model, 8)
@@ -125,7 +124,7 @@ def test_a_square_that_is_added_and_read_by_something_else_is_refused():
 
 def test_resnet18_fuses_to_squares_whatever_its_plan():
     torch.manual_seed(0)
-    model = timm.create_model("resnet18_cifar", width=8, activation="aespa").double()
+    model = resnet18_cifar(width=8, activation="aespa").double()
     for _ in range(5):
         model(torch.randn(16, 3, 32, 32, dtype=torch.float64))
     names = [name for name, m in model.named_modules() if isinstance(m, nn.Conv2d) and name != "stem"]

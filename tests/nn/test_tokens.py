@@ -5,7 +5,6 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-import privcirnet.models  # noqa: F401  (registers the networks)
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS

@@ -12,7 +12,7 @@ from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
-from privcirnet.models import DigitsResNet
+from privcirnet.models import ENTRY_POINTS, DigitsResNet
 from privcirnet.nn.convert import circulant_
 from privcirnet.search.latency import Figures, figure_table, figures_of, layer_shapes, seconds_of
 from tests.nn.networks import assert_unchanged, snapshot
@@ -148,7 +148,7 @@ def test_tokens_are_rows_of_a_gemm():
 
 @pytest.mark.parametrize("name", ["mobilenetv2_cifar", "vit_cifar", "resnet18_tiny"])
 def test_reference_networks_have_figures(name):
-    model, side = timm.create_model(name), 64 if name.endswith("tiny") else 32
+    model, side = ENTRY_POINTS[name](), 64 if name.endswith("tiny") else 32
     weighted = {n for n, m in model.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)}
     assert set(layer_shapes(model, torch.zeros(1, 3, side, side))) == weighted
 

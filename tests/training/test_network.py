@@ -118,8 +118,15 @@ def test_wrong_facts():
     ("name", "suggested"), [("digits_resnt", "digits_resnet"), ("resnet81", "resnet18"), ("zzz", "digits_resnet")]
 )
 def test_an_unknown_model_name_suggests_one(name, suggested):
-    with pytest.raises(RuleError, match=f"the model must be known to timm: got '{name}'; try one of .*{suggested}"):
+    with pytest.raises(
+        RuleError, match=f"the model must be one of privcirnet.models or timm: got '{name}'; try one of .*{suggested}"
+    ):
         create(name, 10, 1)
+
+
+def test_networks_of_both_registries():
+    assert create("digits_resnet", 7, 3, {"width": None, "image_size": 16})(torch.ones(1, 3, 16, 16)).shape == (1, 7)
+    assert create("resnet18", 7, 1, {"drop_rate": None}).conv1.weight.shape == (64, 1, 7, 7)
 
 
 def test_weighted_layers_in_order():

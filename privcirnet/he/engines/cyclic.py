@@ -8,8 +8,9 @@ Two implementations give the same residues:
 
 * where Numba is installed, :mod:`engines.kernels.cyclic`: compiled, on integers; it also gathers the values of many
   cells in the same pass (:func:`cyclic_cells`);
-* otherwise, and as its oracle, products of float64 matrices, which are exact. With x = sum_i x_i 2^(v i) in d digits of
-  v bits and A 2^(v i) mod t = sum_j A_ij 2^(v j), where A is the transform's matrix,
+* otherwise, as its oracle, and for so few values that loading Numba would take longer, products of float64 matrices,
+  which are exact. With x = sum_i x_i 2^(v i) in d digits of v bits and A 2^(v i) mod t = sum_j A_ij 2^(v j), where A is
+  the transform's matrix,
 
       y = sum_j 2^(v j) (sum_i A_ij x_i) mod t,
 
@@ -17,6 +18,7 @@ Two implementations give the same residues:
   on N: it goes into splitting the digits and putting them together again.
 """
 
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
@@ -35,6 +37,9 @@ _EXACT_BITS = 53
 
 _VALUES_AT_ONCE = 1 << 13
 """SourceIndices that one step works on: few enough for the cache, and for memory that is not given back in between."""
+
+_COMPILED_FROM = 1 << 16
+"""Values in a call for which Numba is loaded; fewer take the products some milliseconds."""
 
 
 def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues:
@@ -88,7 +93,7 @@ def cyclic_cells(
     Raises:
         RuleError: the length of a transformed axis does not divide t - 1.
     """
-    compiled = _compiled()
+    compiled = _compiled(numbers.size)
     if compiled and axes:
         forms = {axis: compiled.transform(shape[axis], t, inverse) for axis in axes}
         return compiled.transform_cells(source.reshape(-1), numbers, shape, forms)
@@ -108,14 +113,16 @@ def gather(source: Residues, numbers: SourceIndices) -> Residues:
         source: residues, any shape.
         numbers: places in the flat source, counted from 1, any shape.
     """
-    compiled = _compiled()
+    compiled = _compiled(numbers.size)
     if compiled:
         return compiled.gather(source.reshape(-1), numbers.reshape(-1)).reshape(numbers.shape)
     return np.concatenate([np.zeros(1, dtype=np.uint64), source.reshape(-1)])[numbers]
 
 
-def _compiled() -> ModuleType | None:
-    """Return the compiled transforms where Numba is installed."""
+def _compiled(values: int) -> ModuleType | None:
+    """Return the compiled transforms where Numba is installed, and loaded or worth loading for so many values."""
+    if values < _COMPILED_FROM and "numba" not in sys.modules:
+        return None
     try:
         from privcirnet.he.engines.kernels import cyclic
     except ModuleNotFoundError:
@@ -125,7 +132,7 @@ def _compiled() -> ModuleType | None:
 
 def _transform(columns: Residues, t: int, inverse: bool) -> Residues:
     """Transform the middle axis of three: on compiled integers, or else on float64 products."""
-    compiled = _compiled()
+    compiled = _compiled(columns.size)
     if not compiled:
         return _float_transform(columns, t, inverse)
     return compiled.transform_all(columns, compiled.transform(columns.shape[1], t, inverse))
