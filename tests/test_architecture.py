@@ -141,7 +141,17 @@ def test_libraries_have_one_user():
         if part_of(path) in NO_TORCH and name_of(path) not in WITH_TORCH:
             wrong += [(name_of(path), library) for library in roots & {"torch", "torchvision", "timm"}]
         if part_of(path) == "functional":
-            allowed = {"torch", "math", "collections", "privcirnet", "typing", "functools", "concurrent", "itertools"}
+            allowed = {
+                "torch",
+                "math",
+                "collections",
+                "privcirnet",
+                "typing",
+                "functools",
+                "concurrent",
+                "itertools",
+                "types",
+            }
             wrong += [(name_of(path), library) for library in roots - allowed]
     assert not wrong
 

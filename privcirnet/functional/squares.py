@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from privcirnet.compiled import squares
 
 
 def compiled_for(x: Tensor, axis: int) -> bool:
@@ -39,7 +38,7 @@ def power_sums(x: Tensor, axis: int) -> Tensor:
         float64 (3, C).
     """
     rows = _rows(x, axis)
-    return _summed(3, rows, partial(squares.add_powers, rows))
+    return _summed(3, rows, partial(_kernels().add_powers, rows))
 
 
 def power_gradient(x: Tensor, axis: int, of_sums: Tensor) -> Tensor:
@@ -55,7 +54,7 @@ def power_gradient(x: Tensor, axis: int, of_sums: Tensor) -> Tensor:
     """
     out = torch.empty_like(x)
     rows, found, factors = _rows(x, axis), _rows(out, axis), of_sums.float().numpy()
-    _run(partial(squares.power_gradient, rows, factors, found, *span) for span in _spans(rows))
+    _run(partial(_kernels().power_gradient, rows, factors, found, *span) for span in _spans(rows))
     return out
 
 
@@ -73,7 +72,7 @@ def square(x: Tensor, axis: int, scale: Tensor, shift: Tensor) -> Tensor:
     """
     out = torch.empty_like(x)
     rows, found, scales, shifts = _rows(x, axis), _rows(out, axis), _channels(scale), _channels(shift)
-    _run(partial(squares.square, rows, scales, shifts, found, *span) for span in _spans(rows))
+    _run(partial(_kernels().square, rows, scales, shifts, found, *span) for span in _spans(rows))
     return out
 
 
@@ -96,9 +95,16 @@ def square_gradient(
     same = gradient.dtype == x.dtype and compiled_for(gradient, axis)
     rows, found = _rows(x, axis), _rows(out, axis)
     given = _rows(gradient if same else torch.empty_like(x).copy_(gradient), axis)
-    work = partial(squares.square_gradient, rows, given, _channels(scale), _channels(shift), found)
+    work = partial(_kernels().square_gradient, rows, given, _channels(scale), _channels(shift), found)
     of_scale, of_shift = _summed(2, rows, work)
     return out, of_scale.to(scale.dtype).view_as(scale), of_shift.to(shift.dtype).view_as(shift)
+
+
+def _kernels() -> ModuleType:
+    """Return the compiled passes; Numba takes half a second to import."""
+    from privcirnet.compiled import squares
+
+    return squares
 
 
 def _rows(x: Tensor, axis: int) -> Any:
