@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import privcirnet.models  # noqa: F401  (registers the project's networks with timm)
-from privcirnet.artifact import Checkpoint
+from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.errors import RuleError
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
@@ -61,8 +61,8 @@ def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
     model = create(checkpoint.model, num_classes, in_chans, checkpoint.arguments)
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1})
     if checkpoint.bits:
-        weight_bits, activation_bits = checkpoint.bits
-        model = quantize(fuse(model), weight_bits=weight_bits, activation_bits=activation_bits)
+        weight, activation, stream = checkpoint.bits
+        model = quantize(fuse(model), weight_bits=weight, activation_bits=activation, stream_bits=stream)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
     try:
         model.load_state_dict(tensors)
@@ -107,14 +107,14 @@ class BuiltNetwork:
         model: the network.
         name: timm model name.
         block_sizes: of its circulant layers, by module name.
-        bits: (weight, activation) if quantized.
+        bits: if quantized.
         arguments: that it was created with.
     """
 
     model: nn.Module
     name: str
     block_sizes: dict[str, int]
-    bits: tuple[int, int] | None = None
+    bits: Bits | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
 

@@ -80,7 +80,7 @@ def test_fake_quant_to_integer_program_at_every_width(bits, learned):
     network = quantize(fused, [real(images)], LOG_STEP, weight_bits=bits, activation_bits=bits)
     calibrated = copy.deepcopy(network.state_dict())
     if learned:
-        learn_steps_(network, bits)
+        learn_steps_(network)
     train_a_little_(network, fused(real(images)).detach(), images)
     network.eval()
     steps = {name: value for name, value in network.state_dict().items() if name.endswith("log_step")}
