@@ -130,10 +130,10 @@ class Builder:
             self._keep(node, self._node(node, Truncate(bits), [source], int(module.log_step)))
 
     def _revealed(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
-        """A function that the client computes, rounded to the step of the quantizer behind it, if nothing else reads it."""
+        """A function that the client computes, rounded to the step of the quantizer behind it, if there is one."""
         behind, before = [module_of(self.graph, user) for user in node.users], inputs[0].log_step
-        steps = [int(module.log_step) if isinstance(module, ActivationQuantizer) else before for module in behind]
-        after = min(steps, default=before)
+        steps = [int(module.log_step) for module in behind if isinstance(module, ActivationQuantizer)]
+        after = max(steps, default=before)
         return self._node(node, ClientAided(function, before, after - before), inputs, after)
 
     def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:

@@ -10,7 +10,7 @@ its own. :mod:`privcirnet.nn.steps` sets their steps.
 """
 
 import copy
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,7 +22,7 @@ from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.ranges import peaks, usual
 from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
-from privcirnet.nn.streams import readers_of_streams, stream_summands
+from privcirnet.nn.streams import stream_summands
 from privcirnet.nn.tokens import Channels, HeadProduct, Tokens
 
 SUFFIX = "_quantizer"
@@ -49,7 +49,7 @@ def quantize(
         weight_bits: 2 to 8.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
         stream_bits: 2 to 20, likewise for what residual streams add up (:mod:`privcirnet.nn.streams`), which never have
-            fewer bits than other activations. What reads a stream gets ``activation_bits`` of its own.
+            fewer bits than other activations.
 
     Returns:
         The quantized network, in the mode of ``fused``.
@@ -72,8 +72,8 @@ def quantize(
             _give_own_class_(module)
             _quantize_bias_(module)
     _insert_quantizers(graph, activation_bits)
-    if stream_bits > activation_bits:
-        _widen_streams(graph, stream_bits, activation_bits)
+    for node in stream_summands(graph):
+        activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
     batches = list(images)
     if batches:
         found = peaks(fused, torch.cat(batches))
@@ -117,24 +117,11 @@ def _insert_quantizers(graph: fx.GraphModule, bits: int) -> None:
     modules = dict(called_modules(graph))
     for node in list(graph.graph.nodes):
         if node is not last and _is_rounded(node, modules):
-            _insert_behind(graph, node, f"{node.name}{SUFFIX}", bits, list(node.users))
-    graph.recompile()
-
-
-def _insert_behind(graph: fx.GraphModule, node: fx.Node, name: str, bits: int, users: Collection[fx.Node]) -> None:
-    """Insert a quantizer between a node and some of its users."""
-    graph.add_submodule(name, ActivationQuantizer(bits))
-    with graph.graph.inserting_after(node):
-        inserted = graph.graph.call_module(name, (node,))
-    node.replace_all_uses_with(inserted, delete_user_cb=lambda user: user in users)
-
-
-def _widen_streams(graph: fx.GraphModule, stream_bits: int, activation_bits: int) -> None:
-    """Give the summands of residual streams more bits, and whatever reads a stream a quantizer of its own."""
-    for node in stream_summands(graph):
-        activation_quantizer(graph, node).bits = stream_bits
-    for node, users in readers_of_streams(graph).items():
-        _insert_behind(graph, node, f"{node.name}_read{SUFFIX}", activation_bits, users)
+            name = f"{node.name}{SUFFIX}"
+            graph.add_submodule(name, ActivationQuantizer(bits))
+            with graph.graph.inserting_after(node):
+                inserted = graph.graph.call_module(name, (node,))
+            node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)
     graph.recompile()
 
 

@@ -193,8 +193,6 @@ def _raise_too_fine_steps(graph: fx.GraphModule, groups: list[list[fx.Node]], in
 def _wanted_step(graph: fx.GraphModule, node: fx.Node, largest: dict[str, float], input_log_step: int) -> int:
     """Return the finest step with which the largest value fits the quantizer's bits; a square has no sign."""
     source = node.all_input_nodes[0]
-    if isinstance(module_of(graph, source), ActivationQuantizer):
-        source = source.all_input_nodes[0]
     if source.op == "placeholder":
         return input_log_step
     squared = isinstance(module_of(graph, source), Square)

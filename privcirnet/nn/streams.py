@@ -1,10 +1,13 @@
 """Residual streams: sums of sums, as every block of a transformer adds to what the blocks before it added up.
 
 All summands of a stream share one step, the coarsest that any of them wants. In a vision transformer that is one step
-for the whole network, so it needs more bits than other activations. Layers that read the stream need no more than
-usual: each gets its own step, in front of it, fit to what the stream holds there.
+for the whole network, so its summands get more bits than other activations. Layers read the stream as it is: their sums
+become larger by these bits, which costs room in the plain modulus.
 
-A sum whose activation comes before the next sum, as in a ResNet, begins and ends by itself; it is no stream.
+A value of the stream cannot be truncated again before it is read. Truncation needs shares under a fresh mask, and those
+of truncated values are not uniform any more (docs/mathematics.md, "Truncation").
+
+A sum whose activation comes before the next sum, as in a ResNet, is no stream.
 """
 
 from torch import fx, nn
@@ -14,7 +17,7 @@ from privcirnet.nn.steps import PASSES_STEP, groups_of, origin
 
 
 def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
-    """Return the quantizers' nodes that feed residual streams, in order.
+    """Return the quantizers' nodes that feed residual streams.
 
     Args:
         graph: with quantizers.
@@ -22,33 +25,9 @@ def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
     Raises:
         RuleError: a summand does not come from a quantized activation.
     """
-    chained = {
-        origin(graph, source)
-        for node in graph.graph.nodes
-        if is_sum(node)
-        for source in node.all_input_nodes
-        if _adds(graph, source)
-    }
+    sums = (node for node in graph.graph.nodes if is_sum(node))
+    chained = {origin(graph, source) for node in sums for source in node.all_input_nodes if _adds(graph, source)}
     return [node for group in groups_of(graph) if not chained.isdisjoint(group) for node in group]
-
-
-def readers_of_streams(graph: fx.GraphModule) -> dict[fx.Node, list[fx.Node]]:
-    """Return the nodes that compute with a stream's values, by the node that hands them these values.
-
-    Sums and modules that only rearrange values belong to the stream itself, and so does the network's output.
-
-    Args:
-        graph: with quantizers.
-
-    Raises:
-        RuleError: a summand does not come from a quantized activation.
-    """
-    carriers = dict.fromkeys(stream_summands(graph))
-    for node in graph.graph.nodes:
-        if carriers.keys() & node.all_input_nodes and _carries(graph, node):
-            carriers[node] = None
-    strangers = {node: [user for user in node.users if not (user in carriers or user.op == "output")] for node in carriers}
-    return {node: users for node, users in strangers.items() if users}
 
 
 def _adds(graph: fx.GraphModule, node: fx.Node) -> bool:
@@ -59,7 +38,3 @@ def _adds(graph: fx.GraphModule, node: fx.Node) -> bool:
             return False
         node = node.all_input_nodes[0]
     return True
-
-
-def _carries(graph: fx.GraphModule, node: fx.Node) -> bool:
-    return is_sum(node) or isinstance(module_of(graph, node), PASSES_STEP)
