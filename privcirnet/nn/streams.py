@@ -1,13 +1,14 @@
 """Residual streams: sums of sums, as every block of a transformer adds to what the blocks before it added up.
 
 All summands of a stream share one step, the coarsest that any of them wants. In a vision transformer that is one step
-for the whole network, so its summands get more bits than other activations. Layers read the stream as it is: their sums
-become larger by these bits, which costs room in the plain modulus.
+for the whole network, so its summands get more bits than other activations. Layers read the stream as it is, and their
+sums become larger by these bits, which costs room in the plain modulus.
 
-A value of the stream cannot be truncated again before it is read. Truncation needs shares under a fresh mask, and those
+A value of the stream cannot be truncated again before it is read: truncation needs shares under a fresh mask, and those
 of truncated values are not uniform any more (docs/mathematics.md, "Truncation").
 
-A sum whose activation comes before the next sum, as in a ResNet, is no stream.
+Convolutional networks are left as they are. In a ResNet an activation ends every sum; MobileNetV2 adds up at most four
+convolutions before the next one begins anew.
 """
 
 from torch import fx, nn
@@ -17,7 +18,7 @@ from privcirnet.nn.steps import PASSES_STEP, groups_of, origin
 
 
 def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
-    """Return the quantizers' nodes that feed residual streams.
+    """Return the quantizers' nodes that feed residual streams: sums of sums with a linear layer among the summands.
 
     Args:
         graph: with quantizers.
@@ -27,7 +28,12 @@ def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
     """
     sums = (node for node in graph.graph.nodes if is_sum(node))
     chained = {origin(graph, source) for node in sums for source in node.all_input_nodes if _adds(graph, source)}
-    return [node for group in groups_of(graph) if not chained.isdisjoint(group) for node in group]
+    groups = [group for group in groups_of(graph) if not chained.isdisjoint(group)]
+    return [node for group in groups if any(_rounds_linear(graph, member) for member in group) for node in group]
+
+
+def _rounds_linear(graph: fx.GraphModule, node: fx.Node) -> bool:
+    return isinstance(module_of(graph, node.all_input_nodes[0]), nn.Linear)
 
 
 def _adds(graph: fx.GraphModule, node: fx.Node) -> bool:
