@@ -58,6 +58,6 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
 def test_the_accuracy_that_the_table_states(file, model, name, top1, tmp_path):
     data = load(name, files=Files(str(ARCHIVES), cache=str(tmp_path)))
     held = read_checkpoint(FOLDER / f"{file}.safetensors")
-    assert (held.model, held.bits) == (model, (8, 8))
+    assert (held.model, held.bits) == (model, (8, 8, 8))
     network = stages.load_checkpoint(FOLDER / f"{file}.safetensors", data).model
     assert accuracy(network, data, data.test_images, data.test_labels) == pytest.approx(top1, abs=0.1)

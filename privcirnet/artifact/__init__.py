@@ -16,6 +16,7 @@ from privcirnet.artifact.program import (
     write_program,
 )
 from privcirnet.artifact.records import (
+    Bits,
     Checkpoint,
     read_checkpoint,
     read_json,
@@ -33,6 +34,7 @@ __all__ = [
     "MANIFEST",
     "PLAINTEXTS",
     "WEIGHTS",
+    "Bits",
     "Checkpoint",
     "folder_bytes",
     "forget_drafts",

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -73,6 +73,15 @@ def read_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
     return data
 
 
+class Bits(NamedTuple):
+    """The numbers of bits of a quantized network, see :func:`privcirnet.nn.quantize.quantize`."""
+
+    weight: int
+    activation: int
+    stream: int
+    """of residual streams; those of activations in files that say nothing of it"""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A trained network as stored.
@@ -82,7 +91,7 @@ class Checkpoint:
         model: name of a network of privcirnet.models or timm.
         stage: "train", "finetune", "replace" or "qat".
         block_sizes: block size by module name ({}: dense).
-        bits: (weight bits, activation bits) of a quantized network, None before.
+        bits: of a quantized network, None before.
         arguments: that the model was created with besides classes and channels, such as its activation.
     """
 
@@ -90,7 +99,7 @@ class Checkpoint:
     model: str
     stage: str
     block_sizes: dict[str, int]
-    bits: tuple[int, int] | None = None
+    bits: Bits | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def digest(self) -> str:
@@ -151,10 +160,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
         arguments = json.loads(about.get("arguments", "{}"))
-        facts = about["model"], about["stage"], dict(block_sizes), tuple(bits) if bits else None, dict(arguments)
+        facts = about["model"], about["stage"], dict(block_sizes), _bits(bits) if bits else None, dict(arguments)
         return Checkpoint(tensors, *facts)
     except (KeyError, ValueError, TypeError) as error:
         raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
+
+
+def _bits(stored: list[int]) -> Bits:
+    """Return bits as they were stored; version 1 began without those of streams."""
+    weight, activation, stream = stored if len(stored) > 2 else (*stored, stored[-1])
+    return Bits(weight, activation, stream)
 
 
 def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None:

@@ -152,6 +152,8 @@ class QuantConfig:
     """2 to 8."""
     activation_bits: int = 8
     """2 to 16."""
+    stream_bits: int = 12
+    """2 to 20, of what the residuals of a transformer add up; never fewer than activation_bits."""
     calibration_images: int = 512
     """training images on which the steps are calibrated."""
     learned_steps: bool = False

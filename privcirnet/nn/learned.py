@@ -17,16 +17,18 @@ import torch
 from torch import fx, nn
 
 from privcirnet.nn.activations import Square
+from privcirnet.nn.graph import module_of
 from privcirnet.nn.quantizers import ActivationQuantizer, Quantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.steps import activation_quantizer, groups_of, settle_steps, weighted_modules
 
 
-def learn_steps_(graph: fx.GraphModule, activation_bits: int) -> fx.GraphModule:
+def learn_steps_(graph: fx.GraphModule) -> fx.GraphModule:
     """Make a calibrated network's steps learnable, except that of its input. Build the optimizer afterwards.
+
+    In training, activations are clipped to the range of their quantizer's bits; a square has no sign.
 
     Args:
         graph: from :func:`privcirnet.nn.quantize.quantize`, calibrated.
-        activation_bits: bits of the range that activations are clipped to in training; a square has no sign.
 
     Returns:
         `graph` itself.
@@ -42,10 +44,10 @@ def learn_steps_(graph: fx.GraphModule, activation_bits: int) -> fx.GraphModule:
             continue
         shared = _parameter(activation_quantizer(graph, group[0]))
         for node, source in zip(group, sources, strict=True):
-            squared = isinstance(graph.get_submodule(str(source.target)), Square)
-            highest = 2 ** (activation_bits - 1) - 1
-            limits = (0, 2**activation_bits - 1) if squared else (-highest, highest)
-            activation_quantizer(graph, node).learn(shared, limits)
+            squared = isinstance(module_of(graph, source), Square)
+            quantizer = activation_quantizer(graph, node)
+            highest = 2 ** (quantizer.bits - 1) - 1
+            quantizer.learn(shared, (0, 2**quantizer.bits - 1) if squared else (-highest, highest))
     return graph
 
 

@@ -21,10 +21,14 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.ranges import peaks, usual
-from privcirnet.nn.steps import calibrate, called_modules, weighted_modules
+from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
+from privcirnet.nn.streams import stream_summands
 from privcirnet.nn.tokens import Channels, HeadProduct, Tokens
 
 SUFFIX = "_quantizer"
+STREAM_BITS = 12
+"""Of residual streams, where nothing else is asked for."""
+_MOST_BITS = {"weight": 8, "activation": 16, "stream": 20}
 
 
 def quantize(
@@ -33,6 +37,7 @@ def quantize(
     input_log_step: int = 0,
     weight_bits: int = 8,
     activation_bits: int = 8,
+    stream_bits: int = STREAM_BITS,
 ) -> fx.GraphModule:
     """Return a fake-quantized copy of a fused network, its steps calibrated on images.
 
@@ -43,6 +48,8 @@ def quantize(
         input_log_step: log2 of the images' step.
         weight_bits: 2 to 8.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
+        stream_bits: 2 to 20, likewise for what residual streams add up (:mod:`privcirnet.nn.streams`), which never have
+            fewer bits than other activations.
 
     Returns:
         The quantized network, in the mode of ``fused``.
@@ -51,9 +58,9 @@ def quantize(
         RuleError: bits are out of range, weights are quantized already, a layer runs twice, summands cannot share a
             step, or values are not finite.
     """
-    for what, bits in (("weight", weight_bits), ("activation", activation_bits)):
-        if not 2 <= bits <= (8 if what == "weight" else 16):
-            raise RuleError(f"{what} bits must be in [2, {8 if what == 'weight' else 16}]", got=bits, remedy="use 8")
+    for (what, most), bits in zip(_MOST_BITS.items(), (weight_bits, activation_bits, stream_bits), strict=True):
+        if not 2 <= bits <= most:
+            raise RuleError(f"{what} bits must be in [2, {most}]", got=bits, remedy=f"use {min(most, 8)}")
     _check_layers(fused)
     graph = copy.deepcopy(fused)
     for module in weighted_modules(graph):
@@ -64,13 +71,15 @@ def quantize(
         if isinstance(module, Tokens | HeadProduct):
             _give_own_class_(module)
             _quantize_bias_(module)
-    _insert_quantizers(graph)
+    _insert_quantizers(graph, activation_bits)
+    for node in stream_summands(graph):
+        activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
     batches = list(images)
     if batches:
         found = peaks(fused, torch.cat(batches))
         kept = usual(found)
         seen = {name: values[kept].max().item() for name, values in found.items()}
-        calibrate(graph, seen, input_log_step, activation_bits)
+        calibrate(graph, seen, input_log_step)
     graph.train(fused.training)
     return graph
 
@@ -103,13 +112,13 @@ def _quantize_bias_(module: nn.Module) -> None:
         parametrize.register_parametrization(module, "bias", BiasQuantizer(), unsafe=True)
 
 
-def _insert_quantizers(graph: fx.GraphModule) -> None:
+def _insert_quantizers(graph: fx.GraphModule, bits: int) -> None:
     last = next(node for node in graph.graph.nodes if node.op == "output").args[0]
     modules = dict(called_modules(graph))
     for node in list(graph.graph.nodes):
         if node is not last and _is_rounded(node, modules):
             name = f"{node.name}{SUFFIX}"
-            graph.add_submodule(name, ActivationQuantizer())
+            graph.add_submodule(name, ActivationQuantizer(bits))
             with graph.graph.inserting_after(node):
                 inserted = graph.graph.call_module(name, (node,))
             node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)

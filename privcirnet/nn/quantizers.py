@@ -93,7 +93,15 @@ class ActivationQuantizer(Quantizer):
     """A rescale of activations: stochastic in training, like the protocol's truncation; to nearest in evaluation.
 
     Values are clipped only while steps are learned, and then only in training.
+
+    Args:
+        bits: of the integers that its step is made for, sign included; larger values are carried.
+        log_step: log2 of the first step.
     """
+
+    def __init__(self, bits: int, log_step: int = 0) -> None:
+        super().__init__(log_step)
+        self.bits = bits
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the rounded activation.
@@ -106,8 +114,8 @@ class ActivationQuantizer(Quantizer):
         return quantize_activation(x, int(self.log_step), stochastic=self.training)
 
     def extra_repr(self) -> str:
-        """Return the step as text."""
-        return f"log_step={int(self.log_step)}"
+        """Return bits and step as text."""
+        return f"bits={self.bits}, log_step={int(self.log_step)}"
 
 
 def quantizer_of(module: nn.Module, tensor: str = "weight") -> WeightQuantizer | BiasQuantizer | None:

@@ -22,7 +22,8 @@ from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tok
 MAX_LOG_STEP = 32
 """Limit for steps; only a residual whose branch is coarser than what it is added to exceeds it, without end."""
 
-_PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten, nn.ReLU, Tokens, Take, Channels, HeadTranspose)
+PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten, nn.ReLU, Tokens, Take, Channels, HeadTranspose)
+"""Modules whose output has the step of their input."""
 
 
 def weighted_modules(graph: fx.GraphModule) -> list[nn.Linear | nn.Conv2d]:
@@ -44,14 +45,13 @@ def called_modules(graph: fx.GraphModule) -> list[tuple[fx.Node, nn.Module]]:
 
 
 @torch.no_grad()
-def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: int, bits: int) -> None:
+def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: int) -> None:
     """Set every step from the largest values that the fused network gave on images.
 
     Args:
         graph: with quantizers; changed in place.
         largest: largest absolute value by name of the node in the fused network.
         input_log_step: log2 of the images' step.
-        bits: of the activations, sign included; squares have no sign.
 
     Raises:
         RuleError: a value is not finite, or the rules of :func:`settle_steps` cannot be kept.
@@ -63,7 +63,7 @@ def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: 
         quantizer.log_step.fill_(log_step_for(stored.abs().max().item(), quantizer.bits))
     for node, module in called_modules(graph):
         if isinstance(module, ActivationQuantizer):
-            module.log_step.fill_(_wanted_step(graph, node, largest, input_log_step, bits))
+            module.log_step.fill_(_wanted_step(graph, node, largest, input_log_step))
     settle_steps(graph, input_log_step)
 
 
@@ -190,14 +190,13 @@ def _raise_too_fine_steps(graph: fx.GraphModule, groups: list[list[fx.Node]], in
     return raised
 
 
-def _wanted_step(
-    graph: fx.GraphModule, node: fx.Node, largest: dict[str, float], input_log_step: int, bits: int
-) -> int:
+def _wanted_step(graph: fx.GraphModule, node: fx.Node, largest: dict[str, float], input_log_step: int) -> int:
+    """Return the finest step with which the largest value fits the quantizer's bits; a square has no sign."""
     source = node.all_input_nodes[0]
     if source.op == "placeholder":
         return input_log_step
-    squared = isinstance(graph.get_submodule(str(source.target)), Square)
-    return log_step_for(largest[source.name], bits, signed=not squared)
+    squared = isinstance(module_of(graph, source), Square)
+    return log_step_for(largest[source.name], activation_quantizer(graph, node).bits, signed=not squared)
 
 
 def _set_steps(graph: fx.GraphModule, group: list[fx.Node], step: int) -> None:
@@ -231,7 +230,7 @@ def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
     for node in graph.graph.nodes:
         if len(node.all_input_nodes) < 2 or isinstance(module_of(graph, node), HeadProduct):
             continue
-        merged = {id(g): g for source in node.all_input_nodes for g in [group_of[_origin(graph, source)]]}
+        merged = {id(g): g for source in node.all_input_nodes for g in [group_of[origin(graph, source)]]}
         union = [member for group in merged.values() for member in group]
         for member in union:
             group_of[member] = union
@@ -239,13 +238,21 @@ def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
     return list(unique.values())
 
 
-def _origin(graph: fx.GraphModule, node: fx.Node) -> fx.Node:
-    """Return a quantizer whose step a node has."""
+def origin(graph: fx.GraphModule, node: fx.Node) -> fx.Node:
+    """Return a quantizer whose step a summand has.
+
+    Args:
+        graph: with quantizers.
+        node: that a residual adds.
+
+    Raises:
+        RuleError: it does not come from a quantized activation.
+    """
     while True:
         module = module_of(graph, node)
         if isinstance(module, ActivationQuantizer):
             return node
-        if not node.all_input_nodes or (module is not None and not isinstance(module, _PASSES_STEP)):
+        if not node.all_input_nodes or (module is not None and not isinstance(module, PASSES_STEP)):
             raise RuleError(
                 "summands of a residual must come from a quantized activation",
                 got=f"{node.name} ({type(module).__name__ if module is not None else node.op})",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from privcirnet.artifact import Checkpoint
+from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.errors import RuleError
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.convert import circulant_
@@ -73,8 +73,8 @@ def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
     model = create(checkpoint.model, num_classes, in_chans, checkpoint.arguments)
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1})
     if checkpoint.bits:
-        weight_bits, activation_bits = checkpoint.bits
-        model = quantize(fuse(model), weight_bits=weight_bits, activation_bits=activation_bits)
+        weight, activation, stream = checkpoint.bits
+        model = quantize(fuse(model), weight_bits=weight, activation_bits=activation, stream_bits=stream)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
     try:
         model.load_state_dict(tensors)
@@ -119,14 +119,14 @@ class BuiltNetwork:
         model: the network.
         name: of :data:`privcirnet.models.ENTRY_POINTS` or timm.
         block_sizes: of its circulant layers, by module name.
-        bits: (weight, activation) if quantized.
+        bits: if quantized.
         arguments: that it was created with.
     """
 
     model: nn.Module
     name: str
     block_sizes: dict[str, int]
-    bits: tuple[int, int] | None = None
+    bits: Bits | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
 

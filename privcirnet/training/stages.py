@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.artifact import Checkpoint, read_checkpoint, read_plan
+from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, read_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.functional.sensitivity import damped
@@ -67,10 +67,10 @@ def begin(
         start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress)
         return BuiltNetwork(model, before.name, block_sizes, None, before.arguments)
     images = data.real(data.sample(quant.calibration_images)[0])
-    bits = (quant.weight_bits, quant.activation_bits)
+    bits = Bits(quant.weight_bits, quant.activation_bits, quant.stream_bits)
     quantized = quantize(fuse(model), [images], data.log_step, *bits)
     if quant.learned_steps:
-        learn_steps_(quantized, quant.activation_bits)
+        learn_steps_(quantized)
     return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments)
 
 

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from privcirnet.artifact import (
-    Checkpoint,
-)
+from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.parameters import choose
 from privcirnet.he.planning.planner import cheapest_layer
@@ -26,7 +24,7 @@ CHECKPOINT = Checkpoint(
     "digits_resnet",
     "qat",
     {"conv1": 8, "stem": 1},
-    (8, 6),
+    Bits(8, 6, 10),
     {"activation": "square"},
 )
 

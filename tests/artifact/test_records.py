@@ -10,6 +10,7 @@ import safetensors.numpy
 from safetensors import safe_open
 
 from privcirnet.artifact import (
+    Bits,
     Checkpoint,
     read_checkpoint,
     read_json,
@@ -36,6 +37,12 @@ class TestRoundTrips:
             assert found.tensors[name].shape == tensor.shape, name
             assert found.tensors[name].dtype == tensor.dtype
             assert np.array_equal(found.tensors[name], tensor), name
+
+    def test_bits_that_say_nothing_of_streams(self, tmp_path):
+        """Version 1 began so: streams were like other activations."""
+        old = dataclasses.replace(CHECKPOINT, bits=(8, 6))
+        write_checkpoint(tmp_path / "c", old)
+        assert read_checkpoint(tmp_path / "c").bits == Bits(weight=8, activation=6, stream=6)
 
     def test_dense_checkpoint(self, tmp_path):
         write_checkpoint(tmp_path / "c", Checkpoint({}, "resnet18", "train", {}))
@@ -70,7 +77,7 @@ class TestCheckpointFormat:
                 "model": "digits_resnet",
                 "stage": "qat",
                 "block_sizes": '{"conv1": 8, "stem": 1}',
-                "bits": "[8, 6]",
+                "bits": "[8, 6, 10]",
                 "arguments": '{"activation": "square"}',
             }
 
@@ -99,6 +106,8 @@ class TestDamagedCheckpoints:
             ({"bits": None}, r"a checkpoint must say what it holds: got .*KeyError\('bits'\); train it"),
             ({"bits": "8 8"}, "a checkpoint must say what it holds"),
             ({"bits": "8"}, "a checkpoint must say what it holds"),
+            ({"bits": "[8]"}, "a checkpoint must say what it holds"),
+            ({"bits": "[8, 8, 8, 8]"}, "a checkpoint must say what it holds"),
             ({"block_sizes": "{"}, "a checkpoint must say what it holds"),
             ({"model": None}, "a checkpoint must say what it holds"),
         ],

@@ -17,7 +17,7 @@ from privcirnet.lower import lower_refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_, dense_state_dict
-from privcirnet.nn.learned import fix_steps_, follow_learned_steps_, learn_steps_, learned_steps
+from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
@@ -26,6 +26,7 @@ from tests.he.parties import protocol
 from tests.ladder import digits
 from tests.ladder.case import LEVELS, LOG_STEP, PROVED, WIDE, logits_of, real
 from tests.ladder.digits import BLOCKS, DIGITS, rotations_of
+from tests.ladder.training import train_a_little_
 
 
 @lru_cache
@@ -80,7 +81,7 @@ def test_fake_quant_to_integer_program_at_every_width(bits, learned):
     network = quantize(fused, [real(images)], LOG_STEP, weight_bits=bits, activation_bits=bits)
     calibrated = copy.deepcopy(network.state_dict())
     if learned:
-        learn_steps_(network, bits)
+        learn_steps_(network)
     train_a_little_(network, fused(real(images)).detach(), images)
     network.eval()
     steps = {name: value for name, value in network.state_dict().items() if name.endswith("log_step")}
@@ -91,21 +92,6 @@ def test_fake_quant_to_integer_program_at_every_width(bits, learned):
         assert np.array_equal(logits_of(program, image), wanted)
     for weights in program.weights.values():
         assert np.abs(weights.rows).max() < 2 ** (bits - 1)
-
-
-def train_a_little_(network, target, images):
-    """Towards logits; steps are learned fast, so that some change."""
-    torch.manual_seed(0)
-    steps = learned_steps(network)
-    weights = [p for p in network.parameters() if not any(p is step for step in steps)]
-    optimizer = torch.optim.Adam([{"params": weights, "lr": 1e-3}, {"params": steps, "lr": 0.3}])
-    network.train()
-    for _ in range(5):
-        optimizer.zero_grad()
-        (network(real(images)) - target).square().mean().backward()
-        optimizer.step()
-        follow_learned_steps_(network)
-    fix_steps_(network)
 
 
 def test_guard_bits_are_as_many_as_there_is_room_for():

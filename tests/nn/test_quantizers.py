@@ -42,6 +42,6 @@ def test_gradients_reach_rows_and_biases():
 
 
 def test_a_quantizers_text_says_its_step():
-    assert "ActivationQuantizer(log_step=-3)" in repr(ActivationQuantizer(-3))
+    assert "ActivationQuantizer(bits=8, log_step=-3)" in repr(ActivationQuantizer(8, -3))
     assert quantizer_of(nn.Linear(2, 2)) is None
     assert isinstance(quantizer_of(quantized().conv1), WeightQuantizer)

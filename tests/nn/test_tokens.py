@@ -193,7 +193,7 @@ def test_a_value_may_be_multiplied_by_itself():
 
 
 def test_steps_of_attention_can_be_learned():
-    graph, x = learn_steps_(quantized(vit()), 8), randn(8, 3, 8, 8).abs()
+    graph, x = learn_steps_(quantized(vit())), randn(8, 3, 8, 8).abs()
     graph.train()
     graph(x).square().mean().backward()
     steps = {name: p.grad for name, p in graph.named_parameters() if name.endswith("quantizer.learned")}

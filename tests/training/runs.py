@@ -52,7 +52,7 @@ def quantized(seed: int = 0) -> nn.Module:
 
 def learning(seed: int = 0) -> nn.Module:
     """Learns its steps too."""
-    return learn_steps_(quantized(seed), 8)
+    return learn_steps_(quantized(seed))
 
 
 def log_steps(model: nn.Module) -> dict[str, int]:

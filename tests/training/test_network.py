@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from privcirnet.artifact import Checkpoint, read_checkpoint, write_checkpoint
+from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, write_checkpoint
 from privcirnet.errors import RuleError
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
@@ -26,8 +26,8 @@ def network(kind: str) -> tuple[nn.Module, Checkpoint]:
     circulant_(model, {name: b for name, b in SIZES.items() if b > 1})
     if kind == "circulant":
         return model.eval(), checkpoint_of(BuiltNetwork(model, "digits_resnet", SIZES), "finetune")
-    model = quantize(fuse(model), [pixels()], INPUT_STEP, weight_bits=6, activation_bits=7)
-    return model, checkpoint_of(BuiltNetwork(model, "digits_resnet", SIZES, (6, 7)), "qat")
+    model = quantize(fuse(model), [pixels()], INPUT_STEP, weight_bits=6, activation_bits=7, stream_bits=9)
+    return model, checkpoint_of(BuiltNetwork(model, "digits_resnet", SIZES, Bits(6, 7, 9)), "qat")
 
 
 @pytest.mark.parametrize("kind", ["dense", "circulant", "quantized"])
@@ -52,8 +52,8 @@ def test_a_model_s_arguments_travel_with_it(quantized, tmp_path):
     images = torch.randint(16, (4, 3, 32, 32)) / 16
     model.eval()(images)
     if quantized:
-        model = quantize(fuse(model), [images], INPUT_STEP)
-    built = BuiltNetwork(model, "mobilenetv2_cifar", sizes, (8, 8) if quantized else None, arguments)
+        model = quantize(fuse(model), [images], INPUT_STEP, stream_bits=11)
+    built = BuiltNetwork(model, "mobilenetv2_cifar", sizes, Bits(8, 8, 11) if quantized else None, arguments)
     write_checkpoint(tmp_path / "c", checkpoint_of(built, "train"))
     assert torch.equal(build(read_checkpoint(tmp_path / "c"), 10, 3)(images), model.eval()(images))
 
@@ -107,7 +107,7 @@ def test_wrong_facts():
     with pytest.raises(RuleError, match="must fit its architecture"):
         build(dataclasses.replace(saved, block_sizes={}), 10, 1)
     with pytest.raises(RuleError, match="must fit its architecture"):
-        build(dataclasses.replace(saved, bits=(8, 8)), 10, 1)
+        build(dataclasses.replace(saved, bits=Bits(8, 8, 8)), 10, 1)
     with pytest.raises(RuleError, match="must fit its architecture: got size mismatch"):
         build(saved, 12, 1)
     with pytest.raises(RuleError, match="did you mean 'conv1'"):

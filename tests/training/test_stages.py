@@ -89,9 +89,9 @@ def test_a_uniform_plan_and_what_it_starts_from(root, projection, damping):
 
 
 def test_quantization_starts_from_the_fused_network_calibrated_on_training_images(root):
-    quant = QuantConfig(weight_bits=5, activation_bits=12, calibration_images=16)
+    quant = QuantConfig(weight_bits=5, activation_bits=12, stream_bits=14, calibration_images=16)
     start = stages.begin(recipe("qat", root, "finetune"), quant, ModelConfig(), DATA)
-    assert (start.block_sizes, start.bits) == (PLAN, (5, 12))
+    assert (start.block_sizes, start.bits) == (PLAN, (5, 12, 14))
     assert int(start.model.get_submodule("x_quantizer").log_step) == DATA.log_step
     assert {quantizer_of(start.model.get_submodule(name)).bits for name in PLAN} == {5}
     assert {name: block_size_of(start.model.get_submodule(name)) for name in PLAN} == PLAN
@@ -140,8 +140,8 @@ def test_a_stage_with_learned_steps_is_saved_as_any_other(root, tmp_path, monkey
     monkeypatch.setattr("privcirnet.training.optimization.STEPS_LEARNING_RATE", 0.3)
     config = recipe("qat", root, "finetune")
     config.epochs = 2
-    start = stages.begin(config, QuantConfig(4, 5, learned_steps=True), ModelConfig(), DATA)
-    plain = stages.begin(config, QuantConfig(4, 5, learned_steps=False), ModelConfig(), DATA)
+    start = stages.begin(config, QuantConfig(4, 5, 5, learned_steps=True), ModelConfig(), DATA)
+    plain = stages.begin(config, QuantConfig(4, 5, 5, learned_steps=False), ModelConfig(), DATA)
     assert learned_steps(start.model)
     assert quantizer_of(start.model.get_submodule("conv1")).limits == (-7, 7)
     assert start.model.get_submodule("conv1_quantizer").limits == (-15, 15)

@@ -1,0 +1,46 @@
+"""Residual streams: sums of sums, as every block of a transformer adds to what the blocks before it added up.
+
+All summands of a stream share one step, the coarsest that any of them wants. In a vision transformer that is one step
+for the whole network, so its summands get more bits than other activations. Layers read the stream as it is, and their
+sums become larger by these bits, which costs room in the plain modulus.
+
+A value of the stream cannot be truncated again before it is read: truncation needs shares under a fresh mask, and those
+of truncated values are not uniform any more (docs/mathematics.md, "Truncation").
+
+Convolutional networks are left as they are. In a ResNet an activation ends every sum; MobileNetV2 adds up at most four
+convolutions before the next one begins anew.
+"""
+
+from torch import fx, nn
+
+from privcirnet.nn.graph import is_sum, module_of
+from privcirnet.nn.steps import PASSES_STEP, groups_of, origin
+
+
+def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
+    """Return the quantizers' nodes that feed residual streams: sums of sums with a linear layer among the summands.
+
+    Args:
+        graph: with quantizers.
+
+    Raises:
+        RuleError: a summand does not come from a quantized activation.
+    """
+    sums = (node for node in graph.graph.nodes if is_sum(node))
+    chained = {origin(graph, source) for node in sums for source in node.all_input_nodes if _adds(graph, source)}
+    groups = [group for group in groups_of(graph) if not chained.isdisjoint(group)]
+    return [node for group in groups if any(_rounds_linear(graph, member) for member in group) for node in group]
+
+
+def _rounds_linear(graph: fx.GraphModule, node: fx.Node) -> bool:
+    return isinstance(module_of(graph, node.all_input_nodes[0]), nn.Linear)
+
+
+def _adds(graph: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether a node's values are a sum's, at most rearranged."""
+    while not is_sum(node):
+        module = module_of(graph, node)
+        if isinstance(module, nn.ReLU) or not isinstance(module, PASSES_STEP):
+            return False
+        node = node.all_input_nodes[0]
+    return True
