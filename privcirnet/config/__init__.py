@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.inference import InferConfig, ServeConfig
+from privcirnet.config.ladder import LadderConfig
+from privcirnet.config.model import ModelConfig
 from privcirnet.config.rules import check as _check
 from privcirnet.config.rules import check_name as _check_name
 from privcirnet.config.search import SearchConfig
@@ -19,6 +20,7 @@ __all__ = [
     "ExportConfig",
     "HEConfig",
     "InferConfig",
+    "LadderConfig",
     "ModelConfig",
     "QuantConfig",
     "RecipeConfig",
@@ -31,16 +33,6 @@ __all__ = [
 PROJECTIONS = ("fisher", "frobenius", "random")
 STAGES = ("train", "finetune", "replace", "qat")
 COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
-
-
-@dataclass
-class ModelConfig:
-    """The network."""
-
-    name: str = "digits_resnet"
-    """timm model name."""
-    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
-    """further arguments that it is created with, for example +model.arguments.activation=square."""
 
 
 @dataclass
