@@ -3,12 +3,15 @@ VENV        ?= .venv
 PYTHON      ?= python3
 CONSTRAINTS ?= constraints.txt
 ROOT        ?= outputs/demo
+EXPERIMENT  ?= digits
+DATA        ?= data
 PY          := $(VENV)/bin/python
 
-.PHONY: help demo test lint clean
+.PHONY: help demo ladder test lint clean
 
 help:
 	@echo "make demo   install, then train -> search -> finetune -> qat -> export -> infer, encrypted; report in $(ROOT)"
+	@echo "make ladder EXPERIMENT=mobilenetv2_cifar10_short DATA=/images   the whole chain of configs/experiment, resumable"
 	@echo "make test   install what tests need and run them all"
 	@echo "make lint   format and type checks"
 	@echo "make clean  remove the virtual environment and outputs"
@@ -31,6 +34,11 @@ demo: $(VENV)/installed
 	$(PY) train.py  root=$(ROOT) recipe=qat
 	$(PY) export.py root=$(ROOT)
 	$(PY) infer.py  root=$(ROOT)
+	$(PY) report.py $(ROOT)
+
+ladder: ROOT = outputs/$(EXPERIMENT)
+ladder: $(VENV)/installed
+	$(PY) ladder.py experiment=$(EXPERIMENT) root=$(ROOT) data.root=$(DATA)
 	$(PY) report.py $(ROOT)
 
 test: $(VENV)/installed-test

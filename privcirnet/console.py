@@ -6,12 +6,13 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -77,8 +78,8 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
                 if not any(argument.startswith("-") or "hydra" in argument for argument in arguments):
                     main(settings(configs, path.stem, arguments))
                     return
-                if overrides := [a for a in arguments if "=" in a and not a.startswith("-")]:
-                    settings(configs, path.stem, overrides)
+                if not {"-m", "--multirun"} & set(arguments):  # Hydra alone takes several values apart
+                    settings(configs, path.stem, [a for a in arguments if "=" in a and not a.startswith("-")])
                 run()
 
         return main_program
@@ -102,7 +103,7 @@ def settings(configs: Path, name: str, overrides: list[str]) -> Any:
         renamed = _RENAMED.get(name, {}).get(override.split("=")[0].lstrip("+"))
         if renamed:
             raise RuleError(rule, got=override, remedy=f"it is called {renamed}= now")
-    with hydra.initialize_config_dir(str(configs), version_base=_HYDRA):
+    with _opened(configs):
         try:
             return OmegaConf.to_object(hydra.compose(name, overrides=overrides))
         except (HydraException, OmegaConfBaseException) as error:
@@ -111,6 +112,28 @@ def settings(configs: Path, name: str, overrides: list[str]) -> Any:
             close = difflib.get_close_matches(first.split("=")[0] + "=", known, n=1, cutoff=0.7)
             remedy = f"did you mean {close[0]}..." if close else "--help lists the settings and groups"
             raise RuleError(rule, got=str(error).splitlines()[0].rstrip("."), remedy=remedy) from None
+
+
+def composed(configs: Path, name: str, schema: type, overrides: list[str]) -> Any:
+    """Return the settings that a script has under overrides.
+
+    Args:
+        configs: folder of the YAML files.
+        name: of the script.
+        schema: dataclass of its settings.
+        overrides: "setting=value" each.
+
+    Raises:
+        RuleError: a setting does not exist, or its value breaks a rule.
+    """
+    ConfigStore.instance().store(name=f"{name}_schema", node=schema)
+    return settings(configs, name, overrides)
+
+
+def _opened(configs: Path) -> AbstractContextManager[object]:
+    """Let Hydra read a folder; inside of a script it reads that of the script already."""
+    running = GlobalHydra.instance().is_initialized()
+    return nullcontext() if running else hydra.initialize_config_dir(str(configs), version_base=_HYDRA)
 
 
 def _keys(config: Any, prefix: str = "") -> list[str]:

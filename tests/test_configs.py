@@ -12,7 +12,11 @@ from privcirnet.errors import RuleError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 SCRIPTS = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "quiet")
-OPTIONS = sorted(str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.glob("*/*.yaml"))
+OPTIONS = sorted(
+    str(path.relative_to(CONFIGS).with_suffix(""))
+    for path in CONFIGS.glob("*/*.yaml")
+    if path.parent.name != "experiment"  # tests/pipeline/test_experiments.py
+)
 FREE_STANDING = {"recipe/finetune": "recipe", "recipe/qat": "recipe"}
 
 
@@ -23,7 +27,7 @@ def composed(script, *overrides):
 
 
 def test_there_are_configs():
-    assert SCRIPTS == ["bench", "export", "infer", "search", "serve", "train"]
+    assert SCRIPTS == ["bench", "export", "infer", "ladder", "search", "serve", "train"]
     assert len(OPTIONS) >= 8
 
 
@@ -84,6 +88,12 @@ def test_stages_chain_by_default():
         ),
         (lambda: RecipeConfig(rand_magnitude=31), "recipe.rand_magnitude must be between 0 and 30: got 31; use 9"),
         (lambda: RecipeConfig(rand_augment=-1), r"cutmix must not be negative: got \(0, 0.0, 0, -1, 0.0, 0.0\)"),
+        (lambda: RecipeConfig(rand_deviation=-1.0), "recipe.rand_deviation must not be negative: got -1.0"),
+        (lambda: RecipeConfig(crop_scale=1.5), "recipe.crop_scale must be a share of the area: got 1.5; use 0.08"),
+        (
+            lambda: RecipeConfig(crop_scale=0.5, crop_padding=4),
+            "one kind of random crop: got crop_scale=0.5 crop_padding=4; leave one out",
+        ),
         (lambda: HEConfig(masks="none"), "he.masks must be a known kind: got none"),
         (lambda: HEConfig(guard_bits=99), r"he.guard_bits must be in \[0, 16\]: got 99"),
     ],

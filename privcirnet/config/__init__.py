@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.inference import InferConfig, ServeConfig
+from privcirnet.config.ladder import LadderConfig
+from privcirnet.config.model import ModelConfig
 from privcirnet.config.rules import check as _check
 from privcirnet.config.rules import check_name as _check_name
 from privcirnet.config.search import SearchConfig
@@ -19,6 +20,7 @@ __all__ = [
     "ExportConfig",
     "HEConfig",
     "InferConfig",
+    "LadderConfig",
     "ModelConfig",
     "QuantConfig",
     "RecipeConfig",
@@ -34,23 +36,13 @@ COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
 
 
 @dataclass
-class ModelConfig:
-    """The network."""
-
-    name: str = "digits_resnet"
-    """of privcirnet.models or timm."""
-    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
-    """further arguments that it is created with, for example +model.arguments.activation=square."""
-
-
-@dataclass
 class RecipeConfig:
     """The training of one stage."""
 
     stage: str = "train"
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
     init: str = ""
-    """run directory to start from; empty for random weights."""
+    """run directory to start from; empty for random weights. In train the weights that fit, as of other classes."""
     plan: str = ""
     """plan.json with block sizes; only for finetune."""
     uniform: int = 0
@@ -82,7 +74,9 @@ class RecipeConfig:
     ema: float = 0.0
     """decay of the running average of the weights, which is saved in their place; 0 for none."""
     crop_padding: int = 0
-    """pixels of padding on each side before a random crop; 0 for no crops."""
+    """pixels of padding on each side before a random crop; 0 for no such crops."""
+    crop_scale: float = 0.0
+    """smallest share of the area of a random crop that is resized to the image, the largest is 1; 0 for none."""
     flip: bool = False
     """mirror half of the images, drawn at random."""
     erase: float = 0.0
@@ -91,6 +85,8 @@ class RecipeConfig:
     """random operations (RandAugment) on each image, one after another; 0 for none."""
     rand_magnitude: int = 9
     """their strength, 0 to 30."""
+    rand_deviation: float = 0.0
+    """standard deviation of the strength of each operation on each image."""
     mixup: float = 0.0
     """alpha of mixup; 0 for none."""
     cutmix: float = 0.0
@@ -140,6 +136,12 @@ class RecipeConfig:
         _check(min(sizes) >= 0, rule, sizes, "use 0 for none")
         strength = self.rand_magnitude
         _check(0 <= strength <= 30, "recipe.rand_magnitude must be between 0 and 30", strength, "use 9")
+        spread = self.rand_deviation
+        _check(spread >= 0, "recipe.rand_deviation must not be negative", spread, "use 0.5, or 0 for none")
+        smallest, padding = self.crop_scale, self.crop_padding
+        _check(0 <= smallest <= 1, "recipe.crop_scale must be a share of the area", smallest, "use 0.08, or 0 for none")
+        both = f"crop_scale={smallest} crop_padding={padding}"
+        _check(not (smallest and padding), "a recipe has one kind of random crop", both, "leave one out")
         started = self.stage == "train" or bool(self.init)
         _check(started, "a later stage needs recipe.init", "none", "give a run directory")
 

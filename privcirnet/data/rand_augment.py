@@ -1,14 +1,19 @@
-"""RandAugment: a few random operations on each image, all of the same strength.
+"""RandAugment: a few random operations on each image, all of about the same strength.
 
-Operations and their ranges are those of torchvision's class of that name. Here images that drew the same operation are
-changed together, and everything is drawn from a generator: the same state gives the same batch. The operations are
-defined for 256 levels; images with fewer are stretched to 256 and back, which changes nothing else.
+Operations and their ranges are those of torchvision's class of that name. Here images that drew the same operation of
+the same strength are changed together, and everything is drawn from a generator: the same state gives the same batch.
+The operations are defined for 256 levels; images with fewer are stretched to 256 and back, which changes nothing else.
 
-Source: Cubuk et al., "RandAugment: Practical Automated Data Augmentation with a Reduced Search Space" (2020).
+Magnitudes are torchvision's, 0 to 30. timm's go to 10 for the same strengths, so its m9 with mstd0.5 is 27 with a
+deviation of 1.5.
+
+Source: Cubuk et al., "RandAugment: Practical Automated Data Augmentation with a Reduced Search Space" (2020). The
+    deviation is timm's.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torchvision.transforms.v2.functional as F
@@ -49,29 +54,49 @@ OPERATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
 """Operation by torchvision's name: takes images of 256 levels and a strength in [-1, 1], returns changed images."""
 
 
-def rand_augment(images: Tensor, operations: int, magnitude: int, levels: int, generator: torch.Generator) -> Tensor:
+@dataclass(frozen=True)
+class Strength:
+    """How much RandAugment changes an image.
+
+    Attributes:
+        operations: number of operations on each image, one after another.
+        magnitude: strength of each of them, 0 to 30; the sign of those with a direction is random.
+        deviation: standard deviation of normal noise that each operation on each image adds to its magnitude, which
+            stays between 0 and 30.
+    """
+
+    operations: int
+    magnitude: float
+    deviation: float = 0.0
+
+
+def rand_augment(images: Tensor, strength: Strength, levels: int, generator: torch.Generator) -> Tensor:
     """Change each image by operations of its own.
 
     Args:
         images: uint8 (N, C, H, W), C = 1 or 3.
-        operations: number of operations on each image, one after another.
-        magnitude: strength of all of them, 0 to 30; the sign of those with a direction is random.
+        strength: number and magnitude of the operations.
         levels: pixels are in [0, levels].
-        generator: an operation and a direction are drawn from it for each of ``operations`` x N.
+        generator: an operation and a direction are drawn from it for each of ``operations`` x N, then with a deviation
+            the noise of their magnitudes.
 
     Returns:
         uint8 (N, C, H, W), in [0, levels].
     """
-    drawn = operations, len(images)
-    which = torch.randint(len(OPERATIONS), drawn, generator=generator, device=generator.device).to(images.device)
-    opposite = torch.randint(2, drawn, generator=generator, device=generator.device).to(images.device).bool()
+    drawn = strength.operations, len(images)
+    which = torch.randint(len(OPERATIONS), drawn, generator=generator, device=generator.device)
+    opposite = torch.randint(2, drawn, generator=generator, device=generator.device)
+    magnitudes = torch.full(drawn, strength.magnitude, dtype=torch.float64)
+    if strength.deviation:
+        noise = torch.randn(drawn, generator=generator, device=generator.device)
+        magnitudes = (magnitudes + strength.deviation * noise.cpu()).clamp(0, STRONGEST)
+    signed = (1 - 2 * opposite.cpu()) * magnitudes / STRONGEST
     changed = _scaled(images, 255 / levels)
-    for i in range(operations):
+    for chosen, strengths in zip(which.cpu(), signed, strict=True):
         for place, operation in enumerate(OPERATIONS.values()):
-            for sign in (1, -1):
-                chosen = (which[i] == place) & (opposite[i] == (sign < 0))
-                if chosen.any():
-                    changed[chosen] = operation(changed[chosen], sign * magnitude / STRONGEST)
+            for value in strengths[chosen == place].unique().tolist():
+                alike = ((chosen == place) & (strengths == value)).to(images.device)
+                changed[alike] = operation(changed[alike], value)
     return _scaled(changed, levels / 255)
 
 

@@ -76,7 +76,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
     torch.manual_seed(config.seed)
     with bar(f"{recipe.stage} (preparation)", 1) as done:
         start = stages.begin(recipe, config.quant, config.model, data)
-        done()
+        done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
     model = start.model.to(device := distributed.own_device(config.device))
     teacher = stages.load_network(recipe.teacher, data).to(device) if recipe.teacher else None
     settings = asdict(config) | {"block_sizes": start.block_sizes}
@@ -147,6 +147,7 @@ def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
         "parameters": trained.parameters,
         "block_sizes": network.block_sizes,
         "bits": network.bits,
+        "fresh": list(network.fresh),
         "epochs": config.recipe.epochs,
         "precision": "bfloat16" if trained.mixed else "float32",
         "seconds": seconds,

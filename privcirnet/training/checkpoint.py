@@ -11,14 +11,11 @@ from privcirnet.errors import RuleError
 from privcirnet.training.loop import EpochProgress
 
 NAME = "resume.pt"
-MAY_CHANGE = frozenset(
-    {
-        *("recipe.learning_rate", "recipe.min_learning_rate", "recipe.clip_gradient"),
-        *("root", "out", "device", "evaluate", "resume", "tensorboard", "data.root", "data.cache"),
-    }
-)
-"""Settings that may change when an interrupted run is resumed: those that rescue a run whose loss became NaN, and
-those of paths and devices."""
+PLACES = frozenset({"root", "out", "device", "evaluate", "resume", "tensorboard", "data.root", "data.cache"})
+"""Settings that do not change what a run computes."""
+MAY_CHANGE = PLACES | {"recipe.learning_rate", "recipe.min_learning_rate", "recipe.clip_gradient"}
+"""Settings that may change when an interrupted run is resumed: besides places, those that rescue a run whose loss
+became NaN."""
 
 
 def save(folder: Path, progress: EpochProgress, settings: dict[str, Any]) -> None:
@@ -50,7 +47,7 @@ def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
     if not path.is_file():
         return None
     saved = torch.load(path, map_location="cpu", weights_only=True)
-    before, now = _flat(saved.pop("settings")), _flat(settings)
+    before, now = flat(saved.pop("settings")), flat(settings)
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if changed := [f"{n}={now.get(n)} after {before.get(n)}" for n in names if n not in MAY_CHANGE]:
         raise RuleError(
@@ -71,9 +68,17 @@ def remove(folder: Path) -> None:
     forget_drafts(folder)
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return {"recipe": {"epochs": 4}} as {"recipe.epochs": 4}."""
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings with their names in one piece.
+
+    Args:
+        settings: plain data; what is inside of lists stays as it is.
+        prefix: of all names.
+
+    >>> flat({"recipe": {"epochs": 4}})
+    {'recipe.epochs': 4}
+    """
     found: dict[str, Any] = {}
     for name, value in settings.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return found

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from privcirnet import distributed
 from privcirnet.config import RecipeConfig
-from privcirnet.data.augment import crop_and_flip, erase
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.errors import RuleError
 from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
 from privcirnet.training.accuracy import accuracy
+from privcirnet.training.augmentation import augmented
 from privcirnet.training.bfloat16 import SlowConvolutions, is_faster
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
@@ -183,15 +183,7 @@ class _Run:
     def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:
         """Return this process's part of a batch's mean loss."""
         recipe, device = self.recipe, next(self.model.parameters()).device
-        if recipe.crop_padding or recipe.flip:
-            images = crop_and_flip(images, recipe.crop_padding, self.generator, flip=recipe.flip)
-        if recipe.rand_augment:
-            from privcirnet.data.rand_augment import rand_augment  # torchvision is slow to import
-
-            operations, magnitude = recipe.rand_augment, recipe.rand_magnitude
-            images = rand_augment(images, operations, magnitude, self.data.levels, self.generator)
-        if recipe.erase:
-            images = erase(images, recipe.erase, self.generator)
+        images = augmented(images, recipe, self.data.levels, self.generator)
         real, targets = _real(self.data, images, recipe, device), labels.to(device)
         if mixer:
             real, targets = mixer(real, targets, self.generator)

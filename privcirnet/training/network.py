@@ -121,6 +121,7 @@ class BuiltNetwork:
         block_sizes: of its circulant layers, by module name.
         bits: if quantized.
         arguments: that it was created with.
+        fresh: tensors that have new values because the network it starts from has none that fit.
     """
 
     model: nn.Module
@@ -128,6 +129,7 @@ class BuiltNetwork:
     block_sizes: dict[str, int]
     bits: Bits | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    fresh: tuple[str, ...] = ()
 
 
 def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:

@@ -1,7 +1,8 @@
 """The network that each stage of train.py starts from.
 
-train: random weights. finetune: a dense network made circulant. replace: the same weights in a network with other
-activations. qat: batch norms and AESPA folded, weights and activations quantized.
+train: random weights, or those of another dense network where they fit. finetune: a dense network made circulant.
+replace: the same weights in a network with other activations. qat: batch norms and AESPA folded, weights and
+activations quantized.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, read_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, batches
+from privcirnet.errors import RuleError
 from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.candidates import uniform_sizes
@@ -54,7 +56,9 @@ def begin(
     classes, channels = len(data.classes), data.train_images.shape[1]
     if recipe.stage == "train":
         model = create(wanted.name, classes, channels, wanted.arguments)
-        return BuiltNetwork(model, wanted.name, {}, arguments=wanted.arguments)
+        given = read_checkpoint(run_file(recipe.init, CHECKPOINT, "train.py")) if recipe.init else None
+        fresh = load_fitting_(model, given) if given else ()
+        return BuiltNetwork(model, wanted.name, {}, arguments=wanted.arguments, fresh=fresh)
     held = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
     before = built(held, data)
     model = before.model
@@ -72,6 +76,33 @@ def begin(
     if quant.learned_steps:
         learn_steps_(quantized)
     return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments)
+
+
+def load_fitting_(model: nn.Module, given: Checkpoint) -> tuple[str, ...]:
+    """Load the tensors of a dense network that fit another one in name and shape; the rest stays as it is.
+
+    Args:
+        model: changed in place.
+        given: of a network with, for example, other classes or another stride of the stem.
+
+    Returns:
+        Names of the model's tensors that were not loaded.
+
+    Raises:
+        RuleError: the checkpoint is circulant or quantized, or none of its weights fits.
+    """
+    dense = given.bits is None and all(b == 1 for b in given.block_sizes.values())
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in given.tensors.items()}
+    wanted = model.state_dict()
+    fitting = {
+        name: tensor for name, tensor in tensors.items() if name in wanted and tensor.shape == wanted[name].shape
+    }
+    if not dense or not fitting.keys() & {name for name, _ in model.named_parameters()}:
+        got = f"{given.model} of stage {given.stage}"
+        remedy = "give the run directory of a dense network of the same family, or leave recipe.init out"
+        raise RuleError("a dense network must start from one whose weights fit", got=got, remedy=remedy)
+    model.load_state_dict(fitting, strict=False)
+    return tuple(name for name in wanted if name not in fitting)
 
 
 def start_circulant_(

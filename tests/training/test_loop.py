@@ -103,6 +103,8 @@ EVERYTHING = dataclasses.replace(
     channels_last=True,
 )
 
+RESIZED = dataclasses.replace(RECIPE, crop_scale=0.3, flip=True, rand_augment=2, rand_deviation=1.5)
+
 COMPILED = dataclasses.replace(RECIPE, compile=True, compile_backend="aot_eager")
 
 
@@ -120,6 +122,7 @@ def quick_steps(monkeypatch):
         (learning, RECIPE),
         (learning, AVERAGED),
         (small, EVERYTHING),
+        (small, RESIZED),
         (small, COMPILED),
     ],
 )
@@ -205,8 +208,9 @@ def test_a_loss_that_is_not_finite():
         {"clip_gradient": 0.1},
         {"ema": 0.9},
         {"crop_padding": 1},
+        {"crop_scale": 0.6},
         {"erase": 0.5},
-        {"rand_augment": 1, "rand_magnitude": 5},
+        {"rand_augment": 1, "rand_magnitude": 5, "rand_deviation": 2.0},
         {"mixup": 0.2, "mix_epochs": 6},
         {"amp": True},
         {"amp": "auto"},

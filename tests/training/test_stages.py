@@ -5,7 +5,7 @@ import torch
 
 from privcirnet.artifact import write_checkpoint, write_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
-from privcirnet.data import load
+from privcirnet.data import ImageData, load
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import project
 from privcirnet.functional.sensitivity import damped
@@ -56,6 +56,28 @@ def test_the_dense_stage_starts_from_random_weights():
     assert (start.name, start.block_sizes, start.bits) == ("digits_resnet", {}, None)
     assert start.model.classifier.weight.shape == (10, 32)
     assert not torch.equal(start.model.stem.weight, other.model.stem.weight)
+
+
+def test_the_dense_stage_starts_from_the_weights_that_fit(root):
+    given = stages.load_network(str(root / "train"), DATA)
+    fewer = dataclasses.replace(DATA, classes=("0", "1", "2"))
+    start = stages.begin(RecipeConfig(init=str(root / "train")), QuantConfig(), ModelConfig(), fewer)
+    assert start.fresh == ("classifier.weight", "classifier.bias")
+    found, expected = start.model.state_dict(), given.state_dict()
+    assert found["classifier.weight"].shape == (3, 32)
+    assert all(torch.equal(found[name], expected[name]) for name in expected if name not in start.fresh)
+
+
+@pytest.mark.parametrize("init", ["finetune", "other"])
+def test_the_dense_stage_refuses_what_cannot_fit(root, init):
+    other = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig("lola_mnist"), load_mnist_like())
+    save(root / "other", other, "train")
+    with pytest.raises(RuleError, match=r"from one whose weights fit: got .* of stage (train|finetune); give"):
+        stages.begin(RecipeConfig(init=str(root / init)), QuantConfig(), ModelConfig(), DATA)
+
+
+def load_mnist_like() -> ImageData:
+    return dataclasses.replace(DATA, train_images=torch.zeros(2, 1, 28, 28, dtype=torch.uint8))
 
 
 def test_fine_tuning_starts_from_the_projection_weighed_by_fisher_information(root):

@@ -1,0 +1,86 @@
+"""Every experiment of configs/experiment: its chain composes, and the settings of each stage obey the rules."""
+
+import functools
+import itertools
+from pathlib import Path
+
+import pytest
+
+from privcirnet.config import LadderConfig
+from privcirnet.console import composed
+from privcirnet.pipeline import ladder
+from privcirnet.training.network import create
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
+NETWORKS = {
+    ("mobilenetv2", "cifar10"): "mobilenetv2_cifar",
+    ("mobilenetv2", "cifar100"): "mobilenetv2_cifar",
+    ("mobilenetv2", "tiny_imagenet"): "mobilenetv2_tiny",
+    ("resnet18", "cifar10"): "resnet18_cifar",
+    ("resnet18", "cifar100"): "resnet18_cifar",
+    ("resnet18", "tiny_imagenet"): "resnet18_tiny",
+    ("vit", "cifar10"): "vit_cifar",
+    ("vit", "cifar100"): "vit_cifar",
+    ("vit", "tiny_imagenet"): "vit_tiny_imagenet",
+}
+CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "tiny_imagenet": 200}
+
+
+@functools.cache
+def stages(experiment):
+    config = composed(CONFIGS, "ladder", LadderConfig, [f"experiment={experiment}", "data.root=/images"])
+    return config, {stage.name: stage.settings for stage in ladder.stages(config, functools.partial(composed, CONFIGS))}
+
+
+def test_every_network_has_both_recipes():
+    wanted = {f"{family}_{data}_{recipe}" for family, data in NETWORKS for recipe in ("short", "paper")}
+    assert set(EXPERIMENTS) == wanted | {"digits"}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_each_stage_starts_from_the_one_before(experiment):
+    config, found = stages(experiment)
+    assert (config.name, config.root) == (experiment, f"outputs/{experiment}")
+    assert list(found) == config.chain
+    trained = [name for name in config.chain if name in ("train", "finetune", "replace", "qat")]
+    assert [found[name].recipe.stage for name in trained] == trained
+    for before, name in itertools.pairwise(trained):
+        assert found[name].recipe.init == found[before].out
+    assert found["search"].init == found["train"].out
+    assert found["finetune"].recipe.plan == f"{found['search'].out}/plan.json"
+    assert found["export"].init == found["qat"].out
+    assert {(settings.data.name, settings.data.root) for settings in found.values()} == {(config.data.name, "/images")}
+
+
+@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name != "digits"])
+def test_its_network_is_the_one_of_its_name_and_may_run_encrypted(experiment):
+    config, found = stages(experiment)
+    recipe = experiment.split("_")[-1]
+    family, data = experiment.removesuffix(f"_{recipe}").split("_", 1)
+    assert config.data.name == data
+    assert found["train"].model.name == NETWORKS[family, data]
+    replaced = {"activation": "aespa"} | ({"norm": "batch", "attention": "polynomial"} if family == "vit" else {})
+    assert found["replace"].model.arguments == replaced
+    create(found["train"].model.name, CLASSES[data], 3, replaced)
+    assert found["infer"].images == 100
+    epochs = {name: found[name].recipe.epochs for name in ("train", "finetune", "replace", "qat")}
+    assert max(epochs.values()) <= 20 if recipe == "short" else epochs["train"] == epochs["finetune"] == 300
+
+
+def test_the_papers_recipe():
+    """As facts of the authors' scripts say: batch 256, of vision transformers and Tiny ImageNet 128."""
+    for experiment in (name for name in EXPERIMENTS if name.endswith("paper")):
+        _, found = stages(experiment)
+        small = "vit" in experiment or "tiny" in experiment
+        for recipe in (found["train"].recipe, found["finetune"].recipe):
+            assert (recipe.optimizer, recipe.learning_rate, recipe.min_learning_rate) == ("adamw", 5.5e-4, 1e-5)
+            assert (recipe.batch_size, recipe.warmup_epochs) == ((128, 10) if small else (256, 0))
+            assert (recipe.mixup, recipe.cutmix, recipe.mix_epochs, recipe.erase) == (0.8, 1.0, 175, 0.25)
+            assert (recipe.weight_decay, recipe.crop_scale) == (0.06, 0.08 if "tiny" in experiment else 0)
+
+
+def test_tiny_imagenet_starts_from_the_other_ladder_s_weights():
+    _, found = stages("mobilenetv2_tiny_imagenet_short")
+    _, before = stages("mobilenetv2_cifar100_short")
+    assert found["train"].recipe.init == before["train"].out

@@ -1,0 +1,37 @@
+"""The order of a recipe's changes, each of which has its own tests in tests/data."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from privcirnet.config import RecipeConfig
+from privcirnet.data.augment import crop_and_flip, erase
+from privcirnet.data.rand_augment import Strength, rand_augment
+from privcirnet.data.resized_crop import random_resized_crop
+from privcirnet.training.augmentation import augmented
+from tests.data.test_augment import seeded, some_images
+
+IMAGES = some_images(16, 3, 8, 8)
+
+
+def test_nothing_is_drawn_by_default():
+    generator = seeded()
+    assert augmented(IMAGES, RecipeConfig(), 255, generator) is IMAGES
+    assert torch.equal(generator.get_state(), seeded().get_state())
+
+
+def test_changes_come_in_order():
+    recipe = RecipeConfig(crop_scale=0.2, flip=True, rand_augment=2, rand_magnitude=27, rand_deviation=1.5, erase=0.5)
+    generator = seeded()
+    expected = random_resized_crop(IMAGES, 0.2, generator)
+    expected = crop_and_flip(expected, 0, generator)
+    expected = rand_augment(expected, Strength(2, 27, 1.5), 255, generator)
+    expected = erase(expected, 0.5, generator)
+    assert torch.equal(augmented(IMAGES, recipe, 255, seeded()), expected)
+
+
+@pytest.mark.parametrize("change", [{"crop_padding": 2}, {"flip": True}, {"crop_scale": 0.3}, {"erase": 0.9}])
+def test_each_change_is_made(change):
+    recipe = dataclasses.replace(RecipeConfig(), **change)
+    assert not torch.equal(augmented(IMAGES, recipe, 255, seeded()), IMAGES)
