@@ -219,13 +219,17 @@ def run(words: Sequence[str], held: int) -> int:
     return status if status >= 0 else 128 - status
 
 
+_MACHINES = frozenset({"recipe.amp"})
+"""Settings that are best chosen by the machine: a result with another value is complete all the same."""
+
+
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the flat settings that a result depends on, with paths in the root relative to it."""
     root = f"{settings['root']}/"
     return {
         name: value.removeprefix(root) if isinstance(value, str) else value
         for name, value in settings.items()
-        if name not in checkpoint.PLACES
+        if name not in checkpoint.PLACES and name not in _MACHINES
     }
 
 
