@@ -33,7 +33,8 @@ def decode_digits(seed: int, test_fraction: float, allocate: Allocate) -> tuple[
     from sklearn.model_selection import train_test_split
 
     pixels, labels = load_digits(return_X_y=True)
-    parts = train_test_split(pixels, labels, test_size=test_fraction, random_state=seed, stratify=labels)
+    split = train_test_split(pixels, labels, test_size=test_fraction, random_state=seed, stratify=labels)
+    parts = [np.asarray(part) for part in split]
     for part, images, truth in zip(("train", "test"), parts[:2], parts[2:], strict=True):
         allocate(f"{part}_images", (len(images), 1, 8, 8), np.uint8)[...] = images.reshape(-1, 1, 8, 8)
         allocate(f"{part}_labels", truth.shape, np.int64)[...] = truth
