@@ -38,11 +38,16 @@ def test_defaults_fit_the_schema(script):
     assert "${" not in str(config)
 
 
+def groups(script):
+    """The groups that a script chooses from."""
+    defaults = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{script}.yaml"))["defaults"]
+    return {name for entry in defaults if isinstance(entry, dict) for name in entry}
+
+
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_group_option_is_used_and_fits(option):
     group, name = option.split("/")
-    own = {("ladder", "recipe"), ("ladder", "quant")}  # those of its stages, without a group to choose from
-    users = [script for script in SCRIPTS if hasattr(composed(script), group) and (script, group) not in own]
+    users = [script for script in SCRIPTS if group in groups(script)]
     assert users, f"no script has a group {group}"
     for script in users:
         assert composed(script, f"{group}={name}") is not None
@@ -94,6 +99,11 @@ def test_stages_chain_by_default():
         (
             lambda: RecipeConfig(crop_scale=0.5, crop_padding=4),
             "one kind of random crop: got crop_scale=0.5 crop_padding=4; leave one out",
+        ),
+        (lambda: RecipeConfig(smallest_image=2.0), "recipe.smallest_image must be a share of the side: got 2.0"),
+        (
+            lambda: RecipeConfig(smallest_image=0.5, distillation=0.5),
+            "a teacher needs whole images: got smallest_image=0.5 distillation=0.5; leave one out",
         ),
         (lambda: HEConfig(masks="none"), "he.masks must be a known kind: got none"),
         (lambda: HEConfig(guard_bits=99), r"he.guard_bits must be in \[0, 16\]: got 99"),

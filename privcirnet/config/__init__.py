@@ -81,6 +81,8 @@ class RecipeConfig:
     """mirror half of the images, drawn at random."""
     erase: float = 0.0
     """share of images with a random rectangle erased."""
+    smallest_image: float = 0.0
+    """share of the images' side in the first epoch, growing to 1; 0 for whole images. For convolutional networks."""
     rand_augment: int = 0
     """random operations (RandAugment) on each image, one after another; 0 for none."""
     rand_magnitude: int = 9
@@ -142,6 +144,10 @@ class RecipeConfig:
         _check(0 <= smallest <= 1, "recipe.crop_scale must be a share of the area", smallest, "use 0.08, or 0 for none")
         both = f"crop_scale={smallest} crop_padding={padding}"
         _check(not (smallest and padding), "a recipe has one kind of random crop", both, "leave one out")
+        share, taught = self.smallest_image, self.distillation
+        _check(0 <= share <= 1, "recipe.smallest_image must be a share of the side", share, "use 0.5, or 0 for none")
+        both = f"smallest_image={share} distillation={taught}"
+        _check(not (share and taught), "a teacher needs whole images", both, "leave one out")
         started = self.stage == "train" or bool(self.init)
         _check(started, "a later stage needs recipe.init", "none", "give a run directory")
 

@@ -6,6 +6,7 @@ Under torchrun every process runs it, with the same arguments (:mod:`privcirnet.
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
 from privcirnet.training.accuracy import accuracy
 from privcirnet.training.augmentation import augmented
 from privcirnet.training.bfloat16 import SlowConvolutions, is_faster
+from privcirnet.training.image_size import GrowingImages
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
@@ -104,7 +106,8 @@ def fit(  # noqa: PLR0913, PLR0917
     try:
         while progress.epoch < recipe.epochs:
             started = time.perf_counter()
-            measured = run.epoch(progress.epoch, after_step)
+            with run.sizes.of_epoch(progress.epoch) if run.sizes else nullcontext():
+                measured = run.epoch(progress.epoch, after_step)
             measured["top1"] = accuracy(run.trained, data, data.test_images, data.test_labels)
             progress.epoch += 1
             progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
@@ -141,6 +144,7 @@ class _Run:
         self.step = torch.compile(_step, backend=recipe.compile_backend) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
+        self.sizes = _sizes(model, data, recipe) if recipe.smallest_image else None
         self.generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed + distributed.rank())
 
@@ -187,6 +191,7 @@ class _Run:
         real, targets = _real(self.data, images, recipe, device), labels.to(device)
         if mixer:
             real, targets = mixer(real, targets, self.generator)
+        real = self.sizes(real) if self.sizes else real
         real, targets = distributed.share(real), distributed.share(targets)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
             loss = self.step(self.model, real, targets, self.teacher, recipe)
@@ -245,6 +250,11 @@ def _mixed(
             return _step(tried.train(), real, targets, teacher, recipe)
 
     return distributed.from_first(lambda: is_faster(model, loss))
+
+
+def _sizes(model: nn.Module, data: ImageData, recipe: RecipeConfig) -> GrowingImages:
+    image = _real(data, data.train_images[:1], recipe, next(model.parameters()).device)
+    return GrowingImages(model, image, recipe.smallest_image, recipe.epochs)
 
 
 def _real(data: ImageData, images: Tensor, recipe: RecipeConfig, device: torch.device) -> Tensor:
