@@ -8,7 +8,7 @@ python benchmarks/pareto.py init=outputs/train data=cifar10 data.root=/images
 
 from pathlib import Path
 
-from privcirnet.console import console, counting, progress_bar, script
+from privcirnet.console import counting, progress_bar, script, show_text
 from privcirnet.data import load_for
 from privcirnet.pipeline.pareto import cells, table
 from privcirnet.pipeline.pareto.config import ParetoConfig
@@ -21,7 +21,7 @@ def main(config: ParetoConfig) -> None:
         with counting("Decoding images") as progress:
             data = load_for(config.data, progress)
         cells.run(config, data, progress_bar)
-    console.print(table.draw(Path(config.out)), soft_wrap=True, markup=False)
+    show_text(table.draw(Path(config.out)))
 
 
 if __name__ == "__main__":

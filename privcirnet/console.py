@@ -255,6 +255,15 @@ def show(title: str, facts: Mapping[str, object]) -> None:
         console.print(f"  {name:<{width}}  {value}", soft_wrap=True)
 
 
+def show_text(text: str) -> None:
+    """Print a text as it is.
+
+    Args:
+        text: of any number of lines.
+    """
+    console.print(text, soft_wrap=True, markup=False)
+
+
 def in_words_revealed(values: int) -> dict[str, str]:
     """Return a warning, for :func:`show`, of how many values the client sees in clear; nothing if it sees none.
 

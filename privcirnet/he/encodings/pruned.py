@@ -264,7 +264,7 @@ def _blocks(plan: BsgsPlan, product: Product) -> tuple[Indices, Indices, Indices
     return plan.blocks_of(*diagonal_of(plan, product))
 
 
-def _pairs(wanted: Booleans) -> tuple[tuple[int, int], ...]:
+def _pairs(wanted: np.ndarray | np.bool_) -> tuple[tuple[int, int], ...]:
     return tuple((first, second) for first, second in np.argwhere(wanted).tolist())
 
 

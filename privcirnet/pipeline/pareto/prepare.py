@@ -50,7 +50,7 @@ class Prepared:
     profile: Profile
     link: Link
     figures: FigureTable
-    omegas: dict[str, Table]
+    omegas: Mapping[str, Table]
 
     def latency(self, what: str) -> dict[str, dict[int, float]]:
         """Return seconds by layer and block size.

@@ -20,10 +20,22 @@ TITLES = {
     "loss_aware": "loss-aware integer program",
     "pruning": "structured pruning (SpENCNN-style)",
 }
-KINDS = {"server": "server seconds", "all": "all seconds: server, client, network"}
+KINDS = {"server": "seconds of the server", "all": "seconds in all: server, client, network"}
 PAPER = "4.2 (MobileNetV2, ImageNet), 4.1 (ResNet-18, Tiny ImageNet), 12 (ViT, Tiny ImageNet)"
 """PrivCirNet's margins over SpENCNN at equal latency, points of top-1 (abstract and Section 1)."""
-COLUMNS = ("budget_on", "b", "method", "top1", "server_s", "all_s", "budget_s", "bytes", "sparsity", "run", "problem")
+COLUMNS: tuple[str, ...] = (
+    "budget_on",
+    "b",
+    "method",
+    "top1",
+    "server_s",
+    "all_s",
+    "budget_s",
+    "bytes",
+    "sparsity",
+    "run",
+    "problem",
+)
 
 
 @dataclass(frozen=True)
