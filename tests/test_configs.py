@@ -22,12 +22,13 @@ FREE_STANDING = {"recipe/finetune": "recipe", "recipe/qat": "recipe"}
 
 
 def schema_of(script):
-    """Tell Hydra a script's schema, as it does itself when it is run."""
+    """Tell Hydra a script's schema, as it does itself when it is run; returns the script as a module."""
     if (CONFIGS.parent / f"{script}.py").is_file():
-        importlib.import_module(script)
-    else:
-        spec = importlib.util.spec_from_file_location(script, CONFIGS.parent / "benchmarks" / f"{script}.py")
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        return importlib.import_module(script)
+    spec = importlib.util.spec_from_file_location(script, CONFIGS.parent / "benchmarks" / f"{script}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def composed(script, *overrides):

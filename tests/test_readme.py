@@ -89,8 +89,8 @@ def test_commands_are_accepted(page, command):
         options = {word for word in given if word.startswith("--")}
         assert options <= arguments_of(script), f"{page}: {sorted(options - arguments_of(script))}"
     elif name not in NO_HYDRA:
-        schema_of(name)
-        for overrides in jobs(given):
+        module = schema_of(name)
+        for overrides in jobs(module.expanded(given) if hasattr(module, "expanded") else given):
             with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
                 assert OmegaConf.to_object(hydra.compose(name, overrides=overrides))
 
