@@ -45,9 +45,9 @@ EXIT_RULE = 2
 def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]]:
     """Turn ``main(config)`` into a Hydra program whose config has this schema.
 
-    The YAML file beside the script, configs/<script>.yaml, gives the defaults and the help. A :class:`RuleError` is
-    printed as one line and ends the program with status 2; anything else is a bug and keeps its traceback. The program
-    keeps the memory that it frees (:mod:`.pipeline.allocator`).
+    configs/<script>.yaml, beside the script or above its folder, gives the defaults and the help. A
+    :class:`RuleError` is printed as one line and ends the program with status 2; anything else is a bug and keeps its
+    traceback. The program keeps the memory that it frees (:mod:`.pipeline.allocator`).
 
     Hydra's own runner composes the settings twice. It runs only for what it alone does: options, such as --help, and
     settings of its own.
@@ -65,10 +65,11 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
 
         @functools.wraps(main)
         def task(config: DictConfig) -> None:
+            keep_freed_memory()  # a launcher may run it in a process of its own
             with readable_errors():
                 main(OmegaConf.to_object(config))
 
-        configs = path.parent / "configs"
+        configs = next(folder / "configs" for folder in path.parents if (folder / "configs").is_dir())
         run = hydra.main(version_base=_HYDRA, config_path=str(configs), config_name=path.stem)(task)
 
         def main_program() -> None:
@@ -252,6 +253,15 @@ def show(title: str, facts: Mapping[str, object]) -> None:
     width = max(len(name) for name in facts)
     for name, value in facts.items():
         console.print(f"  {name:<{width}}  {value}", soft_wrap=True)
+
+
+def show_text(text: str) -> None:
+    """Print a text as it is.
+
+    Args:
+        text: of any number of lines.
+    """
+    console.print(text, soft_wrap=True, markup=False)
 
 
 def in_words_revealed(values: int) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Every YAML in configs/ loads, alone and in every script that can choose it, and fits the schema."""
 
 import importlib
+import importlib.util
 from pathlib import Path
 
 import hydra
@@ -20,14 +21,24 @@ OPTIONS = sorted(
 FREE_STANDING = {"recipe/finetune": "recipe", "recipe/qat": "recipe"}
 
 
+def schema_of(script):
+    """Tell Hydra a script's schema, as it does itself when it is run; returns the script as a module."""
+    if (CONFIGS.parent / f"{script}.py").is_file():
+        return importlib.import_module(script)
+    spec = importlib.util.spec_from_file_location(script, CONFIGS.parent / "benchmarks" / f"{script}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def composed(script, *overrides):
-    importlib.import_module(script)
+    schema_of(script)
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return OmegaConf.to_object(hydra.compose(script, overrides=list(overrides)))
 
 
 def test_there_are_configs():
-    assert SCRIPTS == ["bench", "export", "infer", "ladder", "search", "serve", "train"]
+    assert SCRIPTS == ["bench", "export", "infer", "ladder", "pareto", "search", "serve", "train"]
     assert len(OPTIONS) >= 8
 
 
@@ -50,7 +61,11 @@ def test_every_group_option_is_used_and_fits(option):
     users = [script for script in SCRIPTS if group in groups(script)]
     assert users, f"no script has a group {group}"
     for script in users:
-        assert composed(script, f"{group}={name}") is not None
+        if (script, group) == ("pareto", "recipe") and name != "finetune":
+            with pytest.raises(RuleError, match=r"every cell is fine-tuned: got \w+; use recipe=finetune"):
+                composed(script, f"{group}={name}")
+        else:
+            assert composed(script, f"{group}={name}") is not None
 
 
 def test_parameters_are_chosen_by_default_and_can_be_named():
@@ -74,6 +89,8 @@ def test_stages_chain_by_default():
     assert infer.profile == f"{export.out}/profile.json"
     assert infer.program == f"{export.out}/program"
     assert composed("search", "root=elsewhere").out == "elsewhere/search"
+    pareto = composed("pareto")
+    assert (pareto.init, pareto.out) == (train.out, "outputs/pareto")
 
 
 @pytest.mark.parametrize(
@@ -81,6 +98,7 @@ def test_stages_chain_by_default():
     [
         (lambda: SearchConfig(block_sizes=[1, 3]), r"block_sizes must be powers of two: got \[1, 3\]; use"),
         (lambda: SearchConfig(uniform=64), "uniform must be one of block_sizes: got 64"),
+        (lambda: SearchConfig(budget_on="both"), "budget_on must be a known one: got 'both'; use one of all, server"),
         (lambda: SearchConfig(budget=-1.0), "budget must not be negative: got -1.0"),
         (lambda: HEConfig(link="moon"), "he.link must be a known one: got moon; use one of local, lan, wan"),
         (

@@ -1,15 +1,17 @@
 """README and docs: commands are ones that the scripts accept, Python runs, links, paths and error messages exist."""
 
 import ast
-import importlib
 import re
 import shlex
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import hydra
 import pytest
 from omegaconf import OmegaConf
+
+from tests.test_configs import schema_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -60,6 +62,17 @@ def arguments_of(script: str) -> set[str]:
     return set(re.findall(r"add_argument\(\s*\"(--?[\w-]+)\"", "\n".join(source.read_text() for source in sources)))
 
 
+def jobs(given: list[str]) -> list[list[str]]:
+    """The settings of each job of a multirun (-m), or of the only one; what is Hydra's own is left out."""
+    if "-m" not in given:
+        return [given]
+    settings = [word.split("=") for word in given if "=" in word and not word.startswith("hydra")]
+    return [
+        [f"{key}={value}" for (key, _), value in zip(settings, values, strict=True)]
+        for values in product(*(values.split(",") for _, values in settings))
+    ]
+
+
 def test_pages_have_commands_and_programs():
     assert len(COMMANDS) >= 60
     assert blocks(ROOT / "README.md", "python")
@@ -71,20 +84,21 @@ def test_commands_are_accepted(page, command):
     script = next(word for word in command if word.endswith(".py"))
     given = command[command.index(script) + 1 :]
     assert (ROOT / script).is_file(), page
-    if "/" in script:
+    name = Path(script).stem
+    if "/" in script and not (ROOT / "configs" / f"{name}.yaml").is_file():
         options = {word for word in given if word.startswith("--")}
         assert options <= arguments_of(script), f"{page}: {sorted(options - arguments_of(script))}"
-    elif script.removesuffix(".py") not in NO_HYDRA:
-        name = script.removesuffix(".py")
-        importlib.import_module(name)
-        with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-            assert OmegaConf.to_object(hydra.compose(name, overrides=given))
+    elif name not in NO_HYDRA:
+        module = schema_of(name)
+        for overrides in jobs(module.expanded(given) if hasattr(module, "expanded") else given):
+            with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+                assert OmegaConf.to_object(hydra.compose(name, overrides=overrides))
 
 
 @pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_commands_of_help_are_accepted(config):
     """They stand in the header, two spaces or more before what they do."""
-    for line in re.findall(r"^ +python (\w+\.py.*?)(?:  +.*)?$", config.read_text(), flags=re.MULTILINE):
+    for line in re.findall(r"^ +python ([\w/]+\.py.*?)(?:  +.*)?$", config.read_text(), flags=re.MULTILINE):
         script, *given = line.replace("HOST:PORT", "127.0.0.1:5050").split()
         test_commands_are_accepted(config.name, ["python", script, *given])
 

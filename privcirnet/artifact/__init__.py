@@ -4,6 +4,7 @@ Writing is atomic: a file or folder appears under its name when it is complete, 
 """
 
 from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
+from privcirnet.artifact.masks import read_masks, write_masks
 from privcirnet.artifact.program import (
     FULL_FOLDER,
     MANIFEST,
@@ -41,6 +42,7 @@ __all__ = [
     "plaintext_coefficients",
     "read_checkpoint",
     "read_json",
+    "read_masks",
     "read_plan",
     "read_profile",
     "read_program",
@@ -50,6 +52,7 @@ __all__ = [
     "write_arrays",
     "write_checkpoint",
     "write_json",
+    "write_masks",
     "write_plan",
     "write_program",
     "write_text",

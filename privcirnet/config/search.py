@@ -6,6 +6,8 @@ from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.rules import check, check_name
 
+BUDGETS = {"all": "seconds", "server": "server"}
+"""What a budget limits -> the prediction of that name: seconds in all, or those of the server, as the papers count."""
 SENSITIVITIES = ("fisher", "batch_gradient", "weights")
 
 
@@ -27,6 +29,8 @@ class SearchConfig:
     """budget in seconds instead, if positive."""
     fraction: float = 0.0
     """budget as a share of the dense network's latency instead, if positive."""
+    budget_on: str = "all"
+    """seconds that the budget limits: all (server, client and network) or server, as the papers count."""
     sweep: int = 12
     """number of budgets between the fastest and the slowest latency, with a plan for each in plans/; 0 for none."""
     sensitivity: str = "fisher"
@@ -58,6 +62,7 @@ class SearchConfig:
         check(0 <= self.fraction <= 1, "fraction must be in [0, 1]", self.fraction, "use 0.5, or 0 for uniform=")
         both = self.budget > 0 and self.fraction > 0
         check(not both, "a budget is given once", f"budget={self.budget} fraction={self.fraction}", "leave one out")
+        check_name("budget_on", self.budget_on, BUDGETS)
         check(self.sweep >= 0, "sweep must not be negative", self.sweep, "use 12")
         check_name("sensitivity", self.sensitivity, SENSITIVITIES)
         check(self.damping >= 0, "damping must not be negative", self.damping, "use 1")

@@ -9,12 +9,13 @@ from typing import Any
 from privcirnet import distributed, plots
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.config import SearchConfig, run_file
+from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.search.assignment import Rules, Solution, Table, uniform_latency
-from privcirnet.search.latency import FigureTable, figure_table, figures_of, layer_shapes, seconds_of
+from privcirnet.search.latency import FigureTable, amounts_of, figure_table, figures_of, layer_shapes
 from privcirnet.search.rules import rules_for
 from privcirnet.search.solve import solve
 from privcirnet.search.sweep import Point, sweep, uniform_points
@@ -30,6 +31,7 @@ class SearchResult:
         checkpoint: digest of its weights.
         profile: operation times behind the predictions.
         figures: predictions by layer and block size.
+        latency: what the budget limits of them, seconds.
         measured: sensitivities.
         budget: seconds.
         solution: the best assignment within it.
@@ -42,6 +44,7 @@ class SearchResult:
     checkpoint: str
     profile: Profile
     figures: FigureTable
+    latency: Table
     measured: sensitivities.MeasuredSensitivities
     budget: float
     solution: Solution
@@ -64,7 +67,7 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> SearchRe
     model = stages.built(held, data).model
     profile, link = distributed.from_first(lambda: find_profile(config.he, bar=bar)), LINKS[config.he.link]
     figures = figure_table(layer_shapes(model, data.real(data.train_images[:1])), config.block_sizes, profile, link)
-    latency, rules = seconds_of(figures), _rules(config, figures)
+    latency, rules = _limited(config, figures), _rules(config, figures)
     budget = _budget(config, latency)
 
     def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
@@ -88,7 +91,10 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> SearchRe
     front = sweep(omega, latency, config.sweep, rules, config.solver) if config.sweep else []
     uniform = uniform_points(omega, latency)
     digest = held.digest()
-    return SearchResult(held.model, digest, profile, figures, measured, budget, decided(omega), uniform, front, seconds)
+    result = decided(omega)
+    return SearchResult(
+        held.model, digest, profile, figures, latency, measured, budget, result, uniform, front, seconds
+    )
 
 
 def write(found: SearchResult, out: Path) -> None:
@@ -139,7 +145,7 @@ def summary(found: SearchResult) -> dict[str, Any]:
         ],
         "block_sizes": solution.block_sizes,
         "layers": {name: {b: asdict(figures) for b, figures in row.items()} for name, row in found.figures.items()},
-        "latency": seconds_of(found.figures),
+        "latency": found.latency,
         "sensitivity": measured.values,
         "sensitivity_error": {name: {b: e.error for b, e in row.items()} for name, row in measured.omegas.items()},
         "samples": measured.samples,
@@ -151,6 +157,10 @@ def summary(found: SearchResult) -> dict[str, Any]:
 
 def _rules(config: SearchConfig, figures: FigureTable) -> Rules:
     return rules_for(figures, config.pinned, config.equal, 1e6 * config.traffic_mb, 1e6 * config.memory_mb)
+
+
+def _limited(config: SearchConfig, figures: FigureTable) -> dict[str, dict[int, float]]:
+    return amounts_of(figures, BUDGETS[config.budget_on])
 
 
 def _budget(config: SearchConfig, latency: Table) -> float:

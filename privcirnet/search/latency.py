@@ -12,6 +12,7 @@ from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import admissible_block_sizes
+from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
@@ -108,7 +109,9 @@ def figure_table(
         link: network between client and server.
     """
     table: dict[str, dict[int, Figures]] = {}
-    figures = lru_cache(maxsize=None)(lambda shape, b: _figures(shape, b, profile, link))
+    figures = lru_cache(maxsize=None)(
+        lambda shape, b: figures_of_layer(cheapest_layer(shape, b, profile, link), profile, link)
+    )
     for name, shape in shapes.items():
         dimensions = (shape.out_channels, shape.in_channels)
         sizes = admissible_block_sizes(dimensions, tuple(block_sizes)) if shape.groups == 1 else (1,)
@@ -145,8 +148,14 @@ def figures_of(table: FigureTable, block_sizes: Mapping[str, int]) -> Figures:
     return sum((table[name][b] for name, b in block_sizes.items()), Figures())
 
 
-def _figures(shape: LinearShape, b: int, profile: Profile, link: Link) -> Figures:
-    layer = cheapest_layer(shape, b, profile, link)
+def figures_of_layer(layer: Layer, profile: Profile, link: Link) -> Figures:
+    """Return the predictions for one planned layer.
+
+    Args:
+        layer: planned.
+        profile: operation times.
+        link: network between client and server.
+    """
     cost = linear_cost(layer, profile, link)
     sent = linear_cost(layer, profile, _BYTES).network
     memory = layer.pmults * profile.ring_degree * len(profile.coefficient_bits) * _WORD

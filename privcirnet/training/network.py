@@ -12,8 +12,9 @@ from torch import nn
 from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.errors import RuleError
 from privcirnet.models import ENTRY_POINTS
-from privcirnet.nn.convert import circulant_
+from privcirnet.nn.convert import circulant_, dense_state_dict
 from privcirnet.nn.fuse import fuse
+from privcirnet.nn.pruned import is_pruned
 from privcirnet.nn.quantize import quantize
 
 
@@ -133,13 +134,15 @@ class BuiltNetwork:
 
 
 def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
-    """Return a network as a checkpoint.
+    """Return a network as a checkpoint; of a pruned one, the plain weights with their zeros.
 
     Args:
         built: network and facts.
         stage: "train", "finetune", "replace" or "qat".
     """
-    tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in built.model.state_dict().items()}
+    model = built.model
+    state = dense_state_dict(model) if is_pruned(model) else model.state_dict()
+    tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in state.items()}
     return Checkpoint(tensors, built.name, stage, built.block_sizes, built.bits, built.arguments)
 
 

@@ -1,8 +1,8 @@
 """The network that each stage of train.py starts from.
 
-train: random weights, or those of another dense network where they fit. finetune: a dense network made circulant.
-replace: the same weights in a network with other activations. qat: batch norms and AESPA folded, weights and
-activations quantized.
+train: random weights, or those of another dense network where they fit. finetune: a dense network made circulant, or
+pruned if the plan has masks. replace: the same weights in a network with other activations. qat: batch norms and AESPA
+folded, weights and activations quantized.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, read_plan
+from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, read_masks, read_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.errors import RuleError
@@ -24,6 +24,7 @@ from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
+from privcirnet.nn.pruned import prune_
 from privcirnet.nn.quantize import quantize
 from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.training.network import BuiltNetwork, build, create, load_shared, weighted_layers
@@ -68,7 +69,11 @@ def begin(
         uniform = uniform_sizes(model, recipe.uniform) if recipe.uniform else None
         made_for = {"model": held.model, "checkpoint": held.digest()}
         block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"), **made_for)
-        start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress)
+        masks = {} if uniform else read_masks(run_file(recipe.plan, "", "search.py"))
+        if masks:
+            start_pruned_(model, block_sizes, {name: torch.from_numpy(mask) for name, mask in masks.items()}, data)
+        else:
+            start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress)
         return BuiltNetwork(model, before.name, block_sizes, None, before.arguments)
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = Bits(quant.weight_bits, quant.activation_bits, quant.stream_bits)
@@ -134,6 +139,27 @@ def start_circulant_(
     if projection == "random":
         for layer in weighted_layers(model).values():
             reset_circulant_(layer)
+    measure_statistics_(model, data)
+
+
+def start_pruned_(
+    model: nn.Module, block_sizes: Mapping[str, int], masks: Mapping[str, Tensor], data: ImageData
+) -> None:
+    """Prune a dense network in place, in evaluation mode, with its statistics measured anew.
+
+    Args:
+        model: a trained network.
+        block_sizes: by module name, all of them 1.
+        masks: whether each weight stays, bool, by module name.
+        data: images for statistics.
+
+    Raises:
+        RuleError: a block size is not 1, or the masks do not fit the network.
+    """
+    if circulant := [name for name, b in block_sizes.items() if b > 1]:
+        got, remedy = ", ".join(circulant[:3]), "leave masks or block sizes out"
+        raise RuleError("a network is either pruned or circulant", got=got, remedy=remedy)
+    prune_(model, masks)
     measure_statistics_(model, data)
 
 

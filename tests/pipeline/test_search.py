@@ -44,6 +44,18 @@ def test_the_plan_is_within_its_budget_and_better_than_uniform(found):
     assert search.summary(found)["predicted"]["rounds"] == len(found.figures)
 
 
+def test_a_budget_may_be_on_the_seconds_of_the_server(found, run):
+    """Over a slow link hardly any of the others depend on block sizes, so both kinds of budgets differ."""
+    he = HEConfig(profile="counted", ring_degree=8192, link="wan")
+    on_all, on_server = (search.search(config(run, he=he, budget_on=kind), DATA) for kind in ("all", "server"))
+    sizes = on_server.uniform[4].block_sizes
+    assert on_server.budget == pytest.approx(sum(on_server.figures[name][b].server for name, b in sizes.items()))
+    assert on_all.budget == pytest.approx(sum(on_all.figures[name][b].seconds for name, b in sizes.items()))
+    assert on_server.solution.latency <= on_server.budget < on_all.budget
+    assert search.summary(on_server)["latency"] == on_server.latency != on_all.latency
+    assert found.latency == search.summary(found)["latency"]
+
+
 def test_plans_are_for_this_network_alone(found, run, tmp_path):
     search.write(found, tmp_path)
     plan = tmp_path / "plan.json"

@@ -90,7 +90,7 @@ def _segments(circuit: Circuit, most_rotated: int) -> Iterator[tuple[slice, slic
         used = [index for number, _ in terms for index, _ in circuit.sums[number]]
         last = max(number for number, _ in terms)
         rotated = max(rotated, max(used) + 1)
-        needed = max(needed, *(circuit.last_uses[index] for index in used))
+        needed = max([needed, *circuit.last_uses[first_rotated:rotated]])
         complete = needed <= last
         following = circuit.outputs[output + 1 : output + 2]
         if complete and (not following or rotated - first_rotated >= most_rotated):

@@ -1,0 +1,76 @@
+"""benchmarks/pareto.py as a user runs it: one cell, then a multirun of two more, then the drawing alone."""
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from privcirnet.console import settings
+from privcirnet.errors import RuleError
+from tests.pipeline.pareto.case import dense
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "pareto.py"
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pareto", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["pareto"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def pareto():
+    yield load()
+    del sys.modules["pareto"]
+
+
+def call(pareto, monkeypatch, *arguments: str) -> None:
+    """Run the script in this process."""
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+    pareto.main()
+
+
+def test_cells_are_jobs_of_a_multirun(pareto, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    dense(tmp_path / "outputs" / "train")
+    small = ["he.profile=counted", "recipe.epochs=1", "samples=64", "train_images=128", "budget_on=server"]
+    call(pareto, monkeypatch, "method=uniform", "b=4", *small)
+    assert "1 of 1 runs are complete" in capsys.readouterr().out
+    call(pareto, monkeypatch, "-m", "method=dense,pruning", "b=4", *small)
+    out = tmp_path / "outputs" / "pareto"
+    assert sorted(path.name for path in (out / "cells").iterdir()) == ["dense-b1", "pruning-b4-server", "uniform-b4"]
+    capsys.readouterr()
+    (out / "pareto.md").unlink()
+    call(pareto, monkeypatch, "draw=true", *small)
+    assert "3 of 3 runs are complete" in capsys.readouterr().out
+    assert "3 of 3 runs are complete" in (out / "pareto.md").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"], "nothing is written elsewhere"
+
+
+CONFIGS = SCRIPT.parents[1] / "configs"
+EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_an_experiment_gives_the_dense_network_the_data_and_the_recipe(pareto, experiment):
+    given = pareto.expanded([experiment, "data.root=/images", "recipe.epochs=3"])
+    found = settings(CONFIGS, "pareto", given)
+    stage = settings(CONFIGS, "train", given[:-2])
+    assert (found.init, found.out) == (f"outputs/{experiment}/train", f"outputs/{experiment}/pareto")
+    assert (found.recipe.stage, found.recipe.epochs, found.data.root) == ("finetune", 3, "/images")
+    assert stage.recipe == dataclasses.replace(found.recipe, epochs=stage.recipe.epochs)
+    assert stage.data.name == found.data.name
+
+
+def test_arguments_without_an_experiment_stay_and_an_unknown_one_is_refused(pareto):
+    for arguments in ([], ["method=uniform", "b=4"], ["-m", "b=2,4"]):
+        assert pareto.expanded(arguments) == arguments
+    with pytest.raises(RuleError, match=r"settings must exist and have the right type: got .*nonsense"):
+        pareto.expanded(["nonsense", "b=4"])
