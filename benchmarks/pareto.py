@@ -28,12 +28,15 @@ def main(config: ParetoConfig) -> None:
 
 
 def expanded(arguments: list[str]) -> list[str]:
-    """Return arguments with the name of an experiment, if it comes first, replaced by its fine-tuning stage's."""
+    """Return arguments with the name of an experiment, if it comes first, replaced by its fine-tuning stage's.
+
+    Options such as -m come first then, because Hydra takes no settings on both sides of them.
+    """
     if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
         return arguments
     configs = Path(__file__).resolve().parents[1] / "configs"
     chain = composed(configs, "ladder", LadderConfig, [f"experiment={arguments[0]}"])
-    return [*ladder.overrides(chain, "finetune"), *arguments[1:]]
+    return sorted([*ladder.overrides(chain, "finetune"), *arguments[1:]], key=lambda word: not word.startswith("-"))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ from types import ModuleType
 
 import pytest
 
-from privcirnet.console import settings
+from privcirnet.config import TrainConfig
+from privcirnet.console import composed
 from privcirnet.errors import RuleError
+from privcirnet.pipeline.pareto.config import ParetoConfig
 from tests.pipeline.pareto.case import dense
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "pareto.py"
@@ -61,8 +63,8 @@ EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment_gives_the_dense_network_the_data_and_the_recipe(pareto, experiment):
     given = pareto.expanded([experiment, "data.root=/images", "recipe.epochs=3"])
-    found = settings(CONFIGS, "pareto", given)
-    stage = settings(CONFIGS, "train", given[:-2])
+    found = composed(CONFIGS, "pareto", ParetoConfig, given)
+    stage = composed(CONFIGS, "train", TrainConfig, given[:-2])
     assert (found.init, found.out) == (f"outputs/{experiment}/train", f"outputs/{experiment}/pareto")
     assert (found.recipe.stage, found.recipe.epochs, found.data.root) == ("finetune", 3, "/images")
     assert stage.recipe == dataclasses.replace(found.recipe, epochs=stage.recipe.epochs)
@@ -72,5 +74,6 @@ def test_an_experiment_gives_the_dense_network_the_data_and_the_recipe(pareto, e
 def test_arguments_without_an_experiment_stay_and_an_unknown_one_is_refused(pareto):
     for arguments in ([], ["method=uniform", "b=4"], ["-m", "b=2,4"]):
         assert pareto.expanded(arguments) == arguments
+    assert pareto.expanded(["digits", "-m", "b=2,4"])[::2] == ["-m", "recipe=finetune", "recipe.epochs=40"]
     with pytest.raises(RuleError, match=r"settings must exist and have the right type: got .*nonsense"):
         pareto.expanded(["nonsense", "b=4"])

@@ -104,6 +104,15 @@ def test_pieces_that_share_nothing_are_cut_at_the_limit(most: int, sizes: list[i
     assert [segment.rotated.stop - segment.rotated.start for segment in segments] == sizes
 
 
+def test_a_segment_holds_what_later_outputs_need_of_its_rotated_inputs() -> None:
+    """A pruned layer may skip a rotated input first and read it later."""
+    circuit = Circuit(((0, 0), (0, 1), (0, 2)), (((0, 0), (2, 0)), ((1, 0),)), (((0, 0),), ((1, 0),)), ((), ()), 1)
+    segments = schedule(circuit, [True], Limits(1, 1, 1))
+    check_coverage(circuit, [True], segments)
+    check_bounds(segments)
+    assert [segment.rotated for segment in segments] == [slice(0, 3)]
+
+
 @given(layers(), LIMITS)
 def test_every_spectral_layer_can_be_cut(layer: SpectralLayer, limits: Limits) -> None:
     segments = schedule(layer.circuit, [True] * layer.circuit.weights, limits)
