@@ -132,7 +132,8 @@ def markdown(prepared: Prepared, rows: Sequence[Row]) -> str:
         f"{prepared.model}, dense {prepared.top1:.2f} %: top-1 (predicted seconds of the linear layers). "
         f"{complete} of {len({row.facts['run'] for row in rows if row.facts['run']})} runs are complete."
     )
-    parts = [head, *(_section(kind, [row for row in rows if row.kind == kind]) for kind in KINDS)]
+    budgeted = {row.kind for row in rows if row.facts["method"] != "dense"}
+    parts = [head, *(_section(kind, [row for row in rows if row.kind == kind]) for kind in KINDS if kind in budgeted)]
     note = f"PrivCirNet's margins over SpENCNN at equal latency, in points: {PAPER}."
     return "\n\n".join([*parts, note]) + "\n"
 
