@@ -1,6 +1,7 @@
 """The import law and the habits that keep the house in order, read from the source."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -141,18 +142,7 @@ def test_libraries_have_one_user():
         if part_of(path) in NO_TORCH and name_of(path) not in WITH_TORCH:
             wrong += [(name_of(path), library) for library in roots & {"torch", "torchvision", "timm"}]
         if part_of(path) == "functional":
-            allowed = {
-                "torch",
-                "math",
-                "collections",
-                "privcirnet",
-                "typing",
-                "functools",
-                "concurrent",
-                "itertools",
-                "types",
-            }
-            wrong += [(name_of(path), library) for library in roots - allowed]
+            wrong += [(name_of(path), x) for x in roots - sys.stdlib_module_names - {"torch", "privcirnet"}]
     assert not wrong
 
 

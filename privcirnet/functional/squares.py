@@ -7,6 +7,7 @@ devices, layouts and types.
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from importlib.util import find_spec
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -14,9 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_INSTALLED = find_spec("numba") is not None
+
 
 def compiled_for(x: Tensor, axis: int) -> bool:
-    """Return whether the compiled passes can read values: on a CPU, of 16 or 32 bits, channels innermost.
+    """Return whether the compiled passes can read values: on a CPU, of 16 or 32 bits, channels innermost, with Numba.
 
     Args:
         x: of any shape.
@@ -24,7 +27,7 @@ def compiled_for(x: Tensor, axis: int) -> bool:
     """
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16) or torch.compiler.is_compiling():
         return False
-    return x.numel() > 0 and x.movedim(axis, -1).is_contiguous()
+    return x.numel() > 0 and x.movedim(axis, -1).is_contiguous() and _INSTALLED
 
 
 def power_sums(x: Tensor, axis: int) -> Tensor:
@@ -109,7 +112,7 @@ def _kernels() -> ModuleType:
 
 def _rows(x: Tensor, axis: int) -> Any:
     """Return values as an array (M, C); bfloat16 as uint16."""
-    rows = x.detach().movedim(axis, -1).flatten(0, -2)
+    rows = x.detach().movedim(axis, -1).reshape(-1, x.shape[axis])
     return rows.view(torch.int16).numpy().view("uint16") if x.dtype == torch.bfloat16 else rows.numpy()
 
 

@@ -25,7 +25,8 @@ def test_unknown_engine() -> None:
 
 def test_without_numba_the_slower_engine_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privcirnet.he.engines, "kernels", privcirnet.he.engines.kernels)
-    for name in [name for name in sys.modules if name.startswith(kernel.__name__)]:
+    compiled = kernel.__name__, "privcirnet.compiled"
+    for name in [name for name in sys.modules if name.startswith(compiled)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.warns(UserWarning, match="engine=kernel needs Numba"):
