@@ -94,7 +94,13 @@ def load(
         raise RuleError("data.size is for image files", got=f"{files.size} with data={name}", remedy="use data.size=0")
     if name == "digits":
         split = {"name": name, "seed": seed, "test_fraction": test_fraction}
-        decoded = _decoded(split, digits.release(), files.cache, partial(digits.decode_digits, seed, test_fraction))
+        decode = partial(digits.decode_digits, seed, test_fraction)
+        try:
+            decoded = _decoded(split, digits.release(), files.cache, decode)
+        except RuleError:
+            if files.cache != "auto":
+                raise
+            decoded = cache.in_memory(decode)  # which takes a second: a home that cannot be written to is no obstacle
         return _image_data(decoded, digits.LOG_STEP, digits.LEVELS)
     source, decode = _source(name, Path(files.root).expanduser(), files.size, progress)
     place = {"name": name, "path": str(source.path.resolve()), "size": files.size}

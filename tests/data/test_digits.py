@@ -6,7 +6,7 @@ import torch
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
-from privcirnet.data import Files, digits, load
+from privcirnet.data import Files, cache, digits, load
 from privcirnet.data.dataset import batches
 from privcirnet.errors import RuleError
 
@@ -134,3 +134,14 @@ def test_held_out_images_are_spread_over_all():
     assert torch.equal(data.held_out(360)[0], data.test_images)
     assert torch.equal(data.held_out(10**6)[1], data.test_labels)
     assert len(data.held_out(0)[1]) == 0
+
+
+def test_no_room_for_the_cache_is_no_obstacle_unless_it_was_asked_for(monkeypatch, tmp_path):
+    def full(*_):
+        raise RuleError("there must be room for the cache", got="none", remedy="use data.cache=DIR")
+
+    expected = load("digits", files=Files(cache=""))
+    monkeypatch.setattr(cache, "mapped", full)
+    assert torch.equal(load("digits").train_images, expected.train_images)
+    with pytest.raises(RuleError, match="room for the cache"):
+        load("digits", files=Files(cache=str(tmp_path)))
