@@ -33,8 +33,8 @@ def test_the_arrays_are_scikit_learns_with_and_without_a_cache(tmp_path, monkeyp
     parts = train_test_split(pixels, labels, test_size=fraction, random_state=seed, stratify=labels)
     images = [torch.from_numpy(part).reshape(-1, 1, 8, 8).to(torch.uint8) for part in parts[:2]]
     expected = *images, *(torch.from_numpy(part) for part in parts[2:])
-    for cache in ("", str(tmp_path), str(tmp_path)):
-        data = load("digits", seed, fraction, Files(cache=cache))
+    for folder in ("", str(tmp_path), str(tmp_path)):
+        data = load("digits", seed, fraction, Files(cache=folder))
         found = data.train_images, data.test_images, data.train_labels, data.test_labels
         assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(found, expected, strict=True))
         if cache:
