@@ -37,7 +37,7 @@ def test_the_arrays_are_scikit_learns_with_and_without_a_cache(tmp_path, monkeyp
         data = load("digits", seed, fraction, Files(cache=folder))
         found = data.train_images, data.test_images, data.train_labels, data.test_labels
         assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-        if cache:
+        if folder:
             monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     assert len(list(tmp_path.iterdir())) == 1
 
