@@ -32,6 +32,7 @@ __all__ = [
 
 PROJECTIONS = ("fisher", "frobenius", "random")
 STAGES = ("train", "finetune", "replace", "qat")
+OPTIMIZERS = ("adamw", "sgd", "muon")
 COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
 
 
@@ -58,9 +59,9 @@ class RecipeConfig:
     batch_size: int = 64
     """images in a batch."""
     optimizer: str = "adamw"
-    """adamw or sgd."""
+    """adamw, sgd, or muon: orthogonal updates of matrices, which learn most per epoch; AdamW's of all else."""
     momentum: float = 0.9
-    """of sgd."""
+    """of sgd and muon."""
     learning_rate: float = 3e-3
     """at the start of a cosine."""
     min_learning_rate: float = 1e-5
@@ -121,7 +122,7 @@ class RecipeConfig:
         _check(self.tail_limit > 0, "recipe.tail_limit must be positive", self.tail_limit, "use 6")
         _check(self.epochs >= 0, "recipe.epochs must not be negative", self.epochs, "use 40")
         _check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
-        _check(self.optimizer in ("adamw", "sgd"), "recipe.optimizer must be a known one", self.optimizer, "use adamw")
+        _check_name("recipe.optimizer", self.optimizer, OPTIMIZERS)
         _check(self.learning_rate > 0, "recipe.learning_rate must be positive", self.learning_rate, "use 3e-3")
         _check_name("recipe.compile_backend", self.compile_backend, COMPILE_BACKENDS)
         self.amp = str(self.amp).lower()
@@ -160,7 +161,7 @@ class QuantConfig:
     """2 to 8."""
     activation_bits: int = 8
     """2 to 16."""
-    stream_bits: int = 12
+    stream_bits: int = 10
     """2 to 20, of what the residuals of a transformer add up; never fewer than activation_bits."""
     calibration_images: int = 512
     """training images on which the steps are calibrated."""

@@ -26,7 +26,7 @@ from privcirnet.nn.streams import stream_summands
 from privcirnet.nn.tokens import Channels, HeadProduct, Tokens
 
 SUFFIX = "_quantizer"
-STREAM_BITS = 12
+STREAM_BITS = 10
 """Of residual streams, where nothing else is asked for."""
 _MOST_BITS = {"weight": 8, "activation": 16, "stream": 20}
 

@@ -4,8 +4,9 @@ All summands of a stream share one step, the coarsest that any of them wants. In
 for the whole network, so its summands get more bits than other activations. Layers read the stream as it is, and their
 sums become larger by these bits, which costs room in the plain modulus.
 
-A value of the stream cannot be truncated again before it is read: truncation needs shares under a fresh mask, and those
-of truncated values are not uniform any more (docs/mathematics.md, "Truncation").
+The stream is not truncated again before it is read, and programs that do so are refused: the bounds on truncation are
+those of shares under a fresh mask, and shares of truncated values are no longer uniform (docs/mathematics.md,
+"Truncation").
 
 Convolutional networks are left as they are. In a ResNet an activation ends every sum; MobileNetV2 adds up at most four
 convolutions before the next one begins anew.

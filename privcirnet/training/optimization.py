@@ -17,14 +17,22 @@ from privcirnet.nn.learned import learned_steps
 if TYPE_CHECKING:
     from timm.utils import ModelEmaV3
 
+_TIMM_NAMES = {"muon": "nmuon"}
 STEPS_LEARNING_RATE = 1e-2
 """Highest learning rate of learned steps: as logarithms they need no scale of their own (TQT)."""
 
 
 def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
-    """Return AdamW, or SGD with Nesterov momentum; biases, norms and learned steps do not decay.
+    """Return AdamW, or SGD or Muon with Nesterov momentum; biases, norms and learned steps do not decay.
+
+    Muon updates matrices, and convolutions as matrices of (outputs, all else), by the orthogonal matrix nearest to
+    their momentum; depthwise kernels, biases and norms are AdamW's. Rates are AdamW's in both parts: timm scales an
+    orthogonal update to the root mean square that AdamW's usually has.
 
     The gradient of a circulant layer's stored row is the sum over its b copies: a recipe for SGD may want a lower rate.
+
+    Source of Muon: Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024); of the scale:
+    Liu et al., "Muon is scalable for LLM training" (arXiv 2502.16982), Section 2.2.
 
     Args:
         model: the network to train.
@@ -35,9 +43,8 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
     """
     from timm.optim import create_optimizer_v2
 
-    optimizer = create_optimizer_v2(
-        model, recipe.optimizer, recipe.learning_rate, recipe.weight_decay, momentum=recipe.momentum
-    )
+    name = _TIMM_NAMES.get(recipe.optimizer, recipe.optimizer)
+    optimizer = create_optimizer_v2(model, name, recipe.learning_rate, recipe.weight_decay, momentum=recipe.momentum)
     if steps := learned_steps(model):
         if recipe.optimizer != "adamw":
             raise RuleError("learned steps need AdamW", got=recipe.optimizer, remedy="use recipe.optimizer=adamw")

@@ -116,8 +116,8 @@ class Chain(nn.Module):
 def test_a_sum_behind_an_activation_begins_anew(between, chained):
     torch.manual_seed(0)
     bits = bits_of(quantize(fuse(Chain(between)), [pixels()], INPUT_STEP))
-    assert {name for name, wide in bits.items() if wide == 12} == {f"{name}{SUFFIX}" for name in chained}
-    assert set(bits.values()) <= {8, 12}
+    assert {name for name, wide in bits.items() if wide == 10} == {f"{name}{SUFFIX}" for name in chained}
+    assert set(bits.values()) <= {8, 10}
 
 
 @pytest.mark.parametrize("name", ["resnet18_cifar", "mobilenetv2_cifar"])

@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+from timm.optim import Muon
 from torch import nn
 
 from privcirnet.config import RecipeConfig
@@ -17,7 +18,7 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
 
 
-@pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)])
+@pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD), ("muon", Muon)])
 def test_only_weights_decay(name, kind):
     optimizer = optimizer_of(model(), RecipeConfig(optimizer=name, weight_decay=0.1, momentum=0.8))
     assert isinstance(optimizer, kind)
@@ -26,8 +27,26 @@ def test_only_weights_decay(name, kind):
     }
     assert decays == {4: 0.1, 2: 0.1, 1: 0.0}
     assert sum(len(group["params"]) for group in optimizer.param_groups) == 6
-    if name == "sgd":
+    if name != "adamw":
         assert {group["momentum"] for group in optimizer.param_groups} == {0.8}
+
+
+def test_muon_moves_matrices_orthogonally_and_all_else_at_the_scheduled_rate():
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=8), nn.Flatten(), nn.Linear(8, 8))
+    before = {name: value.detach().clone() for name, value in layers.named_parameters()}
+    recipe = RecipeConfig(optimizer="muon", epochs=1, learning_rate=0.01, weight_decay=0.0, warmup_epochs=1)
+    optimizer = optimizer_of(layers, recipe)
+    schedule_of(optimizer, recipe, steps_per_epoch=10)
+    for parameter in layers.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    moved = {name: value.detach() - before[name] for name, value in layers.named_parameters()}
+    for name in ("0.weight", "3.weight"):
+        gradient = torch.linalg.svdvals(layers.get_parameter(name).grad.flatten(1))
+        update = torch.linalg.svdvals(moved[name].flatten(1))
+        assert update.max() / update.min() < min(2, gradient.max() / gradient.min())
+    assert 0 < moved["1.weight"].abs().max() < 2 * 0.01 / 10
 
 
 def learning() -> nn.Module:
@@ -95,7 +114,7 @@ def test_the_average_follows():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"optimizer": "lion"}, "recipe.optimizer must be a known one: got lion; use adamw"),
+        ({"optimizer": "lion"}, "recipe.optimizer must be a known one: got 'lion'; use one of adamw, sgd, muon"),
         ({"ema": 1.0}, r"recipe.momentum, ema, erase must be in \[0, 1\)"),
         ({"clip_gradient": -1.0}, "must not be negative"),
     ],
