@@ -43,24 +43,6 @@ def add_powers(x: Values, sums: NDArray[np.float64], first: int, last: int) -> N
 
 
 @jit_of_floats
-def power_gradient(x: Values, of_sums: Channels, out: Values, first: int, last: int) -> None:
-    """Write the gradient of :func:`add_powers`.
-
-    Args:
-        x: (M, C).
-        of_sums: gradient of its sums, (3, C).
-        out: (M, C), changed in place.
-        first: row.
-        last: row behind the last one.
-    """
-    for row in range(first, last):
-        for c in range(x.shape[1]):
-            value = load(x[row, c])
-            inner = np.float32(2) * of_sums[1, c] + np.float32(4) * of_sums[2, c] * (value * value)
-            out[row, c] = stored(of_sums[0, c] + value * inner, out[row, c])
-
-
-@jit_of_floats
 def square(x: Values, scale: Channels, shift: Channels, out: Values, first: int, last: int) -> None:
     """Write (scale x + shift)^2.
 
@@ -113,3 +95,68 @@ def square_gradient(  # noqa: PLR0913, PLR0917
                 partial[1, c] += inner
                 out[row, c] = stored(inner * scale[c], out[row, c])
         sums += partial
+
+
+@jit_of_floats
+def add_square_gradients(  # noqa: PLR0913, PLR0917
+    x: Values,
+    gradient: Values,
+    scale: Channels,
+    shift: Channels,
+    sums: NDArray[np.float64],
+    first: int,
+    last: int,
+) -> None:
+    """Add the gradients of :func:`square` for scale and shift.
+
+    Args:
+        x: (M, C).
+        gradient: of the squares, (M, C).
+        scale: (C,).
+        shift: (C,).
+        sums: gradients of scale and shift, (2, C), changed in place.
+        first: row.
+        last: row behind the last one.
+    """
+    channels = x.shape[1]
+    partial = np.zeros((2, channels), np.float32)
+    for start in range(first, last, _ROWS):
+        partial[:] = 0
+        for row in range(start, min(start + _ROWS, last)):
+            for c in range(channels):
+                value = load(x[row, c])
+                inner = np.float32(2) * load(gradient[row, c]) * (value * scale[c] + shift[c])
+                partial[0, c] += inner * value
+                partial[1, c] += inner
+        sums += partial
+
+
+@jit_of_floats
+def batch_square_gradient(  # noqa: PLR0913, PLR0917
+    x: Values,
+    gradient: Values,
+    scale: Channels,
+    shift: Channels,
+    of_sums: Channels,
+    out: Values,
+    first: int,
+    last: int,
+) -> None:
+    """Write the gradient of x through :func:`square` and through :func:`add_powers`.
+
+    Args:
+        x: (M, C).
+        gradient: of the squares, (M, C).
+        scale: (C,).
+        shift: (C,).
+        of_sums: gradient of the sums of powers, (3, C).
+        out: (M, C), changed in place.
+        first: row.
+        last: row behind the last one.
+    """
+    for row in range(first, last):
+        for c in range(x.shape[1]):
+            value = load(x[row, c])
+            inner = np.float32(2) * load(gradient[row, c]) * (value * scale[c] + shift[c]) * scale[c]
+            powers = np.float32(2) * of_sums[1, c] + np.float32(4) * of_sums[2, c] * (value * value)
+            out[row, c] = stored(inner + of_sums[0, c] + value * powers, out[row, c])

@@ -17,8 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privcirnet.functional import squares
-
 Total = Callable[[Tensor], Tensor]
 """Sums a tensor over the processes that hold the images of one batch."""
 
@@ -63,8 +61,7 @@ def pooled_means(means: Tensor, count: int, total: Total) -> Tensor:
 def power_means(x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the means of x, x^2 and x^4 over all axes but one; differentiable.
 
-    Cost: one pass forward and one backward where :mod:`squares` can read x, else three and one. Nothing but x is kept.
-    Variances by torch.var would copy and keep more.
+    Cost: three passes forward and one backward. Nothing but x is kept. Variances by torch.var would copy and keep more.
 
     Args:
         x: values, with C channels along ``axis``.
@@ -84,9 +81,6 @@ class _PowerMeans(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         ctx.save_for_backward(x)
         ctx.axis = axis % x.ndim
-        count = x.numel() // x.shape[ctx.axis]
-        if squares.compiled_for(x, ctx.axis):
-            return (squares.power_sums(x, ctx.axis) / count).float().unbind()  # type: ignore[return-value]
         others = [i for i in range(x.ndim) if i != ctx.axis]
         wide = _wide(x)
         square = wide * wide
@@ -97,8 +91,6 @@ class _PowerMeans(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
         count = x.numel() // x.shape[ctx.axis]
-        if squares.compiled_for(x, ctx.axis):
-            return squares.power_gradient(x, ctx.axis, torch.stack(gradients) / count), None
         shape = [1] * x.ndim
         shape[ctx.axis] = -1
         first, second, fourth = (g.reshape(shape) / count for g in gradients)

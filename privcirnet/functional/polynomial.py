@@ -15,12 +15,17 @@ square between two linear layers, which costs no more under encryption than x^2.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from privcirnet.functional import squares
+from privcirnet.functional.moments import power_means
+
+OfMeans: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Returns scale and shift, (C,) each, from the means of x, x^2 and x^4, (3, C), and a weight; differentiable."""
 
 
 def aespa_square(gamma: Tensor, var: Tensor, square_var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -66,6 +71,61 @@ def scaled_square(x: Tensor, scale: Tensor, shift: Tensor, axis: int) -> Tensor:
     tensor([ 9., 36.])
     """
     return _ScaledSquare.apply(x, scale, shift, axis)  # type: ignore[no-any-return]
+
+
+def batch_square(x: Tensor, weight: Tensor, of_means: OfMeans, axis: int) -> Tensor:
+    """Return (scale x + shift)^2 with scale and shift that follow from the batch; differentiable, and keeps only x.
+
+    Cost: two passes forward and two backward where :mod:`squares` can read x, else those of :func:`power_means` and
+    :func:`scaled_square`, and one that adds their gradients.
+
+    Args:
+        x: values, with C channels along ``axis``.
+        weight: what else scale and shift follow from.
+        of_means: returns them; called once.
+        axis: of the channels.
+
+    Returns:
+        Values of the shape and type of x.
+
+    >>> batch_square(torch.tensor([1.0, 3.0]), torch.ones(2), lambda m, weight: (weight, -m[0]), 0)
+    tensor([0., 0.])
+    """
+    if squares.compiled_for(x, axis):
+        return _BatchSquare.apply(x, weight, of_means, axis)  # type: ignore[no-any-return]
+    scale, shift = of_means(torch.stack(power_means(x, axis)), weight)
+    return scaled_square(x, scale, shift, axis)
+
+
+class _BatchSquare(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, of_means: OfMeans, axis: int) -> Tensor:  # type: ignore[override]
+        ctx.axis = axis % x.ndim
+        means = (squares.power_sums(x, ctx.axis) / _per_channel(x, ctx.axis)).float().requires_grad_()
+        with torch.enable_grad():
+            inner = weight.detach().requires_grad_()
+            ctx.leaves, ctx.coefficients = (means, inner), of_means(means, inner)
+        scale, shift = (v.detach() for v in ctx.coefficients)
+        ctx.save_for_backward(x, scale, shift)
+        return squares.square(x, ctx.axis, scale, shift)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+        x, scale, shift = ctx.saved_tensors
+        of_weight = None
+
+        def of_sums(of_scale: Tensor, of_shift: Tensor) -> Tensor:
+            nonlocal of_weight
+            both = of_scale, of_shift
+            of_means, of_weight = torch.autograd.grad(ctx.coefficients, ctx.leaves, both, retain_graph=True)
+            return of_means / _per_channel(x, ctx.axis)
+
+        of_x = squares.batch_square_gradient(x, ctx.axis, scale, shift, gradient, of_sums)
+        return of_x, of_weight, None, None
+
+
+def _per_channel(x: Tensor, axis: int) -> int:
+    return x.numel() // x.shape[axis]
 
 
 class _ScaledSquare(torch.autograd.Function):

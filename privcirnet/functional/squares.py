@@ -4,9 +4,8 @@ The functions that use them (:mod:`moments`, :mod:`polynomial`) are the same wit
 devices, layouts and types.
 """
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from types import ModuleType
@@ -15,7 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from privcirnet.functional.threads import run
+
 _INSTALLED = find_spec("numba") is not None
+PER_THREAD = 2**16
+"""Values that are worth a thread."""
 
 
 def compiled_for(x: Tensor, axis: int) -> bool:
@@ -44,23 +47,6 @@ def power_sums(x: Tensor, axis: int) -> Tensor:
     return _summed(3, rows, partial(_kernels().add_powers, rows))
 
 
-def power_gradient(x: Tensor, axis: int, of_sums: Tensor) -> Tensor:
-    """Return the gradient of :func:`power_sums`.
-
-    Args:
-        x: as there.
-        axis: of the channels.
-        of_sums: gradient of the sums, (3, C).
-
-    Returns:
-        Of the shape, type and layout of x.
-    """
-    out = torch.empty_like(x)
-    rows, found, factors = _rows(x, axis), _rows(out, axis), of_sums.float().numpy()
-    _run(partial(_kernels().power_gradient, rows, factors, found, *span) for span in _spans(rows))
-    return out
-
-
 def square(x: Tensor, axis: int, scale: Tensor, shift: Tensor) -> Tensor:
     """Return (scale x + shift)^2.
 
@@ -75,7 +61,7 @@ def square(x: Tensor, axis: int, scale: Tensor, shift: Tensor) -> Tensor:
     """
     out = torch.empty_like(x)
     rows, found, scales, shifts = _rows(x, axis), _rows(out, axis), _channels(scale), _channels(shift)
-    _run(partial(_kernels().square, rows, scales, shifts, found, *span) for span in _spans(rows))
+    run([partial(_kernels().square, rows, scales, shifts, found, *span) for span in _spans(rows)])
     return out
 
 
@@ -95,12 +81,41 @@ def square_gradient(
         Gradients of x, of scale and of shift, each of the shape and type of that.
     """
     out = torch.empty_like(x)
-    same = gradient.dtype == x.dtype and compiled_for(gradient, axis)
-    rows, found = _rows(x, axis), _rows(out, axis)
-    given = _rows(gradient if same else torch.empty_like(x).copy_(gradient), axis)
+    rows, given, found = _rows(x, axis), _gradient_rows(gradient, x, axis), _rows(out, axis)
     work = partial(_kernels().square_gradient, rows, given, _channels(scale), _channels(shift), found)
     of_scale, of_shift = _summed(2, rows, work)
     return out, of_scale.to(scale.dtype).view_as(scale), of_shift.to(shift.dtype).view_as(shift)
+
+
+def batch_square_gradient(
+    x: Tensor,
+    axis: int,
+    scale: Tensor,
+    shift: Tensor,
+    gradient: Tensor,
+    of_sums: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Return the gradient of x where scale and shift follow from its :func:`power_sums`.
+
+    Args:
+        x: as there.
+        axis: of the channels.
+        scale: C values.
+        shift: C values.
+        gradient: of the squares, of the shape of x.
+        of_sums: returns the gradient of the sums, (3, C), from those of scale and shift, (C,) each.
+
+    Returns:
+        Of the shape, type and layout of x.
+    """
+    out = torch.empty_like(x)
+    rows, given, found = _rows(x, axis), _gradient_rows(gradient, x, axis), _rows(out, axis)
+    scales, shifts = _channels(scale), _channels(shift)
+    of_scale, of_shift = _summed(2, rows, partial(_kernels().add_square_gradients, rows, given, scales, shifts))
+    factors = of_sums(of_scale.to(scale.dtype), of_shift.to(shift.dtype)).float().numpy()
+    work = partial(_kernels().batch_square_gradient, rows, given, scales, shifts, factors, found)
+    run([partial(work, *span) for span in _spans(rows)])
+    return out
 
 
 def _kernels() -> ModuleType:
@@ -116,6 +131,12 @@ def _rows(x: Tensor, axis: int) -> Any:
     return rows.view(torch.int16).numpy().view("uint16") if x.dtype == torch.bfloat16 else rows.numpy()
 
 
+def _gradient_rows(gradient: Tensor, x: Tensor, axis: int) -> Any:
+    """Return a gradient of the shape of x as an array like that of x."""
+    same = gradient.dtype == x.dtype and compiled_for(gradient, axis)
+    return _rows(gradient if same else torch.empty_like(x).copy_(gradient), axis)
+
+
 def _channels(values: Tensor) -> Any:
     return values.detach().flatten().float().numpy()
 
@@ -124,25 +145,11 @@ def _summed(kinds: int, rows: Any, work: Callable[..., None]) -> Tensor:
     """Return the sum of what each thread adds to sums of its own, float64 (kinds, C)."""
     spans = _spans(rows)
     sums = torch.zeros(len(spans), kinds, rows.shape[1], dtype=torch.float64)
-    _run(partial(work, own.numpy(), *span) for own, span in zip(sums, spans, strict=True))
+    run([partial(work, own.numpy(), *span) for own, span in zip(sums, spans, strict=True)])
     return sums.sum(0)
 
 
 def _spans(rows: Any) -> list[tuple[int, int]]:
-    """Return equal spans of rows, one for each of torch's threads."""
-    threads = torch.get_num_threads()
+    """Return equal spans of rows, one for each of torch's threads; few rows are one thread's."""
+    threads = min(torch.get_num_threads(), 1 + rows.size // PER_THREAD)
     return list(pairwise(len(rows) * part // threads for part in range(threads + 1)))
-
-
-def _run(works: Iterable[Callable[[], None]]) -> None:
-    """Call all functions, the first on this thread."""
-    own, *others = works
-    pending = [_pool(len(others)).submit(work) for work in others]
-    own()
-    for other in pending:
-        other.result()
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="privcirnet")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.functional.fusion import block_mean, check_channels
-from privcirnet.functional.moments import Total, pooled_means, power_means
-from privcirnet.functional.polynomial import aespa_square, scaled_square
+from privcirnet.functional.moments import Total, pooled_means
+from privcirnet.functional.polynomial import aespa_square, batch_square, scaled_square
 
 
 class Square(nn.Module):
@@ -72,9 +72,14 @@ class Aespa(nn.Module):
         Returns:
             Values of the shape of x.
         """
-        scale, shift = self.coefficients(*(self._measured(x) if self.training else self._running()))
-        scale, shift = (v.repeat_interleave(self.b) for v in (scale, scale * shift))
-        return scaled_square(x, scale, shift, self.axis)
+        if not self.training:
+            return scaled_square(x, *self._spread(*self.coefficients(*self._running())), self.axis)
+        count = x.numel() // self.num_features
+
+        def of_means(means: Tensor, log_gamma: Tensor) -> tuple[Tensor, Tensor]:
+            return self._spread(*aespa_square(log_gamma.exp(), *self._measured(means, count), self.eps))
+
+        return batch_square(x, self.log_gamma, of_means, self.axis)
 
     def coefficients(self, var: Tensor, square_var: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scale and shift of each block.
@@ -106,11 +111,22 @@ class Aespa(nn.Module):
     def _running(self) -> tuple[Tensor, Tensor]:
         return self.running_var, self.running_square_var
 
-    def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the variances of x and x^2 over the batch, by block, and move the running averages towards them."""
-        powers = torch.stack(power_means(x, self.axis)).reshape(3, -1, self.b).mean(2)
+    def _spread(self, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the factor and summand of the values of each channel, (C,) each."""
+        if self.b == 1:
+            return scale, scale * shift
+        return scale.repeat_interleave(self.b), (scale * shift).repeat_interleave(self.b)
+
+    def _measured(self, means: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return the variances of x and x^2 over the batch, by block, and move the running averages towards them.
+
+        Args:
+            means: of x, x^2 and x^4 over this process's values, (3, C).
+            count: of its values in each channel.
+        """
+        powers = means if self.b == 1 else means.reshape(3, -1, self.b).mean(2)
         if self.total:
-            powers = pooled_means(powers, x.numel() // self.num_features, self.total)
+            powers = pooled_means(powers, count, self.total)
         mean, second, fourth = powers.unbind()
         found = second - mean.square(), fourth - second.square()
         with torch.no_grad():

@@ -5,8 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from privcirnet.functional import squares
-from privcirnet.functional.moments import power_means
-from privcirnet.functional.polynomial import scaled_square
+from privcirnet.functional.polynomial import batch_square, scaled_square
 
 SEEDED = torch.Generator().manual_seed(0)
 LAYOUTS = {
@@ -19,7 +18,8 @@ TOLERANCE = {torch.float32: {"rtol": 1e-5, "atol": 1e-5}, torch.bfloat16: {"rtol
 
 
 @pytest.fixture(params=[1, 3])
-def _threads(request):
+def _threads(request, monkeypatch):
+    monkeypatch.setattr(squares, "PER_THREAD", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield
@@ -51,9 +51,13 @@ def test_compiled_passes_are_torchs(layout, dtype):
     x = x.to(dtype)
     assert squares.compiled_for(x, axis)
     scale, shift = torch.randn(2, x.shape[axis], generator=torch.Generator().manual_seed(2))
+
+    def of_means(means, weight):
+        return weight / means[2].sqrt(), means[0] * weight + means[1]
+
     for function, others in [
-        (lambda x: power_means(x, axis), ()),
         (lambda *given: scaled_square(*given, axis), (scale, shift)),
+        (lambda *given: batch_square(*given, of_means, axis), (scale,)),
     ]:
         found, gradients = run(function, dtype, x, *others)
         expected, wanted = run(function, dtype, x.double(), *(v.double() for v in others))
@@ -61,6 +65,13 @@ def test_compiled_passes_are_torchs(layout, dtype):
         same(gradients, wanted, dtype)
         assert [v.dtype for v in gradients] == [dtype] + [torch.float32] * len(others)
         assert gradients[0].stride() == x.stride()
+
+
+def test_a_square_of_a_batch_has_its_gradient_twice():
+    x, weight = torch.randn(9, 4, generator=SEEDED).requires_grad_(), torch.ones(4, requires_grad=True)
+    y = batch_square(x, weight, lambda means, weight: (weight, means[1]), 1).sum()
+    once, again = (torch.autograd.grad(y, (x, weight), retain_graph=True) for _ in range(2))
+    assert all(map(torch.equal, once, again))
 
 
 def test_a_gradient_in_another_layout_is_read_right():

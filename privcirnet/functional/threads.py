@@ -1,0 +1,79 @@
+"""Work shared by threads: torch's own where they can be had, which wait for work in a loop and so are in others' way.
+
+On Linux torch's loops run on the threads of GNU's OpenMP, which look for the next loop for milliseconds before they
+sleep. Another pool's threads would share the cores with them: on 2 cores each pass of AESPA took twice its time. So
+Python functions are handed to OpenMP itself, which runs each on one thread of the team; they let go of Python's lock in
+compiled code.
+"""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import torch
+
+Work = Callable[[], None]
+_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def run(works: Sequence[Work]) -> None:
+    """Call all functions at the same time, the first on this thread.
+
+    Args:
+        works: at most as many as torch has threads.
+
+    Raises:
+        Exception: the first that a function raised, when all are done.
+    """
+    if len(works) == 1:
+        works[0]()
+        return
+    errors: list[BaseException] = []
+    runtime = openmp()
+    if runtime:
+        _run_in_team(runtime, works, errors)
+    else:
+        futures = [_pool(len(works) - 1).submit(work) for work in works[1:]]
+        _call(works[0], errors)
+        errors += [error for future in futures if (error := future.exception())]
+    if errors:
+        raise errors[0]
+
+
+@cache
+def openmp() -> ctypes.CDLL | None:
+    """Return GNU's OpenMP runtime as torch has loaded it, if it has."""
+    for path in (Path(torch.__file__).parent / "lib").glob("libgomp*.so*"):
+        runtime = ctypes.CDLL(str(path))
+        runtime.GOMP_parallel.argtypes = _BODY, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
+        return runtime
+    return None
+
+
+def _run_in_team(runtime: ctypes.CDLL, works: Sequence[Work], errors: list[BaseException]) -> None:
+    """Call each function on a thread of a team; what a smaller team leaves is called here."""
+    left = list(reversed(works))  # taking one off is atomic
+
+    def body(_: object) -> None:
+        while left:
+            try:
+                work = left.pop()
+            except IndexError:
+                return
+            _call(work, errors)
+
+    runtime.GOMP_parallel(_BODY(body), None, len(works), 0)
+
+
+def _call(work: Work, errors: list[BaseException]) -> None:
+    try:
+        work()
+    except BaseException as error:
+        errors.append(error)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="privcirnet")
