@@ -41,6 +41,7 @@ PARTS = {
     "models": {"errors", "nn"},
     "plots": {"artifact", "errors"},
     "lower": {"errors", "he", "nn"},
+    "surgery": {"errors", "nn"},
     "search": {"distributed", "errors", "functional", "he", "lower", "nn"},
     "training": {
         *("artifact", "config", "data", "distributed", "errors", "functional", "models", "nn", "plots", "search"),

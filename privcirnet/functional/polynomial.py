@@ -16,7 +16,7 @@ square between two linear layers, which costs no more under encryption than x^2.
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -112,16 +112,16 @@ class _BatchSquare(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
         x, scale, shift = ctx.saved_tensors
-        of_weight = None
+        of_weight: list[Tensor] = []
 
         def of_sums(of_scale: Tensor, of_shift: Tensor) -> Tensor:
-            nonlocal of_weight
-            both = of_scale, of_shift
-            of_means, of_weight = torch.autograd.grad(ctx.coefficients, ctx.leaves, both, retain_graph=True)
+            found: Any = torch.autograd.grad(ctx.coefficients, ctx.leaves, (of_scale, of_shift), retain_graph=True)
+            of_means, own = cast("tuple[Tensor, Tensor]", found)
+            of_weight.append(own)
             return of_means / _per_channel(x, ctx.axis)
 
         of_x = squares.batch_square_gradient(x, ctx.axis, scale, shift, gradient, of_sums)
-        return of_x, of_weight, None, None
+        return of_x, of_weight[0], None, None
 
 
 def _per_channel(x: Tensor, axis: int) -> int:

@@ -11,7 +11,17 @@ from torch import fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.unplanned import unplanned, unplanned_factor
-from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Operation, Product, SumPool, Truncate
+from privcirnet.he.program.operations import (
+    Add,
+    ClientAided,
+    Input,
+    Linear,
+    Operation,
+    Product,
+    Scale,
+    SumPool,
+    Truncate,
+)
 from privcirnet.he.program.operations import Square as SquareOperation
 from privcirnet.he.program.program import Node, Weights
 from privcirnet.he.program.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose, shape_after
@@ -76,7 +86,7 @@ class Builder:
             case tokens.HeadProduct():
                 self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
             case None:
-                self._keep(node, self._node(node, Add(), inputs))
+                self._keep(node, self._node(node, Add(), self._alike(inputs)))
             case nn.Identity() | nn.Dropout():
                 self._lowered[node] = inputs[0]
             case _:
@@ -108,6 +118,19 @@ class Builder:
         step = inputs[0].log_step if log_step is None else log_step
         names = tuple(source.name for source in inputs)
         return Node(node.name, operation, names, inputs[0].shape, step, str(node.target))
+
+    def _alike(self, inputs: list[Node]) -> list[Node]:
+        """Return summands with one step, the finest: one behind a pool has a finer step than its quantizer's."""
+        finest = min(source.log_step for source in inputs)
+        return [source if source.log_step == finest else self._scaled(source, finest) for source in inputs]
+
+    def _scaled(self, source: Node, log_step: int) -> Node:
+        name, operation = f"{source.name}_at_{-log_step}", Scale(source.log_step - log_step)
+        found = next((node for node in self.nodes if node.name == name), None)
+        made = found or Node(name, operation, (source.name,), source.shape, log_step, source.module)
+        if not found:
+            self.nodes.append(made)
+        return made
 
     def _rearrangement(self, node: fx.Node, module: nn.Module, source: Node) -> Node:
         operation = _rearrangement_of(module)

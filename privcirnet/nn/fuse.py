@@ -33,7 +33,7 @@ from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_input_, s
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
-from privcirnet.nn.summands import Summands, readers, summands
+from privcirnet.nn.summands import Summands, readers, summands, uses
 
 
 def fuse(model: nn.Module) -> fx.GraphModule:
@@ -197,12 +197,12 @@ def _checked_summands(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, 
     if terms.others or not terms.layers:
         rule = "AESPA must directly follow a convolution, or a sum of convolutions and squares"
         raise _cannot_fold(node, rule, "reorder the layers")
-    _check_single_use(node, [*terms.layers, *terms.sums], "AESPA", calls)
+    _check_single_use(node, [*terms.layers, *terms.between], "AESPA", calls)
     return terms
 
 
 def _check_readers(fused: fx.GraphModule, square: fx.Node, terms: Summands) -> None:
-    strangers = set(square.users) - set(terms.sums) - set(readers(fused, square))
+    strangers = set(uses(fused, square)) - set(terms.between) - set(readers(fused, square))
     if strangers:
         rule = "a square that is added before an AESPA must feed only that sum and layers"
         raise RuleError(

@@ -2,8 +2,9 @@
 
 Real value = integer x 2^log_step. A linear layer adds its weights' log step. A square doubles the log step, a product
 of two values adds theirs, and a pool subtracts. A quantizer sets it; it can only coarsen, because it becomes a
-truncation. Summands of a residual must have the same step, so the quantizers that feed one sum share the coarsest of
-theirs. Calibration, guard bits and learning (nn.learned) propose steps; :func:`settle_steps` enforces these rules.
+truncation. Summands of a residual need one step, so the quantizers that feed one sum share the coarsest of theirs. A
+pool behind one makes its summand finer; the others are then brought to that step by a power of two. Calibration, guard
+bits and learning (nn.learned) propose steps; :func:`settle_steps` enforces these rules.
 """
 
 import copy
@@ -125,7 +126,7 @@ def _check_input_step(node: fx.Node, log_step: int, input_log_step: int) -> None
 
 
 def incoming_steps(graph: fx.GraphModule, input_log_step: int) -> dict[fx.Node, int]:
-    """Return the log step of the values that enter each node; for a product, the sum of both.
+    """Return the log step of the values that enter each node; of a sum the finest, of a product the sum of both.
 
     Args:
         graph: with quantizers.
@@ -137,7 +138,7 @@ def incoming_steps(graph: fx.GraphModule, input_log_step: int) -> dict[fx.Node, 
         if isinstance(module_of(graph, node), HeadProduct):
             step = sum(outgoing[source] for source in factors(node))
         else:
-            step = max((outgoing[source] for source in node.all_input_nodes), default=input_log_step)
+            step = min((outgoing[source] for source in node.all_input_nodes), default=input_log_step)
         incoming[node] = step
         outgoing[node] = _step_after(graph, node, step)
     return incoming
@@ -239,7 +240,7 @@ def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
 
 
 def origin(graph: fx.GraphModule, node: fx.Node) -> fx.Node:
-    """Return a quantizer whose step a summand has.
+    """Return a quantizer whose step a summand has, but for the pools between.
 
     Args:
         graph: with quantizers.
@@ -252,10 +253,11 @@ def origin(graph: fx.GraphModule, node: fx.Node) -> fx.Node:
         module = module_of(graph, node)
         if isinstance(module, ActivationQuantizer):
             return node
-        if not node.all_input_nodes or (module is not None and not isinstance(module, PASSES_STEP)):
+        passes = module is None or isinstance(module, (*PASSES_STEP, nn.AvgPool2d))
+        if not node.all_input_nodes or not passes:
             raise RuleError(
                 "summands of a residual must come from a quantized activation",
                 got=f"{node.name} ({type(module).__name__ if module is not None else node.op})",
-                remedy="add before pooling, and only what the network computed",
+                remedy="add only what the network computed",
             )
         node = node.all_input_nodes[0]

@@ -2,7 +2,7 @@
 
 A scale in front of a square can be moved into what feeds it. Behind a layer it goes into the layer's weights. Behind a
 residual it goes into every summand: into layers directly, and into another square as its root, whose other readers then
-divide by it (:mod:`privcirnet.nn.fuse`).
+divide by it (:mod:`privcirnet.nn.fuse`). Average pools only pass values on.
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,21 @@ class Summands:
         layers: linear layers and convolutions, also those behind a batch norm.
         squares: squares and AESPA activations.
         others: nodes that no scale can be moved into.
-        sums: the additions.
+        between: the additions, and the pools that layers are behind.
     """
 
     layers: tuple[fx.Node, ...] = ()
     squares: tuple[fx.Node, ...] = ()
     others: tuple[fx.Node, ...] = ()
-    sums: tuple[fx.Node, ...] = ()
+    between: tuple[fx.Node, ...] = ()
 
     def __add__(self, other: "Summands") -> "Summands":
         """Return the terms of both together."""
         return Summands(
-            self.layers + other.layers, self.squares + other.squares, self.others + other.others, self.sums + other.sums
+            self.layers + other.layers,
+            self.squares + other.squares,
+            self.others + other.others,
+            self.between + other.between,
         )
 
 
@@ -52,10 +55,10 @@ def summands(graph: fx.GraphModule, node: fx.Node) -> Summands:
     return _terms(graph, node.all_input_nodes[0])
 
 
-def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:
+def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:  # noqa: PLR0911
     if is_sum(node):
         left, right = (_terms(graph, source) for source in node.all_input_nodes)
-        return left + right + Summands(sums=(node,))
+        return left + right + Summands(between=(node,))
     match module_of(graph, node):
         case nn.Linear() | nn.Conv2d():
             return Summands(layers=(node,))
@@ -65,7 +68,10 @@ def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:
             return _terms(graph, node.all_input_nodes[0])
         case _BatchNorm():
             before = _terms(graph, node.all_input_nodes[0])
-            return before if before.layers and not before.sums else Summands(others=(node,))
+            return before if before.layers and not before.between else Summands(others=(node,))
+        case nn.AvgPool2d(divisor_override=None):
+            before = _terms(graph, node.all_input_nodes[0])
+            return before if not before.layers else before + Summands(between=(node,))
         case _:
             return Summands(others=(node,))
 
@@ -85,10 +91,21 @@ def reached_by(graph: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
 
 
 def readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """Return the linear layers and convolutions that read a node.
+    """Return the linear layers and convolutions that read a node, also behind an average pool.
 
     Args:
         graph: A traced network.
         node: One of its nodes.
     """
-    return [user for user in node.users if isinstance(module_of(graph, user), nn.Linear | nn.Conv2d)]
+    return [user for user in uses(graph, node) if isinstance(module_of(graph, user), nn.Linear | nn.Conv2d)]
+
+
+def uses(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
+    """Return what reads a node; in place of an average pool, what reads that.
+
+    Args:
+        graph: A traced network.
+        node: One of its nodes.
+    """
+    pooled = {user: isinstance(module_of(graph, user), nn.AvgPool2d) for user in node.users}
+    return [use for user, further in pooled.items() for use in (uses(graph, user) if further else [user])]

@@ -151,4 +151,4 @@ def test_what_cannot_be_folded():
     ):
         fuse(unshared)
     with pytest.raises(RuleError, match="AESPA must directly follow a convolution"):
-        fuse(nn.Sequential(nn.Conv2d(4, 4, 1), nn.AvgPool2d(2), Aespa2d(4)))
+        fuse(nn.Sequential(nn.Conv2d(4, 4, 1), nn.MaxPool2d(2), Aespa2d(4)))

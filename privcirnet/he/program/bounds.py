@@ -33,7 +33,7 @@ Reals = npt.NDArray[np.floating[Any]]
 Sizes = Mapping[str, Values | Reals]
 """Of each node's values: how large |y| is, at most or in the mean."""
 
-_Increasing = op.Truncate | op.Add | op.SumPool | op.Flatten | op.Take | op.Channels | op.Transpose
+_Increasing = op.Truncate | op.Scale | op.Add | op.SumPool | op.Flatten | op.Take | op.Channels | op.Transpose
 MAX_BOUND_BITS = 59
 """Bounds over this are refused: no plain modulus of 60 bits carries them."""
 
@@ -105,7 +105,7 @@ def measured(nodes: Iterable[Node], seen: Mapping[str, ObservedRange], margin_bi
     """
     intervals: dict[str, Interval] = {}
     for node in nodes:
-        ends = seen[node.name].low, seen[node.name].high
+        ends = _seen(node, seen).low, _seen(node, seen).high
         low, high = (np.asarray(end, dtype=np.float64).reshape(node.shape) for end in ends)
         scale = 2.0 ** (margin_bits - node.log_step)
         low, high = np.floor(np.minimum(low, 0) * scale) - 1, np.ceil(np.maximum(high, 0) * scale) + 1
@@ -130,7 +130,12 @@ def mean_sizes(nodes: Iterable[Node], seen: Mapping[str, ObservedRange]) -> dict
         nodes: of the program.
         seen: real values by node name; the result is in units of the node's step.
     """
-    return {node.name: seen[node.name].size.reshape(node.shape) * 2.0**-node.log_step for node in nodes}
+    return {node.name: _seen(node, seen).size.reshape(node.shape) * 2.0**-node.log_step for node in nodes}
+
+
+def _seen(node: Node, seen: Mapping[str, ObservedRange]) -> ObservedRange:
+    """Return a node's real values; a power of two is no node of the network, and changes none."""
+    return seen[node.inputs[0] if isinstance(node.operation, op.Scale) else node.name]
 
 
 def largest(interval: Interval) -> int:
@@ -197,6 +202,8 @@ def _increasing(operation: _Increasing, arguments: list[Values], *, up: bool) ->
     match operation:
         case op.Truncate(bits):
             return -(-arguments[0] >> bits) if up else arguments[0] >> bits
+        case op.Scale(bits):
+            return arguments[0] << bits
         case op.Add():
             return arguments[0] + arguments[1]
         case op.SumPool(kernel):
@@ -249,8 +256,8 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
             after = before * float(norms.max()) + float(np.abs(weights.bias).max(initial=0))
         case op.Square():
             after = float(before) ** 2
-        case op.SumPool(kernel):
-            after = float(before) * kernel**2
+        case op.Scale() | op.SumPool() | op.Add():
+            after = float(before) * _growth(node.operation)
         case op.Product(layer):
             assert weights is not None
             sizes = [float(largest(interval)) for interval in arguments]
@@ -259,8 +266,6 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
         case op.Tokens():
             assert weights is not None
             after = before + float(np.abs(weights.bias).max(initial=0))
-        case op.Add():
-            after = 2.0 * before
         case op.Input() | op.Truncate() | op.ClientAided():
             after = float(before)
         case op.Flatten() | op.Take() | op.Channels() | op.Transpose():
@@ -268,6 +273,17 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
         case _:
             assert_never(node.operation)
     _check_bits(node, after, "proved")
+
+
+def _growth(operation: op.Scale | op.SumPool | op.Add) -> float:
+    """Return how many times larger than its arguments a sum may be."""
+    match operation:
+        case op.Scale(bits):
+            return 2.0**bits
+        case op.SumPool(kernel):
+            return float(kernel**2)
+        case op.Add():
+            return 2.0
 
 
 def _check_bits(node: Node, value: float, how: str) -> None:

@@ -62,6 +62,8 @@ def apply(  # noqa: PLR0911
             return _apply_weights(operation, arguments, weights)
         case op.Truncate(bits):
             return round_shift(arguments[0], bits)
+        case op.Scale(bits):
+            return arguments[0] << bits
         case op.Square():
             return arguments[0] * arguments[0]
         case op.ClientAided(function, log_step, bits):

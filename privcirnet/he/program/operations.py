@@ -30,6 +30,7 @@ __all__ = [
     "Operation",
     "Product",
     "Rearrangement",
+    "Scale",
     "Square",
     "SumPool",
     "Take",
@@ -103,6 +104,17 @@ class Add:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """x * 2^bits, which brings a summand to the finer step of another.
+
+    Attributes:
+        bits: how many, 1 to 59.
+    """
+
+    bits: int
+
+
+@dataclass(frozen=True)
 class SumPool:
     """Sum over non-overlapping windows (average pooling whose division went into ``log_step``).
 
@@ -134,7 +146,7 @@ class Product:
         return self.left.shape.groups
 
 
-Operation = Input | Linear | Truncate | Square | ClientAided | Add | SumPool | Product | Rearrangement
+Operation = Input | Linear | Truncate | Scale | Square | ClientAided | Add | SumPool | Product | Rearrangement
 
 
 def arity(operation: Operation) -> int:
@@ -148,7 +160,7 @@ def arity(operation: Operation) -> int:
             return 0
         case Add() | Product():
             return 2
-        case Linear() | Truncate() | Square() | ClientAided() | SumPool():
+        case Linear() | Truncate() | Scale() | Square() | ClientAided() | SumPool():
             return 1
         case Flatten() | Tokens() | Take() | Channels() | Transpose():
             return 1
@@ -167,7 +179,7 @@ def encrypted_layers(operation: Operation) -> tuple[Layer, ...]:
             return (layer,)
         case Product(left, right):
             return left, right
-        case Input() | Truncate() | Square() | ClientAided() | Add() | SumPool():
+        case Input() | Truncate() | Scale() | Square() | ClientAided() | Add() | SumPool():
             return ()
         case Flatten() | Tokens() | Take() | Channels() | Transpose():
             return ()
@@ -184,7 +196,7 @@ def has_weights(operation: Operation) -> bool:
     match operation:
         case Linear() | Product() | Tokens():
             return True
-        case Input() | Truncate() | Square() | ClientAided() | Add() | SumPool():
+        case Input() | Truncate() | Scale() | Square() | ClientAided() | Add() | SumPool():
             return False
         case Flatten() | Take() | Channels() | Transpose():
             return False

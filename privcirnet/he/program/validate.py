@@ -87,13 +87,16 @@ def _misplaced(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> st
     return ""
 
 
-def _out_of_range(node: Node, sources: list[Node]) -> str:
+def _out_of_range(node: Node, sources: list[Node]) -> str:  # noqa: PLR0911
     """What is wrong with an operation's numbers, or with the values that it is given."""
     match node.operation:
         case op.Input(low, high):
             return "" if -MAX_PIXEL <= low <= high <= MAX_PIXEL else f"pixels in [{low}, {high}]"
         case op.Truncate(bits):
             return "" if 1 <= bits < 60 else f"a truncation by {bits} bits, not 1 to 59"
+        case op.Scale(bits):
+            fits = 1 <= bits < 60 and node.log_step == sources[0].log_step - bits
+            return "" if fits else f"a factor of 2^{bits} from step 2^{sources[0].log_step} to 2^{node.log_step}"
         case op.ClientAided(function, log_step, bits):
             steps = (log_step, log_step + bits) == (sources[0].log_step, node.log_step)
             good = function in nonpolynomial.FUNCTIONS and steps and bits >= 0
@@ -167,7 +170,7 @@ def _shape_after(operation: op.Operation, shapes: list[Shape]) -> Shape | None:
         case op.SumPool(kernel):
             channels, height, width = shapes[0]
             return channels, height // kernel, width // kernel
-        case op.Truncate() | op.Square() | op.ClientAided() | op.Add():
+        case op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add():
             return shapes[0]
         case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
             return rearrangement.shape_after(operation, shapes[0])

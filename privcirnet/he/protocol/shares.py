@@ -122,22 +122,30 @@ def local_server(
 
 
 def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residues:
-    """Return a share of a sum or a rearrangement, which both parties compute alike.
+    """Return a share of a sum, a power of two or a rearrangement, which both parties compute alike.
 
     Args:
-        operation: a sum or a rearrangement.
+        operation: one of these.
         shares: of the inputs, residues (C, H, W) each.
         t: plain modulus.
     """
     match operation:
         case op.Add():
             return modular.add(shares[0], shares[1], t)
+        case op.Scale(bits):
+            return _doubled(shares[0], bits, t)
         case op.SumPool(kernel):
             return _sum_pool(shares[0], kernel, t)
         case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
             return rearrange(operation, shares[0])
         case _:
             raise AssertionError(f"{operation} is not local")
+
+
+def _doubled(share: Residues, times: int, t: int) -> Residues:
+    for _ in range(times):
+        share = modular.add(share, share, t)
+    return share
 
 
 def _sum_pool(share: Residues, kernel: int, t: int) -> Residues:

@@ -12,7 +12,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import bounds
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operations import Add, Input, Linear, Product, Square, SumPool, Truncate
+from privcirnet.he.program.operations import Add, Input, Linear, Product, Scale, Square, SumPool, Truncate
 from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
 from privcirnet.he.program.rearrangement import Flatten
 from tests.he.exchange import random_rows
@@ -41,7 +41,8 @@ def deep(low: int, high: int, bits: int, seed: int) -> Program:
     return chain(
         conv("a", "x"),
         Node("at", Truncate(bits), ("a",), same, 0),
-        Node("sum", Add(), ("at", "x"), same, 0),
+        Node("ats", Scale(1), ("at",), same, -1),
+        Node("sum", Add(), ("ats", "x"), same, -1),
         Node("sq", Square(), ("sum",), same, 0),
         Node("sqt", Truncate(3), ("sq",), same, 0),
         conv("b", "sqt"),
@@ -142,7 +143,7 @@ def test_value_bits() -> None:
     assert bounds.value_bits(interval(-8, 4)) == 4
 
 
-@pytest.mark.parametrize("operation", [Square(), Linear, Add(), SumPool(2)])
+@pytest.mark.parametrize("operation", [Square(), Linear, Add(), SumPool(2), Scale(2)])
 def test_growth_over_64_bits_is_refused_before_it_happens(operation: object) -> None:
     high = 1 << (30 if operation == Square() else 58)
     node = {
@@ -150,6 +151,7 @@ def test_growth_over_64_bits_is_refused_before_it_happens(operation: object) -> 
         Add(): Node("y", Add(), ("x", "x"), (2, 4, 4), 0),
         Square(): Node("y", Square(), ("x",), (2, 4, 4), 0),
         SumPool(2): Node("y", SumPool(2), ("x",), (2, 2, 2), 0),
+        Scale(2): Node("y", Scale(2), ("x",), (2, 4, 4), -2),
     }[operation]
     with pytest.raises(RuleError, match=r"under 2\^59, proved: got y may reach 2\^\d+"):
         bounds.prove(chain(node, high=high))

@@ -1,0 +1,117 @@
+"""What an operation of a traced network is, whether it is a module, a function or a method.
+
+timm's classes are known by name: the package does not import timm for them.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from privcirnet.nn.graph import module_of
+
+ACTIVATION_MODULES = (
+    *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.CELU, nn.SELU, nn.RReLU, nn.Hardtanh),
+    *(nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.Softplus),
+)
+_ACTIVATION_NAMES = frozenset({"Swish", "Mish", "HardSwish", "HardMish", "PReLU", "GELU", "GELUTanh", "QuickGELU"})
+_NOTHING_MODULES = (nn.Identity, nn.modules.dropout._DropoutNd)
+_NOTHING_NAMES = frozenset({"DropPath", "StochasticDepth", "DropBlock2d"})
+_FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "activation": (
+        *(
+            F.relu,
+            F.relu_,
+            torch.relu,
+            torch.relu_,
+            F.relu6,
+            F.leaky_relu,
+            F.leaky_relu_,
+            F.elu,
+            F.elu_,
+            F.celu,
+            F.selu,
+        ),
+        *(F.hardtanh, F.hardtanh_, F.gelu, F.silu, F.mish, F.hardswish, F.softplus),
+    ),
+    "nothing": (F.dropout, F.dropout2d, F.alpha_dropout, torch.dropout),
+    "average": (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean),
+    "maximum": (F.max_pool2d, F.adaptive_max_pool2d, torch.max_pool2d, F.max_pool2d_with_indices),
+    "reshape": (torch.flatten, torch.reshape, torch.squeeze),
+    "sum": (operator.add, operator.iadd, torch.add),
+}
+_METHODS: dict[str, tuple[str, ...]] = {
+    "activation": ("relu", "relu_"),
+    "nothing": ("contiguous", "clone", "detach"),
+    "average": ("mean",),
+    "reshape": ("flatten", "reshape", "view", "squeeze", "squeeze_"),
+    "sum": ("add", "add_"),
+}
+
+
+def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
+    """Return what a node does.
+
+    Args:
+        graph: the traced network.
+        node: one of its nodes.
+
+    Returns:
+        "activation", "nothing", "average", "maximum", "reshape", "sum", "norm" (with or without an activation),
+        "layer", "kept" (this toolkit's own modules); "" for all else.
+    """
+    match node.op:
+        case "placeholder" | "output":
+            return "kept"
+        case "call_module":
+            module = module_of(graph, node)
+            assert module is not None
+            return _kind_of_module(module)
+        case "call_function":
+            return _in_table(_FUNCTIONS, node.target)
+        case "call_method":
+            return _in_table(_METHODS, node.target)
+        case _:
+            return ""
+
+
+def _kind_of_module(module: nn.Module) -> str:  # noqa: PLR0911
+    name = type(module).__name__
+    match module:
+        case nn.Conv2d() | nn.Linear():
+            return "layer"
+        case _BatchNorm():
+            return "norm"
+        case nn.AvgPool2d() | nn.AdaptiveAvgPool2d():
+            return "average"
+        case nn.MaxPool2d() | nn.AdaptiveMaxPool2d():
+            return "maximum"
+        case nn.Flatten():
+            return "reshape"
+        case _ if isinstance(module, _NOTHING_MODULES) or name in _NOTHING_NAMES:
+            return "nothing"
+        case _ if isinstance(module, ACTIVATION_MODULES) or name in _ACTIVATION_NAMES:
+            return "activation"
+        case _:
+            return "kept" if type(module).__module__.startswith("privcirnet.nn") else ""
+
+
+def _in_table(table: dict[str, tuple[Any, ...]], target: Any) -> str:
+    return next((kind for kind, targets in table.items() if target in targets), "")
+
+
+def named(graph: fx.GraphModule, node: fx.Node) -> str:
+    """Return a node's operation as its writer knows it.
+
+    Args:
+        graph: the traced network.
+        node: one of its nodes.
+    """
+    module = module_of(graph, node)
+    if module is not None:
+        return type(module).__name__
+    return getattr(node.target, "__name__", str(node.target))

@@ -1,0 +1,143 @@
+"""Tracing at one image size: whatever a network computes from shapes is a plain number, so it may branch on them.
+
+torch.fx runs the network's forward on proxies. Here each proxy carries the value of some images as well. What an
+operation returns other than tensors, such as sizes, goes back to the forward as it is and is no part of the graph. Only
+branches on the images themselves remain impossible.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import Argument, Target, map_aggregate
+
+from privcirnet.errors import RuleError
+from privcirnet.nn.graph import Tracer, evaluating
+
+
+class _Valued(fx.Proxy):
+    """A proxy that knows the value it stands for: a tensor, or tensors in a list or tuple."""
+
+    value: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.value, name, None)
+        return super().__getattr__(name) if found is None or isinstance(found, Tensor) or callable(found) else found
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([cast(Any, self)[place] for place in range(len(self.value))])
+
+
+class _SizedTracer(Tracer):
+    """A tracer whose proxies carry values, see the module."""
+
+    def __init__(self, images: Tensor) -> None:
+        super().__init__()
+        self._images, self._computing = images, False
+        self._forward: Callable[..., Any] | None = None
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Valued(node, self)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self._computing:
+            return forward(*args, **kwargs)
+        self._forward = forward
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        return attr_val if self._computing else super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def create_proxy(  # noqa: PLR0913, PLR0917
+        self,
+        kind: str,
+        target: Target,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None = None,
+        type_expr: Any | None = None,
+        proxy_factory_fn: Callable[[fx.Node], fx.Proxy] | None = None,
+    ) -> Any:
+        made: Any = super().create_proxy(kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
+        if kind == "output":
+            return made
+        value = self._value(kind, target, args, kwargs)
+        if not _has_tensors(value):
+            self.graph.erase_node(made.node)
+            return value
+        made.value = value
+        made.node.meta["shape"] = tuple(value.shape) if isinstance(value, Tensor) else None
+        return made
+
+    def _value(self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what a node computes on the images."""
+        given, named = (map_aggregate(values, _value_of) for values in (args, kwargs))
+        self._computing = True
+        try:
+            match kind:
+                case "placeholder":
+                    return self._images
+                case "get_attr":
+                    return _attribute(self.root, str(target))
+                case "call_module":
+                    assert self._forward
+                    return self._forward(*given, **named)  # type: ignore[misc]
+                case "call_method":
+                    return getattr(given[0], str(target))(*given[1:], **named)  # type: ignore[index,misc]
+                case _:
+                    assert callable(target)
+                    return target(*given, **named)  # type: ignore[misc]
+        finally:
+            self._computing = False
+
+
+def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
+    """Return the network in evaluation mode as a graph, for images of one size.
+
+    Args:
+        model: a network; left as it was.
+        images: some, (N, C, H, W); only their shape matters. Each node's ``meta["shape"]`` is that of its value, None
+            if it is no single tensor.
+
+    Returns:
+        A graph module that shares the network's submodules under their names.
+
+    Raises:
+        RuleError: the forward fails on such images, or depends on their values.
+    """
+    tracer = _SizedTracer(images)
+    try:
+        with evaluating(model), torch.no_grad():
+            graph = tracer.trace(model)
+    except Exception as error:
+        lines = str(error).splitlines() or [""]
+        got = f"{type(model).__name__} on {tuple(images.shape)}: {type(error).__name__}: {lines[0]}"
+        remedy = "give images of the size it is made for, and write its forward without branches on their values"
+        raise RuleError("a network must be traceable by torch.fx at its image size", got=got, remedy=remedy) from error
+    plain, copies = fx.Graph(tracer_cls=Tracer), dict[fx.Node, fx.Node]()  # a copy that is pickled is traced anew
+    plain.output(plain.graph_copy(graph, copies))
+    found = fx.GraphModule(tracer.root, plain, type(model).__name__)
+    found.graph.eliminate_dead_code()
+    found.recompile()
+    return found
+
+
+def _value_of(argument: Argument) -> Any:
+    return argument.value if isinstance(argument, _Valued) else argument
+
+
+def _has_tensors(value: Any) -> bool:
+    if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
+        return any(_has_tensors(item) for item in value)
+    return isinstance(value, Tensor)
+
+
+def _attribute(root: nn.Module, name: str) -> Any:
+    owner, _, last = name.rpartition(".")
+    return getattr(root.get_submodule(owner), last)
