@@ -16,7 +16,7 @@ square between two linear layers, which costs no more under encryption than x^2.
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,7 +24,8 @@ from torch import Tensor
 from privcirnet.functional import squares
 from privcirnet.functional.moments import power_means
 
-OfMeans: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Pair: TypeAlias = tuple[Tensor, Tensor]
+OfMeans: TypeAlias = Callable[[Tensor, Tensor], Pair]
 """Returns scale and shift, (C,) each, from the means of x, x^2 and x^4, (3, C), and a weight; differentiable."""
 
 
@@ -115,13 +116,16 @@ class _BatchSquare(torch.autograd.Function):
         of_weight: list[Tensor] = []
 
         def of_sums(of_scale: Tensor, of_shift: Tensor) -> Tensor:
-            found: Any = torch.autograd.grad(ctx.coefficients, ctx.leaves, (of_scale, of_shift), retain_graph=True)
-            of_means, own = cast("tuple[Tensor, Tensor]", found)
+            of_means, own = _gradients(ctx.coefficients, ctx.leaves, (of_scale, of_shift))
             of_weight.append(own)
             return of_means / _per_channel(x, ctx.axis)
 
         of_x = squares.batch_square_gradient(x, ctx.axis, scale, shift, gradient, of_sums)
         return of_x, of_weight[0], None, None
+
+
+def _gradients(outputs: Pair, inputs: Pair, of_outputs: Pair) -> Pair:
+    return torch.autograd.grad(outputs, inputs, of_outputs, retain_graph=True)  # type: ignore[return-value]
 
 
 def _per_channel(x: Tensor, axis: int) -> int:

@@ -11,24 +11,14 @@ from torch import fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.unplanned import unplanned, unplanned_factor
-from privcirnet.he.program.operations import (
-    Add,
-    ClientAided,
-    Input,
-    Linear,
-    Operation,
-    Product,
-    Scale,
-    SumPool,
-    Truncate,
-)
-from privcirnet.he.program.operations import Square as SquareOperation
+from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Weights
-from privcirnet.he.program.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose, shape_after
+from privcirnet.he.program.rearrangement import shape_after
 from privcirnet.lower.layers import Shape, constants, integer_weights, linear_shape, weight_log_step
 from privcirnet.nn import tokens
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.pooling import pool_window
@@ -46,7 +36,7 @@ class Builder:
         input_log_step: real pixel = integer x 2^input_log_step.
     """
 
-    def __init__(self, graph: fx.GraphModule, source: Input, input_shape: Shape, input_log_step: int) -> None:
+    def __init__(self, graph: fx.GraphModule, source: op.Input, input_shape: Shape, input_log_step: int) -> None:
         self.graph, self.source = graph, source
         self.input_shape, self.input_log_step = input_shape, input_log_step
         self.nodes: list[Node] = []
@@ -78,15 +68,18 @@ class Builder:
             case ActivationQuantizer():
                 self._truncate(node, module, inputs[0])
             case Square():
-                self._keep(node, self._node(node, SquareOperation(), inputs, 2 * inputs[0].log_step))
+                self._keep(node, self._node(node, op.Square(), inputs, 2 * inputs[0].log_step))
             case nn.AvgPool2d():
                 self._keep(node, self._pool(node, module, inputs[0]))
             case _ if function := function_name(module):
                 self._keep(node, self._revealed(node, function, inputs))
             case tokens.HeadProduct():
                 self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
+            case Concat():
+                parts = self._alike([self._lowered[source] for source in node.args])
+                self._keep(node, self._concat(node, parts))
             case None:
-                self._keep(node, self._node(node, Add(), self._alike(inputs)))
+                self._keep(node, self._node(node, op.Add(), self._alike(inputs)))
             case nn.Identity() | nn.Dropout():
                 self._lowered[node] = inputs[0]
             case _:
@@ -95,7 +88,9 @@ class Builder:
     def _keep(self, node: fx.Node, made: Node) -> None:
         self._lowered[node] = made
         self.nodes.append(made)
-        if isinstance(made.operation, Tokens) or (not isinstance(made.operation, Take) and self._follows_tokens(made)):
+        if isinstance(made.operation, op.Tokens) or (
+            not isinstance(made.operation, op.Take) and self._follows_tokens(made)
+        ):
             self._tokens.add(made.name)
 
     def _follows_tokens(self, made: Node) -> bool:
@@ -114,7 +109,7 @@ class Builder:
             got = f"{node.target} on {source.shape}"
             raise RuleError("a linear layer must follow a flatten or tokens", got=got, remedy="flatten first")
 
-    def _node(self, node: fx.Node, operation: Operation, inputs: list[Node], log_step: int | None = None) -> Node:
+    def _node(self, node: fx.Node, operation: op.Operation, inputs: list[Node], log_step: int | None = None) -> Node:
         step = inputs[0].log_step if log_step is None else log_step
         names = tuple(source.name for source in inputs)
         return Node(node.name, operation, names, inputs[0].shape, step, str(node.target))
@@ -125,12 +120,17 @@ class Builder:
         return [source if source.log_step == finest else self._scaled(source, finest) for source in inputs]
 
     def _scaled(self, source: Node, log_step: int) -> Node:
-        name, operation = f"{source.name}_at_{-log_step}", Scale(source.log_step - log_step)
+        name, operation = f"{source.name}_at_{-log_step}", op.Scale(source.log_step - log_step)
         found = next((node for node in self.nodes if node.name == name), None)
         made = found or Node(name, operation, (source.name,), source.shape, log_step, source.module)
         if not found:
             self.nodes.append(made)
         return made
+
+    def _concat(self, node: fx.Node, parts: list[Node]) -> Node:
+        shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        names = tuple(part.name for part in parts)
+        return Node(node.name, op.Concat(len(parts)), names, shape, parts[0].log_step, str(node.target))
 
     def _rearrangement(self, node: fx.Node, module: nn.Module, source: Node) -> Node:
         operation = _rearrangement_of(module)
@@ -150,32 +150,32 @@ class Builder:
         if bits == 0:
             self._lowered[node] = source
         else:
-            self._keep(node, self._node(node, Truncate(bits), [source], int(module.log_step)))
+            self._keep(node, self._node(node, op.Truncate(bits), [source], int(module.log_step)))
 
     def _revealed(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
         """A function that the client computes, rounded to the step of the quantizer behind it, if there is one."""
         behind, before = [module_of(self.graph, user) for user in node.users], inputs[0].log_step
         steps = [int(module.log_step) for module in behind if isinstance(module, ActivationQuantizer)]
         after = max(steps, default=before)
-        return self._node(node, ClientAided(function, before, after - before), inputs, after)
+        return self._node(node, op.ClientAided(function, before, after - before), inputs, after)
 
     def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:
         (kernel, bits), (channels, height, width) = pool_window(module, str(node.target)), source.shape
         shape = (channels, height // kernel, width // kernel)
         log_step = source.log_step - bits
-        return Node(node.name, SumPool(kernel), (source.name,), shape, log_step, str(node.target))
+        return Node(node.name, op.SumPool(kernel), (source.name,), shape, log_step, str(node.target))
 
     def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:
         name, b = str(node.target), block_size_of(module)
         shape = linear_shape(module, source.shape, name)
         log_step = source.log_step + weight_log_step(module, name)
         self.weights[node.name] = integer_weights(module, b, log_step, name)
-        return Node(node.name, Linear(unplanned(shape, b)), (source.name,), shape.output_shape, log_step, name)
+        return Node(node.name, op.Linear(unplanned(shape, b)), (source.name,), shape.output_shape, log_step, name)
 
     def _product(self, node: fx.Node, module: tokens.HeadProduct, inputs: list[Node]) -> Node:
         left, right = (source.shape for source in inputs)
         shapes = LinearShape.product(left, right, module.heads), LinearShape.product(right, left, module.heads)
-        operation = Product(*map(unplanned_factor, shapes))
+        operation = op.Product(*map(unplanned_factor, shapes))
         log_step, names = sum(source.log_step for source in inputs), tuple(source.name for source in inputs)
         bias = torch.zeros(module.heads) if module.bias is None else module.bias
         spread = bias.repeat_interleave(shapes[0].out_channels // module.heads)
@@ -183,17 +183,17 @@ class Builder:
         return Node(node.name, operation, names, shapes[0].output_shape, log_step, str(node.target))
 
 
-def _rearrangement_of(module: nn.Module) -> Rearrangement:
+def _rearrangement_of(module: nn.Module) -> op.Rearrangement:
     match module:
         case nn.Flatten():
-            return Flatten()
+            return op.Flatten()
         case tokens.Tokens():
-            return Tokens()
+            return op.Tokens()
         case tokens.Take():
-            return Take(module.place)
+            return op.Take(module.place)
         case tokens.Channels():
-            return Channels(module.first, module.count)
+            return op.Channels(module.first, module.count)
         case tokens.HeadTranspose():
-            return Transpose(module.heads)
+            return op.Transpose(module.heads)
         case _:
             raise AssertionError(module)

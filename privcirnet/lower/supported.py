@@ -5,14 +5,15 @@ from torch import fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.attention import SoftmaxAttention
+from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import is_sum, module_of
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
 
 _SUPPORTED = (
-    "Conv2d, Linear, BatchNorm2d (fused), Square, AESPA (fused), +, AvgPool2d, Flatten, Tokens, Take, TokenBatchNorm "
-    "(fused), PolynomialAttention (fused)"
+    "Conv2d, Linear, BatchNorm2d (fused), Square, AESPA (fused), +, Concat, AvgPool2d, Flatten, Tokens, Take, "
+    "TokenBatchNorm (fused), PolynomialAttention (fused); privcirnet.polynomial_ replaces others"
 )
 _POLYNOMIAL = "Square or AESPA (model.arguments.activation=aespa)"
 _INSTEAD: dict[type[nn.Module], str] = {
@@ -64,7 +65,7 @@ def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:
             return nonlinear == "client-aided"
         case nn.Conv2d() | nn.Linear() | ActivationQuantizer() | Square() | nn.AvgPool2d():
             return True
-        case Tokens() | Take() | Channels() | HeadTranspose() | HeadProduct():
+        case Tokens() | Take() | Channels() | HeadTranspose() | HeadProduct() | Concat():
             return True
         case nn.Flatten(start_dim=1, end_dim=-1) | nn.Identity() | nn.Dropout():
             return True

@@ -27,3 +27,5 @@ class Change:
 
 TRAIN = "values differ: fine-tune, best with the original network as teacher"
 """The effect of a replacement that needs training."""
+ONE_MORE = "one more encrypted layer"
+"""The effect of a layer that was not there before; what the network computes is the same."""

@@ -43,6 +43,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "maximum": (F.max_pool2d, F.adaptive_max_pool2d, torch.max_pool2d, F.max_pool2d_with_indices),
     "reshape": (torch.flatten, torch.reshape, torch.squeeze),
     "sum": (operator.add, operator.iadd, torch.add),
+    "concat": (torch.cat, torch.concat, torch.concatenate),
 }
 _METHODS: dict[str, tuple[str, ...]] = {
     "activation": ("relu", "relu_"),
@@ -61,8 +62,8 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
         node: one of its nodes.
 
     Returns:
-        "activation", "nothing", "average", "maximum", "reshape", "sum", "norm" (with or without an activation),
-        "layer", "kept" (this toolkit's own modules); "" for all else.
+        "activation", "nothing", "average", "maximum", "reshape", "sum", "concat", "norm" (with or without an
+        activation), "layer", "kept" (this toolkit's own modules); "" for all else.
     """
     match node.op:
         case "placeholder" | "output":

@@ -16,9 +16,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
+from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.pooling import divisor_of
-from privcirnet.surgery.changes import TRAIN, Change
+from privcirnet.surgery.changes import ONE_MORE, TRAIN, Change
 from privcirnet.surgery.kinds import kind_of, named
 from privcirnet.surgery.sizes import trace_at
 
@@ -90,12 +91,15 @@ class _Surgeon:
                 self._skip(node)
             case "norm":
                 self._split_norm(node)
+                self._put_behind_layer(node)
             case "average" | "maximum" as kind:
                 self._pool(node, TRAIN if kind == "maximum" else "")
             case "reshape":
                 self._reshape(node)
             case "sum":
                 self._sum(node)
+            case "concat":
+                self._concat(node)
             case _:
                 self._cannot(node, "write it with layers, batch norms, sums, averages and activations")
 
@@ -164,6 +168,40 @@ class _Surgeon:
             last.replace_all_uses_with(made, delete_user_cb=lambda user, new=made: user is not new)
             self.visit(made)
             last = next(iter(last.users))
+
+    def _put_behind_layer(self, node: fx.Node) -> None:
+        """Give a batch norm that follows no convolution of its own one that does nothing, to be folded into."""
+        source = node.all_input_nodes[0]
+        follows = isinstance(module_of(self.graph, source), nn.Conv2d) and len(source.users) == 1
+        if follows or not isinstance(module_of(self.graph, node), nn.BatchNorm2d):
+            return
+        channels, path = _shape(node)[1], str(node.target)
+        layer = nn.Conv2d(channels, channels, 1, groups=channels, bias=False)
+        nn.init.ones_(layer.weight)
+        name = self._free(f"{path}_layer")
+        self.graph.add_submodule(name, layer.to(self.like).train(self.graph.training))
+        with self.graph.graph.inserting_before(node):
+            made = self.graph.graph.call_module(name, (source,))
+        made.meta = dict(source.meta)
+        node.replace_input_with(source, made)
+        self.changes.append(Change(path, "BatchNorm2d", "depthwise Conv2d and BatchNorm2d", ONE_MORE))
+
+    def _concat(self, node: fx.Node) -> None:
+        parts, axis = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        rank = len(_shape(node))
+        if not isinstance(parts, list | tuple) or axis not in ((1, -3) if rank == 4 else (rank - 1, -1)):
+            self._cannot(node, "concatenate channels")
+            return
+        if len(parts) == 1:
+            self._skip(node)
+            return
+        name = self._free(node.name)
+        self.graph.add_submodule(name, Concat())
+        with self.graph.graph.inserting_after(node):
+            made = self.graph.graph.call_module(name, tuple(parts))
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made)
+        self.graph.graph.erase_node(node)
 
     def _pool(self, node: fx.Node, effect: str) -> None:
         before, after = _shape(node.all_input_nodes[0]), _shape(node)

@@ -1,7 +1,10 @@
-"""timm's ResNet after surgery: a pool in a residual's way, activations in batch norms, layers in groups."""
+"""Networks of timm after surgery: a pool in a residual's way, norms in odd places, concatenations, layers in groups."""
+
+from collections.abc import Callable
 
 import torch
 from timm.layers.norm_act import BatchNormAct2d
+from timm.models.densenet import DenseNet
 from timm.models.resnet import BasicBlock, ResNet
 from torch import Tensor, nn
 
@@ -11,41 +14,59 @@ from privcirnet.nn.convert import circulant_
 from privcirnet.surgery import polynomial_
 from tests.ladder.case import Case, measured, real
 
-BLOCKS = {"conv1": 1, "layer1.0.conv1": 4, "layer3.0.downsample.0": 4, "fc": 4}
-_SQUARES = 9
 
-
-def network() -> nn.Module:
-    """ResNet of four stages with ReLU, the second stage's first norm one with its activation inside."""
-    torch.manual_seed(0)
-    model = ResNet(BasicBlock, (1, 1, 1, 1), channels=(8, 8, 16, 16), stem_width=8, num_classes=4, in_chans=1)
+def resnet() -> nn.Module:
+    """Four stages, the second's first norm one with its activation inside, and a convolution of two groups."""
+    channels, stem = (8, 8, 16, 16), {"stem_width": 4, "stem_type": "deep"}
+    model = ResNet(BasicBlock, (1, 1, 1, 1), channels=channels, num_classes=4, in_chans=1, **stem)
     block = model.layer2[0]
     block.bn1, block.act1 = BatchNormAct2d(8), nn.Identity()
+    model.layer3[0].conv2 = nn.Conv2d(16, 16, 3, padding=1, groups=2, bias=False)
     return model
 
 
-def build(images: Tensor) -> nn.Module:
+def densenet() -> nn.Module:
+    """Two blocks of two layers: norms in front of convolutions, each over all that was computed before."""
+    return DenseNet(growth_rate=4, block_config=(2, 2), bn_size=2, num_classes=4, in_chans=1)
+
+
+def build(network: Callable[[], nn.Module]) -> Callable[[Tensor], nn.Module]:
     """Circulant, its norms and activations measured and no longer what they start from."""
-    model = network().double().train()
-    polynomial_(model, real(images))
-    circulant_(model, uniform_sizes(model, 4))
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.weight.add_(0.2 * torch.randn_like(module.weight))
-                module.bias.add_(0.2 * torch.randn_like(module.bias))
-            elif isinstance(module, Aespa):
-                module.log_gamma.add_(0.2 * torch.randn_like(module.log_gamma))
-        for _ in range(60):
-            model(real(images))
-    return model
+
+    def built(images: Tensor) -> nn.Module:
+        torch.manual_seed(0)
+        model = network().double().train()
+        polynomial_(model, real(images))
+        circulant_(model, uniform_sizes(model, 4))
+        with torch.no_grad():
+            for module in model.modules():
+                if isinstance(module, nn.BatchNorm2d):
+                    module.weight.add_(0.2 * torch.randn_like(module.weight))
+                    module.bias.add_(0.2 * torch.randn_like(module.bias))
+                elif isinstance(module, Aespa):
+                    module.log_gamma.add_(0.2 * torch.randn_like(module.log_gamma))
+            for _ in range(60):
+                model(real(images))
+        return model
+
+    return built
 
 
-FROM_TIMM = Case(
-    "from timm",
+_ERROR = 1e-10
+"""Of folding, relative; it doubles in each square."""
+RESNET = Case(
+    "timm's ResNet",
     (1, 32, 32),
-    build,
-    BLOCKS,
-    folding=1e-10 * 2**_SQUARES,  # an error doubles in each square
+    build(resnet),
+    {"conv1.0": 1, "layer1.0.conv1": 4, "layer3.0.conv2": 1, "layer3.0.downsample.0": 4, "fc": 4},
+    folding=_ERROR * 2**11,
+    target=measured(margin_bits=1),
+)
+DENSENET = Case(
+    "timm's DenseNet",
+    (1, 32, 32),
+    build(densenet),
+    {"features.denseblock1.denselayer1.conv1": 4, "features.denseblock2.denselayer2.conv2": 4, "classifier": 4},
+    folding=_ERROR * 2**11,
     target=measured(margin_bits=1),
 )

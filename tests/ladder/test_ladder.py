@@ -21,10 +21,10 @@ from tests.ladder.case import logits_of, real
 from tests.ladder.client_aided import CLIENT_AIDED
 from tests.ladder.digits import DIGITS
 from tests.ladder.mobilenetv2 import MOBILENETV2
-from tests.ladder.surgery import FROM_TIMM
+from tests.ladder.surgery import DENSENET, RESNET
 from tests.ladder.vit import VITS
 
-CASES = (DIGITS, MOBILENETV2, FROM_TIMM, *VITS, CLIENT_AIDED)
+CASES = (DIGITS, MOBILENETV2, RESNET, DENSENET, *VITS, CLIENT_AIDED)
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)

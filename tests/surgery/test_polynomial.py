@@ -16,6 +16,7 @@ from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.graph import trace
 from privcirnet.surgery import Change, polynomial_
+from privcirnet.surgery.changes import ONE_MORE, TRAIN
 
 
 class Functional(nn.Module):
@@ -68,8 +69,9 @@ NETWORKS = {
     "mobilenetv2_050": (35, 0),
     "efficientnet_lite0": (33, 0),
     "regnetx_002": (40, 0),
+    "repvgg_a0": (22, 0),
 }
-"""Of timm -> activations, max pools at 32 x 32."""
+"""Of timm -> activations, max pools."""
 
 
 @pytest.mark.parametrize("name", [*NETWORKS, "torchvision's"])
@@ -77,19 +79,45 @@ def test_networks_that_users_have(name):
     torch.manual_seed(0)
     theirs = name == "torchvision's"
     model = torchvision.models.resnet18(num_classes=10) if theirs else timm.create_model(name, num_classes=10)
-    state, images = model.state_dict(), torch.rand(4, 3, 32, 32)
+    state, images = model.state_dict(), torch.randn(16, 3, 64, 64)
     changes = polynomial_(model, images)
     activations, pools = NETWORKS.get(name, (17, 1))
-    effects = [change.before for change in changes if change.effect]
+    effects = [change.before for change in changes if change.effect == TRAIN]
     assert effects.count("MaxPool2d") == pools
     assert len(effects) == activations + pools
     assert all(torch.equal(model.state_dict()[key], value) for key, value in state.items())
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d | Aespa2d):
+            module.momentum = 1.0
     with torch.no_grad():
-        for _ in range(20):
-            model.train()(images)
+        model.train()(images)
         fused = fuse(model)
         assert_close(fused(images), model.eval()(images), rtol=1e-2, atol=1e-3)
     assert not [module for module in fused.modules() if isinstance(module, nn.BatchNorm2d | nn.ReLU | nn.ReLU6)]
+
+
+class Reused(nn.Module):
+    """A norm in front of a layer, one beside it, and features read again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm, self.conv = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1)
+        self.identity = nn.BatchNorm2d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        return self.identity(torch.cat([x, self.conv(F.relu(self.norm(x)))], dim=1))
+
+
+def test_a_norm_without_a_layer_of_its_own_gets_one():
+    torch.manual_seed(0)
+    model, images = Reused(), torch.randn(4, 3, 8, 8)
+    changes = [str(change) for change in polynomial_(model, images) if change.effect == ONE_MORE]
+    more = "BatchNorm2d -> depthwise Conv2d and BatchNorm2d (one more encrypted layer)"
+    assert changes == [f"norm: {more}", f"identity: {more}"]
+    for _ in range(50):
+        model.train()(images)
+    assert_close(fuse(model)(images), model.eval()(images), rtol=1e-3, atol=1e-4)
 
 
 def test_the_network_trains_copies_and_is_traced_again():

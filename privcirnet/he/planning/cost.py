@@ -67,7 +67,7 @@ def operation_cost(operation: op.Operation, shape: tuple[int, int, int], profile
             return square_cost(math.prod(shape), profile, link)
         case op.ClientAided():
             return client_aided_cost(math.prod(shape), link)
-        case op.Input() | op.Truncate() | op.Scale() | op.Add() | op.SumPool():
+        case op.Input() | op.Truncate() | op.Scale() | op.Add() | op.Concat() | op.SumPool():
             return Cost()
         case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
             return Cost()

@@ -228,7 +228,9 @@ def replan(nodes: Sequence[Node], profile: Profile, link: Link) -> tuple[Node, .
                 return replace(node, operation=op.Linear(planned_layer(layer.shape, layer.block_size, profile, link)))
             case op.Product(left, right):
                 return replace(node, operation=planned_product(left.shape, right.shape, profile, link))
-            case op.Input() | op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add() | op.SumPool():
+            case op.Input() | op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add():
+                return node
+            case op.Concat() | op.SumPool():
                 return node
             case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
                 return node

@@ -33,7 +33,9 @@ Reals = npt.NDArray[np.floating[Any]]
 Sizes = Mapping[str, Values | Reals]
 """Of each node's values: how large |y| is, at most or in the mean."""
 
-_Increasing = op.Truncate | op.Scale | op.Add | op.SumPool | op.Flatten | op.Take | op.Channels | op.Transpose
+_Increasing = (
+    op.Truncate | op.Scale | op.Add | op.Concat | op.SumPool | op.Flatten | op.Take | op.Channels | op.Transpose
+)
 MAX_BOUND_BITS = 59
 """Bounds over this are refused: no plain modulus of 60 bits carries them."""
 
@@ -206,6 +208,8 @@ def _increasing(operation: _Increasing, arguments: list[Values], *, up: bool) ->
             return arguments[0] << bits
         case op.Add():
             return arguments[0] + arguments[1]
+        case op.Concat():
+            return np.concatenate(arguments)
         case op.SumPool(kernel):
             return sum_pool(arguments[0], kernel)
         case op.Flatten() | op.Take() | op.Channels() | op.Transpose():
@@ -266,7 +270,7 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
         case op.Tokens():
             assert weights is not None
             after = before + float(np.abs(weights.bias).max(initial=0))
-        case op.Input() | op.Truncate() | op.ClientAided():
+        case op.Input() | op.Truncate() | op.ClientAided() | op.Concat():
             after = float(before)
         case op.Flatten() | op.Take() | op.Channels() | op.Transpose():
             after = float(before)

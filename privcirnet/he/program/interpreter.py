@@ -46,7 +46,7 @@ def interpret(
     return values
 
 
-def apply(  # noqa: PLR0911
+def apply(  # noqa: C901, PLR0911
     operation: op.Operation, arguments: list[Values], weights: Weights | None = None
 ) -> Values:
     """Return the result of one operation on integers.
@@ -70,6 +70,8 @@ def apply(  # noqa: PLR0911
             return nonpolynomial.apply(function, arguments[0], log_step, log_step + bits)
         case op.Add():
             return arguments[0] + arguments[1]
+        case op.Concat():
+            return np.concatenate(arguments)
         case op.SumPool(kernel):
             return sum_pool(arguments[0], kernel)
         case op.Flatten() | op.Take() | op.Channels() | op.Transpose():

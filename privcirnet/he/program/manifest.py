@@ -27,7 +27,7 @@ from privcirnet.he.program.validate import REMEDY, check
 _CLIENT_AIDED = "revealed"
 """What the format calls :class:`ClientAided`."""
 _WITHOUT_LAYERS = (
-    *(op.Input, op.Truncate, op.Scale, op.Square, op.Add, op.SumPool),
+    *(op.Input, op.Truncate, op.Scale, op.Square, op.Add, op.Concat, op.SumPool),
     *(op.Flatten, op.Tokens, op.Take, op.Channels, op.Transpose),
 )
 _OPERATIONS: dict[str, Callable[..., op.Operation]] = {
@@ -79,7 +79,9 @@ def _node_to_dict(node: Node) -> dict[str, Any]:
             fields = {"layer": _layer_to_dict(layer)}
         case op.Product(left, right):
             fields = {"left": _layer_to_dict(left), "right": _layer_to_dict(right)}
-        case op.Input() | op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add() | op.SumPool():
+        case op.Input() | op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add():
+            fields = asdict(operation)
+        case op.Concat() | op.SumPool():
             fields = asdict(operation)
         case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
             fields = asdict(operation)

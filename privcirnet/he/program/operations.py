@@ -24,6 +24,7 @@ __all__ = [
     "Add",
     "Channels",
     "ClientAided",
+    "Concat",
     "Flatten",
     "Input",
     "Linear",
@@ -115,6 +116,17 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Concat:
+    """Channels of several values with the same step, one after the other: (C_i, H, W) to (sum of C_i, H, W).
+
+    Attributes:
+        count: how many values, 2 or more.
+    """
+
+    count: int
+
+
+@dataclass(frozen=True)
 class SumPool:
     """Sum over non-overlapping windows (average pooling whose division went into ``log_step``).
 
@@ -146,7 +158,7 @@ class Product:
         return self.left.shape.groups
 
 
-Operation = Input | Linear | Truncate | Scale | Square | ClientAided | Add | SumPool | Product | Rearrangement
+Operation = Input | Linear | Truncate | Scale | Square | ClientAided | Add | Concat | SumPool | Product | Rearrangement
 
 
 def arity(operation: Operation) -> int:
@@ -160,6 +172,8 @@ def arity(operation: Operation) -> int:
             return 0
         case Add() | Product():
             return 2
+        case Concat(count):
+            return count
         case Linear() | Truncate() | Scale() | Square() | ClientAided() | SumPool():
             return 1
         case Flatten() | Tokens() | Take() | Channels() | Transpose():
@@ -179,7 +193,7 @@ def encrypted_layers(operation: Operation) -> tuple[Layer, ...]:
             return (layer,)
         case Product(left, right):
             return left, right
-        case Input() | Truncate() | Scale() | Square() | ClientAided() | Add() | SumPool():
+        case Input() | Truncate() | Scale() | Square() | ClientAided() | Add() | Concat() | SumPool():
             return ()
         case Flatten() | Tokens() | Take() | Channels() | Transpose():
             return ()
@@ -196,7 +210,7 @@ def has_weights(operation: Operation) -> bool:
     match operation:
         case Linear() | Product() | Tokens():
             return True
-        case Input() | Truncate() | Scale() | Square() | ClientAided() | Add() | SumPool():
+        case Input() | Truncate() | Scale() | Square() | ClientAided() | Add() | Concat() | SumPool():
             return False
         case Flatten() | Take() | Channels() | Transpose():
             return False

@@ -74,9 +74,8 @@ def _misplaced(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> st
         return "a program has one input, its first node"
     if len(node.inputs) != op.arity(operation) or not known.keys() >= set(node.inputs):
         return f"inputs {node.inputs}"
-    if isinstance(operation, op.Square | op.Product | op.Tokens | op.ClientAided) and not of_client.isdisjoint(
-        node.inputs
-    ):
+    needs_shares = isinstance(operation, op.Square | op.Product | op.Tokens | op.ClientAided | op.Concat)
+    if needs_shares and not of_client.isdisjoint(node.inputs):
         return (
             f"a {type(operation).__name__.lower()} of the input itself or of a revealed value has no share to work on"
         )
@@ -103,6 +102,9 @@ def _out_of_range(node: Node, sources: list[Node]) -> str:  # noqa: PLR0911
             return "" if good else f"{function} at step 2^{log_step}, {bits} bits coarser"
         case op.SumPool(kernel):
             return "" if kernel >= 1 else f"a window of {kernel}"
+        case op.Concat(count):
+            alike = len({(source.shape[1:], source.log_step) for source in sources}) == 1
+            return "" if alike and count >= 2 else "parts differ in size or step"
         case op.Add():
             alike = len({(source.shape, source.log_step) for source in sources}) == 1
             return "" if alike else "summands differ in shape or step"
@@ -167,6 +169,8 @@ def _shape_after(operation: op.Operation, shapes: list[Shape]) -> Shape | None:
             return None
         case op.Linear(layer) | op.Product(layer):
             return layer.shape.output_shape
+        case op.Concat():
+            return sum(shape[0] for shape in shapes), *shapes[0][1:]
         case op.SumPool(kernel):
             channels, height, width = shapes[0]
             return channels, height // kernel, width // kernel

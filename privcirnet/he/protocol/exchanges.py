@@ -25,7 +25,7 @@ EXCHANGES: dict[type, Constructor] = {
 """Operations that take a round."""
 
 LOCAL: tuple[type, ...] = (
-    *(op.Input, op.Truncate, op.Scale, op.Add, op.SumPool),
+    *(op.Input, op.Truncate, op.Scale, op.Add, op.Concat, op.SumPool),
     *(op.Flatten, op.Tokens, op.Take, op.Channels, op.Transpose),
 )
 """Operations that each party does alone (:mod:`protocol.shares`)."""

@@ -134,6 +134,8 @@ def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residu
             return modular.add(shares[0], shares[1], t)
         case op.Scale(bits):
             return _doubled(shares[0], bits, t)
+        case op.Concat():
+            return np.concatenate(shares)
         case op.SumPool(kernel):
             return _sum_pool(shares[0], kernel, t)
         case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():

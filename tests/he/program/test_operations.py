@@ -24,6 +24,7 @@ EVERY: dict[op.Operation, tuple[int, int, bool]] = {
     op.Square(): (1, 0, False),
     op.ClientAided("relu", 0, 0): (1, 0, False),
     op.Add(): (2, 0, False),
+    op.Concat(3): (3, 0, False),
     op.SumPool(2): (1, 0, False),
     op.Product(LAYER, LAYER): (2, 2, True),
     op.Flatten(): (1, 0, False),

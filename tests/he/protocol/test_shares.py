@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.program.operations import Add, Scale, Square, SumPool, Truncate
+from privcirnet.he.program.operations import Add, Concat, Scale, Square, SumPool, Truncate
 from privcirnet.he.program.rearrangement import Flatten, Tokens
 from privcirnet.he.protocol import shares
 from privcirnet.he.ring import modular, sampling
@@ -76,6 +76,7 @@ def test_bounded_masks_never_wrap(t: int, bound: int, y: int | str) -> None:
 OPERATIONS = {
     "add": (Add(), 2, lambda x, y: x + y),
     "pool": (SumPool(2), 1, lambda x: x[:, :4, :4].reshape(3, 2, 2, 2, 2).sum(axis=(2, 4))),
+    "concat": (Concat(2), 2, lambda x, y: np.concatenate([x, y])),
     "scale": (Scale(3), 1, lambda x: 8 * x),
     "flatten": (Flatten(), 1, lambda x: x.reshape(-1, 1, 1)),
 }
