@@ -79,7 +79,7 @@ def test_networks_that_users_have(name):
     torch.manual_seed(0)
     theirs = name == "torchvision's"
     model = torchvision.models.resnet18(num_classes=10) if theirs else timm.create_model(name, num_classes=10)
-    state, images = model.state_dict(), torch.randn(16, 3, 64, 64)
+    state, images = model.double().state_dict(), torch.randn(16, 3, 64, 64, dtype=torch.float64)
     changes = polynomial_(model, images)
     activations, pools = NETWORKS.get(name, (17, 1))
     effects = [change.before for change in changes if change.effect == TRAIN]
@@ -92,7 +92,7 @@ def test_networks_that_users_have(name):
     with torch.no_grad():
         model.train()(images)
         fused = fuse(model)
-        assert_close(fused(images), model.eval()(images), rtol=1e-2, atol=1e-3)
+        assert_close(fused(images), model.eval()(images), rtol=1e-3, atol=1e-3)  # 2^-52, doubled in 40 squares
     assert not [module for module in fused.modules() if isinstance(module, nn.BatchNorm2d | nn.ReLU | nn.ReLU6)]
 
 
