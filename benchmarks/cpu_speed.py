@@ -36,7 +36,7 @@ def images_per_second(name: str, activation: str, keep: bool, mixed: bool, repet
     if keep:
         keep_freed_memory()
     torch.manual_seed(0)
-    model = create(name, 10, 3, {"activation": activation} if activation else {})
+    model = create(name, 10, (3, 32, 32), {"activation": activation} if activation else {})
     model.to(memory_format=torch.channels_last)
     side = 64 if "tiny" in name else 32
     images = torch.rand(_EVALUATED, 3, side, side).contiguous(memory_format=torch.channels_last)

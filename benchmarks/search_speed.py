@@ -27,7 +27,7 @@ SIZES = (1, 2, 4, 8, 16, 32)
 
 def fisher_seconds(name: str, samples: int) -> float:
     """Time the diagonal Fisher information of every layer of an untrained network."""
-    model = create(name, num_classes=10, in_chans=3).eval()
+    model = create(name, 10, (3, 32, 32)).eval()
     batches = ((torch.randn(64, 3, 32, 32), torch.randint(10, (64,))) for _ in range(-(-samples // 64)))
     started = time.perf_counter()
     with progress_bar("Fisher information", samples) as advance:

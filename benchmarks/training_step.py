@@ -30,7 +30,7 @@ class Contestant:
 
     def __init__(self, name: str, block_size: int, images: torch.Tensor, memory_format: torch.memory_format) -> None:
         torch.manual_seed(0)
-        self.model = create(name, 10, images.shape[1])
+        self.model = create(name, 10, tuple(images.shape[1:]))
         if block_size > 1:
             reasons = candidates(self.model, block_size)
             circulant_(self.model, {layer: block_size for layer in network_shapes(name) if not reasons[layer]})

@@ -45,6 +45,7 @@ PARTS = {
     "search": {"distributed", "errors", "functional", "he", "lower", "nn"},
     "training": {
         *("artifact", "config", "data", "distributed", "errors", "functional", "models", "nn", "plots", "search"),
+        "surgery",
     },
     "pipeline": {
         *("artifact", "config", "data", "distributed", "errors", "he", "lower", "nn", "plots", "search", "training"),

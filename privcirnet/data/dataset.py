@@ -29,6 +29,12 @@ class ImageData:
     levels: int
     classes: tuple[str, ...]
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of an image."""
+        channels, height, width = self.train_images.shape[1:]
+        return channels, height, width
+
     def real(self, images: Tensor) -> Tensor:
         """Return integer images as the input of a network.
 

@@ -40,13 +40,12 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar =
         DoesNotFit: A bound or a modulus is out of reach, or there is too little noise budget.
         RuleError: An operation is not supported, no parameters are secure, or the profile's file is none.
     """
-    channels, height, width = data.train_images.shape[1:]
     target = _target(he, bar)
     if he.bounds == "measured":
         with bar("measuring ranges", 0):
             images = data.real(data.sample(he.bound_images)[0])
             target = replace(target, seen=_observed(usual_ranges(network, images)), margin_bits=he.margin_bits)
-    found = drafts(network, (channels, height, width), data.levels, data.log_step, target)
+    found = drafts(network, data.shape, data.levels, data.log_step, target)
     guard = he.guard_bits, he.least_guard_bits
     with bar("lowering", 0):
         lowered = refined(found, target, *guard)

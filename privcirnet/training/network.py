@@ -16,34 +16,44 @@ from privcirnet.nn.convert import circulant_, dense_state_dict
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.pruned import is_pruned
 from privcirnet.nn.quantize import quantize
+from privcirnet.surgery import polynomial_
+from privcirnet.surgery.polynomial import ACTIVATIONS
 
 
-def create(name: str, num_classes: int, in_chans: int, arguments: Mapping[str, Any] | None = None) -> nn.Module:
+def create(
+    name: str, num_classes: int, image: tuple[int, int, int], arguments: Mapping[str, Any] | None = None
+) -> nn.Module:
     """Create a network by its name.
 
     Args:
         name: of :data:`privcirnet.models.ENTRY_POINTS`, or else of timm, which is imported only then.
         num_classes: number of logits.
-        in_chans: channels of the image.
-        arguments: further arguments of the network's own; of those that are None, as in timm, it takes the default.
+        image: (C, H, W).
+        arguments: further arguments of the network's own; of those that are None, as in timm, it takes the default. One
+            of timm's with ``activation`` aespa or square gets polynomials in place of its own activations and pools
+            (:func:`privcirnet.surgery.polynomial_`).
 
     Returns:
         The network, with random weights.
 
     Raises:
-        RuleError: unknown name or argument.
+        RuleError: unknown name or argument, or a network that has no polynomial form.
     """
     make = ENTRY_POINTS.get(name) or _of_timm(name)
     given = {
         key: value for key, value in (arguments or {}).items() if value is not None
     }  # None: the default, as in timm
+    polynomial = given.pop("activation") if name not in ENTRY_POINTS and given.get("activation") in ACTIVATIONS else ""
     try:
-        return make(num_classes=num_classes, in_chans=in_chans, **given)
+        model = make(num_classes=num_classes, in_chans=image[0], **given)
     except TypeError as error:
         if not arguments:
             raise
         remedy = "leave out what this network does not take"
         raise RuleError("model.arguments must be the network's own", got=f"{name}: {error}", remedy=remedy) from None
+    if polynomial:
+        polynomial_(model, torch.zeros(2, *image), polynomial)
+    return model
 
 
 def _of_timm(name: str) -> Callable[..., nn.Module]:
@@ -57,13 +67,13 @@ def _of_timm(name: str) -> Callable[..., nn.Module]:
     return partial(timm.create_model, name)
 
 
-def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
+def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int]) -> nn.Module:
     """Rebuild the network of a checkpoint.
 
     Args:
         checkpoint: tensors and facts.
         num_classes: number of logits.
-        in_chans: channels of the image.
+        image: (C, H, W).
 
     Returns:
         The network, in evaluation mode.
@@ -71,7 +81,7 @@ def build(checkpoint: Checkpoint, num_classes: int, in_chans: int) -> nn.Module:
     Raises:
         RuleError: the network is unknown, or the tensors do not fit the architecture.
     """
-    model = create(checkpoint.model, num_classes, in_chans, checkpoint.arguments)
+    model = create(checkpoint.model, num_classes, image, checkpoint.arguments)
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1})
     if checkpoint.bits:
         weight, activation, stream = checkpoint.bits

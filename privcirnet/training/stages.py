@@ -54,9 +54,8 @@ def begin(
     Raises:
         RuleError: a missing or unsuitable input.
     """
-    classes, channels = len(data.classes), data.train_images.shape[1]
     if recipe.stage == "train":
-        model = create(wanted.name, classes, channels, wanted.arguments)
+        model = create(wanted.name, len(data.classes), data.shape, wanted.arguments)
         given = read_checkpoint(run_file(recipe.init, CHECKPOINT, "train.py")) if recipe.init else None
         fresh = load_fitting_(model, given) if given else ()
         return BuiltNetwork(model, wanted.name, {}, arguments=wanted.arguments, fresh=fresh)
@@ -186,7 +185,7 @@ def measure_statistics_(model: nn.Module, data: ImageData) -> None:
 def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) -> BuiltNetwork:
     """Return the network with other arguments, the tensors that both have, and measured statistics."""
     merged = before.arguments | arguments
-    model = create(before.name, len(data.classes), data.train_images.shape[1], merged)
+    model = create(before.name, len(data.classes), data.shape, merged)
     circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1})
     load_shared(model, before.model)
     measure_statistics_(model, data)
@@ -216,7 +215,7 @@ def built(held: Checkpoint, data: ImageData) -> BuiltNetwork:
     Raises:
         RuleError: the tensors do not fit the architecture.
     """
-    model = build(held, len(data.classes), data.train_images.shape[1])
+    model = build(held, len(data.classes), data.shape)
     return BuiltNetwork(model, held.model, held.block_sizes, held.bits, held.arguments)
 
 

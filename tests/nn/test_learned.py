@@ -201,7 +201,7 @@ def test_squares_that_aespa_became_have_no_sign():
     """And a network with many residuals keeps its rules."""
     torch.manual_seed(0)
     arguments, sizes = {"activation": "aespa", "width": 0.25}, {"blocks.1.0.expand": 8, "blocks.1.0.project": 4}
-    model = circulant_(create("mobilenetv2_cifar", 10, 3, arguments), sizes).eval()
+    model = circulant_(create("mobilenetv2_cifar", 10, (3, 32, 32), arguments), sizes).eval()
     images = torch.randint(16, (2, 3, 32, 32)) / 16
     graph = learn_steps_(quantize(fuse(model), [images], INPUT_STEP)).train()
     squares = {node for node, module in called_modules(graph) if isinstance(module, Square)}

@@ -123,7 +123,7 @@ def test_a_sum_behind_an_activation_begins_anew(between, chained):
 @pytest.mark.parametrize("name", ["resnet18_cifar", "mobilenetv2_cifar"])
 def test_convolutional_networks_are_as_they_were(name):
     options = {"width": 8, "image_size": 8} if name == "resnet18_cifar" else {"width": 0.25}
-    model = create(name, 10, 3, {"activation": "aespa", **options}).eval()
+    model = create(name, 10, (3, 32, 32), {"activation": "aespa", **options}).eval()
     side = 8 if name == "resnet18_cifar" else 32
     graph = quantize(fuse(model), [torch.rand(2, 3, side, side)], INPUT_STEP)
     assert max(map(len, groups_of(graph))) > 1

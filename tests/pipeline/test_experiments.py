@@ -62,7 +62,7 @@ def test_its_network_is_the_one_of_its_name_and_may_run_encrypted(experiment):
     assert found["train"].model.name == NETWORKS[family, data]
     replaced = {"activation": "aespa"} | ({"norm": "batch", "attention": "polynomial"} if family == "vit" else {})
     assert found["replace"].model.arguments == replaced
-    create(found["train"].model.name, CLASSES[data], 3, replaced)
+    create(found["train"].model.name, CLASSES[data], (3, 32, 32), replaced)
     assert found["infer"].images == 100
     epochs = {name: found[name].recipe.epochs for name in ("train", "finetune", "replace", "qat")}
     assert max(epochs.values()) <= 20 if recipe == "short" else epochs["train"] == epochs["finetune"] == 300

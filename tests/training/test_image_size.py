@@ -23,7 +23,7 @@ def convolutional(seed=0):
 
 
 def sides(smallest, epochs, name="mobilenetv2_cifar", side=32):
-    growing = GrowingImages(create(name, 10, 3), torch.zeros(1, 3, side, side), smallest, epochs)
+    growing = GrowingImages(create(name, 10, (3, 32, 32)), torch.zeros(1, 3, side, side), smallest, epochs)
     return [growing.side(epoch) for epoch in range(epochs)]
 
 
@@ -38,8 +38,8 @@ def test_sides_grow_to_the_whole_image_for_the_last_quarter():
 def test_a_smaller_image_is_averaged_over_its_whole_map(name):
     """As a network that is made for images of that size does."""
     torch.manual_seed(0)
-    model = create(name, 10, 3, {"width": 8 if "resnet" in name else 0.25}).eval()
-    there = create(name, 10, 3, {"width": 8 if "resnet" in name else 0.25, "image_size": 16}).eval()
+    model = create(name, 10, (3, 32, 32), {"width": 8 if "resnet" in name else 0.25}).eval()
+    there = create(name, 10, (3, 32, 32), {"width": 8 if "resnet" in name else 0.25, "image_size": 16}).eval()
     there.load_state_dict(model.state_dict())
     images = torch.rand(2, 3, 32, 32)
     whole = model(images)
@@ -72,7 +72,7 @@ def test_the_pool_is_whole_again_after_an_error():
 @pytest.mark.parametrize(("name", "side"), [("vit_cifar", 32), ("lola_cifar", 32)])
 def test_other_networks_refuse_it(name, side):
     with pytest.raises(RuleError, match="smallest_image needs a network that ends in one average: got 0 averages"):
-        GrowingImages(create(name, 10, 3), torch.zeros(1, 3, side, side), 0.5, 8)
+        GrowingImages(create(name, 10, (3, 32, 32)), torch.zeros(1, 3, side, side), 0.5, 8)
     with pytest.raises(RuleError, match="ends in one average"):
         fit(small(), DATA, GROWING, 0)
 

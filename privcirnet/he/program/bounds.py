@@ -260,8 +260,10 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
             after = before * float(norms.max()) + float(np.abs(weights.bias).max(initial=0))
         case op.Square():
             after = float(before) ** 2
-        case op.Scale() | op.SumPool() | op.Add():
-            after = float(before) * _growth(node.operation)
+        case op.Scale() | op.Add():
+            after = before * 2.0 ** (node.operation.bits if isinstance(node.operation, op.Scale) else 1)
+        case op.SumPool(kernel):
+            after = float(before) * kernel**2
         case op.Product(layer):
             assert weights is not None
             sizes = [float(largest(interval)) for interval in arguments]
@@ -277,17 +279,6 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
         case _:
             assert_never(node.operation)
     _check_bits(node, after, "proved")
-
-
-def _growth(operation: op.Scale | op.SumPool | op.Add) -> float:
-    """Return how many times larger than its arguments a sum may be."""
-    match operation:
-        case op.Scale(bits):
-            return 2.0**bits
-        case op.SumPool(kernel):
-            return float(kernel**2)
-        case op.Add():
-            return 2.0
 
 
 def _check_bits(node: Node, value: float, how: str) -> None:
