@@ -4,6 +4,7 @@ A short tour of the public names, from a trained network to encrypted inference:
 
     import privcirnet as pc
 
+    pc.polynomial_(model, images)                       # any network: activations and pools become polynomials
     pc.candidates(model, 4)                             # which layers can have block size 4, and why others cannot
     fisher = pc.diagonal_fisher(model, loader, names)   # importance of every weight
     pc.sensitivity(weight, fisher["conv1"], b=4)        # predicted rise of the loss if one layer becomes circulant
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from privcirnet.pipeline.evaluation import evaluate
     from privcirnet.search.fisher import diagonal_fisher
     from privcirnet.search.solve import solve
+    from privcirnet.surgery import polynomial_
 
 __version__ = "0.1.0"
 
@@ -61,6 +63,7 @@ _HOME = {
     "expand": "functional.circulant",
     "fuse": "nn.fuse",
     "interpret": "he.program.interpreter",
+    "polynomial_": "surgery",
     "project": "functional.circulant",
     "quantize": "nn.quantize",
     "read_program": "artifact",
@@ -86,6 +89,7 @@ __all__ = [
     "expand",
     "fuse",
     "interpret",
+    "polynomial_",
     "project",
     "quantize",
     "read_program",

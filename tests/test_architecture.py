@@ -52,7 +52,7 @@ PARTS = {
     },
     "console": {"errors", "he", "pipeline"},
     "errors": set(),
-    "__init__": {"artifact", "errors", "functional", "he", "lower", "nn", "pipeline", "search"},
+    "__init__": {"artifact", "errors", "functional", "he", "lower", "nn", "pipeline", "search", "surgery"},
 }
 """Part of the package -> the other parts that it may import. Only scripts import ``console``."""
 
