@@ -76,7 +76,7 @@ class Builder:
             case tokens.HeadProduct():
                 self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
             case Concat():
-                parts = self._alike([self._lowered[source] for source in node.args])
+                parts = self._alike([self._lowered[source] for source in node.args if isinstance(source, fx.Node)])
                 self._keep(node, self._concat(node, parts))
             case None:
                 self._keep(node, self._node(node, op.Add(), self._alike(inputs)))

@@ -93,7 +93,7 @@ class _Surgeon:
                 self._split_norm(node)
                 self._put_behind_layer(node)
             case "average" | "maximum" as kind:
-                self._pool(node, TRAIN if kind == "maximum" else "")
+                self._pool(node, kind == "average")
             case "reshape":
                 self._reshape(node)
             case "sum":
@@ -203,12 +203,12 @@ class _Surgeon:
         node.replace_all_uses_with(made)
         self.graph.graph.erase_node(node)
 
-    def _pool(self, node: fx.Node, effect: str) -> None:
+    def _pool(self, node: fx.Node, average: bool) -> None:
         before, after = _shape(node.all_input_nodes[0]), _shape(node)
         module = module_of(self.graph, node)
         if isinstance(module, nn.AvgPool2d) and divisor_of(module):
             return
-        if len(before) != 4 or before[:2] != after[:2]:
+        if len(before) != 4 or len(after) not in (2, 4) or before[:2] != after[:2]:
             self._cannot(node, "average over the two axes of a map")
             return
         height, width = after[2:] if len(after) == 4 else (1, 1)
@@ -219,9 +219,24 @@ class _Surgeon:
         if side == 1 and len(after) == 4:
             self._skip(node)
             return
-        made = self._replace(node, nn.AvgPool2d(side), effect)
+        same = average and self._averages(node, side)
+        if named(self.graph, node) == "mean" and not same:
+            self._cannot(node, "average over the two axes of a map")
+            return
+        made = self._replace(node, nn.AvgPool2d(side), "" if same else TRAIN)
         if len(after) == 2:
             self._append(made, nn.Flatten())
+
+    def _averages(self, node: fx.Node, side: int) -> bool:
+        """Return whether a node averages over windows side by side, tried on random values."""
+        x = torch.rand(_shape(node.all_input_nodes[0]))
+        module, rest = module_of(self.graph, node), node.args[1:]
+        if module is not None:
+            found = module(x)
+        else:
+            found = getattr(x, str(node.target))(*rest, **node.kwargs) if node.op == "call_method" else None
+            found = node.target(x, *rest, **node.kwargs) if found is None else found  # type: ignore[operator]
+        return torch.allclose(found, nn.functional.avg_pool2d(x, side).reshape(found.shape), atol=1e-5)
 
     def _append(self, node: fx.Node, module: nn.Module) -> None:
         name = self._free(f"{_path(node)}_{type(module).__name__.lower()}")

@@ -63,6 +63,26 @@ def test_a_pool_that_is_an_average_already_computes_the_same():
     assert_close(model(images), before(images))
 
 
+def test_a_pool_whose_windows_overlap_is_another_average():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AvgPool2d(3, 2, 1))
+    assert polynomial_(model, torch.rand(1, 3, 8, 8)) == (Change("1", "AvgPool2d", "AvgPool2d(2)", TRAIN),)
+
+
+class Mean(nn.Module):
+    def __init__(self, dim: int | tuple[int, int]) -> None:
+        super().__init__()
+        self.conv, self.dim = nn.Conv2d(3, 8, 1), dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x).mean(self.dim)
+
+
+@pytest.mark.parametrize("dim", [1, 3, (1, 2)])
+def test_a_mean_over_other_axes_is_refused_though_shapes_agree(dim):
+    with pytest.raises(RuleError, match=r"polynomial form: got mean \(mean\); average over the two axes of a map"):
+        polynomial_(Mean(dim), torch.rand(2, 3, 8, 8))
+
+
 NETWORKS = {
     "resnet18": (17, 1),
     "resnet10t": (11, 1),
