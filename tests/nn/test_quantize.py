@@ -114,8 +114,8 @@ def pool(kernel: int | tuple[int, int], **options: int) -> nn.Module:
 UNQUANTIZABLE = [
     (Shared, "a layer must run once an image: got conv; give each use its own layer"),
     (
-        lambda: Pooled(nn.AvgPool2d(2), nn.AvgPool2d(2)),
-        r"summands .* quantized activation: got left \(AvgPool2d\); add",
+        lambda: Pooled(nn.MaxPool2d(2), nn.MaxPool2d(2)),
+        r"summands .* quantized activation: got left \(MaxPool2d\); add",
     ),
     (Offset, r"summands .* quantized activation: got offset \(get_attr\)"),
     (
