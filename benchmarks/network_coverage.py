@@ -27,6 +27,7 @@ from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
+from privcirnet.pipeline.bench.results import markdown
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import lower_for
 from privcirnet.surgery import polynomial_
@@ -153,10 +154,14 @@ def table(rows: list[Found]) -> str:
     Args:
         rows: one for each network.
     """
-    head = ["network", "side", *STEPS, "why not"]
-    cells = [[r.network, str(r.side), *("yes" if s in r.steps else "-" for s in STEPS), r.reason] for r in rows]
-    lines = [head, ["---"] * len(head), *cells]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+    return markdown(
+        [
+            {"network": row.network, "side": str(row.side)}
+            | {step: "yes" if step in row.steps else "-" for step in STEPS}
+            | {"why not": row.reason.replace("|", "/")}
+            for row in rows
+        ]
+    )
 
 
 def main() -> None:
@@ -179,10 +184,10 @@ def main() -> None:
     text = table(rows)
     if given.out:
         given.out.write_text(
-            f"# Networks of others\n\n`python benchmarks/network_coverage.py --out docs/coverage.md`\n\n{text}\n"
+            f"# Networks of others\n\n`python benchmarks/network_coverage.py --out docs/coverage.md`\n\n{text}"
         )
     else:
-        print(text)
+        print(text, end="")
 
 
 if __name__ == "__main__":

@@ -28,5 +28,19 @@ class RuleError(ValueError):
         return partial(type(self), self.rule, got=str(self.got), remedy=self.remedy), ()
 
 
+def listed(names: list[str], most: int = 5) -> str:
+    """Return names in one line, the first ones of many.
+
+    Args:
+        names: of what breaks a rule.
+        most: as many at most.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 class DoesNotFit(RuleError):
     """A network whose values are too large for the encryption parameters; fewer bits or other parameters would help."""

@@ -61,43 +61,6 @@ def square(x: Values, scale: Channels, shift: Channels, out: Values, first: int,
 
 
 @jit_of_floats
-def square_gradient(  # noqa: PLR0913, PLR0917
-    x: Values,
-    gradient: Values,
-    scale: Channels,
-    shift: Channels,
-    out: Values,
-    sums: NDArray[np.float64],
-    first: int,
-    last: int,
-) -> None:
-    """Write the gradient of :func:`square`, and add its sums over rows for scale and shift.
-
-    Args:
-        x: (M, C).
-        gradient: of the squares, (M, C).
-        scale: (C,).
-        shift: (C,).
-        out: gradient of x, (M, C), changed in place.
-        sums: gradients of scale and shift, (2, C), changed in place.
-        first: row.
-        last: row behind the last one.
-    """
-    channels = x.shape[1]
-    partial = np.zeros((2, channels), np.float32)
-    for start in range(first, last, _ROWS):
-        partial[:] = 0
-        for row in range(start, min(start + _ROWS, last)):
-            for c in range(channels):
-                value = load(x[row, c])
-                inner = np.float32(2) * load(gradient[row, c]) * (value * scale[c] + shift[c])
-                partial[0, c] += inner * value
-                partial[1, c] += inner
-                out[row, c] = stored(inner * scale[c], out[row, c])
-        sums += partial
-
-
-@jit_of_floats
 def add_square_gradients(  # noqa: PLR0913, PLR0917
     x: Values,
     gradient: Values,
@@ -132,7 +95,7 @@ def add_square_gradients(  # noqa: PLR0913, PLR0917
 
 
 @jit_of_floats
-def batch_square_gradient(  # noqa: PLR0913, PLR0917
+def square_gradient(  # noqa: PLR0913, PLR0917
     x: Values,
     gradient: Values,
     scale: Channels,
@@ -142,7 +105,7 @@ def batch_square_gradient(  # noqa: PLR0913, PLR0917
     first: int,
     last: int,
 ) -> None:
-    """Write the gradient of x through :func:`square` and through :func:`add_powers`.
+    """Write the gradient of x through :func:`square` and, where ``of_sums`` is not zero, :func:`add_powers`.
 
     Args:
         x: (M, C).

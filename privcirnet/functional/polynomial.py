@@ -57,7 +57,7 @@ def aespa_square(gamma: Tensor, var: Tensor, square_var: Tensor, eps: float) -> 
 def scaled_square(x: Tensor, scale: Tensor, shift: Tensor, axis: int) -> Tensor:
     """Return (scale x + shift)^2; differentiable, and keeps only x for the gradient.
 
-    Cost: one pass forward and one backward where :mod:`squares` can read x, else two and six.
+    Cost: one pass forward and two backward where :mod:`squares` can read x, else two and six.
 
     Args:
         x: values, with C channels along ``axis``.
@@ -113,15 +113,11 @@ class _BatchSquare(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
         x, scale, shift = ctx.saved_tensors
-        of_weight: list[Tensor] = []
-
-        def of_sums(of_scale: Tensor, of_shift: Tensor) -> Tensor:
-            of_means, own = _gradients(ctx.coefficients, ctx.leaves, (of_scale, of_shift))
-            of_weight.append(own)
-            return of_means / _per_channel(x, ctx.axis)
-
-        of_x = squares.batch_square_gradient(x, ctx.axis, scale, shift, gradient, of_sums)
-        return of_x, of_weight[0], None, None
+        gradient = squares.alike(gradient, x, ctx.axis)
+        of_coefficients = squares.coefficient_gradients(x, ctx.axis, scale, shift, gradient)
+        of_means, of_weight = _gradients(ctx.coefficients, ctx.leaves, of_coefficients)
+        of_sums = of_means / _per_channel(x, ctx.axis)
+        return squares.square_gradient(x, ctx.axis, scale, shift, gradient, of_sums), of_weight, None, None
 
 
 def _gradients(outputs: Pair, inputs: Pair, of_outputs: Pair) -> Pair:
@@ -145,7 +141,9 @@ class _ScaledSquare(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # type: ignore[override]
         x, scale, shift = ctx.saved_tensors
         if squares.compiled_for(x, ctx.axis):
-            return *squares.square_gradient(x, ctx.axis, scale, shift, gradient), None
+            gradient = squares.alike(gradient, x, ctx.axis)
+            of_coefficients = squares.coefficient_gradients(x, ctx.axis, scale, shift, gradient)
+            return squares.square_gradient(x, ctx.axis, scale, shift, gradient), *of_coefficients, None
         factor = _along(scale, x, ctx.axis)
         inner = torch.addcmul(_along(shift, x, ctx.axis), factor, x).mul_(gradient).mul_(2)
         others = [i for i in range(x.ndim) if i != ctx.axis]

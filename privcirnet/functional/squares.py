@@ -65,57 +65,61 @@ def square(x: Tensor, axis: int, scale: Tensor, shift: Tensor) -> Tensor:
     return out
 
 
-def square_gradient(
+def coefficient_gradients(
     x: Tensor, axis: int, scale: Tensor, shift: Tensor, gradient: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of :func:`square`.
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of :func:`square` for scale and shift.
 
     Args:
         x: as there.
         axis: of the channels.
         scale: C values.
         shift: C values.
-        gradient: of the squares, of the shape of x.
+        gradient: of the squares, from :func:`alike`.
 
     Returns:
-        Gradients of x, of scale and of shift, each of the shape and type of that.
+        Each of the shape and type of scale and of shift.
     """
-    out = torch.empty_like(x)
-    rows, given, found = _rows(x, axis), _gradient_rows(gradient, x, axis), _rows(out, axis)
-    work = partial(_kernels().square_gradient, rows, given, _channels(scale), _channels(shift), found)
+    rows, given = _rows(x, axis), _rows(gradient, axis)
+    work = partial(_kernels().add_square_gradients, rows, given, _channels(scale), _channels(shift))
     of_scale, of_shift = _summed(2, rows, work)
-    return out, of_scale.to(scale.dtype).view_as(scale), of_shift.to(shift.dtype).view_as(shift)
+    return of_scale.to(scale.dtype).view_as(scale), of_shift.to(shift.dtype).view_as(shift)
 
 
-def batch_square_gradient(
-    x: Tensor,
-    axis: int,
-    scale: Tensor,
-    shift: Tensor,
-    gradient: Tensor,
-    of_sums: Callable[[Tensor, Tensor], Tensor],
+def square_gradient(
+    x: Tensor, axis: int, scale: Tensor, shift: Tensor, gradient: Tensor, of_sums: Tensor | None = None
 ) -> Tensor:
-    """Return the gradient of x where scale and shift follow from its :func:`power_sums`.
+    """Return the gradient of :func:`square` for x, and of :func:`power_sums` where scale and shift follow from them.
 
     Args:
         x: as there.
         axis: of the channels.
         scale: C values.
         shift: C values.
-        gradient: of the squares, of the shape of x.
-        of_sums: returns the gradient of the sums, (3, C), from those of scale and shift, (C,) each.
+        gradient: of the squares, from :func:`alike`.
+        of_sums: gradient of the sums of powers, (3, C); None if nothing follows from them.
 
     Returns:
         Of the shape, type and layout of x.
     """
     out = torch.empty_like(x)
-    rows, given, found = _rows(x, axis), _gradient_rows(gradient, x, axis), _rows(out, axis)
-    scales, shifts = _channels(scale), _channels(shift)
-    of_scale, of_shift = _summed(2, rows, partial(_kernels().add_square_gradients, rows, given, scales, shifts))
-    factors = of_sums(of_scale.to(scale.dtype), of_shift.to(shift.dtype)).float().numpy()
-    work = partial(_kernels().batch_square_gradient, rows, given, scales, shifts, factors, found)
+    rows, given, found = _rows(x, axis), _rows(gradient, axis), _rows(out, axis)
+    factors = (torch.zeros(3, rows.shape[1]) if of_sums is None else of_sums.float()).numpy()
+    work = partial(_kernels().square_gradient, rows, given, _channels(scale), _channels(shift), factors, found)
     run([partial(work, *span) for span in _spans(rows)])
     return out
+
+
+def alike(gradient: Tensor, x: Tensor, axis: int) -> Tensor:
+    """Return a gradient in the type and layout of x, a copy only if it has another.
+
+    Args:
+        gradient: of the shape of x.
+        x: for which :func:`compiled_for` holds.
+        axis: of the channels.
+    """
+    same = gradient.dtype == x.dtype and compiled_for(gradient, axis)
+    return gradient if same else torch.empty_like(x).copy_(gradient)
 
 
 def _kernels() -> ModuleType:
@@ -129,12 +133,6 @@ def _rows(x: Tensor, axis: int) -> Any:
     """Return values as an array (M, C); bfloat16 as uint16."""
     rows = x.detach().movedim(axis, -1).reshape(-1, x.shape[axis])
     return rows.view(torch.int16).numpy().view("uint16") if x.dtype == torch.bfloat16 else rows.numpy()
-
-
-def _gradient_rows(gradient: Tensor, x: Tensor, axis: int) -> Any:
-    """Return a gradient of the shape of x as an array like that of x."""
-    same = gradient.dtype == x.dtype and compiled_for(gradient, axis)
-    return _rows(gradient if same else torch.empty_like(x).copy_(gradient), axis)
 
 
 def _channels(values: Tensor) -> Any:

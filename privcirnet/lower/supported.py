@@ -2,7 +2,7 @@
 
 from torch import fx, nn
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, listed
 from privcirnet.nn.activations import Square
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.concat import Concat
@@ -24,7 +24,6 @@ _INSTEAD: dict[type[nn.Module], str] = {
     ),
 }
 _REVEALED = "or, weaker, he.nonlinear=client-aided: the client then sees the values that activations take"
-_NAMED_AT_MOST = 5
 
 
 def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
@@ -51,10 +50,9 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
             f"{node.target} ({type(module).__name__})" if module is not None else f"{node.name} ({node.target})"
         )
     if wrong:
-        more = f" and {len(wrong) - _NAMED_AT_MOST} more" if len(wrong) > _NAMED_AT_MOST else ""
         raise RuleError(
             "every operation must be one that runs encrypted",
-            got=", ".join(wrong[:_NAMED_AT_MOST]) + more,
+            got=listed(wrong),
             remedy=f"use {'; '.join([*remedies, *[_REVEALED] * reveals])}",
         )
 

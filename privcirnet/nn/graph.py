@@ -16,7 +16,7 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
 
-_ADDITIONS = (operator.add, operator.iadd, torch.add)
+ADDITIONS = (operator.add, operator.iadd, torch.add)
 
 
 class Tracer(fx.Tracer):
@@ -77,7 +77,7 @@ def is_sum(node: fx.Node) -> bool:
         node: Of a traced network.
     """
     return (
-        node.op == "call_function" and node.target in _ADDITIONS and len(node.all_input_nodes) == 2 and not node.kwargs
+        node.op == "call_function" and node.target in ADDITIONS and len(node.all_input_nodes) == 2 and not node.kwargs
     )
 
 

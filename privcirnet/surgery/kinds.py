@@ -3,7 +3,6 @@
 timm's classes are known by name: the package does not import timm for them.
 """
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.nn.graph import module_of
+from privcirnet.nn.graph import ADDITIONS, module_of
 
 ACTIVATION_MODULES = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.CELU, nn.SELU, nn.RReLU, nn.Hardtanh),
@@ -42,7 +41,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "average": (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean),
     "maximum": (F.max_pool2d, F.adaptive_max_pool2d, torch.max_pool2d, F.max_pool2d_with_indices),
     "reshape": (torch.flatten, torch.reshape, torch.squeeze),
-    "sum": (operator.add, operator.iadd, torch.add),
+    "sum": ADDITIONS,
     "concat": (torch.cat, torch.concat, torch.concatenate),
 }
 _METHODS: dict[str, tuple[str, ...]] = {

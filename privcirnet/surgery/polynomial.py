@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, listed
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
@@ -24,7 +24,6 @@ from privcirnet.surgery.kinds import kind_of, named
 from privcirnet.surgery.sizes import trace_at
 
 ACTIVATIONS = ("aespa", "square")
-_NAMED_AT_MOST = 5
 
 
 def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> tuple[Change, ...]:
@@ -111,9 +110,8 @@ class _Surgeon:
         """
         if self.problems:
             names, remedies = zip(*self.problems, strict=True)
-            more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
-            got, remedy = ", ".join(names[:_NAMED_AT_MOST]) + more, "; ".join(dict.fromkeys(remedies))
-            raise RuleError("every operation must have a polynomial form", got=got, remedy=remedy)
+            remedy = "; ".join(dict.fromkeys(remedies))
+            raise RuleError("every operation must have a polynomial form", got=listed(list(names)), remedy=remedy)
         self.graph.delete_all_unused_submodules()
         self.graph.graph.lint()
         self.graph.recompile()
@@ -128,15 +126,25 @@ class _Surgeon:
         """Let a module of its own take a node's place; report it unless it does the same as before."""
         path, before = _path(node), named(self.graph, node)
         taken = node.op != "call_module" or self._calls(node.target) > 1
-        name = self._free(path) if taken else path
-        self.graph.add_submodule(name, module.to(self.like).train(self.graph.training))
-        with self.graph.graph.inserting_after(node):
-            made = self.graph.graph.call_module(name, (node.all_input_nodes[0],))
-        made.meta = dict(node.meta)
+        made = self._insert(node, self._free(path) if taken else path, module, (node.all_input_nodes[0],))
         node.replace_all_uses_with(made)
         self.graph.graph.erase_node(node)
         if effect or before != type(module).__name__:
             self.changes.append(Change(path, before, _said(module), effect))
+        return made
+
+    def _insert(self, after: fx.Node, name: str, module: nn.Module, inputs: tuple[fx.Node, ...]) -> fx.Node:
+        """Return a new call of a new module; its value has the shape of the node that it stands behind."""
+        self.graph.add_submodule(name, module.to(self.like).train(self.graph.training))
+        with self.graph.graph.inserting_after(after):
+            made = self.graph.graph.call_module(name, inputs)
+        made.meta = dict(after.meta)
+        return made
+
+    def _append(self, node: fx.Node, name: str, module: nn.Module) -> fx.Node:
+        """Let a module of its own read a node, and all that read the node read the module."""
+        made = self._insert(node, name, module, (node,))
+        node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
         return made
 
     def _skip(self, node: fx.Node) -> None:
@@ -156,18 +164,12 @@ class _Surgeon:
         for name, buffer in norm.named_buffers(recurse=False):
             plain.register_buffer(name, buffer)
         self.graph.add_submodule(path, plain.train(norm.training))
-        last = node
+        last, appended = node, list[fx.Node]()
         for name, child in norm.named_children():
-            if child not in inside:
-                continue
-            called = f"{path}_{name}"
-            self.graph.add_submodule(called, child)
-            with self.graph.graph.inserting_after(last):
-                made = self.graph.graph.call_module(called, (last,))
-            made.meta = dict(node.meta)
-            last.replace_all_uses_with(made, delete_user_cb=lambda user, new=made: user is not new)
+            if child in inside:
+                appended.append(last := self._append(last, f"{path}_{name}", child))
+        for made in appended:
             self.visit(made)
-            last = next(iter(last.users))
 
     def _put_behind_layer(self, node: fx.Node) -> None:
         """Give a batch norm that follows no convolution of its own one that does nothing, to be folded into."""
@@ -178,12 +180,7 @@ class _Surgeon:
         channels, path = _shape(node)[1], str(node.target)
         layer = nn.Conv2d(channels, channels, 1, groups=channels, bias=False)
         nn.init.ones_(layer.weight)
-        name = self._free(f"{path}_layer")
-        self.graph.add_submodule(name, layer.to(self.like).train(self.graph.training))
-        with self.graph.graph.inserting_before(node):
-            made = self.graph.graph.call_module(name, (source,))
-        made.meta = dict(source.meta)
-        node.replace_input_with(source, made)
+        node.replace_input_with(source, self._insert(source, self._free(f"{path}_layer"), layer, (source,)))
         self.changes.append(Change(path, "BatchNorm2d", "depthwise Conv2d and BatchNorm2d", ONE_MORE))
 
     def _concat(self, node: fx.Node) -> None:
@@ -195,11 +192,9 @@ class _Surgeon:
         if len(parts) == 1:
             self._skip(node)
             return
-        name = self._free(node.name)
-        self.graph.add_submodule(name, Concat())
-        with self.graph.graph.inserting_after(node):
-            made = self.graph.graph.call_module(name, tuple(parts))
-        made.meta = dict(node.meta)
+        made = self._insert(
+            node, self._free(node.name), Concat(), tuple(part for part in parts if isinstance(part, fx.Node))
+        )
         node.replace_all_uses_with(made)
         self.graph.graph.erase_node(node)
 
@@ -225,26 +220,14 @@ class _Surgeon:
             return
         made = self._replace(node, nn.AvgPool2d(side), "" if same else TRAIN)
         if len(after) == 2:
-            self._append(made, nn.Flatten())
+            self._append(made, self._free(f"{_path(made)}_flatten"), nn.Flatten())
 
     def _averages(self, node: fx.Node, side: int) -> bool:
         """Return whether a node averages over windows side by side, tried on random values."""
         x = torch.rand(_shape(node.all_input_nodes[0]))
-        module, rest = module_of(self.graph, node), node.args[1:]
-        if module is not None:
-            found = module(x)
-        else:
-            found = getattr(x, str(node.target))(*rest, **node.kwargs) if node.op == "call_method" else None
-            found = node.target(x, *rest, **node.kwargs) if found is None else found  # type: ignore[operator]
+        call = getattr(fx.Interpreter(self.graph), node.op)
+        found = call(node.target, (x, *node.args[1:]), node.kwargs)
         return torch.allclose(found, nn.functional.avg_pool2d(x, side).reshape(found.shape), atol=1e-5)
-
-    def _append(self, node: fx.Node, module: nn.Module) -> None:
-        name = self._free(f"{_path(node)}_{type(module).__name__.lower()}")
-        self.graph.add_submodule(name, module)
-        with self.graph.graph.inserting_after(node):
-            made = self.graph.graph.call_module(name, (node,))
-        made.meta = dict(node.meta)
-        node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
 
     def _reshape(self, node: fx.Node) -> None:
         before, after = _shape(node.all_input_nodes[0]), _shape(node)

@@ -15,6 +15,7 @@ from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
 from privcirnet.lower import lower
+from privcirnet.nn.activations import Aespa
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.pipeline.export import seen_on
@@ -42,6 +43,20 @@ def measured(margin_bits: int = 2) -> Callable[[fx.GraphModule, Tensor], Target]
         return Target(WIDE, LINKS["local"], failure_bits=4, seen=seen, margin_bits=margin_bits)
 
     return target
+
+
+def unsettle_(model: nn.Module, images: Tensor) -> nn.Module:
+    """Norms and activations are no longer what they start from, and measured on the images."""
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.weight.add_(0.2 * torch.randn_like(module.weight))
+                module.bias.add_(0.2 * torch.randn_like(module.bias))
+            elif isinstance(module, Aespa):
+                module.log_gamma.add_(0.2 * torch.randn_like(module.log_gamma))
+        for _ in range(60):
+            model(real(images))
+    return model
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.models.activation import activation
 from privcirnet.models.mobilenetv2 import InvertedResidual
-from privcirnet.nn.activations import Aespa
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
-from tests.ladder.case import Case, measured, real
+from tests.ladder.case import Case, measured, unsettle_
 
 DEPTHWISE = {"first.depthwise": (8, 1), "down.depthwise": (24, 2), "same.depthwise": (36, 1)}
 """Name -> channels, stride."""
@@ -66,17 +65,7 @@ def build(images: Tensor) -> nn.Module:
     """Circulant, its norms and activations measured and no longer what they start from."""
     torch.manual_seed(0)
     dense = SmallMobileNet().double()
-    model = circulant_(dense, uniform_sizes(dense, 4))
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.weight.add_(0.2 * torch.randn_like(module.weight))
-                module.bias.add_(0.2 * torch.randn_like(module.bias))
-            elif isinstance(module, Aespa):
-                module.log_gamma.add_(0.2 * torch.randn_like(module.log_gamma))
-        for _ in range(60):
-            model(real(images))
-    return model
+    return unsettle_(circulant_(dense, uniform_sizes(dense, 4)), images)
 
 
 MOBILENETV2 = Case(

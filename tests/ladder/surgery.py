@@ -8,11 +8,10 @@ from timm.models.densenet import DenseNet
 from timm.models.resnet import BasicBlock, ResNet
 from torch import Tensor, nn
 
-from privcirnet.nn.activations import Aespa
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
 from privcirnet.surgery import polynomial_
-from tests.ladder.case import Case, measured, real
+from tests.ladder.case import Case, measured, real, unsettle_
 
 
 def resnet() -> nn.Module:
@@ -37,17 +36,7 @@ def build(network: Callable[[], nn.Module]) -> Callable[[Tensor], nn.Module]:
         torch.manual_seed(0)
         model = network().double().train()
         polynomial_(model, real(images))
-        circulant_(model, uniform_sizes(model, 4))
-        with torch.no_grad():
-            for module in model.modules():
-                if isinstance(module, nn.BatchNorm2d):
-                    module.weight.add_(0.2 * torch.randn_like(module.weight))
-                    module.bias.add_(0.2 * torch.randn_like(module.bias))
-                elif isinstance(module, Aespa):
-                    module.log_gamma.add_(0.2 * torch.randn_like(module.log_gamma))
-            for _ in range(60):
-                model(real(images))
-        return model
+        return unsettle_(circulant_(model, uniform_sizes(model, 4)), images)
 
     return built
 
