@@ -40,7 +40,7 @@ PARTS = {
     "data": {"errors"},
     "models": {"errors", "nn"},
     "plots": {"artifact", "errors"},
-    "lower": {"errors", "he", "nn"},
+    "lower": {"errors", "functional", "he", "nn"},
     "surgery": {"errors", "nn"},
     "search": {"distributed", "errors", "functional", "he", "lower", "nn"},
     "training": {

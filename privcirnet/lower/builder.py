@@ -5,10 +5,13 @@ Layers are left unplanned: they have a shape and a block size, which is all that
 Values of a map (N, C, H, W) are (C, H, W) in a program, tokens (N, T, C) are (C, T, 1), vectors (N, C) are (C, 1, 1).
 """
 
+from math import prod
+
 import torch
 from torch import fx, nn
 
 from privcirnet.errors import RuleError
+from privcirnet.functional.grids import grid_of
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.unplanned import unplanned, unplanned_factor
 from privcirnet.he.program import operations as op
@@ -20,6 +23,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.moves import Move
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer
@@ -88,17 +92,21 @@ class Builder:
     def _keep(self, node: fx.Node, made: Node) -> None:
         self._lowered[node] = made
         self.nodes.append(made)
-        if isinstance(made.operation, op.Tokens) or (
-            not isinstance(made.operation, op.Take) and self._follows_tokens(made)
-        ):
+        match module_of(self.graph, node):
+            case tokens.Tokens():
+                are_tokens = True
+            case tokens.Take():
+                are_tokens = False
+            case Move(after=after):
+                are_tokens = len(after) == 2
+            case _:
+                are_tokens = not self._tokens.isdisjoint(made.inputs)
+        if are_tokens:
             self._tokens.add(made.name)
-
-    def _follows_tokens(self, made: Node) -> bool:
-        return not self._tokens.isdisjoint(made.inputs)
 
     def _check_layout(self, node: fx.Node, module: nn.Module | None, source: Node) -> None:
         """Raise where torch would take the axes of tokens for those of a map, or the other way round."""
-        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten, tokens.Tokens), (tokens.Take, tokens.Channels)
+        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (tokens.Take, tokens.Channels)
         are_tokens = source.name in self._tokens
         linear_on_map = isinstance(module, nn.Linear) and not are_tokens and source.shape[1:] != (1, 1)
         if (isinstance(module, of_maps) and are_tokens) or (isinstance(module, of_tokens) and not are_tokens):
@@ -133,11 +141,26 @@ class Builder:
         return Node(node.name, op.Concat(len(parts)), names, shape, parts[0].log_step, str(node.target))
 
     def _rearrangement(self, node: fx.Node, module: nn.Module, source: Node) -> Node:
-        operation = _rearrangement_of(module)
+        operation = self._gather(node, module, source) if isinstance(module, Move) else _rearrangement_of(module)
         if isinstance(module, tokens.Tokens):
             self.weights[node.name] = constants(module.bias.T, source.log_step, str(node.target))
         shape = shape_after(operation, source.shape)
         return Node(node.name, operation, (source.name,), shape, source.log_step, str(node.target))
+
+    def _gather(self, node: fx.Node, module: Move, source: Node) -> op.Gather:
+        """The program counts places channels first, the network those of tokens channels last."""
+        numbers = torch.arange(prod(source.shape))
+        if source.name in self._tokens:
+            numbers = numbers.view(source.shape[0], -1).T
+        places = module(numbers.reshape(1, *module.before))[0]
+        if places.ndim < 3:
+            places = places.reshape(-1, module.after[-1]).T[..., None]
+        found = grid_of(places)
+        if found is None:
+            got, remedy = f"{node.target} ({module.extra_repr()})", "move whole axes"
+            raise RuleError("values must be moved along a grid of channels and places", got=got, remedy=remedy)
+        channels, height, width = places.shape
+        return op.Gather((channels, height, width), found.offset, found.sizes, found.strides)
 
     def _truncate(self, node: fx.Node, module: ActivationQuantizer, source: Node) -> None:
         bits = int(module.log_step) - source.log_step

@@ -6,7 +6,8 @@ from privcirnet.errors import RuleError, listed
 from privcirnet.nn.activations import Square
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.concat import Concat
-from privcirnet.nn.graph import is_sum, module_of
+from privcirnet.nn.graph import is_plain_layer, is_sum, module_of
+from privcirnet.nn.moves import Move
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
@@ -61,9 +62,11 @@ def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:
     match module:
         case _ if function_name(module):
             return nonlinear == "client-aided"
-        case nn.Conv2d() | nn.Linear() | ActivationQuantizer() | Square() | nn.AvgPool2d():
+        case nn.Conv2d() | nn.Linear():
+            return is_plain_layer(module)
+        case ActivationQuantizer() | Square() | nn.AvgPool2d():
             return True
-        case Tokens() | Take() | Channels() | HeadTranspose() | HeadProduct() | Concat():
+        case Tokens() | Take() | Channels() | HeadTranspose() | HeadProduct() | Concat() | Move():
             return True
         case nn.Flatten(start_dim=1, end_dim=-1) | nn.Identity() | nn.Dropout():
             return True

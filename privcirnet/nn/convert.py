@@ -24,7 +24,7 @@ from privcirnet.nn.activations import AESPA_SHARED, Aespa
 from privcirnet.nn.circulant import check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
-from privcirnet.nn.summands import reached_by, readers
+from privcirnet.nn.summands import channel_readers, reached_by
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
 
@@ -126,7 +126,7 @@ def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str
             sizes = [block_sizes.get(str(layer.target), 1) for layer in reached_by(graph, node)]
             _agree(found, node.target, math.lcm(*sizes))
         elif isinstance(module, TokenBatchNorm):
-            sizes = [block_sizes.get(str(layer.target), 1) for layer in readers(graph, node)]
+            sizes = [block_sizes.get(str(layer.target), 1) for layer in channel_readers(graph, node)]
             _agree(found, node.target, math.lcm(*sizes))
         elif isinstance(module, _BatchNorm):
             before = node.all_input_nodes[0]

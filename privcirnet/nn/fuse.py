@@ -33,7 +33,7 @@ from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_input_, s
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
-from privcirnet.nn.summands import Summands, readers, summands, uses
+from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 
 
 def fuse(model: nn.Module) -> fx.GraphModule:
@@ -144,11 +144,11 @@ def _layer_of(fused: fx.GraphModule, node: fx.Node) -> nn.Conv2d | nn.Linear:
 
 
 def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> dict[str, nn.Linear]:
-    """Return the linear layers, by name, that read a node; raise if anything else does."""
-    found = {str(user.target): module_of(fused, user) for user in node.users}
+    """Return the linear layers, by name, that read a node's channels; raise if anything else does."""
+    found = {str(user.target): module_of(fused, user) for user in channel_readers(fused, node)}
     layers = {name: module for name, module in found.items() if isinstance(module, nn.Linear)}
-    if len(layers) != len(node.users):
-        others = ", ".join(str(user.target) for user in node.users if str(user.target) not in layers)
+    if len(layers) != len(found):
+        others = ", ".join(name for name in found if name not in layers)
         rule = "a batch norm of tokens and a polynomial attention must feed only linear layers"
         raise RuleError(rule, got=f"{str(node.target)!r} before {others}", remedy="reorder the layers")
     if any(calls[name] > 1 for name in (node.target, *layers)):

@@ -70,6 +70,20 @@ def module_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
     return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
 
 
+def is_plain_layer(module: nn.Module | None) -> bool:
+    """Return whether a module computes what torch's Conv2d or Linear does: a subclass may pad or scale as it likes.
+
+    timm's own Linear, known by name, does.
+
+    Args:
+        module: any, parametrized or not.
+    """
+    if not isinstance(module, nn.Conv2d | nn.Linear):
+        return False
+    forward = type(module).forward
+    return forward in (nn.Conv2d.forward, nn.Linear.forward) or forward.__module__ == "timm.layers.linear"
+
+
 def is_sum(node: fx.Node) -> bool:
     """Return whether a node adds two others, as a residual does.
 

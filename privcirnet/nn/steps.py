@@ -15,7 +15,9 @@ from torch import fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
+from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.moves import Move
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
@@ -23,7 +25,7 @@ from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tok
 MAX_LOG_STEP = 32
 """Limit for steps; only a residual whose branch is coarser than what it is added to exceeds it, without end."""
 
-PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten, nn.ReLU, Tokens, Take, Channels, HeadTranspose)
+PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten, nn.ReLU, Move, Tokens, Take, Channels, HeadTranspose)
 """Modules whose output has the step of their input."""
 
 
@@ -231,7 +233,7 @@ def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
     for node in graph.graph.nodes:
         if len(node.all_input_nodes) < 2 or isinstance(module_of(graph, node), HeadProduct):
             continue
-        merged = {id(g): g for source in node.all_input_nodes for g in [group_of[origin(graph, source)]]}
+        merged = {id(g): g for source in node.all_input_nodes for o in origins(graph, source) for g in [group_of[o]]}
         union = [member for group in merged.values() for member in group]
         for member in union:
             group_of[member] = union
@@ -239,8 +241,8 @@ def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
     return list(unique.values())
 
 
-def origin(graph: fx.GraphModule, node: fx.Node) -> fx.Node:
-    """Return a quantizer whose step a summand has, but for the pools between.
+def origins(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
+    """Return the quantizers whose step a summand has, but for the pools between: one, of a concatenation several.
 
     Args:
         graph: with quantizers.
@@ -249,15 +251,14 @@ def origin(graph: fx.GraphModule, node: fx.Node) -> fx.Node:
     Raises:
         RuleError: it does not come from a quantized activation.
     """
-    while True:
-        module = module_of(graph, node)
-        if isinstance(module, ActivationQuantizer):
-            return node
-        passes = module is None or isinstance(module, (*PASSES_STEP, nn.AvgPool2d))
-        if not node.all_input_nodes or not passes:
-            raise RuleError(
-                "summands of a residual must come from a quantized activation",
-                got=f"{node.name} ({type(module).__name__ if module is not None else node.op})",
-                remedy="add only what the network computed",
-            )
-        node = node.all_input_nodes[0]
+    module = module_of(graph, node)
+    if isinstance(module, ActivationQuantizer):
+        return [node]
+    if not node.all_input_nodes or not (module is None or isinstance(module, (*PASSES_STEP, nn.AvgPool2d, Concat))):
+        raise RuleError(
+            "summands of a residual must come from a quantized activation",
+            got=f"{node.name} ({type(module).__name__ if module is not None else node.op})",
+            remedy="add only what the network computed",
+        )
+    sources = node.all_input_nodes if isinstance(module, Concat) else node.all_input_nodes[:1]
+    return [found for source in sources for found in origins(graph, source)]

@@ -15,7 +15,7 @@ convolutions before the next one begins anew.
 from torch import fx, nn
 
 from privcirnet.nn.graph import is_sum, module_of
-from privcirnet.nn.steps import PASSES_STEP, groups_of, origin
+from privcirnet.nn.steps import PASSES_STEP, groups_of, origins
 
 
 def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
@@ -28,7 +28,7 @@ def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
         RuleError: a summand does not come from a quantized activation.
     """
     sums = (node for node in graph.graph.nodes if is_sum(node))
-    chained = {origin(graph, source) for node in sums for source in node.all_input_nodes if _adds(graph, source)}
+    chained = {found for node in sums for s in node.all_input_nodes if _adds(graph, s) for found in origins(graph, s)}
     groups = [group for group in groups_of(graph) if not chained.isdisjoint(group)]
     return [node for group in groups if any(_rounds_linear(graph, member) for member in group) for node in group]
 

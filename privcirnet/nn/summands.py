@@ -12,6 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.graph import is_sum, module_of
+from privcirnet.nn.moves import Move
+from privcirnet.nn.tokens import Take
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,21 @@ def readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
         node: One of its nodes.
     """
     return [user for user in uses(graph, node) if isinstance(module_of(graph, user), nn.Linear | nn.Conv2d)]
+
+
+def channel_readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
+    """Return what reads the channels of tokens; in place of what only moves or takes tokens, what reads that.
+
+    Args:
+        graph: A traced network.
+        node: One of its nodes.
+    """
+    found: list[fx.Node] = []
+    for user in node.users:
+        module = module_of(graph, user)
+        passes = isinstance(module, Take) or (isinstance(module, Move) and module.keeps_channels())
+        found += channel_readers(graph, user) if passes else [user]
+    return found
 
 
 def uses(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:

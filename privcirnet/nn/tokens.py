@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Tokens(nn.Module):
-    """The positions of a map as tokens, with a class token in front and learned constants added.
+    """The positions of a map as tokens, or tokens, with a class token in front and learned constants added.
 
     The constants are the class token's value and the position embeddings.
 
@@ -26,15 +26,16 @@ class Tokens(nn.Module):
         self.bias = nn.Parameter(torch.zeros(count, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the positions of a map as tokens.
+        """Return the positions of a map as tokens, or tokens with one more.
 
         Args:
-            x: (N, C, H, W).
+            x: (N, C, H, W) or (N, T, C).
 
         Returns:
-            (N, 1 + H W, C).
+            (N, 1 + H W, C) or (N, 1 + T, C).
         """
-        return nn.functional.pad(x.flatten(2).transpose(1, 2), (0, 0, 1, 0)) + self.bias
+        tokens = x.flatten(2).transpose(1, 2) if x.ndim == 4 else x
+        return nn.functional.pad(tokens, (0, 0, 1, 0)) + self.bias
 
 
 class Take(nn.Module):

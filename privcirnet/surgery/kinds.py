@@ -3,6 +3,7 @@
 timm's classes are known by name: the package does not import timm for them.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.nn.graph import ADDITIONS, module_of
+from privcirnet.nn.graph import ADDITIONS, is_plain_layer, module_of
 
 ACTIVATION_MODULES = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.CELU, nn.SELU, nn.RReLU, nn.Hardtanh),
@@ -20,6 +21,7 @@ ACTIVATION_MODULES = (
 _ACTIVATION_NAMES = frozenset({"Swish", "Mish", "HardSwish", "HardMish", "PReLU", "GELU", "GELUTanh", "QuickGELU"})
 _NOTHING_MODULES = (nn.Identity, nn.modules.dropout._DropoutNd)
 _NOTHING_NAMES = frozenset({"DropPath", "StochasticDepth", "DropBlock2d"})
+_MOVE_NAMES = frozenset({"Flatten", "Unflatten", "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Permute"})
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "activation": (
         *(
@@ -40,16 +42,27 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "nothing": (F.dropout, F.dropout2d, F.alpha_dropout, torch.dropout),
     "average": (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean),
     "maximum": (F.max_pool2d, F.adaptive_max_pool2d, torch.max_pool2d, F.max_pool2d_with_indices),
-    "reshape": (torch.flatten, torch.reshape, torch.squeeze),
+    "move": (
+        *(torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze, torch.permute, torch.transpose, torch.unbind),
+        *(torch.chunk, torch.split, torch.narrow, torch.movedim, torch.swapaxes, operator.getitem, getattr),
+        *(F.channel_shuffle, F.pixel_shuffle, F.pixel_unshuffle),
+    ),
+    "gate": (torch.sigmoid, F.sigmoid, F.hardsigmoid),
     "sum": ADDITIONS,
+    "product": (operator.mul, operator.imul, torch.mul),
     "concat": (torch.cat, torch.concat, torch.concatenate),
 }
 _METHODS: dict[str, tuple[str, ...]] = {
     "activation": ("relu", "relu_"),
     "nothing": ("contiguous", "clone", "detach"),
     "average": ("mean",),
-    "reshape": ("flatten", "reshape", "view", "squeeze", "squeeze_"),
+    "move": (
+        *("flatten", "reshape", "view", "squeeze", "squeeze_", "unsqueeze", "unflatten", "permute", "transpose"),
+        *("chunk", "split", "unbind", "narrow", "movedim", "swapaxes"),
+    ),
+    "gate": ("sigmoid", "sigmoid_"),
     "sum": ("add", "add_"),
+    "product": ("mul", "mul_"),
 }
 
 
@@ -61,8 +74,8 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
         node: one of its nodes.
 
     Returns:
-        "activation", "nothing", "average", "maximum", "reshape", "sum", "concat", "norm" (with or without an
-        activation), "layer", "kept" (this toolkit's own modules); "" for all else.
+        "activation", "gate", "nothing", "average", "maximum", "move", "sum", "product", "concat", "norm" (a batch norm,
+        with or without an activation), "layer norm", "layer", "kept" (this toolkit's own modules); "" for all else.
     """
     match node.op:
         case "placeholder" | "output":
@@ -83,15 +96,19 @@ def _kind_of_module(module: nn.Module) -> str:  # noqa: PLR0911
     name = type(module).__name__
     match module:
         case nn.Conv2d() | nn.Linear():
-            return "layer"
+            return "layer" if is_plain_layer(module) else ""
         case _BatchNorm():
             return "norm"
         case nn.AvgPool2d() | nn.AdaptiveAvgPool2d():
             return "average"
         case nn.MaxPool2d() | nn.AdaptiveMaxPool2d():
             return "maximum"
-        case nn.Flatten():
-            return "reshape"
+        case nn.LayerNorm() | nn.GroupNorm():
+            return "layer norm"
+        case _ if name in _MOVE_NAMES:
+            return "move"
+        case _ if name.lower() in ("sigmoid", "hardsigmoid"):
+            return "gate"
         case _ if isinstance(module, _NOTHING_MODULES) or name in _NOTHING_NAMES:
             return "nothing"
         case _ if isinstance(module, ACTIVATION_MODULES) or name in _ACTIVATION_NAMES:

@@ -23,7 +23,9 @@ class _Valued(fx.Proxy):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.value, name, None)
-        return super().__getattr__(name) if found is None or isinstance(found, Tensor) or callable(found) else found
+        if isinstance(found, Tensor):
+            return self.tracer.create_proxy("call_function", getattr, (self, name), {})
+        return super().__getattr__(name) if found is None or callable(found) else found
 
     def __len__(self) -> int:
         return len(self.value)
@@ -39,6 +41,10 @@ class _SizedTracer(Tracer):
         super().__init__()
         self._images, self._computing = images, False
         self._forward: Callable[..., Any] | None = None
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        norms = nn.LayerNorm | nn.GroupNorm
+        return isinstance(m, norms) or super().is_leaf_module(m, module_qualified_name)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Valued(node, self)
@@ -64,6 +70,8 @@ class _SizedTracer(Tracer):
         type_expr: Any | None = None,
         proxy_factory_fn: Callable[[fx.Node], fx.Proxy] | None = None,
     ) -> Any:
+        if kind == "placeholder" and args:  # an option of the forward keeps its default
+            return args[0]
         made: Any = super().create_proxy(kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
         if kind == "output":
             return made
@@ -73,6 +81,9 @@ class _SizedTracer(Tracer):
             return value
         made.value = value
         made.node.meta["shape"] = tuple(value.shape) if isinstance(value, Tensor) else None
+        sources = made.node.all_input_nodes
+        if kind == "get_attr" or (sources and all("constant" in source.meta for source in sources)):
+            made.node.meta["constant"] = value
         return made
 
     def _value(self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -103,7 +114,7 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
     Args:
         model: a network; left as it was.
         images: some, (N, C, H, W); only their shape matters. Each node's ``meta["shape"]`` is that of its value, None
-            if it is no single tensor.
+            if it is no single tensor; ``meta["constant"]`` the value itself of what depends on parameters alone.
 
     Returns:
         A graph module that shares the network's submodules under their names.

@@ -226,7 +226,6 @@ def test_what_has_no_encrypted_form_is_named_with_what_to_use_instead(case):
     [
         (nn.AvgPool2d(2), r"must not be mixed: got 1 on tokens; take a token first"),
         (nn.Flatten(), r"must not be mixed: got 1 on tokens"),
-        (Tokens(5, 8), r"must not be mixed: got 1 on tokens"),
     ],
 )
 def test_maps_and_tokens_are_not_mixed(module, message):

@@ -167,7 +167,7 @@ def test_squares_instead():
         ([nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Softmax(1)], r"2 \(Softmax\); write it with"),
         ([nn.Conv2d(3, 8, 2), nn.MaxPool2d(2)], r"1 \(MaxPool2d\); pools must divide their map of 7 x 7"),
         ([nn.Unflatten(1, (1, 3))], r"0 \(Unflatten\)"),
-        ([nn.Sigmoid()] * 7, r"0 \(Sigmoid\), 1 \(Sigmoid\), .* and 2 more;"),
+        ([nn.Softmax(1)] * 7, r"0 \(Softmax\), 1 \(Softmax\), .* and 2 more;"),
     ],
 )
 def test_what_cannot_be_replaced_is_named_and_nothing_changes(layers, got):

@@ -69,7 +69,7 @@ def operation_cost(operation: op.Operation, shape: tuple[int, int, int], profile
             return client_aided_cost(math.prod(shape), link)
         case op.Input() | op.Truncate() | op.Scale() | op.Add() | op.Concat() | op.SumPool():
             return Cost()
-        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
+        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
             return Cost()
         case _:
             assert_never(operation)

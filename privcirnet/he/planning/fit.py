@@ -232,7 +232,7 @@ def replan(nodes: Sequence[Node], profile: Profile, link: Link) -> tuple[Node, .
                 return node
             case op.Concat() | op.SumPool():
                 return node
-            case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
+            case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
                 return node
             case _:
                 assert_never(node.operation)

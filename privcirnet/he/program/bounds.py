@@ -33,9 +33,8 @@ Reals = npt.NDArray[np.floating[Any]]
 Sizes = Mapping[str, Values | Reals]
 """Of each node's values: how large |y| is, at most or in the mean."""
 
-_Increasing = (
-    op.Truncate | op.Scale | op.Add | op.Concat | op.SumPool | op.Flatten | op.Take | op.Channels | op.Transpose
-)
+_Rearrangement = op.Flatten | op.Take | op.Channels | op.Transpose | op.Gather
+_Increasing = op.Truncate | op.Scale | op.Add | op.Concat | op.SumPool | _Rearrangement
 MAX_BOUND_BITS = 59
 """Bounds over this are refused: no plain modulus of 60 bits carries them."""
 
@@ -212,7 +211,7 @@ def _increasing(operation: _Increasing, arguments: list[Values], *, up: bool) ->
             return np.concatenate(arguments)
         case op.SumPool(kernel):
             return sum_pool(arguments[0], kernel)
-        case op.Flatten() | op.Take() | op.Channels() | op.Transpose():
+        case op.Flatten() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
             return rearrange(operation, arguments[0])
         case _:
             assert_never(operation)
@@ -274,7 +273,7 @@ def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None
             after = before + float(np.abs(weights.bias).max(initial=0))
         case op.Input() | op.Truncate() | op.ClientAided() | op.Concat():
             after = float(before)
-        case op.Flatten() | op.Take() | op.Channels() | op.Transpose():
+        case op.Flatten() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
             after = float(before)
         case _:
             assert_never(node.operation)

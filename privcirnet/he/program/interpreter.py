@@ -74,7 +74,7 @@ def apply(  # noqa: C901, PLR0911
             return np.concatenate(arguments)
         case op.SumPool(kernel):
             return sum_pool(arguments[0], kernel)
-        case op.Flatten() | op.Take() | op.Channels() | op.Transpose():
+        case op.Flatten() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
             return rearrange(operation, arguments[0])
         case op.Input():
             raise AssertionError("an input has no arguments")

@@ -28,7 +28,7 @@ _CLIENT_AIDED = "revealed"
 """What the format calls :class:`ClientAided`."""
 _WITHOUT_LAYERS = (
     *(op.Input, op.Truncate, op.Scale, op.Square, op.Add, op.Concat, op.SumPool),
-    *(op.Flatten, op.Tokens, op.Take, op.Channels, op.Transpose),
+    *(op.Flatten, op.Tokens, op.Take, op.Channels, op.Transpose, op.Gather),
 )
 _OPERATIONS: dict[str, Callable[..., op.Operation]] = {
     **{cls.__name__.lower(): cls for cls in _WITHOUT_LAYERS},
@@ -83,7 +83,7 @@ def _node_to_dict(node: Node) -> dict[str, Any]:
             fields = asdict(operation)
         case op.Concat() | op.SumPool():
             fields = asdict(operation)
-        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
+        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
             fields = asdict(operation)
         case _:
             assert_never(operation)

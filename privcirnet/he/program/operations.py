@@ -18,7 +18,7 @@ from typing import assert_never
 
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.program.rearrangement import Channels, Flatten, Rearrangement, Take, Tokens, Transpose
+from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Rearrangement, Take, Tokens, Transpose
 
 __all__ = [
     "Add",
@@ -26,6 +26,7 @@ __all__ = [
     "ClientAided",
     "Concat",
     "Flatten",
+    "Gather",
     "Input",
     "Linear",
     "Operation",
@@ -176,7 +177,7 @@ def arity(operation: Operation) -> int:
             return count
         case Linear() | Truncate() | Scale() | Square() | ClientAided() | SumPool():
             return 1
-        case Flatten() | Tokens() | Take() | Channels() | Transpose():
+        case Flatten() | Tokens() | Take() | Channels() | Transpose() | Gather():
             return 1
         case _:
             assert_never(operation)
@@ -195,7 +196,7 @@ def encrypted_layers(operation: Operation) -> tuple[Layer, ...]:
             return left, right
         case Input() | Truncate() | Scale() | Square() | ClientAided() | Add() | Concat() | SumPool():
             return ()
-        case Flatten() | Tokens() | Take() | Channels() | Transpose():
+        case Flatten() | Tokens() | Take() | Channels() | Transpose() | Gather():
             return ()
         case _:
             assert_never(operation)
@@ -212,7 +213,7 @@ def has_weights(operation: Operation) -> bool:
             return True
         case Input() | Truncate() | Scale() | Square() | ClientAided() | Add() | Concat() | SumPool():
             return False
-        case Flatten() | Take() | Channels() | Transpose():
+        case Flatten() | Take() | Channels() | Transpose() | Gather():
             return False
         case _:
             assert_never(operation)

@@ -1,10 +1,12 @@
 """Values in new places, none of them computed: each party rearranges its share alone, exactly as in clear.
 
-Tokens are the places of a value (C, T, 1). Channels are split into groups where several heads lie side by side. The
-operations here are part of the namespace :mod:`program.operations`.
+Tokens are the places of a value (C, T, 1). Channels are split into groups where several heads lie side by side.
+:class:`Gather` is every other rearrangement whose places follow from strides: windows, shuffled channels, patches, one
+value at many places. The operations here are part of the namespace :mod:`program.operations`.
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import assert_never
 
 import numpy as np
@@ -59,7 +61,25 @@ class Transpose:
     groups: int
 
 
-Rearrangement = Flatten | Tokens | Take | Channels | Transpose
+@dataclass(frozen=True)
+class Gather:
+    """Values along a grid: y[i, j, ...] = x[offset + i strides[0] + j strides[1] + ...], x flat, y flat in this order.
+
+    Attributes:
+        shape: (C, H, W) of the result, which has as many values as the grid.
+        offset: where the grid begins.
+        sizes: of the grid's axes, at most :data:`MAX_AXES`.
+        strides: one for each axis, of any sign; 0 repeats values.
+    """
+
+    shape: Shape
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+MAX_AXES = 8
+Rearrangement = Flatten | Tokens | Take | Channels | Transpose | Gather
 
 
 def rearrange(operation: Rearrangement, x: np.ndarray) -> np.ndarray:
@@ -84,6 +104,8 @@ def rearrange(operation: Rearrangement, x: np.ndarray) -> np.ndarray:
             return x[first : first + count]
         case Transpose(groups):
             return transpose(x, groups)
+        case Gather(shape, offset, sizes, strides):
+            return x.reshape(-1)[grid(offset, sizes, strides)].reshape(shape)
         case _:
             assert_never(operation)
 
@@ -107,6 +129,8 @@ def shape_after(operation: Rearrangement, shape: Shape) -> Shape:
             return count, height, width
         case Transpose(groups):
             return groups * height, channels // groups, 1
+        case Gather(after):
+            return after
         case _:
             assert_never(operation)
 
@@ -131,5 +155,36 @@ def unfit(operation: Rearrangement, shape: Shape) -> str:
             return "" if fits else f"channels {first} to {first + count} of {channels}"
         case Transpose(groups):
             return f"{groups} groups of {channels} channels" if groups < 1 or channels % groups else ""
+        case Gather():
+            return _unfit_grid(operation, channels * height * width)
         case _:
             assert_never(operation)
+
+
+def grid(offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Return the places of a :class:`Gather` in the flat value, int64, in the order of the result.
+
+    Args:
+        offset: where the grid begins.
+        sizes: of its axes.
+        strides: one for each axis.
+
+    >>> grid(1, (2, 3), (10, 1)).tolist()
+    [1, 2, 3, 11, 12, 13]
+    """
+    places = np.array([offset])
+    for size, stride in zip(sizes, strides, strict=True):
+        places = (places[:, None] + stride * np.arange(size)).reshape(-1)
+    return places
+
+
+def _unfit_grid(gather: Gather, count: int) -> str:
+    """What is wrong with a grid over so many values; nothing is computed that grows with its numbers."""
+    sizes, strides = gather.sizes, gather.strides
+    if not len(sizes) == len(strides) <= MAX_AXES or len(gather.shape) != 3 or min(sizes, default=1) < 1:
+        return f"a grid of sizes {sizes} and strides {strides}"
+    reach = [stride * (size - 1) for size, stride in zip(sizes, strides, strict=True)]
+    first, last = (gather.offset + sum(end(0, r) for r in reach) for end in (min, max))
+    if prod(sizes) != prod(gather.shape) or not 0 <= first <= last < count:
+        return f"a grid of {sizes} over places {first} to {last} of {count} for shape {gather.shape}"
+    return ""

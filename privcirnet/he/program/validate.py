@@ -122,7 +122,7 @@ def _misfit(operation: op.Linear | op.Product | op.Square | op.Rearrangement, sh
             return _misfit_product(operation, *shapes)
         case op.Square():
             return ""
-        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
+        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
             return rearrangement.unfit(operation, shapes[0])
         case _:
             assert_never(operation)
@@ -176,7 +176,7 @@ def _shape_after(operation: op.Operation, shapes: list[Shape]) -> Shape | None:
             return channels, height // kernel, width // kernel
         case op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add():
             return shapes[0]
-        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
+        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
             return rearrangement.shape_after(operation, shapes[0])
         case _:
             assert_never(operation)

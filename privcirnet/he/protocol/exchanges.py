@@ -26,7 +26,7 @@ EXCHANGES: dict[type, Constructor] = {
 
 LOCAL: tuple[type, ...] = (
     *(op.Input, op.Truncate, op.Scale, op.Add, op.Concat, op.SumPool),
-    *(op.Flatten, op.Tokens, op.Take, op.Channels, op.Transpose),
+    *(op.Flatten, op.Tokens, op.Take, op.Channels, op.Transpose, op.Gather),
 )
 """Operations that each party does alone (:mod:`protocol.shares`)."""
 

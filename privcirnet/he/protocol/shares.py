@@ -138,7 +138,7 @@ def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residu
             return np.concatenate(shares)
         case op.SumPool(kernel):
             return _sum_pool(shares[0], kernel, t)
-        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose():
+        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
             return rearrange(operation, shares[0])
         case _:
             raise AssertionError(f"{operation} is not local")

@@ -41,6 +41,7 @@ DONE = ("encrypt", "receive", "add_plain", "rotate", "to_ntt", "from_ntt", "pmul
 LOCAL_OPERATIONS: list[op.Operation] = [
     *(op.Input(0, 255), op.Truncate(3), op.Scale(2), op.Concat(2), op.Add(), op.SumPool(2)),
     *(op.Flatten(), op.Tokens(), op.Take(0), op.Channels(0, 2), op.Transpose(1)),
+    op.Gather((1, 1, 1), 0, (), ()),
 ]
 LAYERS = [layer for case in SHAPES for layer in planner.candidate_layers(*case, N)][::3]
 """A third of all plans of a few shapes."""

@@ -32,6 +32,7 @@ EVERY: dict[op.Operation, tuple[int, int, bool]] = {
     op.Take(0): (1, 0, False),
     op.Channels(0, 1): (1, 0, False),
     op.Transpose(1): (1, 0, False),
+    op.Gather((1, 1, 1), 0, (), ()): (1, 0, False),
 }
 """Operation -> (values that it takes, encrypted layers, whether it has weights)."""
 

@@ -1,0 +1,152 @@
+"""Norms, gates and scales become batch norms, which are folded into the layers around them."""
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from privcirnet.nn.moves import Move
+from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.summands import channel_readers
+from privcirnet.surgery.changes import ONE_MORE, TRAIN, Change
+from privcirnet.surgery.edit import Edit, path_of, shape_of
+from privcirnet.surgery.kinds import named
+from privcirnet.surgery.layout import channels_last
+
+GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
+"""Slope and value at 0 of what squeezes a value into [0, 1]; by name, in lower case."""
+
+
+def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
+    """Separate a batch norm from the drop and activation inside it (timm's BatchNormAct2d).
+
+    Args:
+        edit: the network.
+        node: a batch norm.
+
+    Returns:
+        The nodes of what was inside, in order.
+    """
+    norm = edit.module(node)
+    assert isinstance(norm, _BatchNorm)
+    inside = [child for child in norm.children() if not isinstance(child, nn.Identity)]
+    if not inside and type(norm).__module__.startswith(("torch.", "privcirnet.")):
+        return []
+    path = str(node.target)
+    plain = nn.BatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    plain.weight, plain.bias = norm.weight, norm.bias
+    for name, buffer in norm.named_buffers(recurse=False):
+        plain.register_buffer(name, buffer)
+    edit.graph.add_submodule(path, plain.train(norm.training))
+    last, appended = node, list[fx.Node]()
+    for name, child in norm.named_children():
+        if child in inside:
+            appended.append(last := edit.append(last, f"{path}_{name}", child))
+    return appended
+
+
+def put_behind_layer(edit: Edit, node: fx.Node) -> None:
+    """Give a batch norm of maps that follows no convolution of its own one that does nothing.
+
+    Args:
+        edit: the network.
+        node: a batch norm.
+    """
+    source = node.all_input_nodes[0]
+    follows = isinstance(edit.module(source), nn.Conv2d) and len(source.users) == 1
+    if not follows and isinstance(edit.module(node), nn.BatchNorm2d):
+        edit.put_layer_before(node, source, "BatchNorm2d")
+
+
+def layer_norm(edit: Edit, node: fx.Node) -> None:
+    """Replace a layer norm over channels by a batch norm with its scales and shifts.
+
+    Args:
+        edit: the network.
+        node: an nn.LayerNorm, or an nn.GroupNorm with one group.
+    """
+    norm, last = edit.module(node), channels_last(edit, node)
+    channels = shape_of(node)[-1 if last else 1]
+    over = norm.normalized_shape if isinstance(norm, nn.LayerNorm) else (channels,)
+    if tuple(over) != (channels,) or (isinstance(norm, nn.GroupNorm) and norm.num_groups != 1):
+        edit.cannot(node, "normalize over the channels")
+        return
+    assert isinstance(norm, nn.LayerNorm | nn.GroupNorm)
+    batch = TokenBatchNorm(channels) if last else nn.BatchNorm2d(channels)
+    _set(batch, norm.weight, norm.bias)
+    made = edit.replace(node, batch, TRAIN)
+    if not last:
+        put_behind_layer(edit, made)
+
+
+def gate(edit: Edit, node: fx.Node) -> None:
+    """Replace a sigmoid by its tangent at 0, as a batch norm: its values stay around 1/2.
+
+    Args:
+        edit: the network.
+        node: a sigmoid or hard sigmoid.
+    """
+    slope, middle = GATES[named(edit.graph, node).lower()]
+    if channels_last(edit, node):
+        edit.cannot(node, "let a convolution compute gates")
+        return
+    ones = torch.ones(shape_of(node)[1])
+    scale(edit, node, slope * ones, middle * ones, TRAIN)
+
+
+def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: str) -> None:
+    """Replace a node that scales the channels of a map by a batch norm that does, before it is trained.
+
+    Args:
+        edit: the network.
+        node: its first input is the map.
+        factors: (C,).
+        shifts: (C,).
+        effect: see :mod:`.changes`.
+    """
+    batch = nn.BatchNorm2d(len(factors))
+    _set(batch, factors, shifts)
+    put_behind_layer(edit, edit.replace(node, batch, effect))
+
+
+def put_unfoldable_behind_layers(edit: Edit) -> None:
+    """Give each batch norm of tokens that feeds other than linear layers a depthwise convolution of its own.
+
+    Args:
+        edit: the network, moves settled.
+    """
+    for node in list(edit.graph.graph.nodes):
+        norm = edit.module(node)
+        if isinstance(norm, TokenBatchNorm) and not _feeds_only_layers(edit, node):
+            _become_map_norm(edit, node, norm)
+
+
+def _feeds_only_layers(edit: Edit, node: fx.Node) -> bool:
+    return all(isinstance(edit.module(reader), nn.Linear) for reader in channel_readers(edit.graph, node))
+
+
+def _become_map_norm(edit: Edit, node: fx.Node, norm: TokenBatchNorm) -> None:
+    """Let the norm work on a map of the tokens, behind a depthwise convolution."""
+    shape, path = shape_of(node), path_of(node)
+    count, channels = int(torch.tensor(shape[1:-1]).prod()), shape[-1]
+    to_map = Move.like(lambda x: x.mT.unflatten(2, (count, 1)), (count, channels), channels_last=False)
+    to_tokens = Move.like(lambda x: x.flatten(2).mT, (channels, count, 1), channels_last=True)
+    batch = nn.BatchNorm2d(channels)
+    _set(batch, norm.weight, norm.bias)
+    source = node.all_input_nodes[0]
+    first = edit.insert(source, edit.free(f"{path}_map"), to_map, (source,))
+    first.meta["shape"] = (shape[0], channels, count, 1)
+    node.replace_input_with(source, first)
+    edit.graph.add_submodule(path, batch.to(edit.like).train(edit.graph.training))
+    node.meta["shape"] = first.meta["shape"]
+    edit.put_layer_before(node, first, "BatchNorm2d")
+    last = edit.append(node, edit.free(f"{path}_tokens"), to_tokens)
+    last.meta["shape"] = shape
+    edit.changes.append(Change(path, "TokenBatchNorm", "BatchNorm2d of a map", ONE_MORE))
+
+
+def _set(batch: _BatchNorm, weight: Tensor | None, bias: Tensor | None) -> None:
+    """Give a new batch norm scales and shifts; without statistics yet, it divides by nothing but what it adds."""
+    with torch.no_grad():
+        for own, given in ((batch.weight, weight), (batch.bias, bias)):
+            if given is not None:
+                own.copy_(given)

@@ -1,0 +1,133 @@
+"""Sums, products and concatenations of values, of which one may be a constant."""
+
+import operator
+
+import torch
+from torch import Tensor, fx
+
+from privcirnet.nn.concat import Concat
+from privcirnet.nn.moves import Move
+from privcirnet.nn.tokens import HeadProduct, Tokens
+from privcirnet.surgery.changes import Change
+from privcirnet.surgery.edit import Edit, constant_of, path_of, shape_of
+from privcirnet.surgery.layout import channels_last
+from privcirnet.surgery.norms import scale
+
+
+def add(edit: Edit, node: fx.Node) -> None:
+    """Make a sum one of two values; constants of tokens go into a :class:`Tokens`.
+
+    Args:
+        edit: the network.
+        node: a sum.
+    """
+    values, constants = _terms(node)
+    if len(values) == 1 and len(constants) == 1 and len(node.args) == 2:
+        _add_constant(edit, node, values[0], constants[0])
+    elif len(values) != 2 or constants or node.kwargs or shape_of(values[0]) != shape_of(values[1]):
+        edit.cannot(node, "add two values of one shape")
+    else:
+        node.op, node.target = "call_function", operator.add
+
+
+def multiply(edit: Edit, node: fx.Node) -> None:
+    """Replace a product of a map with a value for each channel, as of squeeze-and-excitation, or with constants.
+
+    Args:
+        edit: the network.
+        node: a product.
+    """
+    values, constants = _terms(node)
+    numbers = [given for given in node.args if isinstance(given, int | float)]
+    shapes = [shape_of(value) for value in values]
+    if len(values) == 1 and len(node.args) == 2 and len(shapes[0]) == 4 and not channels_last(edit, values[0]):
+        found = constants[0] if constants else torch.tensor([float(numbers[0])])
+        channels = shapes[0][1]
+        if found.numel() in (1, channels) and (found.numel() == 1 or found.shape[:1] == (channels,)):
+            node.args = tuple(given for given in (values[0],))
+            scale(edit, node, found.detach().flatten().expand(channels), torch.zeros(channels), "")
+            return
+    elif len(values) == 2 and not constants and not node.kwargs:
+        first, second = values if shapes[1][2:] == (1, 1) else values[::-1]
+        if len(shapes[0]) == len(shapes[1]) == 4 and shape_of(second) == (*shape_of(first)[:2], 1, 1):
+            _gated(edit, node, first, second)
+            return
+    edit.cannot(node, "multiply a map by a value for each channel")
+
+
+def concat(edit: Edit, node: fx.Node) -> None:
+    """Replace a concatenation of channels, or of a class token with tokens.
+
+    Args:
+        edit: the network.
+        node: a concatenation.
+    """
+    parts, axis = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    rank, last = len(shape_of(node)), channels_last(edit, node)
+    nodes = [part for part in parts if isinstance(part, fx.Node)] if isinstance(parts, list | tuple) else []
+    constants = [constant_of(part) for part in nodes]
+    if rank == 3 and axis in (1, -2) and len(nodes) == 2 and constants[0] is not None and constants[1] is None:
+        _put_class_token(edit, node, nodes[1], constants[0])
+    elif not nodes or axis not in ((rank - 1, -1) if last else (1, 1 - rank)) or any(c is not None for c in constants):
+        edit.cannot(node, "concatenate channels")
+    elif len(nodes) == 1:
+        edit.skip(node)
+    else:
+        edit.put_for(node, edit.insert(node, edit.free(node.name), Concat(), tuple(nodes)))
+
+
+def _terms(node: fx.Node) -> tuple[list[fx.Node], list[Tensor]]:
+    """The values and constants among a node's arguments; one value twice is two."""
+    given = [term for term in node.args if isinstance(term, fx.Node)]
+    constants = [found for term in given if (found := constant_of(term)) is not None]
+    return [term for term in given if constant_of(term) is None], constants
+
+
+def _add_constant(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -> None:
+    """Positions become the constants of the tokens that they are added to."""
+    shape, made = shape_of(node)[1:], edit.module(value)
+    if len(shape) != 2 or shape_of(value)[1:] != shape:
+        edit.cannot(node, "add constants to tokens (N, T, C), or put them into a layer's bias")
+        return
+    full = constant.detach().expand(shape)
+    if isinstance(made, Tokens) and len(value.users) == 1:
+        with torch.no_grad():
+            made.bias.add_(full)
+        edit.put_for(node, value)
+        return
+    first = _tokens(edit, node, value, torch.cat([torch.zeros_like(full[:1]), full]))
+    rest = Move.like(lambda x: x[:, 1:], (shape[0] + 1, shape[1]), channels_last=True)
+    edit.put_for(node, edit.insert(first, edit.free(f"{node.name}_rest"), rest, (first,)))
+
+
+def _put_class_token(edit: Edit, node: fx.Node, value: fx.Node, token: Tensor) -> None:
+    count, width = shape_of(node)[1:]
+    if token.numel() != width:
+        edit.cannot(node, "put one class token in front")
+        return
+    constants = torch.zeros(count, width)
+    constants[0] = token.detach().flatten()
+    edit.put_for(node, _tokens(edit, node, value, constants))
+
+
+def _tokens(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.Node:
+    """Return tokens with one more in front, to which constants are added."""
+    made = Tokens(*constants.shape)
+    with torch.no_grad():
+        made.bias.copy_(constants)
+    name = edit.free(f"{node.name}_tokens")
+    edit.changes.append(Change(path_of(node), "constants", f"Tokens at {name}"))
+    return edit.insert(node, name, made, (value,))
+
+
+def _gated(edit: Edit, node: fx.Node, values: fx.Node, gates: fx.Node) -> None:
+    """Multiply channel by channel: places as tokens with the gates as one more, in as many heads as channels."""
+    _, channels, height, width = shape_of(values)
+    places = Move.like(lambda x: x.flatten(2).mT, (channels, height, width), channels_last=True)
+    one = Move.like(lambda x: x.flatten(2).mT, (channels, 1, 1), channels_last=True)
+    back = Move.like(lambda x: x.mT.unflatten(2, (height, width)), (height * width, channels), channels_last=False)
+    left = edit.insert(node, edit.free(f"{node.name}_places"), places, (values,))
+    right = edit.insert(left, edit.free(f"{node.name}_gates"), one, (gates,))
+    product = edit.insert(right, edit.free(node.name), HeadProduct(channels), (left, right))
+    edit.put_for(node, edit.insert(product, edit.free(f"{node.name}_map"), back, (product,)))
+    edit.changes.append(Change(path_of(node), "product with a gate", "HeadProduct"))
