@@ -25,7 +25,7 @@ from privcirnet.he.program.operations import (
     encrypted_layers,
 )
 from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
-from privcirnet.he.program.rearrangement import Channels, Flatten, Take, Tokens, Transpose
+from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Take, Tokens, Transpose
 from tests.he.exchange import random_rows
 
 N = 8192
@@ -116,7 +116,8 @@ def attention(masks: str = "uniform", seed: int = 0) -> Program:
         Node("gathered", product(square, turned, 2), ("square_t", "turned"), tokens, 28),
         Node("gathered_t", Truncate(6), ("gathered",), tokens, 34),
         Node("token", Take(1), ("gathered_t",), last, 34),
-        Node("head", Linear(head), ("token",), (4, 1, 1), 30),
+        Node("reversed", Gather(last, 7, (8,), (-1,)), ("token",), last, 34),
+        Node("head", Linear(head), ("reversed",), (4, 1, 1), 30),
     )
     return _with_weights(nodes, masks, 46, seed)
 
