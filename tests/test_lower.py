@@ -84,6 +84,26 @@ class Grouped(nn.Module):
         return self.flatten(self.last(x + self.mix(self.pairs(x))))
 
 
+class Kernels(nn.Module):
+    """Dilated, rectangular, of both kinds, padded by name, with groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.dilated = nn.Conv2d(1, 4, 1), nn.Conv2d(4, 4, 3, padding=2, dilation=2)
+        self.wide, self.high = nn.Conv2d(4, 4, (1, 5), padding=(0, 2)), nn.Conv2d(4, 4, (3, 1), padding="same")
+        self.both = nn.Conv2d(4, 4, (2, 3), stride=2, dilation=(4, 2), groups=2)
+        self.last, self.flatten = nn.Conv2d(4, 3, 2, padding="valid"), nn.Flatten()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.flatten(self.last(self.both(self.high(self.wide(self.dilated(self.stem(x)))))))
+
+
+def kernels() -> fx.GraphModule:
+    torch.manual_seed(0)
+    model = nn.Sequential(Kernels(), nn.Identity())
+    return quantized(circulant_(model, {"0.dilated": 4, "0.wide": 2, "0.high": 4}))
+
+
 def grouped(seed: int = 0, **options: int) -> fx.GraphModule:
     torch.manual_seed(seed)
     return quantized(circulant_(Grouped(), {"mix": 4, "last": 2}), **options)
@@ -141,6 +161,7 @@ GRAPHS = [
     pytest.param(perceptron, id="perceptron"),
     pytest.param(lambda: perceptron(1, weight_bits=3, activation_bits=12), id="perceptron in other bits"),
     pytest.param(grouped, id="channel groups"),
+    pytest.param(kernels, id="kernels of other forms"),
     pytest.param(lambda: grouped(1, weight_bits=4, activation_bits=7), id="channel groups in other bits"),
 ]
 
@@ -331,7 +352,7 @@ class Calls(nn.Module):
         return self.last(self.function(self.conv(x)))
 
 
-CONVOLUTION = "a convolution must be square, with no dilation and zero padding: got 1: Conv2d.*; replace it"
+CONVOLUTION = "a convolution must have one stride, zero padding, and lose as many rows as columns: got 1: Conv2d.*; re"
 ENCRYPTED = "every operation must be one that runs encrypted: got"
 UNSUPPORTED = [
     (lambda: around(nn.ReLU()), rf"{ENCRYPTED} 1 \(ReLU\); use Square or AESPA .* instead of ReLU"),
@@ -343,11 +364,9 @@ UNSUPPORTED = [
     (lambda: Calls(lambda x: x + 1.0), rf"{ENCRYPTED} add \(<built-in function add>\)"),
     (lambda: Calls(lambda x: x * x), rf"{ENCRYPTED} mul "),
     (lambda: Calls(lambda x: torch.add(x, x.clone(), alpha=2)), rf"{ENCRYPTED} clone"),
-    (lambda: around(nn.Conv2d(2, 2, 3, padding=2, dilation=2)), CONVOLUTION),
-    (lambda: around(nn.Conv2d(2, 2, (1, 3), padding=(0, 1))), CONVOLUTION),
     (lambda: around(nn.Conv2d(2, 2, 3, stride=(1, 2), padding=1)), CONVOLUTION),
     (lambda: around(nn.Conv2d(2, 2, 3, padding=(1, 0))), CONVOLUTION),
-    (lambda: around(nn.Conv2d(2, 2, 3, padding="same")), CONVOLUTION),
+    (lambda: around(nn.Conv2d(2, 2, (1, 3))), CONVOLUTION),
     (lambda: around(nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")), CONVOLUTION),
     (
         lambda: around(nn.Linear(8, 8)),
@@ -360,6 +379,12 @@ UNSUPPORTED = [
 def test_operations_that_do_not_run_encrypted(build, message):
     with pytest.raises(RuleError, match=message):
         program_of(quantized(build()))
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+def test_an_even_kernel_padded_unevenly():
+    with pytest.raises(RuleError, match=CONVOLUTION):
+        program_of(quantized(around(nn.Conv2d(2, 2, 2, padding="same"))))
 
 
 def test_everything_that_does_not_run_encrypted_is_named_at_once_by_its_path(monkeypatch):

@@ -1,5 +1,7 @@
 """Single layers: their dimensions, and their weights and constants as integers."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -23,7 +25,7 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: Shape, name: str) -
         name: of the layer, for the error.
 
     Raises:
-        RuleError: a convolution that is dilated, not square, or not padded with zeros, or a linear layer on a map.
+        RuleError: a convolution that comes to no square one, or a linear layer on a map.
     """
     channels, height, width = input_shape
     if isinstance(module, nn.Linear):
@@ -31,17 +33,43 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: Shape, name: str) -
             got = f"{name} on {input_shape}"
             raise RuleError("a linear layer must follow a flatten or tokens", got=got, remedy="flatten first")
         return LinearShape.gemm(height, channels, module.out_features)
-    kernel, stride, padding = module.kernel_size, module.stride, module.padding
-    square = kernel[0] == kernel[1] and stride[0] == stride[1] and not isinstance(padding, str)
-    plain = module.dilation == (1, 1) and module.padding_mode == "zeros"
-    if not (square and plain and padding[0] == padding[1]):
+    frame = _frame(module, name)
+    sizes = module.out_channels, frame.kernel, module.stride[0], frame.padding, module.groups
+    return LinearShape(height, width, channels, *sizes)
+
+
+class _Frame(NamedTuple):
+    """A square kernel that holds a convolution's own, with zeros around and between its weights.
+
+    Attributes:
+        kernel: rows and columns.
+        padding: of the map, on every side.
+        first: row and column of the first weight.
+    """
+
+    kernel: int
+    padding: int
+    first: tuple[int, int]
+
+
+def _frame(module: nn.Conv2d, name: str) -> _Frame:
+    """Return the smallest square kernel that does the same; dilated and rectangular ones have zeros in theirs."""
+    reach = [dilation * (kernel - 1) + 1 for dilation, kernel in zip(module.dilation, module.kernel_size, strict=True)]
+    padding = module.padding
+    if isinstance(padding, str):
+        padding = tuple((size - 1) // 2 if padding == "same" else 0 for size in reach)
+        whole = module.padding == "valid" or all(size % 2 for size in reach)
+    else:
+        whole = True
+    lost = {size - 2 * pad for size, pad in zip(reach, padding, strict=True)}
+    if not whole or len(lost) > 1 or len(set(module.stride)) > 1 or module.padding_mode != "zeros":
         raise RuleError(
-            "a convolution must be square, with no dilation and zero padding",
+            "a convolution must have one stride, zero padding, and lose as many rows as columns",
             got=f"{name}: Conv2d({module.extra_repr()})",
             remedy="replace it by such a convolution",
         )
-    sizes = module.out_channels, kernel[0], stride[0], int(padding[0]), module.groups
-    return LinearShape(height, width, channels, *sizes)
+    around = max(padding)
+    return _Frame(lost.pop() + 2 * around, around, (around - padding[0], around - padding[1]))
 
 
 def weight_log_step(module: nn.Module, name: str) -> int:
@@ -72,10 +100,20 @@ def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: 
     """
     dense = module.weight.double() * 2.0 ** -weight_log_step(module, name)
     rows = dense[::b].round().to(torch.int64)
-    rows = rows.reshape(*rows.shape[:2], *(module.kernel_size if isinstance(module, nn.Conv2d) else (1, 1)))
+    rows = _framed(rows, module, name) if isinstance(module, nn.Conv2d) else rows[..., None, None]
     none = torch.zeros(dense.shape[0])
     bias = integer_bias(none if module.bias is None else module.bias, log_step, name)
     return Weights(np.ascontiguousarray(rows.numpy()), bias)
+
+
+def _framed(rows: Tensor, module: nn.Conv2d, name: str) -> Tensor:
+    """Put the weights of a convolution where they are in its square kernel."""
+    frame = _frame(module, name)
+    framed = rows.new_zeros(*rows.shape[:2], frame.kernel, frame.kernel)
+    (top, left), (down, right) = frame.first, module.dilation
+    height, width = module.kernel_size
+    framed[:, :, top : top + down * height : down, left : left + right * width : right] = rows
+    return framed
 
 
 def constants(bias: Tensor, log_step: int, name: str) -> Weights:

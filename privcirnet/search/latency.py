@@ -6,6 +6,7 @@ For a profile and a link, equal shapes are planned once: the planner caches its 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
+from math import prod
 
 import torch
 from torch import nn
@@ -74,11 +75,12 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
     def record(name: str, module: nn.Linear | nn.Conv2d, inputs: tuple[torch.Tensor, ...]) -> None:
         if name in shapes:
             raise RuleError("a layer must run once an image", got=name, remedy="give each use its own layer")
-        size = tuple(inputs[0].shape[1:])
-        if isinstance(module, nn.Linear) and len(size) == 2:
-            shapes[name] = LinearShape.gemm(size[0], module.in_features, module.out_features)
+        size: tuple[int, ...] = tuple(inputs[0].shape[1:])
+        if isinstance(module, nn.Linear) and len(size) > 1:
+            shapes[name] = LinearShape.gemm(prod(size[:-1]), module.in_features, module.out_features)
         elif len(size) in (1, 3):
-            shapes[name] = linear_shape(module, size if len(size) == 3 else (size[0], 1, 1), name)
+            channels, height, width = (*size, 1, 1)[:3]
+            shapes[name] = linear_shape(module, (channels, height, width), name)
         else:
             got, remedy = f"{name} on {size}", "leave the layer out"
             raise RuleError("a layer's input must be an image, tokens or a vector", got=got, remedy=remedy)
