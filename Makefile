@@ -7,12 +7,13 @@ EXPERIMENT  ?= digits
 DATA        ?= data
 PY          := $(VENV)/bin/python
 
-.PHONY: help demo ladder test lint clean
+.PHONY: help demo ladder test docs lint clean
 
 help:
 	@echo "make demo   install, then train -> search -> finetune -> qat -> export -> infer, encrypted; report in $(ROOT)"
 	@echo "make ladder EXPERIMENT=mobilenetv2_cifar10_short DATA=/images   the whole chain of configs/experiment, resumable"
 	@echo "make test   install what tests need and run them all"
+	@echo "make docs   the documentation as a site, checked strictly, in outputs/site"
 	@echo "make lint   format and type checks"
 	@echo "make clean  remove the virtual environment and outputs"
 
@@ -41,8 +42,16 @@ ladder: $(VENV)/installed
 	$(PY) ladder.py experiment=$(EXPERIMENT) root=$(ROOT) data.root=$(DATA)
 	$(PY) report.py $(ROOT)
 
-test: $(VENV)/installed-test
+$(VENV)/installed-docs: $(VENV)/installed
+	$(PY) -m pip install --quiet -c $(CONSTRAINTS) -e '.[docs]'
+	touch $@
+
+# The lower bounds are the toolkit's; the site needs a newer jinja2 than they allow.
+test: $(VENV)/installed-test $(if $(filter constraints.txt,$(CONSTRAINTS)),docs)
 	$(PY) -m pytest -n auto
+
+docs: $(VENV)/installed-docs
+	$(PY) -m mkdocs build --strict
 
 lint: $(VENV)/installed
 	$(PY) -m pip install --quiet -c $(CONSTRAINTS) -e '.[test,dev]'

@@ -1,10 +1,14 @@
-"""Notebooks run from top to bottom on what train.py leaves."""
+"""Notebooks run from top to bottom, smaller than they are read: each replacement must match.
+
+They run in one folder, in the order of the table, because some read what one before them wrote.
+"""
 
 import json
 import sys
 import types
 from pathlib import Path
 
+import matplotlib as mpl
 import pytest
 import torch
 
@@ -13,22 +17,86 @@ from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
 from privcirnet.training import stages
 from privcirnet.training.network import checkpoint_of
+from tests.conftest import ROOT
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
+SHRUNK = {
+    "quickstart": [("EPOCHS, BLOCK_SIZE, IMAGES = 40, 4, 8", "EPOCHS, BLOCK_SIZE, IMAGES = 4, 4, 2")],
+    "two_parties": [],
+    "search": [
+        ("EPOCHS, SAMPLES, BLOCKS = 40, 512, (1, 2, 4, 8, 16)", "EPOCHS, SAMPLES, BLOCKS = 8, 64, (1, 2, 4)"),
+        ("pc.calibrate()", "pc.calibrate(repetitions=1)"),
+    ],
+    "sensitivity": [("BLOCKS, SAMPLES = (2, 4, 8, 16), 512", "BLOCKS, SAMPLES = (2, 8), 64")],
+    "own_network": [("EPOCHS, BLOCK_SIZE, IMAGES = 20, 4, 8", "EPOCHS, BLOCK_SIZE, IMAGES = 2, 4, 2")],
+}
+"""Notebook -> (old, new) texts of its code."""
+
+SAYS = {
+    "quickstart": "differs from the integer network: 0\n",
+    "two_parties": "the same class as the integer network: True\n",
+    "search": "searched: ",
+    "sensitivity": "weight  Fisher",
+    "own_network": "differs from the integer network: 0\n",
+}
+"""Notebook -> what it must print."""
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    display = types.ModuleType("IPython.display")  # without its parent, which matplotlib would take for a notebook
-    display.Image = lambda picture: picture.read_bytes()
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
+def cells(name: str, kind: str = "code") -> list[str]:
+    """Sources of a notebook's cells of a kind."""
+    notebook = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == kind]
+
+
+def shrunk(sources: list[str], replacements: list[tuple[str, str]]) -> list[str]:
+    """Sources of cells with each replacement made exactly once."""
+    for old, new in replacements:
+        assert sum(source.count(old) for source in sources) == 1, f"{old!r} must stand there once"
+        sources = [source.replace(old, new) for source in sources]
+    return sources
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Where the notebooks run, with what train.py leaves."""
+    folder = tmp_path_factory.mktemp("notebooks")
     torch.manual_seed(0)
     start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), load("digits"))
-    write_checkpoint(tmp_path / "outputs" / "train" / "checkpoint.safetensors", checkpoint_of(start, "train"))
+    write_checkpoint(folder / "outputs" / "train" / "checkpoint.safetensors", checkpoint_of(start, "train"))
+    return folder
+
+
+def execute(name: str, replacements: list[tuple[str, str]]) -> dict[str, object]:
+    """Run the cells of a notebook; return its names."""
     names: dict[str, object] = {}
-    for cell in json.loads(path.read_text())["cells"]:
-        if cell["cell_type"] == "code":
-            exec(compile("".join(cell["source"]), path.name, "exec"), names)
-    assert "weight  Fisher" in capsys.readouterr().out
-    assert (tmp_path / "outputs" / "prediction.png").is_file()
+    for number, source in enumerate(shrunk(cells(name), replacements)):
+        exec(compile(source, f"{name}.ipynb, cell {number}", "exec"), names)
+    return names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHRUNK)
+def test_notebook_runs(name, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    display = types.ModuleType("IPython.display")  # without its parent, which matplotlib would take for a notebook
+    display.Image = lambda picture: Path(picture).read_bytes()
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    mpl.use("Agg")
+    if name == "two_parties" and not Path("outputs/notebook/program").is_dir():  # it runs alone
+        execute("quickstart", SHRUNK["quickstart"])
+    execute(name, SHRUNK[name])
+    assert SAYS[name] in capsys.readouterr().out
+
+
+def test_every_notebook_is_run_and_committed_without_outputs():
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert [path.stem for path in paths] == sorted(SHRUNK)
+    for path in paths:
+        assert cells(path.stem, "markdown")[0].startswith("# ")
+        code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
+
+
+@pytest.mark.parametrize("sources", [["EPOCHS = 4"], ["EPOCHS = 40", "EPOCHS = 40"]])
+def test_a_replacement_must_match(sources):
+    with pytest.raises(AssertionError, match="must stand there once"):
+        shrunk(sources, [("EPOCHS = 40", "EPOCHS = 4")])
