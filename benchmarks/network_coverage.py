@@ -43,7 +43,8 @@ SIDES = {
     **dict.fromkeys(
         ("deit_tiny_patch16_224", "efficientformer_l1", "gmlp_ti16_224", "levit_128s", "mixer_s32_224"), 224
     ),
-    **dict.fromkeys(("pit_ti_224", "swin_tiny_patch4_window7_224", "tiny_vit_5m_224", "torchvision/vit_b_16"), 224),
+    **dict.fromkeys(("pit_ti_224", "swin_tiny_patch4_window7_224", "tiny_vit_5m_224"), 224),
+    "torchvision/vit_b_16": 64,
 }
 """Network -> side of its images: the smallest that is convenient for it."""
 STEPS = ("polynomial", "circulant", "trained", "exported", "encrypted")
@@ -97,7 +98,8 @@ def created(name: str) -> nn.Module:
     if name.startswith("torchvision/"):
         import torchvision
 
-        return torchvision.models.get_model(name.removeprefix("torchvision/"), num_classes=_CLASSES)
+        sized = {"image_size": SIDES[name]} if "vit" in name else {}
+        return torchvision.models.get_model(name.removeprefix("torchvision/"), num_classes=_CLASSES, **sized)
     import timm
 
     return timm.create_model(name, num_classes=_CLASSES)
