@@ -200,14 +200,15 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
     return node.meta.get("shape") or ()
 
 
-def constant_of(node: fx.Node) -> Tensor | None:
+def constant_of(node: fx.Node, rank: int) -> Tensor | None:
     """Return the value of a node that depends on parameters alone, without the batch's axis; else None.
 
     Args:
         node: of a graph.
+        rank: axes of the value that it meets, the batch's included.
     """
     value = node.meta.get("constant")
-    return value[0] if isinstance(value, Tensor) and value.ndim > 2 else value
+    return value[0] if isinstance(value, Tensor) and value.ndim == rank else value
 
 
 def _said(module: nn.Module) -> str:

@@ -48,6 +48,9 @@ def _made(edit: Edit, node: fx.Node) -> fx.Node | None:
     except RuleError as error:
         edit.cannot(node, error.remedy)
         return None
+    except RuntimeError:
+        edit.cannot(node, "move the values of each image alone, without making parts of it images of their own")
+        return None
     if len(move.after) > 3:
         edit.cannot(node, "end in a map (N, C, H, W), tokens (N, T, C) or a vector (N, C)")
         return None

@@ -15,7 +15,7 @@ from privcirnet.surgery.norms import scale
 
 
 def add(edit: Edit, node: fx.Node) -> None:
-    """Make a sum one of two values; constants of tokens go into a :class:`Tokens`.
+    """Make a sum one of two values; constants go into a :class:`Tokens`, or into a batch norm of a map.
 
     Args:
         edit: the network.
@@ -65,7 +65,7 @@ def concat(edit: Edit, node: fx.Node) -> None:
     parts, axis = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     rank, last = len(shape_of(node)), channels_last(edit, node)
     nodes = [part for part in parts if isinstance(part, fx.Node)] if isinstance(parts, list | tuple) else []
-    constants = [constant_of(part) for part in nodes]
+    constants = [constant_of(part, rank) for part in nodes]
     if rank == 3 and axis in (1, -2) and len(nodes) == 2 and constants[0] is not None and constants[1] is None:
         _put_class_token(edit, node, nodes[1], constants[0])
     elif not nodes or axis not in ((rank - 1, -1) if last else (1, 1 - rank)) or any(c is not None for c in constants):
@@ -79,13 +79,18 @@ def concat(edit: Edit, node: fx.Node) -> None:
 def _terms(node: fx.Node) -> tuple[list[fx.Node], list[Tensor]]:
     """The values and constants among a node's arguments; one value twice is two."""
     given = [term for term in node.args if isinstance(term, fx.Node)]
-    constants = [found for term in given if (found := constant_of(term)) is not None]
-    return [term for term in given if constant_of(term) is None], constants
+    rank = len(shape_of(node))
+    constants = [found for term in given if (found := constant_of(term, rank)) is not None]
+    return [term for term in given if constant_of(term, rank) is None], constants
 
 
 def _add_constant(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -> None:
     """Positions become the constants of the tokens that they are added to."""
     shape, made = shape_of(node)[1:], edit.module(value)
+    if len(shape) == 3 and not channels_last(edit, value) and constant.numel() in (1, shape[0]):
+        node.args = (value,)
+        scale(edit, node, torch.ones(shape[0]), constant.detach().flatten().expand(shape[0]), "")
+        return
     if len(shape) != 2 or shape_of(value)[1:] != shape:
         edit.cannot(node, "add constants to tokens (N, T, C), or put them into a layer's bias")
         return

@@ -68,6 +68,9 @@ EXACT = {
     ),
     "shuffles, chunks, channels last": lambda: Written(moved, conv=nn.Conv2d(4, 4, 3, padding=1), fc=nn.Linear(4, 6)),
     "channels scaled": lambda: nn.Sequential(nn.Conv2d(4, 6, 1), LayerScale2d(6, 0.3), nn.Flatten(), nn.Linear(96, 2)),
+    "channels shifted": lambda: Written(
+        lambda net, x: net.conv(x) + net.shifts, conv=nn.Conv2d(4, 6, 1), shifts=parameter(6, 1, 1)
+    ),
     "scaled by a number": lambda: Written(lambda net, x: net.conv(x) * 0.7, conv=nn.Conv2d(4, 6, 1)),
 }  # fmt: skip
 
@@ -175,6 +178,7 @@ def test_an_option_of_the_forward_keeps_its_default():
         (lambda net, x: net.conv(x) + net.bias, r"add \(add\); add constants to tokens"),
         (lambda net, x: torch.cat([net.conv(x), net.bias.expand(2, 4, 4, 4)], 1), r"cat \(cat\); concatenate channels"),
         (lambda net, x: torch.sigmoid(net.conv(x).mean((2, 3))), r"sigmoid \(sigmoid\); let a convolution compute"),
+        (lambda net, x: net.conv(net.conv(x).view(-1, 1, 4, 4).expand(-1, 4, 4, 4)), r"expand"),
         (lambda net, x: net.conv(x).flatten(2).mean(2), r"mean \(mean\); average over"),
     ],
 )
