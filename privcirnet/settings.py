@@ -24,6 +24,8 @@ _PACKAGE = Path(__file__).resolve().parent
 CONFIGS = next(folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir())
 """The YAML files: a wheel has them in the package, a checkout beside it."""
 _HYDRA = "1.3"
+_ALONE = ("-m", "--multirun", "-cd", "--config-dir")
+"""Options that only Hydra's own runner understands: it takes several values apart, and reads another folder too."""
 _TIMEOUT = {"patience": "timeout_s"}
 _RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT}
 """Command -> settings that had another name before -> their name."""
@@ -67,7 +69,7 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
                 if not any(argument.startswith("-") or "hydra" in argument for argument in arguments):
                     main(compose(arguments))
                     return
-                if not {"-m", "--multirun"} & set(arguments):  # Hydra alone takes several values apart
+                if not any(argument.split("=")[0] in _ALONE for argument in arguments):
                     compose([a for a in arguments if "=" in a and not a.startswith("-")])
                 run()
 

@@ -96,10 +96,11 @@ def test_the_demo_leaves_a_page_in_an_empty_folder(python, tmp_path):
     assert not [line for line in again.stdout.splitlines() if "-m privcirnet" in line]
 
 
-def test_settings_of_ones_own_lie_in_a_folder_of_ones_own(python, tmp_path):
+@pytest.mark.parametrize("where", [["hydra.searchpath=[file://mine]"], ["--config-dir", "mine"]])
+def test_settings_of_ones_own_lie_in_a_folder_of_ones_own(python, tmp_path, where):
     (tmp_path / "mine" / "data").mkdir(parents=True)
     (tmp_path / "mine" / "data" / "mine.yaml").write_text("name: mnist\nroot: nowhere\n")
-    done = run(python, tmp_path, "train", "hydra.searchpath=[file://mine]", "data=mine")
+    done = run(python, tmp_path, "train", *where, "data=mine")
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert f"got no file or folder {tmp_path}/nowhere; put train-images-idx3-ubyte" in done.stderr
