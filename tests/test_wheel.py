@@ -39,11 +39,11 @@ def python(wheel, tmp_path_factory) -> Path:
     """The interpreter of an environment with the wheel."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
-    library = next(folder.glob("lib/python*/site-packages"))
-    (library / "borrowed.pth").write_text("\n".join(p for p in sys.path if p.endswith("-packages")))
     install = [*PIP, "--python", str(folder / "bin" / "python"), "install", "--no-deps", "--no-index", str(wheel)]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    library = next(folder.glob("lib/python*/site-packages"))
+    (library / "borrowed.pth").write_text("\n".join(p for p in sys.path if p.endswith("-packages")))
     return folder / "bin" / "python"
 
 
