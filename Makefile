@@ -29,13 +29,7 @@ $(VENV)/installed-test: $(VENV)/installed
 	touch $@
 
 demo: $(VENV)/installed
-	$(PY) train.py  root=$(ROOT)
-	$(PY) search.py root=$(ROOT)
-	$(PY) train.py  root=$(ROOT) recipe=finetune
-	$(PY) train.py  root=$(ROOT) recipe=qat
-	$(PY) export.py root=$(ROOT)
-	$(PY) infer.py  root=$(ROOT)
-	$(PY) report.py $(ROOT)
+	$(PY) -m privcirnet demo root=$(ROOT)
 
 ladder: ROOT = outputs/$(EXPERIMENT)
 ladder: $(VENV)/installed

@@ -1,48 +1,6 @@
 """Choose a block size for every layer under a latency budget. `python search.py --help`."""
 
-import time
-from dataclasses import asdict
-from pathlib import Path
-
-from privcirnet import distributed
-from privcirnet.artifact import write_json
-from privcirnet.config import SearchConfig
-from privcirnet.console import counting, progress_bar, script, show
-from privcirnet.data import load_for
-from privcirnet.pipeline import search
-
-
-@script(SearchConfig)
-@distributed.joined()
-def main(config: SearchConfig) -> None:
-    """Sensitivity and latency of every layer and block size, then the integer program."""
-    started, out = time.perf_counter(), Path(config.out)
-    with counting("Decoding images") as progress, distributed.first_goes_first():
-        data = load_for(config.data, progress)
-    found = search.search(config, data, progress_bar)
-    if distributed.rank() > 0:
-        return
-    search.write(found, out)
-    files = {"plan": str(out / "plan.json"), "profile": str(out / "profile.json")}
-    seconds = {"seconds": time.perf_counter() - started, "config": asdict(config)}
-    write_json(out / "summary.json", {**search.summary(found), **files, **seconds})
-    show("search: block sizes", _in_words(found, config) | {"saved": files["plan"], "look at": out / "pareto.png"})
-
-
-def _in_words(found: search.SearchResult, config: SearchConfig) -> dict[str, object]:
-    solution, measured = found.solution, found.measured
-    steady = {None: "", True: "; more would not change the plan", False: "; the plan still changed at the end"}
-    return {
-        **solution.block_sizes,
-        "predicted": f"{1e3 * solution.latency:.1f} ms of a budget of {1e3 * found.budget:.1f} ms",
-        "sensitivity": f"{solution.sensitivity:.4g} ({solution.status}, gap {solution.gap:g})",
-        "uniform": ", ".join(
-            f"b = {b}: {1e3 * p.latency:.1f} ms, {p.sensitivity:.4g}" for b, p in found.uniform.items()
-        ),
-        "measured": f"{config.sensitivity}, {measured.samples} images{steady[measured.stable]}",
-        "sweep": f"{len(found.front)} plans in {Path(config.out) / 'plans'}",
-    }
-
+from privcirnet.commands.search import main
 
 if __name__ == "__main__":
     main()

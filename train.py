@@ -1,44 +1,6 @@
 """Train a dense network, fine-tune it with circulant weights, or train its 8-bit version. `python train.py --help`."""
 
-import time
-from pathlib import Path
-
-from privcirnet import distributed
-from privcirnet.artifact import write_json
-from privcirnet.config import TrainConfig
-from privcirnet.console import counting, progress_bar, script, show
-from privcirnet.data import ImageData, load_for
-from privcirnet.pipeline import train
-
-
-@script(TrainConfig)
-@distributed.joined()
-def main(config: TrainConfig) -> None:
-    """Run one stage: start from what the stage before left, train, save."""
-    started = time.perf_counter()
-    with counting("Decoding images") as progress, distributed.first_goes_first():
-        data = load_for(config.data, progress)
-    if config.evaluate:
-        evaluate(config, data)
-        return
-    trained = train.train(config, data, progress_bar)
-    if distributed.rank() > 0:
-        return
-    path = train.write(trained, time.perf_counter() - started)
-    shown = f"{trained.top1:.2f} % of {trained.test_images} held-out images (was {trained.top1_before:.2f} %)"
-    facts = {"top-1": shown, "parameters": f"{trained.parameters:,}", "saved": path}
-    show(trained.title, facts | ({"precision": "bfloat16"} if trained.mixed else {}))
-
-
-def evaluate(config: TrainConfig, data: ImageData) -> None:
-    """Measure a checkpoint's accuracy."""
-    summary = train.evaluate(config, data)
-    if distributed.rank() > 0:
-        return
-    write_json(Path(config.out) / "summary.json", summary)
-    title = f"evaluate: {summary['model']} on {summary['data']}"
-    show(title, {"top-1": f"{summary['top1']:.2f} % of {summary['images']} images"})
-
+from privcirnet.commands.train import main
 
 if __name__ == "__main__":
     main()

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 from privcirnet.config import LadderConfig
-from privcirnet.console import composed, counting, progress_bar, readable_errors, script, show_text
+from privcirnet.console import counting, progress_bar, readable_errors, show_text
 from privcirnet.data import load_for
 from privcirnet.pipeline import ladder
 from privcirnet.pipeline.pareto import cells, table
 from privcirnet.pipeline.pareto.config import ParetoConfig
+from privcirnet.settings import composed, script
 
 
 @script(ParetoConfig)
@@ -34,8 +35,7 @@ def expanded(arguments: list[str]) -> list[str]:
     """
     if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
         return arguments
-    configs = Path(__file__).resolve().parents[1] / "configs"
-    chain = composed(configs, "ladder", LadderConfig, [f"experiment={arguments[0]}"])
+    chain = composed("ladder", LadderConfig, [f"experiment={arguments[0]}"])
     return sorted([*ladder.overrides(chain, "finetune"), *arguments[1:]], key=lambda word: not word.startswith("-"))
 
 

@@ -1,146 +1,49 @@
-"""The scripts' terminal: Hydra in, one-line errors and progress bars out."""
+"""The commands' terminal: one-line errors, progress bars, facts and tables."""
 
-import difflib
-import functools
-import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack, contextmanager
 
-import hydra
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from privcirnet.commands import SUBCOMMANDS
 from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.message_sizes import rounds
-from privcirnet.pipeline.allocator import keep_freed_memory
 from privcirnet.pipeline.infer import Step
 from privcirnet.pipeline.progress import Advance, silent
 
 _RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
 """This process's number, if torchrun started several; else "0"."""
 console = Console(highlight=False, quiet=_RANK != "0")
-"""Console of the scripts; of several processes only the first one writes."""
+"""Console of the commands; of several processes only the first one writes."""
 
-_HYDRA = "1.3"
+_SCRIPT = re.compile(rf"(?<![\w./])(?:python )?({'|'.join(SUBCOMMANDS)})\.py\b")
 _NOTE = TextColumn("{task.fields[note]}")
 _WIDE = 140
-_TIMEOUT = {"patience": "timeout_s"}
-_RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT}
-"""Script -> settings that had another name before -> their name."""
 EXIT_RULE = 2
-"""Status of a script that was stopped by a :class:`RuleError`."""
+"""Status of a command that was stopped by a :class:`RuleError`."""
 
 
-def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]]:
-    """Turn ``main(config)`` into a Hydra program whose config has this schema.
+def installed() -> bool:
+    """Return whether this process is the command that an installation brings, rather than a script of a checkout."""
+    return sys.argv[0].split(" ")[0] == "privcirnet"
 
-    configs/<script>.yaml, beside the script or above its folder, gives the defaults and the help. A
-    :class:`RuleError` is printed as one line and ends the program with status 2; anything else is a bug and keeps its
-    traceback. The program keeps the memory that it frees (:mod:`.pipeline.allocator`).
 
-    Hydra's own runner composes the settings twice. It runs only for what it alone does: options, such as --help, and
-    settings of its own.
+def as_started(text: str) -> str:
+    """Return a text that names scripts (train.py) with the names that the user of this process knows.
 
     Args:
-        schema: dataclass of the settings.
+        text: of an error or of --help.
 
-    Returns:
-        The decorator.
+    >>> as_started("run `python train.py recipe=qat` first")  # privcirnet train, in that command
+    'run `python train.py recipe=qat` first'
     """
-
-    def decorate(main: Callable[[Any], None]) -> Callable[[], None]:
-        path = Path(inspect.getfile(inspect.unwrap(main))).resolve()
-        ConfigStore.instance().store(name=f"{path.stem}_schema", node=schema)
-
-        @functools.wraps(main)
-        def task(config: DictConfig) -> None:
-            keep_freed_memory()  # a launcher may run it in a process of its own
-            with readable_errors():
-                main(OmegaConf.to_object(config))
-
-        configs = next(folder / "configs" for folder in path.parents if (folder / "configs").is_dir())
-        run = hydra.main(version_base=_HYDRA, config_path=str(configs), config_name=path.stem)(task)
-
-        def main_program() -> None:
-            keep_freed_memory()
-            arguments = sys.argv[1:]
-            with readable_errors():
-                if not any(argument.startswith("-") or "hydra" in argument for argument in arguments):
-                    main(settings(configs, path.stem, arguments))
-                    return
-                if not {"-m", "--multirun"} & set(arguments):  # Hydra alone takes several values apart
-                    settings(configs, path.stem, [a for a in arguments if "=" in a and not a.startswith("-")])
-                run()
-
-        return main_program
-
-    return decorate
-
-
-def settings(configs: Path, name: str, overrides: list[str]) -> Any:
-    """Return a script's settings as an instance of its schema.
-
-    Args:
-        configs: folder of the YAML files.
-        name: of the script.
-        overrides: "setting=value" each.
-
-    Raises:
-        RuleError: a setting does not exist or has the wrong type; with its new name, or the nearest that exists.
-    """
-    rule = "settings must exist and have the right type"
-    for override in overrides:
-        renamed = _RENAMED.get(name, {}).get(override.split("=")[0].lstrip("+"))
-        if renamed:
-            raise RuleError(rule, got=override, remedy=f"it is called {renamed}= now")
-    with _opened(configs):
-        try:
-            return OmegaConf.to_object(hydra.compose(name, overrides=overrides))
-        except (HydraException, OmegaConfBaseException) as error:
-            known = [f"{key}=" for key in _keys(OmegaConf.to_container(hydra.compose(name)))]
-            first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
-            close = difflib.get_close_matches(first.split("=")[0] + "=", known, n=1, cutoff=0.7)
-            remedy = f"did you mean {close[0]}..." if close else "--help lists the settings and groups"
-            raise RuleError(rule, got=str(error).splitlines()[0].rstrip("."), remedy=remedy) from None
-
-
-def composed(configs: Path, name: str, schema: type, overrides: list[str]) -> Any:
-    """Return the settings that a script has under overrides.
-
-    Args:
-        configs: folder of the YAML files.
-        name: of the script.
-        schema: dataclass of its settings.
-        overrides: "setting=value" each.
-
-    Raises:
-        RuleError: a setting does not exist, or its value breaks a rule.
-    """
-    ConfigStore.instance().store(name=f"{name}_schema", node=schema)
-    return settings(configs, name, overrides)
-
-
-def _opened(configs: Path) -> AbstractContextManager[object]:
-    """Let Hydra read a folder; inside of a script it reads that of the script already."""
-    running = GlobalHydra.instance().is_initialized()
-    return nullcontext() if running else hydra.initialize_config_dir(str(configs), version_base=_HYDRA)
-
-
-def _keys(config: Any, prefix: str = "") -> list[str]:
-    if not isinstance(config, dict):
-        return [prefix.rstrip(".")]
-    return [key for name, value in config.items() for key in _keys(value, f"{prefix}{name}.")]
+    return _SCRIPT.sub(r"privcirnet \1", text) if installed() else text
 
 
 @contextmanager
@@ -149,7 +52,7 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except RuleError as error:
-        print(f"error{'' if _RANK == '0' else f' (process {_RANK})'}: {error}", file=sys.stderr)  # noqa: T201
+        print(as_started(f"error{'' if _RANK == '0' else f' (process {_RANK})'}: {error}"), file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_RULE)
     except BrokenPipeError:  # `--help | head`: the reader is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -252,7 +155,7 @@ def show(title: str, facts: Mapping[str, object]) -> None:
     console.print(f"[bold]{title}[/bold]")
     width = max(len(name) for name in facts)
     for name, value in facts.items():
-        console.print(f"  {name:<{width}}  {value}", soft_wrap=True)
+        console.print(f"  {name:<{width}}  {value}", soft_wrap=True, markup=False)
 
 
 def show_text(text: str) -> None:

@@ -8,6 +8,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
+from privcirnet.commands import SUBCOMMANDS
 from privcirnet.config import BenchConfig, HEConfig, RecipeConfig, SearchConfig
 from privcirnet.errors import RuleError
 
@@ -22,9 +23,9 @@ FREE_STANDING = {"recipe/finetune": "recipe", "recipe/qat": "recipe"}
 
 
 def schema_of(script):
-    """Tell Hydra a script's schema, as it does itself when it is run; returns the script as a module."""
-    if (CONFIGS.parent / f"{script}.py").is_file():
-        return importlib.import_module(script)
+    """Tell Hydra a script's schema, as it does itself when it is run; returns what has its main."""
+    if script in SUBCOMMANDS:
+        return importlib.import_module(f"privcirnet.commands.{script}")
     spec = importlib.util.spec_from_file_location(script, CONFIGS.parent / "benchmarks" / f"{script}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -38,7 +39,7 @@ def composed(script, *overrides):
 
 
 def test_there_are_configs():
-    assert SCRIPTS == ["bench", "export", "infer", "ladder", "pareto", "search", "serve", "train"]
+    assert SCRIPTS == ["bench", "demo", "export", "infer", "ladder", "pareto", "search", "serve", "train"]
     assert len(OPTIONS) >= 8
 
 

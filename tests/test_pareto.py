@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 
 from privcirnet.config import TrainConfig
-from privcirnet.console import composed
 from privcirnet.errors import RuleError
 from privcirnet.pipeline.pareto.config import ParetoConfig
+from privcirnet.settings import composed
 from tests.pipeline.pareto.case import dense
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "pareto.py"
@@ -63,8 +63,8 @@ EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment_gives_the_dense_network_the_data_and_the_recipe(pareto, experiment):
     given = pareto.expanded([experiment, "data.root=/images", "recipe.epochs=3"])
-    found = composed(CONFIGS, "pareto", ParetoConfig, given)
-    stage = composed(CONFIGS, "train", TrainConfig, given[:-2])
+    found = composed("pareto", ParetoConfig, given)
+    stage = composed("train", TrainConfig, given[:-2])
     assert (found.init, found.out) == (f"outputs/{experiment}/train", f"outputs/{experiment}/pareto")
     assert (found.recipe.stage, found.recipe.epochs, found.data.root) == ("finetune", 3, "/images")
     assert stage.recipe == dataclasses.replace(found.recipe, epochs=stage.recipe.epochs)

@@ -11,6 +11,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
+from privcirnet.commands import SUBCOMMANDS
 from tests.test_configs import schema_of
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +22,7 @@ PAGES = [
     ROOT / "benchmarks" / "peers" / "README.md",
 ]
 MOST_README_LINES, MOST_CONTRIBUTING_LINES, LEAST_CHANGES = 130, 70, 12
-NO_HYDRA = {"report"}
+NO_HYDRA = {"report", "doctor", "completion"}
 SECTIONS = [
     *("Notation", "One idea behind four systems", "Transform lengths", "Lanes and counts", "Coefficient encodings"),
     *("Sums on shares", "The protocol", "Truncation", "Circuit privacy", "Noise", "What is always checked"),
@@ -40,12 +41,12 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Words of each line that runs a Python script, continued lines in one; letters that stand for settings spelt out."""
+    """Words of each line that runs a script or a subcommand; continued lines in one, letters for settings spelt out."""
     found, letters = [], {}
     for part in re.split(r"^(```bash\n.*?^```)", page.read_text(), flags=re.DOTALL | re.MULTILINE):
         letters |= dict(re.findall(r"`([A-Z])`\s+is\s+`([^`]+)`", part))
         for line in part.replace("\\\n", " ").splitlines() if part.startswith("```bash") else ():
-            if re.match(r"(python|torchrun) .*\w\.py", line):
+            if re.match(r"(python|torchrun) .*\w\.py|privcirnet ", line):
                 words = shlex.split(line, comments=True)
                 found.append([w for word in words for w in letters.get(word, word).split()])
     return found
@@ -81,9 +82,9 @@ def test_pages_have_commands_and_programs():
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{p}: {' '.join(c)}" for p, c in COMMANDS])
 def test_commands_are_accepted(page, command):
     """A script's settings must exist and be valid, by Hydra and the schema; a benchmark's options must be declared."""
-    script = next(word for word in command if word.endswith(".py"))
+    script = command[1] if command[0] == "privcirnet" else next(word for word in command if word.endswith(".py"))
     given = command[command.index(script) + 1 :]
-    assert (ROOT / script).is_file(), page
+    assert script in SUBCOMMANDS or (ROOT / script).is_file(), page
     name = Path(script).stem
     if "/" in script and not (ROOT / "configs" / f"{name}.yaml").is_file():
         options = {word for word in given if word.startswith("--")}
@@ -98,9 +99,10 @@ def test_commands_are_accepted(page, command):
 @pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_commands_of_help_are_accepted(config):
     """They stand in the header, two spaces or more before what they do."""
-    for line in re.findall(r"^ +python ([\w/]+\.py.*?)(?:  +.*)?$", config.read_text(), flags=re.MULTILINE):
-        script, *given = line.replace("HOST:PORT", "127.0.0.1:5050").split()
-        test_commands_are_accepted(config.name, ["python", script, *given])
+    lines = re.findall(r"^ {8}((?:python|privcirnet) .*?)(?:  +.*)?$", config.read_text(), flags=re.MULTILINE)
+    assert lines or config.stem == "quiet"
+    for line in lines:
+        test_commands_are_accepted(config.name, line.replace("HOST:PORT", "127.0.0.1:5050").split())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -183,7 +183,7 @@ def test_bench_runs_two_engines_in_turns(monkeypatch, tmp_path):
     assert other["speedup"] == 1
     assert result["max_abs_error"] == other["max_abs_error"] == 0
     layers = {"first": LinearShape.gemm(4, 16, 16), "second": LinearShape.gemm(4, 16, 32)}
-    monkeypatch.setattr(importlib.import_module("bench"), "network_shapes", lambda _: layers)
+    monkeypatch.setattr(importlib.import_module("privcirnet.commands.bench"), "network_shapes", lambda _: layers)
     call(monkeypatch, "bench", "network=vit_cifar", "block_size=8", "weights_gb=1", *settings)
     result = json.loads((tmp_path / "summary.json").read_text())
     other = result["compared"]
@@ -289,7 +289,7 @@ def test_bad_program_folders(root, monkeypatch, capsys, tmp_path, change, match)
 def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
     images, labels = torch.zeros(4, 1, 10, 10, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
     large = ImageData(images, labels, images, labels, -4, 16, tuple("0123456789"))
-    monkeypatch.setattr(importlib.import_module("infer"), "load_for", lambda *_: large)
+    monkeypatch.setattr(importlib.import_module("privcirnet.commands.infer"), "load_for", lambda *_: large)
     error = refused(monkeypatch, capsys, "infer", f"root={root}", f"out={tmp_path / 'out'}")
     assert re.search(r"input shape: got \(1, 10, 10\) for \(1, 8, 8\); ", error)
     assert not (tmp_path / "out").exists()
@@ -327,6 +327,11 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
             "export",
             ["init=nowhere"],
             "the result of train.py must exist: got nowhere/checkpoint.safetensors; run train.py",
+        ),
+        (
+            "export",
+            ["init=${root}/train"],
+            "an exported network must be quantized: got DigitsResNet; run train.py recipe=qat first, or give its",
         ),
         ("export", ["plaintexts=some"], "plaintexts must be compact or full: got some; use plaintexts=compact"),
         ("infer", ["engine=seal"], "engine must be a known one: got 'seal'; use one of kernel, tenseal, cleartext"),

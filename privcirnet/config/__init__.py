@@ -8,7 +8,7 @@ from privcirnet.config.bench import BenchConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.inference import InferConfig, ServeConfig
-from privcirnet.config.ladder import LadderConfig
+from privcirnet.config.ladder import DemoConfig, LadderConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.rules import check as _check
 from privcirnet.config.rules import check_name as _check_name
@@ -17,6 +17,7 @@ from privcirnet.config.search import SearchConfig
 __all__ = [
     "BenchConfig",
     "DataConfig",
+    "DemoConfig",
     "ExportConfig",
     "HEConfig",
     "InferConfig",

@@ -37,4 +37,12 @@ class LadderConfig:
         check(not unknown, "stages must be known ones", unknown, _KNOWN)
 
 
+@dataclass
+class DemoConfig(LadderConfig):
+    """Settings of the demonstration: the ladder of the digits."""
+
+    root: str = "outputs/demo"
+    """folder that holds the run directories and the report."""
+
+
 _KNOWN = f"use some of {', '.join(CHAIN)}"

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from torch import fx
+from torch import fx, nn
 
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
+from privcirnet.errors import RuleError
 from privcirnet.he.planning.chooser import SETS, sets_for
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import LINKS, Profile
@@ -21,6 +22,21 @@ from privcirnet.pipeline.progress import Bar, silent
 
 CHECKED_IMAGES = 512
 """Held-out images on which measured bounds are checked."""
+
+
+def quantized(network: nn.Module) -> fx.GraphModule:
+    """Return a network that can be lowered: one that the qat stage made.
+
+    Args:
+        network: of any stage.
+
+    Raises:
+        RuleError: it is of another stage.
+    """
+    if not isinstance(network, fx.GraphModule):
+        got, remedy = type(network).__name__, "run train.py recipe=qat first, or give its directory with init="
+        raise RuleError("an exported network must be quantized", got=got, remedy=remedy)
+    return network
 
 
 def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar = silent) -> tuple[Lowered, Profile]:

@@ -1,4 +1,4 @@
-"""A whole chain of stages, each by its own script: what ladder.py does.
+"""A whole chain of stages, each a process of its own: what ladder.py does.
 
 There is no record of its own to keep. A stage is complete when its run directory has a summary that was made with the
 settings it has now, so a stage that was run by hand counts too. Before a stage starts, its summary and those of all
@@ -10,7 +10,6 @@ import fcntl
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -188,16 +187,6 @@ def alone(root: Path) -> Iterator[int]:
             remedy = "wait for the other ladder or its last stage, end it, or use another root="
             raise RuleError("a root is for one ladder at a time", got=root, remedy=remedy) from None
         yield lock.fileno()
-
-
-def command(stage: Stage, folder: Path) -> list[str]:
-    """Return the command of a stage.
-
-    Args:
-        stage: to run.
-        folder: of the scripts.
-    """
-    return [sys.executable, str(folder / f"{stage.script}.py"), *stage.overrides]
 
 
 def run(words: Sequence[str], held: int) -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from privcirnet.config import LadderConfig
-from privcirnet.console import composed
 from privcirnet.pipeline import ladder
+from privcirnet.settings import composed
 from privcirnet.training.network import create
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -29,8 +29,8 @@ CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "tiny_imagenet": 200}
 
 @functools.cache
 def stages(experiment):
-    config = composed(CONFIGS, "ladder", LadderConfig, [f"experiment={experiment}", "data.root=/images"])
-    return config, {stage.name: stage.settings for stage in ladder.stages(config, functools.partial(composed, CONFIGS))}
+    config = composed("ladder", LadderConfig, [f"experiment={experiment}", "data.root=/images"])
+    return config, {stage.name: stage.settings for stage in ladder.stages(config, composed)}
 
 
 def test_every_network_has_both_recipes():

@@ -10,21 +10,19 @@ from pathlib import Path
 import pytest
 
 from privcirnet.config import LadderConfig
-from privcirnet.console import composed
 from privcirnet.errors import RuleError
 from privcirnet.pipeline import ladder
+from privcirnet.settings import composed
 
 ROOT = Path(__file__).parents[2]
-compose = functools.cache(lambda name, schema, overrides: composed(ROOT / "configs", name, schema, list(overrides)))
+compose = functools.cache(lambda name, schema, overrides: composed(name, schema, list(overrides)))
 ALL = ["train", "search", "finetune", "qat", "export", "infer"]
 
 
 def chain(root, *overrides):
     """The stages of the digits' experiment."""
     given = [f"root={root}", *overrides]
-    return ladder.stages(
-        composed(ROOT / "configs", "ladder", LadderConfig, given), lambda n, s, o: compose(n, s, tuple(o))
-    )
+    return ladder.stages(composed("ladder", LadderConfig, given), lambda n, s, o: compose(n, s, tuple(o)))
 
 
 def write(stage):
@@ -160,11 +158,11 @@ def test_settings_are_checked_before_anything_runs(tmp_path):
 
 
 def test_values_arrive_as_they_are(tmp_path):
-    config = composed(ROOT / "configs", "ladder", LadderConfig, ["model=resnet18_tiny", "experiment=digits"])
+    config = composed("ladder", LadderConfig, ["model=resnet18_tiny", "experiment=digits"])
     config.root, config.data.root, config.data.size = str(tmp_path / "it's, here=there"), "/my images", 64
     config.model.arguments = {"width": 32, "activation": "aespa"}
     config.stages["search"] = {"block_sizes": [1, 4], "until_stable": False, "budget": 1e-3, "he": {"link": "lan"}}
-    first, search, *_ = ladder.stages(config, functools.partial(composed, ROOT / "configs"))
+    first, search, *_ = ladder.stages(config, composed)
     assert first.settings.root == config.root
     assert (first.settings.data.root, first.settings.data.size) == ("/my images", 64)
     assert first.settings.model == config.model

@@ -1,0 +1,16 @@
+"""What the command ``privcirnet`` does, a module for each subcommand; ``main`` of one is also what its script runs."""
+
+SUBCOMMANDS = {
+    "demo": "the whole chain on small digits, with a report page",
+    "train": "train a network: dense, circulant, polynomial or 8-bit",
+    "search": "choose a block size for each layer under a latency budget",
+    "export": "make a program for encrypted inference of a network",
+    "infer": "classify images encrypted, and check every step",
+    "serve": "serve a program to clients over TCP",
+    "bench": "count and measure encrypted layers and networks",
+    "report": "tables and an HTML page of a finished chain",
+    "ladder": "run a whole chain of an experiment, or what is missing of it",
+    "doctor": "say what is installed, what works and what is missing",
+    "completion": "print what makes a shell complete subcommands, settings",
+}
+"""Subcommand -> what it does, for --help."""

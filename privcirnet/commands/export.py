@@ -1,0 +1,86 @@
+"""Turn a quantized network into a program folder for encrypted inference. `privcirnet export --help`."""
+
+import math
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_program
+from privcirnet.config import ExportConfig
+from privcirnet.console import counting, in_words_revealed, progress_bar, show
+from privcirnet.data import load_for
+from privcirnet.he.params.security import SECURITY_BITS
+from privcirnet.he.program import bounds, truncation
+from privcirnet.he.ring.sampling import FLOODING_BITS
+from privcirnet.pipeline.export import exceeding, lower_for, quantized
+from privcirnet.settings import script
+from privcirnet.training import stages
+
+
+@script(ExportConfig)
+def main(config: ExportConfig) -> None:
+    """Lower, prove or measure the bounds, choose the parameters, write.
+
+    Args:
+        config: of the command line.
+    """
+    started, out = time.perf_counter(), Path(config.out)
+    with counting("Decoding images") as progress:
+        data = load_for(config.data, progress)
+    network = quantized(stages.load_network(config.init, data))
+    lowered, profile = lower_for(config.he, network, data, progress_bar)
+    program, intervals = lowered.program, lowered.fitted.intervals
+    about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
+    write_program(out / "program", program, about, full=config.plaintexts == "full")
+    write_json(out / "profile.json", profile.to_dict())
+    compact = [(8 * math.prod(layer.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
+    summary = {
+        "stage": "export",
+        "program": str(out / "program"),
+        "plain_modulus": program.parameters.plain_modulus,
+        "plain_modulus_bits": program.parameters.plain_bits,
+        "ring_degree": program.parameters.ring_degree,
+        "log_q": program.parameters.log_q,
+        "security_bits": SECURITY_BITS,
+        "flooding_bits": FLOODING_BITS,
+        "max_value_bits": max(bounds.value_bits(interval) for interval in intervals.values()),
+        "bounds": program.bounds,
+        "bounds_exceeded": exceeding(program, network, data),
+        "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
+        "guard_bits": lowered.guard_bits,
+        "revealed": program.revealed,
+        "choice": lowered.choice.to_dict(),
+        "truncation": truncation.truncation_facts(program, intervals, lowered.fitted.sizes),
+        "bytes_plaintexts": sum(size for size, _ in compact),
+        "bytes_plaintexts_dense": sum(size * b for size, b in compact),
+        "files": folder_bytes(out / "program"),
+        "seconds": time.perf_counter() - started,
+        "config": asdict(config),
+    }
+    write_json(out / "summary.json", summary)
+    show(
+        f"export: {len(program.nodes)} nodes, {len(program.linear_nodes)} of them with weights",
+        {
+            "parameters": f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}, "
+            f"t of {program.parameters.plain_bits} bits, 128-bit security",
+            "choice": lowered.choice.reason(),
+            "largest value": f"{summary['max_value_bits']} bits, {_in_words_bounds(summary)}",
+            "truncation": _in_words(summary["truncation"], program.bounds),
+            **in_words_revealed(program.revealed),
+            "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
+            "saved": out / "program",
+        },
+    )
+
+
+def _in_words_bounds(summary: dict[str, Any]) -> str:
+    seen = summary["bounds_exceeded"]
+    return "proved" if seen is None else f"measured; {seen['beyond']} of {seen['images']} held-out images go beyond"
+
+
+def _in_words(facts: dict[str, object], bound: str) -> str:
+    failure = facts["failure_per_image_log2"]
+    most = "at most" if bound == "proved" else "about"
+    wrong = "never wrong" if failure is None else f"an image is wrong with probability {most} 2^{failure:.1f}"
+    return f"{facts['masks']} masks, hiding {facts['hiding']}, {wrong}"

@@ -1,0 +1,45 @@
+"""Train a dense network, fine-tune it with circulant weights, or train its 8-bit version. `privcirnet train --help`."""
+
+import time
+from pathlib import Path
+
+from privcirnet import distributed
+from privcirnet.artifact import write_json
+from privcirnet.config import TrainConfig
+from privcirnet.console import counting, progress_bar, show
+from privcirnet.data import ImageData, load_for
+from privcirnet.pipeline import train
+from privcirnet.settings import script
+
+
+@script(TrainConfig)
+@distributed.joined()
+def main(config: TrainConfig) -> None:
+    """Run one stage: start from what the stage before left, train, save.
+
+    Args:
+        config: of the command line.
+    """
+    started = time.perf_counter()
+    with counting("Decoding images") as progress, distributed.first_goes_first():
+        data = load_for(config.data, progress)
+    if config.evaluate:
+        _evaluate(config, data)
+        return
+    trained = train.train(config, data, progress_bar)
+    if distributed.rank() > 0:
+        return
+    path = train.write(trained, time.perf_counter() - started)
+    shown = f"{trained.top1:.2f} % of {trained.test_images} held-out images (was {trained.top1_before:.2f} %)"
+    facts = {"top-1": shown, "parameters": f"{trained.parameters:,}", "saved": path}
+    show(trained.title, facts | ({"precision": "bfloat16"} if trained.mixed else {}))
+
+
+def _evaluate(config: TrainConfig, data: ImageData) -> None:
+    """Measure a checkpoint's accuracy."""
+    summary = train.evaluate(config, data)
+    if distributed.rank() > 0:
+        return
+    write_json(Path(config.out) / "summary.json", summary)
+    title = f"evaluate: {summary['model']} on {summary['data']}"
+    show(title, {"top-1": f"{summary['top1']:.2f} % of {summary['images']} images"})

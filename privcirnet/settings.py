@@ -1,0 +1,135 @@
+"""The settings of the commands: Hydra's YAML and a user's overrides become a checked dataclass."""
+
+import difflib
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from privcirnet.console import as_started, readable_errors
+from privcirnet.errors import RuleError
+from privcirnet.pipeline.allocator import keep_freed_memory
+
+_PACKAGE = Path(__file__).resolve().parent
+CONFIGS = next(folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir())
+"""The YAML files: a wheel has them in the package, a checkout beside it."""
+_HYDRA = "1.3"
+_ALONE = ("-m", "--multirun", "-cd", "--config-dir")
+"""Options that only Hydra's own runner understands: it takes several values apart, and reads another folder too."""
+_TIMEOUT = {"patience": "timeout_s"}
+_RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT}
+"""Command -> settings that had another name before -> their name."""
+OmegaConf.register_new_resolver("as_started", as_started, replace=True)  # of the text of --help, in quiet.yaml
+
+
+def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]]:
+    """Turn ``main(config)`` into a Hydra program whose config has this schema.
+
+    configs/<name of main's file>.yaml gives the defaults and the help. A :class:`RuleError` is printed as one line and
+    ends the program with status 2; anything else is a bug and keeps its traceback. The program keeps the memory that
+    it frees (:mod:`.pipeline.allocator`).
+
+    Hydra's own runner composes the settings twice. It runs only for what it alone does: options, such as --help, and
+    settings of its own.
+
+    Args:
+        schema: dataclass of the settings.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(main: Callable[[Any], None]) -> Callable[[], None]:
+        path = Path(inspect.getfile(inspect.unwrap(main))).resolve()
+        ConfigStore.instance().store(name=f"{path.stem}_schema", node=schema)
+        compose = functools.partial(composed, path.stem, schema)
+
+        @functools.wraps(main)
+        def task(config: DictConfig) -> None:
+            keep_freed_memory()  # a launcher may run it in a process of its own
+            with readable_errors():
+                main(OmegaConf.to_object(config))
+
+        run = hydra.main(version_base=_HYDRA, config_path=str(CONFIGS), config_name=path.stem)(task)
+
+        def main_program() -> None:
+            keep_freed_memory()
+            arguments = sys.argv[1:]
+            with readable_errors():
+                if not any(argument.startswith("-") or "hydra" in argument for argument in arguments):
+                    main(compose(arguments))
+                    return
+                if not any(argument.split("=")[0] in _ALONE for argument in arguments):
+                    compose([a for a in arguments if "=" in a and not a.startswith("-")])
+                run()
+
+        return main_program
+
+    return decorate
+
+
+def composed(name: str, schema: type, overrides: list[str]) -> Any:
+    """Return the settings that a command has under overrides, as an instance of their schema.
+
+    Args:
+        name: of the command.
+        schema: dataclass of its settings.
+        overrides: "setting=value" each.
+
+    Raises:
+        RuleError: a setting does not exist or has the wrong type; with its new name, or the nearest that exists. Or
+            its value breaks a rule.
+    """
+    rule = "settings must exist and have the right type"
+    for override in overrides:
+        renamed = _RENAMED.get(name, {}).get(override.split("=")[0].lstrip("+"))
+        if renamed:
+            raise RuleError(rule, got=override, remedy=f"it is called {renamed}= now")
+    ConfigStore.instance().store(name=f"{name}_schema", node=schema)
+    with _opened():
+        try:
+            return OmegaConf.to_object(hydra.compose(name, overrides=overrides))
+        except (HydraException, OmegaConfBaseException) as error:
+            known = [f"{key}=" for key in _keys(OmegaConf.to_container(hydra.compose(name)))]
+            first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
+            close = difflib.get_close_matches(first.split("=")[0] + "=", known, n=1, cutoff=0.7)
+            remedy = f"did you mean {close[0]}..." if close else "--help lists the settings and groups"
+            raise RuleError(rule, got=str(error).splitlines()[0].rstrip("."), remedy=remedy) from None
+
+
+def offers(name: str, schema: type) -> list[str]:
+    """Return what can be set in a command line: "setting=" each, and "group=option".
+
+    Args:
+        name: of the command.
+        schema: dataclass of its settings.
+    """
+    ConfigStore.instance().store(name=f"{name}_schema", node=schema)
+    with _opened():
+        found = hydra.compose(name, return_hydra_config=True)
+    groups = [group for group in found.hydra.runtime.choices if "/" not in group]
+    options = [f"{group}={path.stem}" for group in groups for path in sorted((CONFIGS / group).glob("*.yaml"))]
+    keys = [key for key in _keys(OmegaConf.to_container(found)) if not key.startswith("hydra.")]
+    return [*(f"{key}=" for key in keys), *options]
+
+
+def _opened() -> AbstractContextManager[object]:
+    """Let Hydra read configs/; inside of a command it does already."""
+    running = GlobalHydra.instance().is_initialized()
+    return nullcontext() if running else hydra.initialize_config_dir(str(CONFIGS), version_base=_HYDRA)
+
+
+def _keys(config: Any, prefix: str = "") -> list[str]:
+    if not isinstance(config, dict):
+        return [prefix.rstrip(".")]
+    return [key for name, value in config.items() for key in _keys(value, f"{prefix}{name}.")]
