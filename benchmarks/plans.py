@@ -17,12 +17,12 @@ from common import add_data, load, tuning
 from torch import nn
 
 from privcirnet.artifact import read_profile, write_json
+from privcirnet.blocksizes.assignment import total, uniform_latency, uniform_sizes
+from privcirnet.blocksizes.latency import figure_table, layer_shapes, seconds_of
+from privcirnet.blocksizes.solve import solve
 from privcirnet.console import progress_bar, show_rows
 from privcirnet.data import ImageData
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.search.assignment import total, uniform_latency, uniform_sizes
-from privcirnet.search.latency import figure_table, layer_shapes, seconds_of
-from privcirnet.search.solve import solve
 from privcirnet.training import sensitivities, stages
 from privcirnet.training.accuracy import accuracy
 from privcirnet.training.loop import fit

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from privcirnet.artifact import read_program, write_program
+    from privcirnet.blocksizes.fisher import diagonal_fisher
+    from privcirnet.blocksizes.solve import solve
     from privcirnet.errors import RuleError
     from privcirnet.functional.circulant import expand, project
     from privcirnet.functional.sensitivity import sensitivity
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from privcirnet.nn.fuse import fuse
     from privcirnet.nn.quantize import quantize
     from privcirnet.pipeline.evaluation import evaluate
-    from privcirnet.search.fisher import diagonal_fisher
-    from privcirnet.search.solve import solve
     from privcirnet.surgery import polynomial_
 
 __version__ = "0.1.0"
@@ -58,7 +58,7 @@ _HOME = {
     "candidates": "nn.candidates",
     "circulant_": "nn.convert",
     "dense_state_dict": "nn.convert",
-    "diagonal_fisher": "search.fisher",
+    "diagonal_fisher": "blocksizes.fisher",
     "evaluate": "pipeline.evaluation",
     "expand": "functional.circulant",
     "fuse": "nn.fuse",
@@ -68,7 +68,7 @@ _HOME = {
     "quantize": "nn.quantize",
     "read_program": "artifact",
     "sensitivity": "functional.sensitivity",
-    "solve": "search.solve",
+    "solve": "blocksizes.solve",
     "write_program": "artifact",
 }
 

@@ -15,7 +15,7 @@ MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 300, 100, 50
 
 ONLY_USER = {
     "tenseal": {"he/engines/tenseal.py"},
-    "pulp": {"search/solve.py"},
+    "pulp": {"blocksizes/solve.py"},
     "zstandard": {"he/engines/sealfile.py"},
     "sklearn": {"data/digits.py"},
     "timm": {"models/registry.py", "training/mixing.py", "training/network.py", "training/optimization.py"},
@@ -42,17 +42,18 @@ PARTS = {
     "plots": {"artifact", "errors"},
     "lower": {"errors", "he", "nn"},
     "surgery": {"errors", "nn"},
-    "search": {"distributed", "errors", "functional", "he", "lower", "nn"},
+    "blocksizes": {"distributed", "errors", "functional", "he", "lower", "nn"},
     "training": {
-        *("artifact", "config", "data", "distributed", "errors", "functional", "models", "nn", "plots", "search"),
+        *("artifact", "config", "data", "distributed", "errors", "functional", "models", "nn", "plots", "blocksizes"),
         "surgery",
     },
     "pipeline": {
-        *("artifact", "config", "data", "distributed", "errors", "he", "lower", "nn", "plots", "search", "training"),
+        *("artifact", "blocksizes", "config", "data", "distributed", "errors", "he", "lower", "nn", "plots"),
+        "training",
     },
     "console": {"errors", "he", "pipeline"},
     "errors": set(),
-    "__init__": {"artifact", "errors", "functional", "he", "lower", "nn", "pipeline", "search", "surgery"},
+    "__init__": {"artifact", "errors", "functional", "he", "lower", "nn", "pipeline", "blocksizes", "surgery"},
 }
 """Part of the package -> the other parts that it may import. Only scripts import ``console``."""
 

@@ -8,17 +8,17 @@ from typing import Any
 
 from privcirnet import distributed, plots
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
+from privcirnet.blocksizes.assignment import Rules, Solution, Table, uniform_latency
+from privcirnet.blocksizes.latency import FigureTable, amounts_of, figure_table, figures_of, layer_shapes
+from privcirnet.blocksizes.rules import rules_for
+from privcirnet.blocksizes.solve import solve
+from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
 from privcirnet.config import SearchConfig, run_file
 from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
-from privcirnet.search.assignment import Rules, Solution, Table, uniform_latency
-from privcirnet.search.latency import FigureTable, amounts_of, figure_table, figures_of, layer_shapes
-from privcirnet.search.rules import rules_for
-from privcirnet.search.solve import solve
-from privcirnet.search.sweep import Point, sweep, uniform_points
 from privcirnet.training import sensitivities, stages
 
 

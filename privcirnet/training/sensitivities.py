@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
+from privcirnet.blocksizes.information import Estimate, Information, plain_errors
 from privcirnet.data.dataset import ImageData, batches
-from privcirnet.search.fisher import diagonal_fisher, squared_batch_gradient
-from privcirnet.search.information import Estimate, Information, plain_errors
 from privcirnet.training.network import weighted_layers
 
 GROUP = 64

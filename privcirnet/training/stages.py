@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, read_masks, read_plan
+from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, batches
 from privcirnet.errors import RuleError
@@ -26,7 +27,6 @@ from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.pruned import prune_
 from privcirnet.nn.quantize import quantize
-from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.training.network import BuiltNetwork, build, create, load_shared, weighted_layers
 
 CHECKPOINT = "checkpoint.safetensors"

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
+from privcirnet.blocksizes import fisher as fisher_module
+from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
 from privcirnet.errors import RuleError
 from privcirnet.nn.convert import circulant_
-from privcirnet.search import fisher as fisher_module
-from privcirnet.search.fisher import diagonal_fisher, squared_batch_gradient
 from tests import tolerances
 
 NAMES = ("conv", "fc")
