@@ -34,7 +34,7 @@ def tuned(dense: nn.Module, data: ImageData, sizes: dict[str, int], given: argpa
     torch.manual_seed(0)
     model = copy.deepcopy(dense)
     stages.start_circulant_(model, sizes, data)
-    start = accuracy(model, data, data.test_images, data.test_labels)
+    start = accuracy(model, data)
     history = fit(model, data.part(given.images), tuning(given.epochs, given.learning_rate), given.seed, dense)
     numbers = sum(parameter.numel() for parameter in model.parameters())
     return {"top1_start": start, "top1": history[-1]["top1"], "numbers": numbers}

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
+from privcirnet.nn.checks import IMAGE
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.pooling import divisor_of
@@ -57,6 +58,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
     for node in list(graph.graph.nodes):
         surgeon.visit(node)
     surgeon.finish()
+    graph.meta[IMAGE] = tuple(images.shape[1:])
     _become_(model, graph)
     return tuple(surgeon.changes)
 

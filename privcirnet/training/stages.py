@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, read_masks, read_plan
 from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
-from privcirnet.data.dataset import ImageData, batches
+from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.activations import Aespa
@@ -254,5 +254,4 @@ def fisher_information(
     Raises:
         RuleError: a layer is not a plain linear or convolutional one.
     """
-    loader = ((data.real(images), labels) for images, labels in batches(*data.sample(samples), 64))
-    return diagonal_fisher(model, loader, names, samples, progress=progress)
+    return diagonal_fisher(model, data.sampled(samples, 64), names, samples, progress=progress)

@@ -91,7 +91,7 @@ CASES = {
 
 def trained(build, recipe: RecipeConfig, **options) -> dict:
     model, teacher = build(), with_batch_norm().eval() if recipe.distillation else None
-    before = accuracy(model, DATA, DATA.test_images, DATA.test_labels)
+    before = accuracy(model, DATA)
     history = without_times(fit(model, DATA, recipe, 3, teacher, **options))
     return {"history": history, "state": model.state_dict(), "before": before}
 

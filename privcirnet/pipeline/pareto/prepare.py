@@ -145,7 +145,7 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
         "settings": _settings(config),
         "model": held.model,
         "checkpoint": held.digest(),
-        "top1": accuracy(model, data, data.test_images, data.test_labels),
+        "top1": accuracy(model, data),
         "profile": profile.to_dict(),
         "figures": {name: {b: asdict(figures) for b, figures in row.items()} for name, row in figures.items()},
         "omegas": omegas,
