@@ -55,8 +55,29 @@ def check_images(model: nn.Module, images: Tensor) -> None:
 
 
 @torch.no_grad()
+def value_of_one(model: nn.Module, images: Tensor) -> object:
+    """Return what a network makes of the first image, in evaluation mode, once :func:`check_images` has nothing to say.
+
+    Args:
+        model: on any device; left as it was.
+        images: (N, C, H, W).
+
+    Raises:
+        RuleError: the network fails on it.
+    """
+    check_images(model, images)
+    first = next(model.parameters(), images)
+    try:
+        with evaluating(model):
+            return model(images[:1].to(first.device))
+    except (RuntimeError, ValueError, TypeError) as error:
+        got = f"{tuple(images.shape[1:])}: {next(iter(str(error).splitlines()), '')}"
+        remedy = "give images of the size, type and channels that it is made for"
+        raise RuleError("a network must take the images", got=got, remedy=remedy) from error
+
+
 def logits_of_one(model: nn.Module, images: Tensor) -> Tensor:
-    """Return what a network says of the first image, in evaluation mode, once :func:`check_images` has nothing to say.
+    """Return what a network says of the first image, see :func:`value_of_one`.
 
     Args:
         model: on any device; left as it was.
@@ -68,15 +89,7 @@ def logits_of_one(model: nn.Module, images: Tensor) -> Tensor:
     Raises:
         RuleError: the network fails on it or does not return logits.
     """
-    check_images(model, images)
-    first = next(model.parameters(), images)
-    try:
-        with evaluating(model):
-            logits = model(images[:1].to(first.device))
-    except (RuntimeError, ValueError, TypeError) as error:
-        got = f"{tuple(images.shape[1:])}: {next(iter(str(error).splitlines()), '')}"
-        remedy = "give images of the size, type and channels that it is made for"
-        raise RuleError("a network must take the images", got=got, remedy=remedy) from error
+    logits = value_of_one(model, images)
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
         raise RuleError("a network must return logits (N, classes)", got=got, remedy="end it in a linear layer")
