@@ -52,10 +52,11 @@ PARTS = {
         "training",
     },
     "console": {"errors", "he", "pipeline"},
+    "api": {"config", "console", "data", "errors", "he", "nn", "pipeline", "training"},
     "errors": set(),
-    "__init__": {"artifact", "errors", "functional", "he", "lower", "nn", "pipeline", "blocksizes", "surgery"},
+    "__init__": {"api", "blocksizes", "errors", "functional", "he", "nn", "pipeline", "surgery"},
 }
-"""Part of the package -> the other parts that it may import. Only scripts import ``console``."""
+"""Part of the package -> the other parts that it may import. Only scripts and ``api`` import ``console``."""
 
 ROOMS = {
     "ring": set(),

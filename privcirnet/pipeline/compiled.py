@@ -115,7 +115,7 @@ class CompiledProgram:
 
 
 def load(folder: str | Path) -> CompiledProgram:
-    """Read a program that :meth:`CompiledProgram.save` or export.py wrote.
+    """Return a program that :meth:`CompiledProgram.save` or export.py wrote.
 
     Args:
         folder: where it is.
