@@ -124,7 +124,7 @@ def search_in(
 
     decided({name: dict.fromkeys(row, 0.0) for name, row in latency.items()})  # what cannot be met is said at once
     started = time.perf_counter()
-    with bar("Sensitivity", config.samples) as advance:
+    with bar("Sensitivity", min(config.samples, data.count)) as advance:
         measured = sensitivities.measure(
             model,
             data,
