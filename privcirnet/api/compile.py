@@ -1,5 +1,6 @@
 """From a quantized network to a program that runs encrypted."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -55,5 +56,6 @@ def compile(
     named = "calibrate" if isinstance(profile, Profile) else str(profile)
     he = HEConfig(profile=named, bounds=bounds, link=link, **own)
     given = profile if isinstance(profile, Profile) else None if named == "calibrate" else find_profile(he, bar=bar)
+    network, images = copy.deepcopy(network).cpu(), images.cpu()
     lowered, _ = lower_on(he, network, pixels_of(network, images), images, bar, given)
     return CompiledProgram(lowered.program)

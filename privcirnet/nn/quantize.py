@@ -81,6 +81,7 @@ def quantize(
         activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
     if isinstance(images, Tensor) or (images := list(images)):
         shown = images if isinstance(images, Tensor) else torch.cat(images)
+        shown = shown.to(next(fused.parameters(), shown).device)
         value_of_one(fused, shown)
         found = peaks(fused, shown)
         kept = usual(found)
