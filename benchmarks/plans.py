@@ -17,12 +17,12 @@ from common import add_data, load, tuning
 from torch import nn
 
 from privcirnet.artifact import read_profile, write_json
+from privcirnet.blocksizes.assignment import total, uniform_latency, uniform_sizes
+from privcirnet.blocksizes.latency import figure_table, layer_shapes, seconds_of
+from privcirnet.blocksizes.solve import solve
 from privcirnet.console import progress_bar, show_rows
 from privcirnet.data import ImageData
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.search.assignment import total, uniform_latency, uniform_sizes
-from privcirnet.search.latency import figure_table, layer_shapes, seconds_of
-from privcirnet.search.solve import solve
 from privcirnet.training import sensitivities, stages
 from privcirnet.training.accuracy import accuracy
 from privcirnet.training.loop import fit
@@ -34,7 +34,7 @@ def tuned(dense: nn.Module, data: ImageData, sizes: dict[str, int], given: argpa
     torch.manual_seed(0)
     model = copy.deepcopy(dense)
     stages.start_circulant_(model, sizes, data)
-    start = accuracy(model, data, data.test_images, data.test_labels)
+    start = accuracy(model, data)
     history = fit(model, data.part(given.images), tuning(given.epochs, given.learning_rate), given.seed, dense)
     numbers = sum(parameter.numel() for parameter in model.parameters())
     return {"top1_start": start, "top1": history[-1]["top1"], "numbers": numbers}

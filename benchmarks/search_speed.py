@@ -13,13 +13,13 @@ from pathlib import Path
 import torch
 
 from privcirnet.artifact import read_profile, write_json
+from privcirnet.blocksizes.assignment import uniform_latency
+from privcirnet.blocksizes.fisher import diagonal_fisher
+from privcirnet.blocksizes.latency import figure_table
+from privcirnet.blocksizes.solve import solve
 from privcirnet.console import progress_bar, show
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.search.assignment import uniform_latency
-from privcirnet.search.fisher import diagonal_fisher
-from privcirnet.search.latency import figure_table
-from privcirnet.search.solve import solve
 from privcirnet.training.network import create, weighted_layers
 
 SIZES = (1, 2, 4, 8, 16, 32)

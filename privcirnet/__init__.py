@@ -1,22 +1,21 @@
 """privcirnet: networks with block-circulant weights, trained, searched, exported, and run on encrypted images.
 
-A short tour of the public names, from a trained network to encrypted inference::
+A network of a user's own, from training to encrypted answers::
 
     import privcirnet as pc
 
-    pc.polynomial_(model, images)                       # any network: activations and pools become polynomials
-    pc.candidates(model, 4)                             # which layers can have block size 4, and why others cannot
-    fisher = pc.diagonal_fisher(model, loader, names)   # importance of every weight
-    pc.sensitivity(weight, fisher["conv1"], b=4)        # predicted rise of the loss if one layer becomes circulant
-    plan = pc.solve(sensitivities, latencies, budget)   # block sizes with the least loss within a latency budget
-    pc.circulant_(model, plan.block_sizes, fisher)      # in place; fine-tune it afterwards
-    pc.quantize(pc.fuse(model), batches)                # batch norms folded, 8 bits; train it further
+    pc.polynomial_(model, images)                     # in place: activations and pools become polynomials
+    pc.fit(model, loader, epochs=20)                  # or a training loop of your own
+    plan = pc.search(model, loader, uniform=4)        # block sizes with the least loss within a latency budget
+    pc.circulant_(model, plan.block_sizes)            # in place; then train it again
+    quantized = pc.quantize(pc.fuse(model), images)   # batch norms folded, 8 bits; train it further
+    program = pc.compile(quantized, images)           # integers, bounds, encryption parameters
+    logits = pc.run(program, images)                  # encrypted, with both parties in this process
+    program.save(folder)                              # pc.load(folder) reads it
 
-    program, spectra = pc.read_program(folder)          # the result of export.py
-    pc.interpret(program, image)                        # in clear, on integers
-    pc.evaluate(program, spectra, images)               # encrypted, with both parties in this process
-
-:class:`Server` and :class:`Client` are the two parties on their own. A user's mistake raises a :class:`RuleError`.
+:class:`Server` and :class:`Client` are the two parties on their own. What :func:`search` does step by step:
+:func:`candidates`, :func:`diagonal_fisher`, :func:`sensitivity`, :func:`solve`. A user's mistake raises a
+:class:`RuleError`.
 
 Public names are loaded on first use, so that a client, which needs only ``privcirnet.he``, imports no torch.
 """
@@ -25,12 +24,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privcirnet.artifact import read_program, write_program
+    from privcirnet.api.compile import compile
+    from privcirnet.api.fit import fit
+    from privcirnet.api.run import run
+    from privcirnet.api.search import search
+    from privcirnet.blocksizes.fisher import diagonal_fisher
+    from privcirnet.blocksizes.solve import solve
     from privcirnet.errors import RuleError
-    from privcirnet.functional.circulant import expand, project
     from privcirnet.functional.sensitivity import sensitivity
-    from privcirnet.he.measure.calibrate import calibrate
-    from privcirnet.he.program.interpreter import interpret
     from privcirnet.he.protocol.client import Client
     from privcirnet.he.protocol.server import Server
     from privcirnet.nn.activations import Aespa2d, Square
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
     from privcirnet.nn.convert import circulant_, dense_state_dict
     from privcirnet.nn.fuse import fuse
     from privcirnet.nn.quantize import quantize
-    from privcirnet.pipeline.evaluation import evaluate
-    from privcirnet.search.fisher import diagonal_fisher
-    from privcirnet.search.solve import solve
+    from privcirnet.pipeline.compiled import load
     from privcirnet.surgery import polynomial_
 
 __version__ = "0.1.0"
@@ -54,22 +53,20 @@ _HOME = {
     "RuleError": "errors",
     "Server": "he.protocol.server",
     "Square": "nn.activations",
-    "calibrate": "he.measure.calibrate",
     "candidates": "nn.candidates",
     "circulant_": "nn.convert",
+    "compile": "api.compile",
     "dense_state_dict": "nn.convert",
-    "diagonal_fisher": "search.fisher",
-    "evaluate": "pipeline.evaluation",
-    "expand": "functional.circulant",
+    "diagonal_fisher": "blocksizes.fisher",
+    "fit": "api.fit",
     "fuse": "nn.fuse",
-    "interpret": "he.program.interpreter",
+    "load": "pipeline.compiled",
     "polynomial_": "surgery",
-    "project": "functional.circulant",
     "quantize": "nn.quantize",
-    "read_program": "artifact",
+    "run": "api.run",
+    "search": "api.search",
     "sensitivity": "functional.sensitivity",
-    "solve": "search.solve",
-    "write_program": "artifact",
+    "solve": "blocksizes.solve",
 }
 
 __all__ = [
@@ -80,22 +77,20 @@ __all__ = [
     "RuleError",
     "Server",
     "Square",
-    "calibrate",
     "candidates",
     "circulant_",
+    "compile",
     "dense_state_dict",
     "diagonal_fisher",
-    "evaluate",
-    "expand",
+    "fit",
     "fuse",
-    "interpret",
+    "load",
     "polynomial_",
-    "project",
     "quantize",
-    "read_program",
+    "run",
+    "search",
     "sensitivity",
     "solve",
-    "write_program",
 ]
 
 

@@ -15,11 +15,11 @@ MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 300, 10, 50
 
 ONLY_USER = {
     "tenseal": {"he/engines/tenseal.py"},
-    "pulp": {"search/solve.py"},
+    "pulp": {"blocksizes/solve.py"},
     "zstandard": {"he/engines/sealfile.py"},
     "sklearn": {"data/digits.py"},
-    "timm": {"models/registry.py", "training/mixing.py", "training/network.py", "training/optimization.py"},
-    "torchvision": {"data/pickles.py", "data/rand_augment.py"},
+    "timm": {"models/registry.py", "training/architectures.py", "training/mixing.py", "training/optimization.py"},
+    "torchvision": {"data/pickles.py", "data/rand_augment.py", "training/architectures.py"},
     "hydra": {"settings.py"},
     "argcomplete": {"commands/completion.py"},
     "matplotlib": {"plots.py"},
@@ -43,13 +43,14 @@ PARTS = {
     "plots": {"artifact", "errors"},
     "lower": {"errors", "functional", "he", "nn"},
     "surgery": {"errors", "nn"},
-    "search": {"distributed", "errors", "functional", "he", "lower", "nn"},
+    "blocksizes": {"distributed", "errors", "functional", "he", "lower", "nn"},
     "training": {
-        *("artifact", "config", "data", "distributed", "errors", "functional", "models", "nn", "plots", "search"),
+        *("artifact", "config", "data", "distributed", "errors", "functional", "models", "nn", "plots", "blocksizes"),
         "surgery",
     },
     "pipeline": {
-        *("artifact", "config", "data", "distributed", "errors", "he", "lower", "nn", "plots", "search", "training"),
+        *("artifact", "blocksizes", "config", "data", "distributed", "errors", "he", "lower", "nn", "plots"),
+        "training",
     },
     "console": {"commands", "errors", "he", "pipeline"},
     "settings": {"console", "errors", "pipeline"},
@@ -58,8 +59,9 @@ PARTS = {
         "training",
     },
     "__main__": {"commands", "console", "errors"},
+    "api": {"config", "console", "data", "errors", "he", "nn", "pipeline", "training"},
     "errors": set(),
-    "__init__": {"artifact", "errors", "functional", "he", "lower", "nn", "pipeline", "search", "surgery"},
+    "__init__": {"api", "blocksizes", "errors", "functional", "he", "nn", "pipeline", "surgery"},
 }
 """Part of the package -> the other parts that it may import. Of console, the commands that it names are all."""
 

@@ -64,4 +64,4 @@ def test_the_accuracy_that_the_table_states(file, model, name, top1, tmp_path):
     held = read_checkpoint(FOLDER / f"{file}.safetensors")
     assert (held.model, held.bits) == (model, None if "/" in file else (8, 8, 8))
     network = stages.load_checkpoint(FOLDER / f"{file}.safetensors", data).model
-    assert accuracy(network, data, data.test_images, data.test_labels) == pytest.approx(top1, abs=0.1)
+    assert accuracy(network, data) == pytest.approx(top1, abs=0.1)

@@ -354,7 +354,7 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         (
             "train",
             ["model.name=digits_resnext"],
-            "the model must be one of privcirnet.models or timm: got 'digits_resnext'; try .*digits_resnet",
+            "the model must be one of privcirnet.models, torchvision or timm: got 'digits_resnext'; try .*digits_resnet",
         ),
         ("train", ["recipe.learning_rate=0"], "recipe.learning_rate must be positive: got 0"),
         ("infer", ["weights_gb=-1"], r"weights_gb, threads must be 0 or more: got \(-1.0, 0\)"),

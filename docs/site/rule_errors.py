@@ -14,11 +14,11 @@ from typing import NamedTuple
 PACKAGE = Path(__file__).parents[2] / "privcirnet"
 BLANK = "…"
 SUBJECTS = {
-    "Settings": ("config", "console"),
+    "Settings": ("__main__", "config", "console", "settings", "commands", "api"),
     "Images": ("data",),
     "Networks": ("models", "surgery", "nn", "functional"),
     "Training": ("training", "distributed"),
-    "Block sizes": ("search",),
+    "Block sizes": ("blocksizes",),
     "From a network to an encrypted program": ("lower", "he.program"),
     "Plans, encodings and encryption parameters": ("he.planning", "he.encodings", "he.params", "he.ring", "he.engines"),
     "Client and server": ("he.protocol",),

@@ -24,10 +24,11 @@ def main(config: SearchConfig) -> None:
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress, distributed.first_goes_first():
         data = load_for(config.data, progress)
-    found = search.search(config, data, progress_bar)
+    stored = search.search(config, data, progress_bar)
     if distributed.rank() > 0:
         return
-    search.write(found, out)
+    search.write(stored, out)
+    found = stored.result
     files = {"plan": str(out / "plan.json"), "profile": str(out / "profile.json")}
     seconds = {"seconds": time.perf_counter() - started, "config": asdict(config)}
     write_json(out / "summary.json", {**search.summary(found), **files, **seconds})

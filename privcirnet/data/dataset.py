@@ -1,10 +1,79 @@
 """A data set in memory, as integers: real pixel = integer x 2^log_step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+TEST_BATCH = 256
+"""Held-out images that run together."""
+
+
+class Examples(Protocol):
+    """What training and search read: labelled images, stored in any form, in batches.
+
+    :class:`ImageData` stores integers; :class:`~privcirnet.data.own.OwnImages` is what a user's own program has.
+    """
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """Names by label."""
+        ...
+
+    @property
+    def levels(self) -> int:
+        """Stored pixels are in [0, levels]; 0 if they are not integers."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Number of training images."""
+        ...
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether there are held-out images."""
+        ...
+
+    def steps(self, size: int) -> int:
+        """Return the number of batches in an epoch.
+
+        Args:
+            size: images in a batch.
+        """
+        ...
+
+    def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield stored training images and labels in a new order.
+
+        Args:
+            size: images in a batch.
+            generator: the order is drawn from it.
+        """
+        ...
+
+    def real(self, images: Tensor) -> Tensor:
+        """Return stored images as the input of a network.
+
+        Args:
+            images: (N, C, H, W).
+        """
+        ...
+
+    def sampled(self, count: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield training images, as the input of a network, and labels; the same ones at every call.
+
+        Args:
+            count: number of images at most.
+            size: images in a batch at most.
+        """
+        ...
+
+    def tests(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the held-out images, as the input of a network, and labels."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -34,6 +103,47 @@ class ImageData:
         """(C, H, W) of an image."""
         channels, height, width = self.train_images.shape[1:]
         return channels, height, width
+
+    @property
+    def count(self) -> int:
+        """Number of training images."""
+        return len(self.train_labels)
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether there are held-out images."""
+        return len(self.test_labels) > 0
+
+    def steps(self, size: int) -> int:
+        """Return the number of batches in an epoch.
+
+        Args:
+            size: images in a batch.
+        """
+        return -(-self.count // size)
+
+    def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield training images as integers, and labels, in a new order.
+
+        Args:
+            size: images in a batch; the last one may have fewer.
+            generator: the order is drawn from it.
+        """
+        return batches(self.train_images, self.train_labels, size, generator)
+
+    def sampled(self, count: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the images of :meth:`sample` as the input of a network, and labels.
+
+        Args:
+            count: number of images at most.
+            size: images in a batch; the last one may have fewer.
+        """
+        return ((self.real(images), labels) for images, labels in batches(*self.sample(count), size))
+
+    def tests(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the held-out images as the input of a network, and labels."""
+        pairs = batches(self.test_images, self.test_labels, TEST_BATCH)
+        return ((self.real(images), labels) for images, labels in pairs)
 
     def real(self, images: Tensor) -> Tensor:
         """Return integer images as the input of a network.

@@ -71,6 +71,8 @@ def scaled_square(x: Tensor, scale: Tensor, shift: Tensor, axis: int) -> Tensor:
     >>> scaled_square(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 3.0]), torch.tensor([1.0, 0.0]), 0)
     tensor([ 9., 36.])
     """
+    if torch._C._are_functorch_transforms_active():  # type: ignore[attr-defined]  # gradients of each image alone
+        return torch.addcmul(_along(shift, x, axis), _along(scale, x, axis), x).square()
     return _ScaledSquare.apply(x, scale, shift, axis)  # type: ignore[no-any-return]
 
 

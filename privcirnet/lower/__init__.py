@@ -51,14 +51,14 @@ class Lowered:
 
 
 def lower(
-    graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int, input_log_step: int, target: Target
+    graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int | Input, input_log_step: int, target: Target
 ) -> Program:
     """Return the integer program of a fake-quantized network.
 
     Args:
         graph: from :func:`privcirnet.nn.quantize.quantize`, trained.
         input_shape: (C, H, W) of an image.
-        levels: pixels are integers in [0, levels].
+        levels: pixels are integers in [0, levels], or in the range of an Input.
         input_log_step: real pixel = integer x 2^input_log_step.
         target: profile, link, security of truncation, encryption parameters to choose from.
 
@@ -69,14 +69,14 @@ def lower(
         DoesNotFit: a bound or a modulus out of reach, too little noise budget.
         RuleError: an operation that is not supported, parameters that are not secure.
     """
-    found = _draft(graph, Input(0, levels), input_shape, input_log_step, target)
+    found = _draft(graph, _source(levels), input_shape, input_log_step, target)
     return fit_draft(found, target).program
 
 
 def lower_refined(  # noqa: PLR0913, PLR0917
     graph: fx.GraphModule,
     input_shape: tuple[int, int, int],
-    levels: int,
+    levels: int | Input,
     input_log_step: int,
     target: Target,
     guard_bits: int,
@@ -108,7 +108,7 @@ def lower_refined(  # noqa: PLR0913, PLR0917
 
 
 def drafts(
-    graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int, input_log_step: int, target: Target
+    graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int | Input, input_log_step: int, target: Target
 ) -> Drafts:
     """Return the network's integer forms by guard bits, each made when it is asked for first.
 
@@ -128,7 +128,7 @@ def drafts(
 
     @cache
     def draft_with(guard_bits: int) -> Draft:
-        return _draft(refine(graph, guard_bits), Input(0, levels), input_shape, input_log_step, target)
+        return _draft(refine(graph, guard_bits), _source(levels), input_shape, input_log_step, target)
 
     return draft_with
 
@@ -155,6 +155,10 @@ def refined(found: Drafts, target: Target, guard_bits: int, least_guard_bits: in
         if not target.link.counts or _bytes(finer) == _bytes(plain):
             return Lowered(finer, bits, plain.choice)
     return Lowered(plain, least_guard_bits, plain.choice)
+
+
+def _source(levels: int | Input) -> Input:
+    return levels if isinstance(levels, Input) else Input(0, levels)
 
 
 def _bytes(fitted: Fitted) -> tuple[int, int]:

@@ -43,7 +43,7 @@ def circulant_(
         model: A network with plain weights.
         block_sizes: Block size for each layer, by module name; 1 leaves a layer dense.
         importance: Non-negative weights of the entries, by module name, each of its weight's shape; for example
-            `privcirnet.search.fisher.diagonal_fisher`. Layers without one are projected with equal weights.
+            `privcirnet.blocksizes.fisher.diagonal_fisher`. Layers without one are projected with equal weights.
 
     Returns:
         `model` itself.

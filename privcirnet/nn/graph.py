@@ -57,7 +57,9 @@ def trace(model: nn.Module) -> fx.GraphModule:
             got=f"{type(model).__name__}: {error}",
             remedy="write its forward without branches on tensors",
         ) from error
-    return fx.GraphModule(tracer.root, graph, type(model).__name__)
+    found = fx.GraphModule(tracer.root, graph, type(model).__name__)
+    found.meta.update(getattr(model, "meta", {}))
+    return found
 
 
 def module_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:

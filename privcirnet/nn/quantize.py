@@ -17,7 +17,9 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
+from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
+from privcirnet.nn.checks import IMAGE, check_weights, value_of_one
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.ranges import peaks, usual
@@ -26,6 +28,8 @@ from privcirnet.nn.streams import stream_summands
 from privcirnet.nn.tokens import Channels, HeadProduct, Tokens
 
 SUFFIX = "_quantizer"
+INPUT_BITS = 9
+"""Of images whose step is chosen: enough for 8 bits over a range that is no power of two."""
 STREAM_BITS = 10
 """Of residual streams, where nothing else is asked for."""
 _MOST_BITS = {"weight": 8, "activation": 16, "stream": 20}
@@ -33,8 +37,8 @@ _MOST_BITS = {"weight": 8, "activation": 16, "stream": 20}
 
 def quantize(
     fused: fx.GraphModule,
-    images: Iterable[Tensor] = (),
-    input_log_step: int = 0,
+    images: Tensor | Iterable[Tensor] = (),
+    input_log_step: int | None = None,
     weight_bits: int = 8,
     activation_bits: int = 8,
     stream_bits: int = STREAM_BITS,
@@ -43,9 +47,9 @@ def quantize(
 
     Args:
         fused: from :func:`privcirnet.nn.fuse.fuse`; left as it was.
-        images: batches of network inputs, (N, C, H, W); none to leave all steps at 0, for a checkpoint to fill in.
-            Images whose values explode in a row of squares are left out.
-        input_log_step: log2 of the images' step.
+        images: network inputs, (N, C, H, W), or batches of them; none to leave all steps at 0, for a checkpoint to fill
+            in. Images whose values explode in a row of squares are left out.
+        input_log_step: log2 of the images' step; None to choose it from the images (:func:`input_step_for`).
         weight_bits: 2 to 8.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
         stream_bits: 2 to 20, likewise for what residual streams add up (:mod:`privcirnet.nn.streams`), which never have
@@ -55,13 +59,14 @@ def quantize(
         The quantized network, in the mode of ``fused``.
 
     Raises:
-        RuleError: bits are out of range, weights are quantized already, a layer runs twice, summands cannot share a
-            step, or values are not finite.
+        RuleError: bits are out of range, weights are quantized already, shared or not finite, a layer runs twice,
+            summands cannot share a step, values are not finite, or the images are none or of another size.
     """
     for (what, most), bits in zip(_MOST_BITS.items(), (weight_bits, activation_bits, stream_bits), strict=True):
         if not 2 <= bits <= most:
             raise RuleError(f"{what} bits must be in [2, {most}]", got=bits, remedy=f"use {min(most, 8)}")
     _check_layers(fused)
+    check_weights(fused)
     graph = copy.deepcopy(fused)
     for module in weighted_modules(graph):
         _give_own_class_(module)
@@ -74,14 +79,52 @@ def quantize(
     _insert_quantizers(graph, activation_bits)
     for node in stream_summands(graph):
         activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
-    batches = list(images)
-    if batches:
-        found = peaks(fused, torch.cat(batches))
+    if isinstance(images, Tensor) or (images := list(images)):
+        shown = images if isinstance(images, Tensor) else torch.cat(images)
+        shown = shown.to(next(fused.parameters(), shown).device)
+        value_of_one(fused, shown)
+        found = peaks(fused, shown)
         kept = usual(found)
         seen = {name: values[kept].max().item() for name, values in found.items()}
-        calibrate(graph, seen, input_log_step)
+        calibrate(graph, seen, input_step_for(shown) if input_log_step is None else input_log_step)
+        graph.meta[IMAGE] = tuple(shown.shape[1:])
     graph.train(fused.training)
     return graph
+
+
+def input_step_for(images: Tensor) -> int:
+    """Return log2 of the coarsest step that keeps images of 8 bits, however they are normalized.
+
+    It is the finest with which the images have :data:`INPUT_BITS` bits, or a coarser one of which they are multiples.
+
+    Args:
+        images: finite, of any shape.
+
+    >>> input_step_for(torch.arange(256) / 255), input_step_for(torch.tensor([0.0, 0.5, 0.75])), input_step_for(
+    ...     torch.tensor([-2.1, 2.6])
+    ... )
+    (-8, -2, -6)
+    """
+    step = log_step_for(images.abs().max().item(), INPUT_BITS, signed=bool((images < 0).any()))
+    while images.any() and not (images * 2.0 ** -(step + 1) % 1).any():
+        step += 1
+    return step
+
+
+def input_step(graph: fx.GraphModule) -> int:
+    """Return log2 of the step of a quantized network's images.
+
+    Args:
+        graph: from :func:`quantize`.
+
+    Raises:
+        RuleError: it is none.
+    """
+    for node, module in called_modules(graph) if isinstance(graph, fx.GraphModule) else ():
+        if isinstance(module, ActivationQuantizer) and node.all_input_nodes[0].op == "placeholder":
+            return int(module.log_step)
+    got, remedy = type(graph).__name__, "give quantize(fuse(model), images)"
+    raise RuleError("a network must be quantized", got=got, remedy=remedy)
 
 
 def _check_layers(fused: fx.GraphModule) -> None:

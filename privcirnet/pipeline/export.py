@@ -1,8 +1,11 @@
-"""A quantized network to an encrypted program, under the settings of the group he/: what export.py does."""
+"""A quantized network to an encrypted program, under the settings of the group he/.
+
+It is what export.py and privcirnet.compile do.
+"""
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx, nn
@@ -11,11 +14,13 @@ from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.chooser import SETS, sets_for
-from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.fit import Target, scaled
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.he.program.bounds import ObservedRange, Reals
+from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.lower import Lowered, drafts, refined
+from privcirnet.nn.quantize import input_step
 from privcirnet.nn.ranges import Range, peaks, ranges, usual_ranges
 from privcirnet.pipeline.profiles import CALIBRATION_ROUNDS, RANKING_ROUNDS, find_profile, measure, profile_at
 from privcirnet.pipeline.progress import Bar, silent
@@ -39,12 +44,37 @@ def quantized(network: nn.Module) -> fx.GraphModule:
     return network
 
 
-def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar = silent) -> tuple[Lowered, Profile]:
-    """Return the program of a quantized network, and the profile at its (n, q) that its plans were chosen by.
+@dataclass(frozen=True)
+class Pixels:
+    """What a program reads.
 
-    The network is lowered once for each number of guard bits. Where (n, q) are chosen, they are chosen under the
-    profile of one set, with times scaled to the others; plans are then made under the profile of the chosen set. A
-    profile that is measured for the choice alone takes fewer rounds, :data:`profiles.RANKING_ROUNDS`.
+    Attributes:
+        shape: (C, H, W) of an image.
+        range: of its integers.
+        log_step: real pixel = integer x 2^log_step.
+    """
+
+    shape: tuple[int, int, int]
+    range: Input
+    log_step: int
+
+
+def pixels_of(network: fx.GraphModule, images: torch.Tensor) -> Pixels:
+    """Return what the program of a network reads: integers of as many whole bits as the images have.
+
+    Args:
+        network: fake-quantized.
+        images: real, (N, C, H, W).
+    """
+    step = input_step(network)
+    low, high = (math.floor(end.item() * 2.0**-step + 0.5) for end in images.aminmax())
+    bits = max(high, -low - 1, 1).bit_length()
+    channels, height, width = images.shape[1:]
+    return Pixels((channels, height, width), Input(-(2**bits) if low < 0 else 0, 2**bits - 1), step)
+
+
+def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar = silent) -> tuple[Lowered, Profile]:
+    """Return the program of a quantized network for the images of a data set, see :func:`lower_on`.
 
     Args:
         he: The settings.
@@ -56,15 +86,46 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar =
         DoesNotFit: A bound or a modulus is out of reach, or there is too little noise budget.
         RuleError: An operation is not supported, no parameters are secure, or the profile's file is none.
     """
-    target = _target(he, bar)
+    pixels = Pixels(data.shape, Input(0, data.levels), data.log_step)
+    return lower_on(he, network, pixels, data.real(data.sample(he.bound_images)[0]), bar)
+
+
+def lower_on(
+    he: HEConfig,
+    network: fx.GraphModule,
+    pixels: Pixels,
+    images: torch.Tensor,
+    bar: Bar = silent,
+    given: Profile | None = None,
+) -> tuple[Lowered, Profile]:
+    """Return the program of a quantized network, and the profile at its (n, q) that its plans were chosen by.
+
+    The network is lowered once for each number of guard bits. Where (n, q) are chosen, they are chosen under the
+    profile of one set, with times scaled to the others; plans are then made under the profile of the chosen set. A
+    profile that is measured for the choice alone takes fewer rounds, :data:`profiles.RANKING_ROUNDS`.
+
+    Args:
+        he: The settings.
+        network: Fake-quantized.
+        pixels: What its program reads.
+        images: For measured bounds, real, (N, C, H, W).
+        bar: Shows progress.
+        given: A profile that is used in place of the settings', with times scaled to the chosen set.
+
+    Raises:
+        DoesNotFit: A bound or a modulus is out of reach, or there is too little noise budget.
+        RuleError: An operation is not supported, no parameters are secure, or the profile's file is none.
+    """
+    target = _target(he, given, bar)
     if he.bounds == "measured":
         with bar("measuring ranges", 0):
-            images = data.real(data.sample(he.bound_images)[0])
             target = replace(target, seen=_observed(usual_ranges(network, images)), margin_bits=he.margin_bits)
-    found = drafts(network, data.shape, data.levels, data.log_step, target)
+    found = drafts(network, pixels.shape, pixels.range, pixels.log_step, target)
     guard = he.guard_bits, he.least_guard_bits
     with bar("lowering", 0):
         lowered = refined(found, target, *guard)
+    if given:
+        return lowered, scaled(given, lowered.choice.set)
     ranked = target.auto and he.profile == "calibrate"
     chosen = lowered.choice.set, he.engine, bar
     profile = measure(*chosen) if ranked else profile_at(target.profile, *chosen)
@@ -75,12 +136,13 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar =
     return replace(again, choice=lowered.choice), profile
 
 
-def _target(he: HEConfig, bar: Bar) -> Target:
+def _target(he: HEConfig, given: Profile | None, bar: Bar) -> Target:
     """What the settings ask for, with proved bounds."""
     sets, auto = sets_for(he.ring_degree, he.coefficient_bits), not he.coefficient_bits
-    profile = find_profile(he, bar=bar, rounds=RANKING_ROUNDS if auto else CALIBRATION_ROUNDS)
+    profile = given or find_profile(he, bar=bar, rounds=RANKING_ROUNDS if auto else CALIBRATION_ROUNDS)
     if not auto:
-        profile, sets = profile_at(profile, sets[0], he.engine, bar), SETS
+        at_set = scaled(profile, sets[0]) if given else profile_at(profile, sets[0], he.engine, bar)
+        profile, sets = at_set, SETS
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (profile.parameter_set, *sets)
     masks = he.masks, he.failure_bits, he.hiding_bits

@@ -1,4 +1,4 @@
-"""Block sizes for a trained network, under the settings of search.py: what search.py does."""
+"""Block sizes for a trained network, under the settings of search.py: what search.py and privcirnet.search do."""
 
 import time
 from collections.abc import Mapping
@@ -6,29 +6,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from privcirnet import distributed, plots
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
+from privcirnet.blocksizes.assignment import Rules, Solution, Table, uniform_latency
+from privcirnet.blocksizes.latency import FigureTable, amounts_of, figure_table, figures_of, layer_shapes
+from privcirnet.blocksizes.rules import rules_for
+from privcirnet.blocksizes.solve import solve
+from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
 from privcirnet.config import SearchConfig, run_file
 from privcirnet.config.search import BUDGETS
-from privcirnet.data.dataset import ImageData
+from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
-from privcirnet.search.assignment import Rules, Solution, Table, uniform_latency
-from privcirnet.search.latency import FigureTable, amounts_of, figure_table, figures_of, layer_shapes
-from privcirnet.search.rules import rules_for
-from privcirnet.search.solve import solve
-from privcirnet.search.sweep import Point, sweep, uniform_points
 from privcirnet.training import sensitivities, stages
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found.
+    """What a search found; printed, a table of its layers.
 
     Attributes:
-        model: the network's name.
-        checkpoint: digest of its weights.
         profile: operation times behind the predictions.
         figures: predictions by layer and block size.
         latency: what the budget limits of them, seconds.
@@ -40,8 +40,6 @@ class SearchResult:
         seconds_fisher: that measuring sensitivities took.
     """
 
-    model: str
-    checkpoint: str
     profile: Profile
     figures: FigureTable
     latency: Table
@@ -52,11 +50,40 @@ class SearchResult:
     front: list[tuple[float, Solution]]
     seconds_fisher: float
 
+    @property
+    def block_sizes(self) -> dict[str, int]:
+        """Block size by layer name, for :func:`privcirnet.nn.convert.circulant_`."""
+        return self.solution.block_sizes
 
-def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> SearchResult:
-    """Return what a search finds: latencies, sensitivities measured until they decide, the best assignment.
+    def __str__(self) -> str:
+        """Return a line for each layer, and one for all."""
+        sizes, values = self.block_sizes, self.measured.values
+        rows = [("layer", "b", "ms", "sensitivity")]
+        rows += [(n, str(b), f"{1e3 * self.latency[n][b]:.2f}", f"{values[n][b]:.3g}") for n, b in sizes.items()]
+        best = self.solution
+        rows.append((f"budget {1e3 * self.budget:.2f} ms", "", f"{1e3 * best.latency:.2f}", f"{best.sensitivity:.3g}"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = (zip(row, widths, strict=True) for row in rows)
+        return "\n".join("  ".join([n.ljust(w), *(c.rjust(v) for c, v in cells)]) for (n, w), *cells in lines)
 
-    Under torchrun every process calls it, and all find the same.
+
+@dataclass(frozen=True)
+class StoredSearch:
+    """A search in a network of a run directory.
+
+    Attributes:
+        model: the network's name.
+        checkpoint: digest of its weights.
+        result: what was found.
+    """
+
+    model: str
+    checkpoint: str
+    result: SearchResult
+
+
+def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> StoredSearch:
+    """Return what a search in the network of a run directory finds.
 
     Args:
         config: settings of search.py.
@@ -65,8 +92,30 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> SearchRe
     """
     held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
     model = stages.built(held, data).model
-    profile, link = distributed.from_first(lambda: find_profile(config.he, bar=bar)), LINKS[config.he.link]
-    figures = figure_table(layer_shapes(model, data.real(data.train_images[:1])), config.block_sizes, profile, link)
+    profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
+    return StoredSearch(held.model, held.digest(), search_in(model, data, config, profile, bar))
+
+
+def search_in(
+    model: nn.Module, data: Examples, config: SearchConfig, profile: Profile, bar: Bar = silent
+) -> SearchResult:
+    """Return what a search finds: latencies, sensitivities measured until they decide, the best assignment.
+
+    Under torchrun every process calls it, and all find the same.
+
+    Args:
+        model: trained and dense; left as it was.
+        data: training images with labels.
+        config: settings of search.py; where things are does not matter.
+        profile: operation times behind the predictions.
+        bar: shows progress.
+
+    Raises:
+        RuleError: the budget is out of reach, or a layer has no encrypted form.
+    """
+    link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
+    image = image.to(next(model.parameters()).device)
+    figures = figure_table(layer_shapes(model, image), config.block_sizes, profile, link)
     latency, rules = _limited(config, figures), _rules(config, figures)
     budget = _budget(config, latency)
 
@@ -75,7 +124,7 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> SearchRe
 
     decided({name: dict.fromkeys(row, 0.0) for name, row in latency.items()})  # what cannot be met is said at once
     started = time.perf_counter()
-    with bar("Sensitivity", config.samples) as advance:
+    with bar("Sensitivity", min(config.samples, data.count)) as advance:
         measured = sensitivities.measure(
             model,
             data,
@@ -90,21 +139,18 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> SearchRe
     omega = measured.values
     front = sweep(omega, latency, config.sweep, rules, config.solver) if config.sweep else []
     uniform = uniform_points(omega, latency)
-    digest = held.digest()
-    result = decided(omega)
-    return SearchResult(
-        held.model, digest, profile, figures, latency, measured, budget, result, uniform, front, seconds
-    )
+    return SearchResult(profile, figures, latency, measured, budget, decided(omega), uniform, front, seconds)
 
 
-def write(found: SearchResult, out: Path) -> None:
+def write(stored: StoredSearch, out: Path) -> None:
     """Write plans, profile and pictures.
 
     Args:
-        found: by :func:`search`.
+        stored: by :func:`search`.
         out: folder.
     """
-    about = {"model": found.model, "checkpoint": found.checkpoint, "profile": found.profile.to_dict()}
+    found, model = stored.result, stored.model
+    about = {"model": model, "checkpoint": stored.checkpoint, "profile": found.profile.to_dict()}
     for earlier in (out / "plans").glob("*ms.json"):
         earlier.unlink()
     plans = [(out / "plan.json", found.budget, found.solution)]
@@ -116,16 +162,16 @@ def write(found: SearchResult, out: Path) -> None:
     front = [(solution.latency, solution.sensitivity) for _, solution in found.front]
     uniform = {b: (point.latency, point.sensitivity) for b, point in found.uniform.items()}
     chosen = found.solution.latency, found.solution.sensitivity
-    plots.pareto(out / "pareto.png", front, uniform, chosen, found.model)
-    plots.sensitivities(out / "sensitivity.png", found.measured.values, found.solution.block_sizes, found.model)
-    plots.blocks(out / "blocks.png", found.solution.block_sizes, found.model)
+    plots.pareto(out / "pareto.png", front, uniform, chosen, model)
+    plots.sensitivities(out / "sensitivity.png", found.measured.values, found.block_sizes, model)
+    plots.blocks(out / "blocks.png", found.block_sizes, model)
 
 
 def summary(found: SearchResult) -> dict[str, Any]:
     """Return everything that was found, as plain data.
 
     Args:
-        found: by :func:`search`.
+        found: by :func:`search_in`.
     """
     solution, measured = found.solution, found.measured
     return {

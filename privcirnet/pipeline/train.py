@@ -84,7 +84,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
     progress = resumed or EpochProgress()
     before = progress.top1_before
     if before is None:
-        before = progress.top1_before = accuracy(model, data, data.test_images, data.test_labels)
+        before = progress.top1_before = accuracy(model, data)
     mixed: set[bool] = set()
     epochs = bar(f"{recipe.stage} (epochs)", recipe.epochs)
     events = config.tensorboard and distributed.rank() == 0
@@ -171,7 +171,7 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
         RuleError: the checkpoint is missing, damaged or does not fit the data.
     """
     started, held = time.perf_counter(), stages.load_checkpoint(Path(config.evaluate), data)
-    top1 = accuracy(held.model.to(distributed.own_device(config.device)), data, data.test_images, data.test_labels)
+    top1 = accuracy(held.model.to(distributed.own_device(config.device)), data)
     about = {"stage": "evaluate", "checkpoint": config.evaluate, "data": config.data.name}
     facts = {"model": held.name, "block_sizes": held.block_sizes, "bits": held.bits}
     measured = {"top1": top1, "images": len(data.test_labels), "seconds": time.perf_counter() - started}

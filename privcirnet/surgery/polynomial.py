@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
+from privcirnet.nn.checks import IMAGE
 from privcirnet.nn.graph import is_sum
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.surgery import norms, sums
@@ -64,6 +65,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
         norms.put_unfoldable_behind_layers(edit)
         _put_layers_before_activations(edit)
         edit.finish()
+    edit.graph.meta[IMAGE] = tuple(images.shape[1:])
     _become_(model, edit.graph)
     return (*attentions, *edit.changes)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from privcirnet import distributed
 from privcirnet.config import RecipeConfig
-from privcirnet.data.dataset import ImageData, batches
+from privcirnet.data.dataset import Examples
 from privcirnet.errors import RuleError
 from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
 from privcirnet.training.accuracy import accuracy
@@ -70,7 +70,7 @@ class Step:
 
 def fit(  # noqa: PLR0913, PLR0917
     model: nn.Module,
-    data: ImageData,
+    data: Examples,
     recipe: RecipeConfig,
     seed: int,
     teacher: nn.Module | None = None,
@@ -83,7 +83,7 @@ def fit(  # noqa: PLR0913, PLR0917
     Args:
         model: on the device to train on; left in evaluation mode, with averaged weights if the recipe says so and with
             learned steps fixed.
-        data: images and labels.
+        data: images and labels; it sets its own batches if it is a loader.
         recipe: epochs, batch size, learning rates, losses.
         seed: of the order of batches and of augmentation.
         teacher: dense network whose logits are soft labels; left as it was.
@@ -92,8 +92,8 @@ def fit(  # noqa: PLR0913, PLR0917
         after_step: called after every step, by the first process only; must be quick.
 
     Returns:
-        Per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images, "learning_rate" at its end,
-        "images_per_second" in training, "seconds" with evaluation}.
+        Per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images if there are any, "learning_rate"
+        at its end, "images_per_second" in training, "seconds" with evaluation}.
 
     Raises:
         RuleError: the loss is not finite, steps are learned without AdamW, or they cannot obey the rules of nn.steps.
@@ -108,7 +108,8 @@ def fit(  # noqa: PLR0913, PLR0917
             started = time.perf_counter()
             with run.sizes.of_epoch(progress.epoch) if run.sizes else nullcontext():
                 measured = run.epoch(progress.epoch, after_step)
-            measured["top1"] = accuracy(run.trained, data, data.test_images, data.test_labels)
+            if data.has_tests:
+                measured["top1"] = accuracy(run.trained, data)
             progress.epoch += 1
             progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
             progress.state = run.state()
@@ -128,7 +129,7 @@ class _Run:
     def __init__(
         self,
         model: nn.Module,
-        data: ImageData,
+        data: Examples,
         recipe: RecipeConfig,
         teacher: nn.Module | None,
         seed: int,
@@ -137,7 +138,7 @@ class _Run:
         distributed.prepare_(model)
         self.model, self.data, self.recipe, self.teacher = model, data, recipe, teacher
         self.optimizer = optimizer_of(model, recipe)
-        self.schedule = schedule_of(self.optimizer, recipe, -(-len(data.train_labels) // recipe.batch_size))
+        self.schedule = schedule_of(self.optimizer, recipe, data.steps(recipe.batch_size))
         self.average = average_of(model, recipe)
         self.tails = Tails(model, recipe.tail_limit) if recipe.tails else None
         self.mixed, self.slow = mixed, SlowConvolutions(model) if mixed else None
@@ -158,7 +159,7 @@ class _Run:
         self.model.train()
         started, seen = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
-        for images, labels in batches(data.train_images, data.train_labels, self.recipe.batch_size, self.generator):
+        for images, labels in data.epoch(self.recipe.batch_size, self.generator):
             loss = self._loss(images, labels, self.mixer if mix else None)
             here = distributed.total(loss.detach()).item()
             if not math.isfinite(here):
@@ -178,7 +179,7 @@ class _Run:
             total, seen = total + here * len(labels), seen + len(labels)
             if after_step and distributed.rank() == 0:
                 speed = seen / (time.perf_counter() - started)
-                epochs = number + seen / len(data.train_labels)
+                epochs = number + seen / data.count
                 after_step(Step(self.schedule.last_epoch, epochs, here, total / seen, rate, speed, self.mixed))
         speed = seen / (time.perf_counter() - started)
         rate = self.optimizer.param_groups[0]["lr"]
@@ -188,7 +189,7 @@ class _Run:
         """Return this process's part of a batch's mean loss."""
         recipe, device = self.recipe, next(self.model.parameters()).device
         images = augmented(images, recipe, self.data.levels, self.generator)
-        real, targets = _real(self.data, images, recipe, device), labels.to(device)
+        real, targets = _placed(self.data.real(images.to(device)), recipe, device), labels.to(device)
         if mixer:
             real, targets = mixer(real, targets, self.generator)
         real = self.sizes(real) if self.sizes else real
@@ -230,7 +231,7 @@ class _Run:
 
 
 def _mixed(
-    model: nn.Module, data: ImageData, recipe: RecipeConfig, teacher: nn.Module | None, progress: EpochProgress
+    model: nn.Module, data: Examples, recipe: RecipeConfig, teacher: nn.Module | None, progress: EpochProgress
 ) -> bool:
     """Return whether a run is in mixed precision: as it began, as the recipe says, or as the first process measures.
 
@@ -241,9 +242,9 @@ def _mixed(
         return recipe.amp == "true"
     if "mixed" in progress.state:
         return progress.state["mixed"]
-    images, targets = data.sample(recipe.batch_size)
+    real, targets = next(data.sampled(recipe.batch_size, recipe.batch_size))
     device = next(model.parameters()).device
-    real, targets = _real(data, images, recipe, device), targets.to(device)
+    real, targets = _placed(real, recipe, device), targets.to(device)
 
     def loss(tried: nn.Module, mixed: bool) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
@@ -252,15 +253,15 @@ def _mixed(
     return distributed.from_first(lambda: is_faster(model, loss))
 
 
-def _sizes(model: nn.Module, data: ImageData, recipe: RecipeConfig) -> GrowingImages:
-    image = _real(data, data.train_images[:1], recipe, next(model.parameters()).device)
+def _sizes(model: nn.Module, data: Examples, recipe: RecipeConfig) -> GrowingImages:
+    image = _placed(next(data.sampled(1, 1))[0], recipe, next(model.parameters()).device)
     return GrowingImages(model, image, recipe.smallest_image, recipe.epochs)
 
 
-def _real(data: ImageData, images: Tensor, recipe: RecipeConfig, device: torch.device) -> Tensor:
-    """Return images as the input of a network, on its device and in the recipe's layout."""
+def _placed(images: Tensor, recipe: RecipeConfig, device: torch.device) -> Tensor:
+    """Return images on the network's device and in the recipe's layout."""
     layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
-    return data.real(images.to(device)).contiguous(memory_format=layout)
+    return images.to(device).contiguous(memory_format=layout)
 
 
 def _step(model: nn.Module, images: Tensor, labels: Tensor, teacher: nn.Module | None, recipe: RecipeConfig) -> Tensor:

@@ -1,9 +1,8 @@
 """Networks to and from checkpoints: the architecture is rebuilt from the facts, then the tensors are loaded."""
 
-import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +17,8 @@ from privcirnet.nn.pruned import is_pruned
 from privcirnet.nn.quantize import quantize
 from privcirnet.surgery import polynomial_
 from privcirnet.surgery.polynomial import ACTIVATIONS
+from privcirnet.training.architectures import made
+from privcirnet.training.pretrained import load_weights_, read_weights
 
 
 def create(
@@ -26,45 +27,54 @@ def create(
     """Create a network by its name.
 
     Args:
-        name: of :data:`privcirnet.models.ENTRY_POINTS`, or else of timm, which is imported only then.
+        name: of :data:`privcirnet.models.ENTRY_POINTS`, of torchvision behind "torchvision/", or else of timm.
         num_classes: number of logits.
         image: (C, H, W).
         arguments: further arguments of the network's own; of those that are None, as in timm, it takes the default. One
-            of timm's with ``activation`` aespa or square gets polynomials in place of its own activations and pools
+            of others with ``activation`` aespa or square gets polynomials in place of its own activations and pools
             (:func:`privcirnet.surgery.polynomial_`).
 
     Returns:
-        The network, with random weights.
+        The network, with random weights unless ``arguments`` has ``pretrained``.
 
     Raises:
         RuleError: unknown name or argument, or a network that has no polynomial form.
     """
-    make = ENTRY_POINTS.get(name) or _of_timm(name)
+    return create_from(name, num_classes, image, arguments)[0]
+
+
+def create_from(
+    name: str,
+    num_classes: int,
+    image: tuple[int, int, int],
+    arguments: Mapping[str, Any] | None = None,
+    weights: str = "",
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """Create a network with the weights of a file, which are loaded before activations are replaced.
+
+    Args:
+        name: as for :func:`create`.
+        num_classes: likewise.
+        image: likewise.
+        arguments: likewise.
+        weights: path of the file, see :func:`~privcirnet.training.pretrained.read_weights`; empty for none.
+
+    Returns:
+        The network, and the names of tensors with random values where it has pretrained ones.
+
+    Raises:
+        RuleError: as for :func:`create`, or weights that do not fit.
+    """
     given = {
         key: value for key, value in (arguments or {}).items() if value is not None
     }  # None: the default, as in timm
     polynomial = given.pop("activation") if name not in ENTRY_POINTS and given.get("activation") in ACTIVATIONS else ""
-    try:
-        model = make(num_classes=num_classes, in_chans=image[0], **given)
-    except TypeError as error:
-        if not arguments:
-            raise
-        remedy = "leave out what this network does not take"
-        raise RuleError("model.arguments must be the network's own", got=f"{name}: {error}", remedy=remedy) from None
+    model, fresh = made(name, num_classes, image[0], given)
+    if weights:
+        fresh = load_weights_(model, read_weights(Path(weights)), num_classes, weights)
     if polynomial:
         polynomial_(model, torch.zeros(2, *image), polynomial)
-    return model
-
-
-def _of_timm(name: str) -> Callable[..., nn.Module]:
-    """Return timm's function that creates a network."""
-    import timm
-
-    if not timm.is_model(name):
-        close = difflib.get_close_matches(name, [*ENTRY_POINTS, *timm.list_models()]) or ["digits_resnet"]
-        rule = "the model must be one of privcirnet.models or timm"
-        raise RuleError(rule, got=repr(name), remedy=f"try one of {', '.join(close)}")
-    return partial(timm.create_model, name)
+    return model, fresh
 
 
 def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int]) -> nn.Module:
@@ -114,12 +124,19 @@ def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
     wanted, given = model.state_dict(), source.state_dict()
     common = {name: value for name, value in given.items() if name in wanted}
     other = [name for name, value in common.items() if value.shape != wanted[name].shape]
-    lost = [name for name in weighted_layers(model) if name not in weighted_layers(source)]
+    own = weighted_layers(source)
+    lost = [name for name, layer in weighted_layers(model).items() if name not in own and not _does_nothing(layer)]
     if other or lost:
         rule = "replacing activations and norms must leave the layers as they are"
         raise RuleError(rule, got=", ".join((other or lost)[:3]), remedy="train such a network from the start")
     model.load_state_dict(common, strict=False)
     return [name for name in wanted if name not in common]
+
+
+def _does_nothing(layer: nn.Linear | nn.Conv2d) -> bool:
+    """Return whether a layer is one of those that surgery puts before batch norms."""
+    alone = isinstance(layer, nn.Conv2d) and layer.groups == layer.in_channels and layer.kernel_size == (1, 1)
+    return alone and layer.bias is None and bool((layer.weight == 1).all())
 
 
 @dataclass
@@ -128,7 +145,7 @@ class BuiltNetwork:
 
     Attributes:
         model: the network.
-        name: of :data:`privcirnet.models.ENTRY_POINTS` or timm.
+        name: as for :func:`create`.
         block_sizes: of its circulant layers, by module name.
         bits: if quantized.
         arguments: that it was created with.

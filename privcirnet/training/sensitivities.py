@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from privcirnet.data.dataset import ImageData, batches
-from privcirnet.search.fisher import diagonal_fisher, squared_batch_gradient
-from privcirnet.search.information import Estimate, Information, plain_errors
+from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
+from privcirnet.blocksizes.information import Estimate, Information, plain_errors
+from privcirnet.data.dataset import Examples
 from privcirnet.training.network import weighted_layers
 
 GROUP = 64
@@ -44,7 +44,7 @@ class MeasuredSensitivities:
 
 def measure(  # noqa: PLR0913, PLR0917
     model: nn.Module,
-    data: ImageData,
+    data: Examples,
     block_sizes: Mapping[str, Sequence[int]],
     kind: str,
     samples: int,
@@ -79,8 +79,8 @@ def measure(  # noqa: PLR0913, PLR0917
         )
     information, names, done, check, before = Information(), list(block_sizes), 0, _FIRST, None
     stable = False
-    for images, labels in batches(*data.sample(samples), GROUP):
-        batch = [(data.real(images), labels)]
+    for images, labels in data.sampled(samples, GROUP):
+        batch = [(images, labels)]
         shortcut = kind == "batch_gradient"
         information.add(
             squared_batch_gradient(model, batch, names) if shortcut else diagonal_fisher(model, batch, names)

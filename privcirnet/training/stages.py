@@ -1,8 +1,8 @@
 """The network that each stage of train.py starts from.
 
-train: random weights, or those of another dense network where they fit. finetune: a dense network made circulant, or
-pruned if the plan has masks. replace: the same weights in a network with other activations. qat: batch norms and AESPA
-folded, weights and activations quantized.
+train: random or pretrained weights, or those of another dense network where they fit. finetune: a dense network made
+circulant, or pruned if the plan has masks. replace: the same weights in a network with other activations. qat: batch
+norms and AESPA folded, weights and activations quantized.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, read_masks, read_plan
+from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
-from privcirnet.data.dataset import ImageData, batches
+from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.activations import Aespa
@@ -26,8 +27,8 @@ from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.pruned import prune_
 from privcirnet.nn.quantize import quantize
-from privcirnet.search.fisher import diagonal_fisher
-from privcirnet.training.network import BuiltNetwork, build, create, load_shared, weighted_layers
+from privcirnet.training.architectures import LOADING
+from privcirnet.training.network import BuiltNetwork, build, create, create_from, load_shared, weighted_layers
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
@@ -55,15 +56,12 @@ def begin(
         RuleError: a missing or unsuitable input.
     """
     if recipe.stage == "train":
-        model = create(wanted.name, len(data.classes), data.shape, wanted.arguments)
-        given = read_checkpoint(run_file(recipe.init, CHECKPOINT, "train.py")) if recipe.init else None
-        fresh = load_fitting_(model, given) if given else ()
-        return BuiltNetwork(model, wanted.name, {}, arguments=wanted.arguments, fresh=fresh)
+        return _first(recipe, wanted, data)
     held = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
     before = built(held, data)
     model = before.model
     if recipe.stage == "replace":
-        return _replaced(before, wanted.arguments, data)
+        return _replaced(before, _lasting(wanted.arguments), data)
     if recipe.stage == "finetune":
         uniform = uniform_sizes(model, recipe.uniform) if recipe.uniform else None
         made_for = {"model": held.model, "checkpoint": held.digest()}
@@ -80,6 +78,22 @@ def begin(
     if quant.learned_steps:
         learn_steps_(quantized)
     return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments)
+
+
+def _first(recipe: RecipeConfig, wanted: ModelConfig, data: ImageData) -> BuiltNetwork:
+    """Return the network of the train stage: random, pretrained, or with what fits of another run's."""
+    if wanted.weights and recipe.init:
+        got, remedy = f"recipe.init={recipe.init} and model.weights={wanted.weights}", "leave one out"
+        raise RuleError("a network begins with one set of weights", got=got, remedy=remedy)
+    model, fresh = create_from(wanted.name, len(data.classes), data.shape, wanted.arguments, wanted.weights)
+    if recipe.init:
+        fresh = load_fitting_(model, read_checkpoint(run_file(recipe.init, CHECKPOINT, "train.py")))
+    return BuiltNetwork(model, wanted.name, {}, arguments=_lasting(wanted.arguments), fresh=fresh)
+
+
+def _lasting(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a checkpoint needs, which has the weights itself."""
+    return {name: value for name, value in arguments.items() if name not in LOADING}
 
 
 def load_fitting_(model: nn.Module, given: Checkpoint) -> tuple[str, ...]:
@@ -254,5 +268,4 @@ def fisher_information(
     Raises:
         RuleError: a layer is not a plain linear or convolutional one.
     """
-    loader = ((data.real(images), labels) for images, labels in batches(*data.sample(samples), 64))
-    return diagonal_fisher(model, loader, names, samples, progress=progress)
+    return diagonal_fisher(model, data.sampled(samples, 64), names, samples, progress=progress)

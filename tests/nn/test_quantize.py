@@ -169,4 +169,6 @@ def test_a_quantized_network_is_not_quantized_again():
 
 def test_values_that_are_not_finite():
     with pytest.raises(RuleError, match=r"values must be finite to be quantized: got (inf|nan)"):
+        quantize(fuse(network()), [torch.full((1, 1, 8, 8), 3e38)], INPUT_STEP)
+    with pytest.raises(RuleError, match="images must be finite: got NaN or infinity; leave such images out"):
         quantize(fuse(network()), [torch.full((1, 1, 8, 8), math.inf)], INPUT_STEP)

@@ -32,8 +32,13 @@ def config(run, **changes) -> SearchConfig:
 
 
 @pytest.fixture(scope="module")
-def found(run):
+def stored(run):
     return search.search(config(run), DATA)
+
+
+@pytest.fixture
+def found(stored):
+    return stored.result
 
 
 def test_the_plan_is_within_its_budget_and_better_than_uniform(found):
@@ -44,10 +49,18 @@ def test_the_plan_is_within_its_budget_and_better_than_uniform(found):
     assert search.summary(found)["predicted"]["rounds"] == len(found.figures)
 
 
+def test_a_result_prints_as_a_table_of_its_layers(found):
+    head, *rows, last = str(found).splitlines()
+    assert head.split() == ["layer", "b", "ms", "sensitivity"]
+    assert {row.split()[0]: int(row.split()[1]) for row in rows} == found.block_sizes
+    assert last.split()[:2] == ["budget", f"{1e3 * found.budget:.2f}"]
+    assert len({len(line) for line in str(found).splitlines()}) == 1
+
+
 def test_a_budget_may_be_on_the_seconds_of_the_server(found, run):
     """Over a slow link hardly any of the others depend on block sizes, so both kinds of budgets differ."""
     he = HEConfig(profile="counted", ring_degree=8192, link="wan")
-    on_all, on_server = (search.search(config(run, he=he, budget_on=kind), DATA) for kind in ("all", "server"))
+    on_all, on_server = (search.search(config(run, he=he, budget_on=kind), DATA).result for kind in ("all", "server"))
     sizes = on_server.uniform[4].block_sizes
     assert on_server.budget == pytest.approx(sum(on_server.figures[name][b].server for name, b in sizes.items()))
     assert on_all.budget == pytest.approx(sum(on_all.figures[name][b].seconds for name, b in sizes.items()))
@@ -56,10 +69,10 @@ def test_a_budget_may_be_on_the_seconds_of_the_server(found, run):
     assert found.latency == search.summary(found)["latency"]
 
 
-def test_plans_are_for_this_network_alone(found, run, tmp_path):
-    search.write(found, tmp_path)
+def test_plans_are_for_this_network_alone(stored, found, run, tmp_path):
+    search.write(stored, tmp_path)
     plan = tmp_path / "plan.json"
-    assert read_plan(plan, model="digits_resnet", checkpoint=found.checkpoint) == found.solution.block_sizes
+    assert read_plan(plan, model="digits_resnet", checkpoint=stored.checkpoint) == found.solution.block_sizes
     assert len(list((tmp_path / "plans").glob("*ms.json"))) == len(found.front)
     assert json.loads(plan.read_text())["latency_predicted_s"] == found.solution.latency
     for name in ("pareto.png", "sensitivity.png", "blocks.png"):
@@ -79,14 +92,14 @@ def test_plans_are_for_this_network_alone(found, run, tmp_path):
 
 def test_rules_are_obeyed(found, run):
     settings = {"pinned": ["down:2"], "equal": [["conv*"]], "fraction": 0.6, "sensitivity": "weights"}
-    ruled = search.search(config(run, **settings), DATA)
+    ruled = search.search(config(run, **settings), DATA).result
     sizes = ruled.solution.block_sizes
     assert sizes["down"] == 2
     assert sizes["conv1"] == sizes["conv2"]
     assert ruled.budget == pytest.approx(0.6 * found.uniform[1].latency)
     assert (ruled.measured.samples, ruled.measured.stable) == (0, None)
     most = 1e-6 * search.figures_of(found.figures, found.uniform[1].block_sizes).memory
-    capped = search.search(config(run, memory_mb=0.5 * most, budget=1e9, sensitivity="weights"), DATA)
+    capped = search.search(config(run, memory_mb=0.5 * most, budget=1e9, sensitivity="weights"), DATA).result
     assert search.figures_of(capped.figures, capped.solution.block_sizes).memory <= 0.5e6 * most
     assert capped.solution.sensitivity > 0
 

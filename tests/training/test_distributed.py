@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
 from privcirnet import distributed
+from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import RecipeConfig
 from privcirnet.data import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.convert import circulant_
-from privcirnet.search.fisher import diagonal_fisher
 from privcirnet.training import checkpoint
 from privcirnet.training.accuracy import accuracy
 from privcirnet.training.loop import EpochProgress, fit
-from tests.search.test_fisher import NAMES, loader, small
+from tests.blocksizes.test_fisher import NAMES, loader, small
 from tests.training.runs import bars, without_times
 
 TOLERANCE = 1e-11
@@ -91,7 +91,7 @@ CASES = {
 
 def trained(build, recipe: RecipeConfig, **options) -> dict:
     model, teacher = build(), with_batch_norm().eval() if recipe.distillation else None
-    before = accuracy(model, DATA, DATA.test_images, DATA.test_labels)
+    before = accuracy(model, DATA)
     history = without_times(fit(model, DATA, recipe, 3, teacher, **options))
     return {"history": history, "state": model.state_dict(), "before": before}
 

@@ -28,9 +28,9 @@ from tests.training.runs import (
 
 def test_learns_what_can_be_learned():
     model = small()
-    before = accuracy(model, DATA, DATA.test_images, DATA.test_labels)
+    before = accuracy(model, DATA)
     history = fit(model, DATA, dataclasses.replace(RECIPE, epochs=8), seed=0)
-    after = accuracy(model, DATA, DATA.test_images, DATA.test_labels)
+    after = accuracy(model, DATA)
     assert before < 75
     assert after >= 95
     assert after == history[-1]["top1"]
@@ -162,7 +162,7 @@ def test_steps_are_learned_and_then_fixed(recipe):
     after, before = log_steps(model), log_steps(calibrated)
     assert after["input_1_quantizer"] == before["input_1_quantizer"] == DATA.log_step
     assert sum(after[name] != before[name] for name in after) >= 2
-    assert accuracy(model, DATA, DATA.test_images, DATA.test_labels) == history[-1]["top1"]
+    assert accuracy(model, DATA) == history[-1]["top1"]
 
 
 def test_a_run_whose_loss_breaks_goes_on_with_a_lower_learning_rate(tmp_path, monkeypatch):
@@ -222,7 +222,7 @@ def test_every_option_learns(change):
     model = small()
     history = fit(model, DATA, dataclasses.replace(RECIPE, epochs=10, **change), seed=0)
     assert history[-1]["top1"] >= 90
-    assert accuracy(model, DATA, DATA.test_images, DATA.test_labels) == history[-1]["top1"]
+    assert accuracy(model, DATA) == history[-1]["top1"]
 
 
 @pytest.mark.parametrize("faster", [False, True])
@@ -288,4 +288,4 @@ def test_accuracy_is_in_percent():
     nn.init.zeros_(always_zero[1].weight)
     always_zero[1].bias.data = torch.tensor([1.0, 0.0])
     expected = 100 * (DATA.test_labels == 0).float().mean().item()
-    assert accuracy(always_zero, DATA, DATA.test_images, DATA.test_labels) == pytest.approx(expected)
+    assert accuracy(always_zero, DATA) == pytest.approx(expected)

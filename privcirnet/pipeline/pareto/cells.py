@@ -18,6 +18,10 @@ from typing import Any
 import numpy as np
 
 from privcirnet.artifact import read_json, write_json, write_masks, write_plan
+from privcirnet.blocksizes.assignment import uniform_latency, uniform_sizes
+from privcirnet.blocksizes.latency import Figures, figures_of, layer_shapes
+from privcirnet.blocksizes.pruning import PrunedNetwork, Pruning
+from privcirnet.blocksizes.solve import solve
 from privcirnet.config import RecipeConfig, TrainConfig
 from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import ImageData
@@ -26,10 +30,6 @@ from privcirnet.pipeline import train
 from privcirnet.pipeline.pareto.config import Cell, ParetoConfig
 from privcirnet.pipeline.pareto.prepare import Prepared, exclusive, prepare
 from privcirnet.pipeline.progress import Bar, silent
-from privcirnet.search.assignment import uniform_latency, uniform_sizes
-from privcirnet.search.latency import Figures, figures_of, layer_shapes
-from privcirnet.search.pruning import PrunedNetwork, Pruning
-from privcirnet.search.solve import solve
 from privcirnet.training import stages
 from privcirnet.training.network import weighted_layers
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from privcirnet.blocksizes.pruning import SCORES
 from privcirnet.config import DataConfig, HEConfig, RecipeConfig
 from privcirnet.config.rules import check, check_name
 from privcirnet.config.search import BUDGETS
-from privcirnet.search.pruning import SCORES
 
 METHODS = ("dense", "uniform", "weights", "loss_aware", "pruning")
 """dense: b = 1; uniform: one block size everywhere; weights, loss_aware: the integer program on weight errors and on

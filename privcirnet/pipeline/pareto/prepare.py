@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.artifact import read_checkpoint, read_json, write_json
+from privcirnet.blocksizes.assignment import Table
+from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, layer_shapes
 from privcirnet.config import run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
@@ -16,8 +18,6 @@ from privcirnet.he.planning.profile import LINKS, Link, Profile
 from privcirnet.pipeline.pareto.config import ParetoConfig
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
-from privcirnet.search.assignment import Table
-from privcirnet.search.latency import Figures, FigureTable, amounts_of, figure_table, layer_shapes
 from privcirnet.training import sensitivities, stages
 from privcirnet.training.loop import accuracy
 
@@ -145,7 +145,7 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
         "settings": _settings(config),
         "model": held.model,
         "checkpoint": held.digest(),
-        "top1": accuracy(model, data, data.test_images, data.test_labels),
+        "top1": accuracy(model, data),
         "profile": profile.to_dict(),
         "figures": {name: {b: asdict(figures) for b, figures in row.items()} for name, row in figures.items()},
         "omegas": omegas,

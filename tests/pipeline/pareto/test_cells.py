@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from privcirnet.artifact import read_checkpoint, read_json, read_masks, read_plan
+from privcirnet.blocksizes.assignment import uniform_latency
 from privcirnet.errors import RuleError
 from privcirnet.pipeline import train
 from privcirnet.pipeline.pareto import cells, prepare, table
 from privcirnet.pipeline.pareto.config import METHODS, Cell
-from privcirnet.search.assignment import uniform_latency
 from tests.pipeline.pareto.case import DATA, config, dense
 
 

@@ -6,6 +6,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from privcirnet.blocksizes.latency import Figures, figure_table, figures_of, layer_shapes, seconds_of
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.planning.cost import linear_cost
@@ -14,7 +15,6 @@ from privcirnet.he.planning.planner import candidate_layers, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.models import ENTRY_POINTS, DigitsResNet
 from privcirnet.nn.convert import circulant_
-from privcirnet.search.latency import Figures, figure_table, figures_of, layer_shapes, seconds_of
 from tests.nn.networks import assert_unchanged, snapshot
 
 BLOCK_SIZES = (1, 2, 4, 8, 16)

@@ -4,8 +4,8 @@ import statistics
 import pytest
 import torch
 
+from privcirnet.blocksizes.information import MOST, Information, plain_errors
 from privcirnet.functional.sensitivity import sensitivity
-from privcirnet.search.information import MOST, Information, plain_errors
 
 WEIGHT = torch.randn(8, 8, 3, 3, generator=torch.Generator().manual_seed(0))
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privcirnet.blocksizes.assignment import FREE, Rules, Solution, Table, reach, total, uniform_sizes
+from privcirnet.blocksizes.solve import solve
 from privcirnet.errors import RuleError
-from privcirnet.search.assignment import FREE, Rules, Solution, Table, reach, total, uniform_sizes
-from privcirnet.search.solve import solve
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ def sweep(
         latency: seconds by layer name and block size.
         count: number of budgets, in equal ratios; equal assignments appear once, with their least budget.
         rules: further rules; budgets that no assignment meets under the caps are left out.
-        solver: see :func:`privcirnet.search.solve.solve`.
+        solver: see :func:`privcirnet.blocksizes.solve.solve`.
 
     Returns:
         (budget in seconds, its optimal assignment), with rising budgets.
 
     Raises:
-        RuleError: the tables or rules are unsuitable, see :func:`privcirnet.search.solve.solve`.
+        RuleError: the tables or rules are unsuitable, see :func:`privcirnet.blocksizes.solve.solve`.
     """
     fastest, slowest = reach(latency, rules)
     budgets = np.geomspace(fastest, slowest, count) if fastest > 0 else np.linspace(fastest, slowest, count)

@@ -3,7 +3,7 @@
 import math
 import random
 
-from privcirnet.search.assignment import Table, uniform_latency
+from privcirnet.blocksizes.assignment import Table, uniform_latency
 
 SIZES = (1, 2, 4, 8)
 

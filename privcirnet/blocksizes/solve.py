@@ -7,7 +7,7 @@ With binaries x[layer, b]::
                 and the same with other tables under their caps (bytes, memory)
 
 Layers that must have equal block sizes are one layer here, with the sums of their numbers; a pinned layer has one
-option (:mod:`privcirnet.search.assignment`).
+option (:mod:`privcirnet.blocksizes.assignment`).
 
 Solvers work with absolute tolerances near 1e-6, while sensitivities span many orders of magnitude. Two things avoid a
 loss of precision. Only the excess over each layer's least sensitivity is minimised. And the objective is scaled by its
@@ -27,8 +27,8 @@ from typing import Any
 
 import pulp
 
+from privcirnet.blocksizes.assignment import FREE, Cap, Rules, Solution, Table, check_tables, groups_of, joined, total
 from privcirnet.errors import RuleError
-from privcirnet.search.assignment import FREE, Cap, Rules, Solution, Table, check_tables, groups_of, joined, total
 
 BUDGET_SLACK = 1e-9
 """Relative excess of latency over the budget that is tolerated: above the rounding of sums, below any measurement."""

@@ -7,10 +7,10 @@ import sys
 import pulp
 import pytest
 
+from privcirnet.blocksizes.assignment import Cap, Rules, Solution, Table, uniform_latency
+from privcirnet.blocksizes.solve import BUDGET_SLACK, SOLVERS, solve
 from privcirnet.errors import RuleError
-from privcirnet.search.assignment import Cap, Rules, Solution, Table, uniform_latency
-from privcirnet.search.solve import BUDGET_SLACK, SOLVERS, solve
-from tests.search.instances import SIZES, instance
+from tests.blocksizes.instances import SIZES, instance
 
 
 def exhaustive(omegas: Table, seconds: Table, budget: float) -> float:
@@ -184,7 +184,7 @@ def test_nothing_is_printed(capfd):
 
 
 def test_solving_needs_no_torch():
-    code = "import sys, privcirnet.search.solve; assert 'torch' not in sys.modules"
+    code = "import sys, privcirnet.blocksizes.solve; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import torch
 
+from privcirnet.blocksizes.latency import Figures, figure_table, figures_of_layer
+from privcirnet.blocksizes.pruning import PrunedNetwork, Pruning
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.pruned import DiagonalGroups
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.search.latency import Figures, figure_table, figures_of_layer
-from privcirnet.search.pruning import PrunedNetwork, Pruning
 from tests.he.encodings.test_pruned import assert_masked
 from tests.he.planning.test_planner import PROFILES
 

@@ -1,9 +1,9 @@
 import pytest
 
-from privcirnet.search.assignment import Cap, Rules
-from privcirnet.search.solve import solve
-from privcirnet.search.sweep import sweep, uniform_points
-from tests.search.instances import instance
+from privcirnet.blocksizes.assignment import Cap, Rules
+from privcirnet.blocksizes.solve import solve
+from privcirnet.blocksizes.sweep import sweep, uniform_points
+from tests.blocksizes.instances import instance
 
 
 @pytest.mark.parametrize("seed", range(5))

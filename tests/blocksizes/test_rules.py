@@ -1,8 +1,8 @@
 import pytest
 
+from privcirnet.blocksizes.latency import Figures
+from privcirnet.blocksizes.rules import rules_for
 from privcirnet.errors import RuleError
-from privcirnet.search.latency import Figures
-from privcirnet.search.rules import rules_for
 
 TABLE = {name: {b: Figures(1.0 / b, sent=8.0 / b, memory=4) for b in (1, 2)} for name in ("stem", "a.conv1", "a.conv2")}
 

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from privcirnet.blocksizes.assignment import uniform_latency
+from privcirnet.blocksizes.solve import solve
 from privcirnet.errors import RuleError
-from privcirnet.search.assignment import uniform_latency
-from privcirnet.search.solve import solve
 
 
 def test_uniform_latency():

@@ -6,10 +6,11 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
+from privcirnet.blocksizes import fisher as fisher_module
+from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
 from privcirnet.errors import RuleError
+from privcirnet.nn.activations import Aespa2d
 from privcirnet.nn.convert import circulant_
-from privcirnet.search import fisher as fisher_module
-from privcirnet.search.fisher import diagonal_fisher, squared_batch_gradient
 from tests import tolerances
 
 NAMES = ("conv", "fc")
@@ -180,3 +181,15 @@ def test_the_published_shortcut_squares_gradients_of_batches():
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+def test_aespa_has_gradients_of_each_image_alone():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), Aespa2d(4), nn.Flatten(), nn.Linear(16, 3)).eval()
+    pairs = [(torch.randn(5, 3, 4, 4), torch.arange(5) % 3)]
+    found = diagonal_fisher(model, pairs, ["0"], chunk=5)["0"]
+    expected = torch.zeros_like(found)
+    for image, label in zip(*pairs[0], strict=True):
+        loss = nn.functional.cross_entropy(model(image[None]), label[None])
+        expected += torch.autograd.grad(loss, model[0].weight)[0].double().square() / 5
+    assert_close(found, expected, rtol=1e-4, atol=1e-9)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privcirnet.blocksizes.latency import Figures, figures_of_layer
 from privcirnet.errors import RuleError
 from privcirnet.functional import pruning
 from privcirnet.he.encodings.pruned import DiagonalGroups, PrunedLayer
@@ -23,7 +24,6 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.planning.pruning import cheapest_pruned
-from privcirnet.search.latency import Figures, figures_of_layer
 
 SCORES = ("magnitude", "relative")
 """magnitude: mean |w| of a group; relative: as a multiple of its layer's mean |w|."""

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
+from privcirnet.blocksizes.assignment import Cap, Rules
+from privcirnet.blocksizes.latency import FigureTable, amounts_of
 from privcirnet.errors import RuleError
-from privcirnet.search.assignment import Cap, Rules
-from privcirnet.search.latency import FigureTable, amounts_of
 
 
 def rules_for(

@@ -1,0 +1,61 @@
+"""From a quantized network to a program that runs encrypted."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, fx
+
+from privcirnet.api.progress import bars
+from privcirnet.api.settings import known_settings
+from privcirnet.config import HEConfig
+from privcirnet.he.planning.profile import Profile
+from privcirnet.nn.checks import check_images, check_weights
+from privcirnet.nn.quantize import input_step
+from privcirnet.pipeline.compiled import CompiledProgram
+from privcirnet.pipeline.export import lower_on, pixels_of
+from privcirnet.pipeline.profiles import find_profile
+
+_NOT_OWN = ("profile", "bounds", "link", "bound_images")
+"""Settings that have an argument of their own."""
+
+
+def compile(
+    network: fx.GraphModule,
+    images: Tensor,
+    *,
+    bounds: str = "measured",
+    profile: Profile | str | Path = "calibrate",
+    link: str = "local",
+    progress: bool = True,
+    **settings: Any,
+) -> CompiledProgram:
+    """Return the program of a quantized network: integer weights, bounds, encryption parameters, plans of its layers.
+
+    Args:
+        network: of :func:`privcirnet.quantize`, trained or not; left as it was.
+        images: some as the network reads them, (N, C, H, W). They give the size and the range of all images: the
+            smallest of whole bits that holds them.
+        bounds: of all values: "measured" on these images (give a hundred or more: an image that exceeds them
+            2^``margin_bits`` times gets a wrong answer), or "proved" for every image, which few squares in a row allow.
+        profile: operation times that plans are chosen by, as for :func:`privcirnet.search`.
+        link: "local", "lan" or "wan": the network between client and server.
+        progress: whether bars are shown.
+        settings: further ones of :class:`privcirnet.config.HEConfig`, as ``failure_bits``, ``margin_bits``,
+            ``guard_bits``, ``ring_degree``.
+
+    Raises:
+        DoesNotFit: a bound or a modulus is out of reach, or there is too little noise budget.
+        RuleError: the network is not quantized or has an operation that does not run encrypted, its weights are not
+            finite, images are none, not finite or of another size, or a setting is out of range.
+    """
+    input_step(network)
+    check_weights(network)
+    check_images(network, images)
+    own, bar = known_settings("compile", settings, HEConfig, _NOT_OWN), bars(progress)
+    named = "calibrate" if isinstance(profile, Profile) else str(profile)
+    he = HEConfig(profile=named, bounds=bounds, link=link, **own)
+    given = profile if isinstance(profile, Profile) else None if named == "calibrate" else find_profile(he, bar=bar)
+    network, images = copy.deepcopy(network).cpu(), images.cpu()
+    lowered, _ = lower_on(he, network, pixels_of(network, images), images, bar, given)
+    return CompiledProgram(lowered.program)

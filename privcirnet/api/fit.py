@@ -1,0 +1,87 @@
+"""Training of any network on any images, by the one training loop."""
+
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from privcirnet.api.progress import bars
+from privcirnet.api.settings import known_settings
+from privcirnet.config import RecipeConfig
+from privcirnet.data.own import OwnImages, Pairs
+from privcirnet.errors import RuleError
+from privcirnet.nn.checks import logits_of_one
+from privcirnet.nn.graph import evaluating
+from privcirnet.training import loop
+
+DEFAULTS: dict[str, Any] = {
+    "epochs": 10,
+    "learning_rate": 1e-3,
+    "weight_decay": 0.01,
+    "clip_gradient": 1.0,
+    "label_smoothing": 0.0,
+}
+"""Settings that are not the default of :class:`~privcirnet.config.RecipeConfig`: weights are usually there already."""
+DISTILLATION = 0.5
+"""Weight of a teacher's soft labels, where nothing else is asked for."""
+_OF_STAGES = ("stage", "init", "plan", "uniform", "projection", "damping", "teacher")
+"""Settings of train.py alone."""
+_OF_INTEGERS = ("crop_scale", "erase", "rand_augment", "rand_magnitude", "rand_deviation")
+"""Augmentation of pixels that are integers."""
+
+
+def fit(
+    model: nn.Module,
+    images: Pairs,
+    *,
+    validation: Pairs | None = None,
+    teacher: nn.Module | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    **settings: Any,
+) -> list[dict[str, float]]:
+    """Train a network in place: dense, circulant or quantized.
+
+    Args:
+        model: on the device to train on; left in evaluation mode.
+        images: (images (N, C, H, W), labels (N,)), which are shuffled and cut into batches, or a DataLoader, whose
+            batches are taken as they come.
+        validation: the same, held out; the history then has its accuracy.
+        teacher: network whose logits are soft labels, with weight ``distillation`` (0.5); left as it was.
+        seed: of the order of batches.
+        progress: whether a bar is shown.
+        settings: those of :class:`privcirnet.config.RecipeConfig` that concern the training itself, as ``epochs`` (10),
+            ``batch_size`` (64, of tensors), ``learning_rate`` (1e-3, the start of a cosine), ``weight_decay`` (0.01),
+            ``optimizer`` ("adamw"), ``clip_gradient`` (1), ``ema``, ``crop_padding`` and ``flip``.
+
+    Returns:
+        Per epoch {"epoch", "loss" in nats, "top1" in percent of the validation, "learning_rate", "images_per_second",
+        "seconds"}.
+
+    Raises:
+        RuleError: a setting is unknown or out of range, the images or labels do not fit the network, or the loss is not
+            finite.
+    """
+    recipe = _recipe(settings, teacher)
+    data = OwnImages(images, validation, partial(logits_of_one, model))
+    bar = bars(progress)("fit (epochs)", recipe.epochs)
+    with evaluating(teacher) if teacher else nullcontext(), bar as advance:
+        said = {"top1": ""}
+
+        def after_epoch(done: loop.EpochProgress) -> None:
+            if "top1" in (last := done.history[-1]):
+                said["top1"] = f", top-1 {last['top1']:.1f} %"
+
+        def after_step(step: loop.Step) -> None:
+            advance(f"loss {step.mean_loss:.3f}{said['top1']}", to=step.epochs)
+
+        return loop.fit(model, data, recipe, seed, teacher, after_epoch=after_epoch, after_step=after_step)
+
+
+def _recipe(settings: dict[str, Any], teacher: nn.Module | None) -> RecipeConfig:
+    own = known_settings("fit", settings, RecipeConfig, _OF_STAGES + _OF_INTEGERS)
+    if teacher is None and settings.get("distillation"):
+        raise RuleError("distillation needs a teacher", got="none", remedy="give teacher=, or leave distillation out")
+    taught: dict[str, Any] = {"distillation": DISTILLATION} if teacher else {}
+    return RecipeConfig(**{**DEFAULTS, **taught, **own})

@@ -1,0 +1,42 @@
+"""Encrypted inference with both parties in this process."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privcirnet.errors import RuleError, listed
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.server import Server
+from privcirnet.pipeline.compiled import CompiledProgram
+from privcirnet.pipeline.evaluation import evaluate
+from privcirnet.pipeline.infer import answers
+
+
+def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine: str = "kernel") -> Tensor:
+    """Encrypt images, compute on them, decrypt: the client and the server exchange bytes within this process.
+
+    Args:
+        program: of :func:`privcirnet.compile` or :func:`privcirnet.load`.
+        images: real, (N, C, H, W), in the program's range.
+        check: whether every value of every image is compared with the integer network's.
+        engine: of both parties: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
+
+    Returns:
+        logits, float32 (N, classes), on the CPU.
+
+    Raises:
+        RuleError: no images, or of another size or range, or a value that is not the integer network's.
+    """
+    integers = program.integers(images.detach().cpu())
+    if check:
+        found = evaluate(program.integer, program.spectra, integers, engine)
+        if wrong := sorted({name for nodes in found.wrong for name in nodes}):
+            remedy = "run it again: masks wrap with the probability that failure_bits allows; else report this"
+            raise RuleError("every value must be the integer network's", got=listed(wrong), remedy=remedy)
+        values = found.encrypted
+    else:
+        server = Server(program.integer, engine, program.spectra)
+        client = Client(server.greeting(), engine)
+        session = server.session(client.keys())
+        values = np.stack([answer.logits for answer in answers(client, session, integers)])
+    return torch.from_numpy(program.logits(values)).float()

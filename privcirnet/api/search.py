@@ -1,0 +1,62 @@
+"""Block sizes for any network under a latency budget."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from privcirnet.api.progress import bars
+from privcirnet.api.settings import known_settings
+from privcirnet.config import HEConfig, SearchConfig
+from privcirnet.data.own import OwnImages, Pairs
+from privcirnet.he.planning.profile import Profile
+from privcirnet.nn.checks import check_weights, logits_of_one
+from privcirnet.pipeline.profiles import find_profile
+from privcirnet.pipeline.search import SearchResult, search_in
+
+_NOT_OWN = ("root", "out", "init", "data", "he")
+"""Settings of search.py alone."""
+
+
+def search(  # noqa: PLR0913
+    model: nn.Module,
+    images: Pairs,
+    *,
+    budget: float = 0.0,
+    uniform: int = 4,
+    profile: Profile | str | Path = "calibrate",
+    link: str = "local",
+    progress: bool = True,
+    **settings: Any,
+) -> SearchResult:
+    """Choose a block size for every layer, for the least loss within a latency budget (PrivCirNet, Section 3.3).
+
+    Args:
+        model: trained and dense; left as it was.
+        images: what it was trained on: (images (N, C, H, W), labels (N,)), or a DataLoader.
+        budget: seconds for an image; 0 for the latency of ``uniform``.
+        uniform: block size whose latency everywhere is the budget.
+        profile: operation times: measured now ("calibrate", some seconds), a file's, "counted" for the papers' units,
+            or that of an earlier search.
+        link: "local", "lan" or "wan": the network between client and server.
+        progress: whether bars are shown.
+        settings: further ones of :class:`privcirnet.config.SearchConfig`, as ``block_sizes``, ``samples``, ``pinned``,
+            ``equal``, ``fraction``, ``traffic_mb``.
+
+    Returns:
+        The plan: ``block_sizes`` for :func:`privcirnet.circulant_`, the ``profile`` for :func:`privcirnet.compile`.
+        Printed, it is a table.
+
+    Raises:
+        RuleError: a setting is out of range, the budget is out of reach, images or labels do not fit the network, or
+            its weights are not finite or shared.
+    """
+    check_weights(model)
+    named = "" if isinstance(profile, Profile) else str(profile)
+    he = HEConfig(profile=named or "calibrate", link=link)
+    own: dict[str, Any] = {"sweep": 0, **known_settings("search", settings, SearchConfig, _NOT_OWN)}
+    config = SearchConfig(uniform=uniform, budget=budget, he=he, **own)
+    data, bar = OwnImages(images, None, partial(logits_of_one, model)), bars(progress)
+    found = profile if isinstance(profile, Profile) else find_profile(he, bar=bar)
+    return search_in(model, data, config, found, bar)

@@ -1,0 +1,178 @@
+"""Images of a user's own program, as its network reads them: tensors, or a loader that gives batches."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from privcirnet.data.dataset import TEST_BATCH, batches
+from privcirnet.errors import RuleError
+
+Pairs = tuple[Tensor, Tensor] | Iterable[Any]
+"""Images (N, C, H, W) and labels (N,), or an iterable of such batches that can be started again, as a DataLoader."""
+
+
+class OwnImages:
+    """Labelled images for training and search (:class:`~privcirnet.data.dataset.Examples`).
+
+    Batches of a loader are taken as they come: their size, order and augmentation are the loader's.
+
+    Args:
+        train: images and labels.
+        tests: held-out ones; None for none.
+        logits: of the network, by one image (1, C, H, W): they tell how many classes there are.
+
+    Raises:
+        RuleError: neither tensors nor a loader, no images, labels that do not fit.
+    """
+
+    levels = 0
+
+    def __init__(self, train: Pairs, tests: Pairs | None, logits: Callable[[Tensor], Tensor]) -> None:
+        self._train, self._tests = _checked(train), None if tests is None else _checked(tests)
+        self.first = next(_pairs(self._train))[0][:1]
+        self.classes = tuple(map(str, range(logits(self.first).shape[1])))
+        for source in (self._train, self._tests):
+            if isinstance(source, tuple):
+                images, labels = source
+                self._check(images, labels)
+
+    @property
+    def count(self) -> int:
+        """Number of training images; of a loader whose data set has no length, about."""
+        if isinstance(self._train, tuple):
+            return len(self._train[0])
+        try:
+            return len(self._train.dataset)  # type: ignore[attr-defined]
+        except (AttributeError, TypeError):
+            return self.steps(1) * len(next(_pairs(self._train))[0])
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether there are held-out images."""
+        return self._tests is not None
+
+    def steps(self, size: int) -> int:
+        """Return the number of batches in an epoch.
+
+        Args:
+            size: images in a batch of tensors; a loader has its own.
+
+        Raises:
+            RuleError: a loader does not know its length.
+        """
+        if isinstance(self._train, tuple):
+            return -(-len(self._train[0]) // size)
+        try:
+            return len(self._train)  # type: ignore[arg-type]
+        except TypeError:
+            got, remedy = type(self._train).__name__, "give a DataLoader of a data set with a length, or tensors"
+            raise RuleError("a loader must know its number of batches", got=got, remedy=remedy) from None
+
+    def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield training images and labels, tensors in a new order.
+
+        Args:
+            size: images in a batch of tensors.
+            generator: their order is drawn from it.
+
+        Raises:
+            RuleError: a batch of a loader is none, or its labels do not fit.
+        """
+        return self._batches(self._train, size, generator)
+
+    def real(self, images: Tensor) -> Tensor:
+        """Return the images themselves.
+
+        Args:
+            images: (N, C, H, W).
+        """
+        return images
+
+    def sampled(self, count: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the first training images and labels; of tensors, some at random, the same ones at every call.
+
+        Args:
+            count: number of images at most.
+            size: images in a batch at most.
+
+        Raises:
+            RuleError: a batch of a loader is none, or its labels do not fit.
+        """
+        generator = torch.Generator().manual_seed(0)
+        for images, labels in self._batches(self._train, size, generator):
+            yield from zip(images[:count].split(size), labels[:count].split(size), strict=True)
+            count -= min(count, len(images))
+            if not count:
+                return
+
+    def tests(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the held-out images and labels.
+
+        Raises:
+            RuleError: a batch of a loader is none, or its labels do not fit.
+        """
+        return iter(()) if self._tests is None else self._batches(self._tests, TEST_BATCH)
+
+    def _batches(
+        self, source: Pairs, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        if isinstance(source, tuple):
+            images, labels = source
+            yield from batches(images, labels, size, generator)
+            return
+        for images, labels in _pairs(source):
+            self._check(images, labels)
+            yield images, labels
+
+    def _check(self, images: Tensor, labels: Tensor) -> None:
+        """Raise unless there is a label in range for each image; probabilities of classes are labels too."""
+        count = len(self.classes)
+        shape = (len(images), count) if labels.is_floating_point() else (len(images),)
+        if tuple(labels.shape) != shape:
+            got, remedy = f"labels {tuple(labels.shape)} for {len(images)} images", "give the number of its class"
+            raise RuleError("each image must have one label", got=got, remedy=remedy)
+        if labels.is_floating_point():
+            return
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= count:
+            got, remedy = f"{low} to {high}", "number the classes from 0, or give the network more logits"
+            raise RuleError(f"labels must be in [0, {count - 1}], as the network has logits", got=got, remedy=remedy)
+
+
+def _checked(source: Pairs) -> Pairs:
+    if _is_pair(source):
+        return source[0], source[1]  # type: ignore[index]
+    again = isinstance(source, Iterable) and not isinstance(source, Tensor | Iterator | str | tuple | list)
+    if not again:
+        rule, remedy = "images must be tensors (images, labels) or a loader", "give two tensors, or a DataLoader"
+        raise RuleError(rule, got=_said(source), remedy=remedy)
+    return source
+
+
+def _pairs(source: Pairs) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield a source's tensors, or its batches, once each is known to be one."""
+    empty = True
+    for pair in [source] if isinstance(source, tuple) else source:
+        if not _is_pair(pair):
+            got, remedy = _said(pair), "let its data set return an image and its class"
+            raise RuleError("a loader must give batches of images and labels", got=got, remedy=remedy)
+        images, labels = pair
+        if images.ndim != 4:
+            got, remedy = f"shape {tuple(images.shape)}", "reshape them, a vector of size D to (N, D, 1, 1)"
+            raise RuleError("images must be (N, C, H, W)", got=got, remedy=remedy)
+        if len(images):
+            empty = False
+            yield images, labels
+    if empty:
+        raise RuleError("there must be images", got="none", remedy="give at least one batch")
+
+
+def _is_pair(given: Any) -> bool:
+    return isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(part, Tensor) for part in given)
+
+
+def _said(given: Any) -> str:
+    parts = f" of {', '.join(type(part).__name__ for part in given)}" if isinstance(given, tuple | list) else ""
+    return f"{type(given).__name__}{parts}"

@@ -1,0 +1,96 @@
+"""What must hold of a network before anything is measured on it or made of it: whole weights, images of its size."""
+
+import torch
+from torch import Tensor, nn
+
+from privcirnet.errors import RuleError, listed
+from privcirnet.nn.graph import evaluating
+
+IMAGE = "image"
+"""Key of a graph's ``meta``: (C, H, W) of the only images it is made for."""
+
+
+def check_weights(model: nn.Module) -> None:
+    """Raise unless all weights are finite and each belongs to one layer.
+
+    Args:
+        model: a network; left as it was.
+
+    Raises:
+        RuleError: names the tensors that break the rule.
+    """
+    owners: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        owners.setdefault(id(parameter), []).append(name)
+    if shared := next((names for names in owners.values() if len(names) > 1), []):
+        remedy = "give each layer a copy, for example nn.Parameter(weight.detach().clone())"
+        raise RuleError("each layer must have weights of its own", got=" = ".join(shared), remedy=remedy)
+    named = [*model.named_parameters(), *model.named_buffers()]
+    if broken := [name for name, values in named if values.is_floating_point() and not values.isfinite().all()]:
+        remedy = "load other weights, or train again with a lower learning rate"
+        raise RuleError("weights must be finite", got=f"NaN or infinity in {listed(broken)}", remedy=remedy)
+
+
+def check_images(model: nn.Module, images: Tensor) -> None:
+    """Raise unless a network can take images: there are some, they are finite and of the size that it is made for.
+
+    Args:
+        model: a network; left as it was.
+        images: (N, C, H, W).
+
+    Raises:
+        RuleError: says which rule the images break.
+    """
+    if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
+        got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+        raise RuleError("images must be a tensor (N, C, H, W), N at least 1", got=got, remedy="give a batch of them")
+    if not images.isfinite().all():
+        raise RuleError("images must be finite", got="NaN or infinity", remedy="leave such images out")
+    size, made_for = tuple(images.shape[1:]), getattr(model, "meta", {}).get(IMAGE)
+    if made_for not in (None, size):
+        remedy = "resize the images, or begin again with polynomial_ on images of this size"
+        raise RuleError(
+            "a network must get images of the size it was traced at", got=f"{size} for {made_for}", remedy=remedy
+        )
+
+
+@torch.no_grad()
+def value_of_one(model: nn.Module, images: Tensor) -> object:
+    """Return what a network makes of the first image, in evaluation mode, once :func:`check_images` has nothing to say.
+
+    Args:
+        model: on any device; left as it was.
+        images: (N, C, H, W).
+
+    Raises:
+        RuleError: the network fails on it.
+    """
+    check_images(model, images)
+    first = next(model.parameters(), images)
+    try:
+        with evaluating(model):
+            return model(images[:1].to(first.device))
+    except (RuntimeError, ValueError, TypeError) as error:
+        got = f"{tuple(images.shape[1:])}: {next(iter(str(error).splitlines()), '')}"
+        remedy = "give images of the size, type and channels that it is made for"
+        raise RuleError("a network must take the images", got=got, remedy=remedy) from error
+
+
+def logits_of_one(model: nn.Module, images: Tensor) -> Tensor:
+    """Return what a network says of the first image, see :func:`value_of_one`.
+
+    Args:
+        model: on any device; left as it was.
+        images: (N, C, H, W).
+
+    Returns:
+        (1, classes), on the network's device.
+
+    Raises:
+        RuleError: the network fails on it or does not return logits.
+    """
+    logits = value_of_one(model, images)
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+        raise RuleError("a network must return logits (N, classes)", got=got, remedy="end it in a linear layer")
+    return logits

@@ -1,0 +1,116 @@
+"""Weights that a network begins with: state dicts of others, in files of safetensors or torch."""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from privcirnet.errors import RuleError, listed
+from privcirnet.nn.checks import check_weights
+
+_INSIDE = ("state_dict", "model")
+"""Keys under which training programs keep a state dict."""
+_PREFIXES = ("module.", "_orig_mod.")
+"""Of names in a state dict of DistributedDataParallel or torch.compile."""
+_COUNTER = "num_batches_tracked"
+"""Of batch norms, which compute the same without it; older files have none."""
+_SHOWN = 3
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the state dict of a file.
+
+    Args:
+        path: a .safetensors file, or one of torch.save with nothing but tensors and plain data; the state dict may be
+            under "state_dict" or "model", its names behind "module.".
+
+    Raises:
+        RuleError: missing, damaged, or no state dict.
+    """
+    remedy = "give a .safetensors file, or one of torch.save(model.state_dict(), FILE)"
+    rule = "model.weights must be a file of weights"
+    if not path.is_file():
+        raise RuleError(rule, got=f"{path}, which is no file", remedy=remedy)
+    try:
+        found = _read(path)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        got = f"{path}: {next(iter(str(error).splitlines()), type(error).__name__)}"
+        raise RuleError(rule, got=got, remedy=remedy) from error
+    for key in _INSIDE:
+        found = found[key] if isinstance(found, Mapping) and isinstance(found.get(key), Mapping) else found
+    if not isinstance(found, Mapping) or not found or not all(isinstance(value, Tensor) for value in found.values()):
+        raise RuleError(rule, got=f"{path}: {type(found).__name__} without tensors by name", remedy=remedy)
+    return {_bare(name): value for name, value in found.items()}
+
+
+def load_weights_(model: nn.Module, tensors: Mapping[str, Tensor], num_classes: int, origin: str) -> tuple[str, ...]:
+    """Load a state dict into a network whose number of classes may differ; nothing changes if it does not fit.
+
+    Args:
+        model: changed in place.
+        tensors: a state dict of the same architecture.
+        num_classes: number of logits; the last layer that has so many is the head, which keeps its random weights if
+            the state dict has none or those of other classes.
+        origin: of the tensors, for messages.
+
+    Returns:
+        Names of the tensors that were not loaded.
+
+    Raises:
+        RuleError: the state dict is of another architecture, or has values that are not finite.
+    """
+    wanted = model.state_dict()
+    head = _head(model, num_classes)
+    replaced = [n for n in wanted if n.rpartition(".")[0] == head]
+    given = {name: value for name, value in tensors.items() if name in wanted or not name.endswith(_COUNTER)}
+    weight = given.get(f"{head}.weight")
+    if head and (weight is None or _is_of_other_classes(weight, wanted[f"{head}.weight"])):
+        given = {name: value for name, value in given.items() if name not in replaced}
+    else:
+        replaced = []
+    groups = {
+        "missing": [n for n in wanted if n not in given and n not in replaced and not n.endswith(_COUNTER)],
+        "unexpected": [n for n in given if n not in wanted],
+        "of another shape": [n for n, value in given.items() if n in wanted and value.shape != wanted[n].shape],
+    }
+    if wrong := [f"{what} {listed(names, _SHOWN)}" for what, names in groups.items() if names]:
+        remedy = "give the model.name and model.arguments that it was saved from"
+        got = f"{origin}: {'; '.join(wrong)}"
+        raise RuleError("a state dict must be of the network's architecture", got=got, remedy=remedy)
+    before = {name: value.clone() for name, value in wanted.items()}
+    model.load_state_dict(given, strict=False)
+    try:
+        check_weights(model)
+    except RuleError:
+        model.load_state_dict(before)
+        raise
+    return tuple(replaced)
+
+
+def _read(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        return safetensors.torch.load_file(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _bare(name: str) -> str:
+    while prefix := next((each for each in _PREFIXES if name.startswith(each)), ""):
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _head(model: nn.Module, num_classes: int) -> str:
+    """Return the name of the last layer with as many outputs as there are classes, "" if there is none."""
+    sizes = {
+        name: layer.weight.shape[0] for name, layer in model.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)
+    }
+    return next((name for name in reversed(sizes) if sizes[name] == num_classes), "")
+
+
+def _is_of_other_classes(weight: Tensor, wanted: Tensor) -> bool:
+    return weight.shape[0] != wanted.shape[0] and weight.shape[1:] == wanted.shape[1:]

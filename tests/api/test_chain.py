@@ -1,0 +1,194 @@
+"""From a network of a user's own to encrypted answers, by the public names alone."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import privcirnet as pc
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Input
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.quantize import input_step
+from tests.api.samples import convolutional, images_and_labels
+
+IMAGES, LABELS = images_and_labels()
+
+
+@pytest.fixture(scope="module")
+def trained():
+    model = convolutional()
+    pc.polynomial_(model, IMAGES)
+    pc.fit(model, (IMAGES, LABELS), epochs=6, batch_size=16, progress=False)
+    return model
+
+
+@pytest.fixture(scope="module")
+def plan(trained):
+    return pc.search(trained, (IMAGES, LABELS), uniform=4, profile="counted", samples=64, progress=False)
+
+
+@pytest.fixture(scope="module")
+def quantized(trained, plan):
+    pc.circulant_(trained, plan.block_sizes)
+    pc.fit(trained, (IMAGES, LABELS), epochs=3, batch_size=16, progress=False)
+    return pc.quantize(pc.fuse(trained), IMAGES)
+
+
+@pytest.fixture(scope="module")
+def program(quantized, plan):
+    return pc.compile(quantized, IMAGES, profile=plan.profile, progress=False)
+
+
+def test_a_plan_is_within_its_budget_and_sets_the_blocks(plan, quantized):
+    assert plan.solution.latency <= plan.budget == plan.uniform[4].latency
+    assert set(plan.block_sizes) == {"0", "4", "9"}
+    assert max(plan.block_sizes.values()) > 1
+    assert {name: block_size_of(quantized.get_submodule(name)) for name in plan.block_sizes} == plan.block_sizes
+    assert len(str(plan).splitlines()) == 5
+
+
+def test_a_budget_is_in_seconds(plan):
+    dense = convolutional()
+    loose = pc.search(
+        dense, (IMAGES, LABELS), budget=1.1 * plan.budget, profile=plan.profile, samples=16, progress=False
+    )
+    assert loose.budget == 1.1 * plan.budget
+    assert loose.solution.latency <= loose.budget
+
+
+def test_encrypted_answers_are_the_integer_networks_and_near_the_quantized_ones(program, quantized):
+    logits = pc.run(program, IMAGES[:3], check=True)
+    assert logits.shape == (3, 2)
+    with torch.no_grad():
+        expected = quantized.eval()(IMAGES[:3])
+    assert torch.allclose(logits, expected, atol=0.05 * expected.abs().max().item())
+    assert torch.equal(logits.argmax(1), expected.argmax(1))
+    integers = [
+        interpret(program.integer, image)[program.integer.output.name] for image in program.integers(IMAGES[:3])
+    ]
+    assert torch.allclose(logits, torch.tensor(program.logits(np.stack(integers).reshape(3, 2))).float(), atol=0.05)
+
+
+def test_a_program_knows_its_images_and_parameters(program, quantized):
+    assert program.image == (3, 8, 8)
+    assert program.bounds == "measured"
+    low, high = program.pixel_range
+    assert low == -(2.0 ** math.ceil(math.log2(IMAGES.abs().max()))) == -4
+    assert high == -low - 2.0 ** input_step(quantized)
+    assert program.parameters.ring_degree >= 8192
+    assert str(program).startswith(f"{len(program.integer.nodes)} nodes, 3 encrypted layers, measured bounds; n = ")
+    assert program.integers(IMAGES[:2]).dtype == np.int64
+    rounded = program.integers(IMAGES[:2]) * 2.0 ** input_step(quantized)
+    assert np.abs(rounded - IMAGES[:2].numpy()).max() <= 2.0 ** (input_step(quantized) - 1)
+
+
+def test_a_saved_program_gives_the_same_answers(program, tmp_path):
+    program.save(tmp_path / "program", classes=["left", "right"])
+    loaded = pc.load(tmp_path / "program")
+    assert set(loaded.spectra) == {node.name for node, _ in loaded.integer.linear_nodes}
+    assert loaded.pixel_range == program.pixel_range
+    assert torch.allclose(pc.run(loaded, IMAGES[:1]), pc.run(program, IMAGES[:1]), atol=0.05)
+    with pytest.raises(pc.RuleError, match="folder must be new or hold a program"):
+        program.save(tmp_path / "program", replace=False)
+
+
+def test_the_two_parties_take_what_compile_returns(program):
+    server = pc.Server(program.integer, "cleartext")
+    client = pc.Client(server.greeting(), "cleartext")
+    session = server.session(client.keys())
+    exchange = client.infer(program.integers(IMAGES[:1])[0])
+    message, answer = next(exchange), None
+    while answer is None:
+        try:
+            message = exchange.send(session.handle(message))
+        except StopIteration as finished:
+            answer = finished.value
+    logits = torch.tensor(program.logits(answer).reshape(1, 2)).float()
+    assert torch.allclose(logits, pc.run(program, IMAGES[:1], engine="cleartext"), atol=0.05)
+
+
+def test_a_value_that_is_not_the_integer_networks_is_named(program, monkeypatch):
+    from privcirnet.pipeline import audit
+
+    monkeypatch.setattr(audit, "wrong_nodes", lambda program, values: ["conv"])
+    with pytest.raises(pc.RuleError, match="every value must be the integer network's: got conv; run it again"):
+        pc.run(program, IMAGES[:1], check=True, engine="cleartext")
+
+
+def test_bounds_can_be_proved_and_pixels_without_sign(plan):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), pc.Square(), nn.Flatten(), nn.Linear(4 * 36, 2))
+    images = (255 * torch.rand(8, 3, 8, 8)).round() / 255
+    quantized = pc.quantize(pc.fuse(model), images)
+    assert input_step(quantized) == -8
+    program = pc.compile(quantized, images, bounds="proved", profile=plan.profile, progress=False, failure_bits=4)
+    assert program.bounds == "proved"
+    assert program.integer.nodes[0].operation == Input(0, 511)
+    assert np.array_equal(program.integers(images), np.floor(images.double().numpy() * 256 + 0.5))
+
+
+def test_a_given_step_is_kept_and_batches_are_one():
+    assert input_step(pc.quantize(pc.fuse(convolutional_with_squares()), IMAGES, -3)) == -3
+    assert input_step(pc.quantize(pc.fuse(convolutional_with_squares()), [IMAGES[:50], IMAGES[50:]])) == -6
+
+
+def convolutional_with_squares() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), pc.Square(), nn.Flatten(), nn.Linear(144, 2))
+
+
+def test_images_that_do_not_fit_a_program(program):
+    for images in (IMAGES[:, :, :4], IMAGES[:0], IMAGES[0]):
+        with pytest.raises(
+            pc.RuleError, match=r"images must be \(N, 3, 8, 8\), as compiled: got shape .*; resize them"
+        ):
+            pc.run(program, images)
+    for images in (10 * IMAGES, IMAGES / 0):
+        with pytest.raises(pc.RuleError, match=r"pixels must be in \[-.*\], as compiled: got \[.*; normalize them"):
+            pc.run(program, images)
+
+
+def test_what_cannot_be_compiled(quantized, trained, plan):
+    for images, message in [
+        (IMAGES[:, :, :4], r"a network must get images of the size it was traced at: got \(3, 4, 8\) for \(3, 8, 8\)"),
+        (IMAGES[:0], r"images must be a tensor \(N, C, H, W\), N at least 1: got shape \(0, 3, 8, 8\)"),
+        (IMAGES / 0, "images must be finite: got NaN or infinity"),
+    ]:
+        with pytest.raises(pc.RuleError, match=message):
+            pc.compile(quantized, images, profile=plan.profile)
+        with pytest.raises(pc.RuleError, match=message):
+            pc.quantize(pc.fuse(trained), images)
+    with pytest.raises(pc.RuleError, match=r"a network must be quantized: got Sequential; give quantize\(fuse"):
+        pc.compile(trained, IMAGES)
+    with pytest.raises(
+        pc.RuleError, match="a setting of compile must be a known one: got bits; use some of ring_degree"
+    ):
+        pc.compile(quantized, IMAGES, bits=8)
+    with pytest.raises(pc.RuleError, match=r"he.bounds must be a known one: got 'seen'; use one of proved, measured"):
+        pc.compile(quantized, IMAGES, bounds="seen")
+
+
+VERBS = {
+    "search": lambda network: pc.search(network, (IMAGES, LABELS), profile="counted", progress=False),
+    "quantize": lambda network: pc.quantize(pc.fuse(network), IMAGES),
+    "compile": lambda network: pc.compile(network, IMAGES, profile="counted", progress=False),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_weights_must_be_finite(verb):
+    model = convolutional_with_squares()
+    network = pc.quantize(pc.fuse(model), IMAGES) if verb == "compile" else model
+    with torch.no_grad():
+        next(network.parameters()).view(-1)[0] = torch.nan
+    with pytest.raises(pc.RuleError, match=r"weights must be finite: got NaN or infinity in 0.*; load other weights"):
+        VERBS[verb](network)
+
+
+def test_a_search_refuses_weights_that_layers_share():
+    model = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1), nn.Flatten(), nn.Linear(192, 2))
+    model[1].weight = model[0].weight
+    with pytest.raises(pc.RuleError, match=r"each layer must have weights of its own: got 0.weight = 1.weight"):
+        pc.search(model, (IMAGES, LABELS), profile="counted", progress=False)
