@@ -4,12 +4,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import known_settings
 from privcirnet.config import HEConfig, SearchConfig
 from privcirnet.data.own import OwnImages, Pairs
+from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one
 from privcirnet.pipeline.profiles import find_profile
@@ -57,6 +58,14 @@ def search(  # noqa: PLR0913
     he = HEConfig(profile=named or "calibrate", link=link)
     own: dict[str, Any] = {"sweep": 0, **known_settings("search", settings, SearchConfig, _NOT_OWN)}
     config = SearchConfig(uniform=uniform, budget=budget, he=he, **own)
-    data, bar = OwnImages(images, None, partial(logits_of_one, model)), bars(progress)
+    data, bar = OwnImages(images, None, partial(_finite_logits, model)), bars(progress)
     found = profile if isinstance(profile, Profile) else find_profile(he, bar=bar)
     return search_in(model, data, config, found, bar)
+
+
+def _finite_logits(model: nn.Module, image: Tensor) -> Tensor:
+    logits = logits_of_one(model, image)
+    if not logits.isfinite().all():
+        got, remedy = "logits with NaN or infinity", "train it longer: statistics of squares need some fifty batches"
+        raise RuleError("a network must be trained before a search", got=got, remedy=remedy)
+    return logits

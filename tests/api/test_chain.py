@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import privcirnet as pc
 from privcirnet.he.program.interpreter import interpret
@@ -192,3 +193,22 @@ def test_a_search_refuses_weights_that_layers_share():
     model[1].weight = model[0].weight
     with pytest.raises(pc.RuleError, match=r"each layer must have weights of its own: got 0.weight = 1.weight"):
         pc.search(model, (IMAGES, LABELS), profile="counted", progress=False)
+
+
+def test_a_search_takes_a_loader():
+    """Of all images, in other batches and another order: the same information."""
+    model, loader = convolutional_with_squares(), DataLoader(TensorDataset(IMAGES, LABELS), 40)
+    settings = {"profile": "counted", "progress": False, "until_stable": False}
+    found, expected = (pc.search(model, images, **settings).measured for images in (loader, (IMAGES, LABELS)))
+    assert found.samples == expected.samples == 96
+    assert found.values["4"][2] == pytest.approx(expected.values["4"][2], rel=0.2) != 0
+
+
+def test_a_search_needs_a_network_that_is_trained():
+    model = convolutional_with_squares()
+    with torch.no_grad():
+        model[4].weight.mul_(3e38)
+    with pytest.raises(
+        pc.RuleError, match="a network must be trained before a search: got logits with NaN or infinity"
+    ):
+        pc.search(model, (1e3 * IMAGES, LABELS), profile="counted", progress=False)
