@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.errors import RuleError
@@ -48,16 +48,17 @@ def create_from(
     num_classes: int,
     image: tuple[int, int, int],
     arguments: Mapping[str, Any] | None = None,
-    weights: str = "",
+    weights: str | Mapping[str, Tensor] = "",
 ) -> tuple[nn.Module, tuple[str, ...]]:
-    """Create a network with the weights of a file, which are loaded before activations are replaced.
+    """Create a network with weights that it is given, which are loaded before activations are replaced.
 
     Args:
         name: as for :func:`create`.
         num_classes: likewise.
         image: likewise.
         arguments: likewise.
-        weights: path of the file, see :func:`~privcirnet.training.pretrained.read_weights`; empty for none.
+        weights: path of a file, see :func:`~privcirnet.training.pretrained.read_weights`, empty for none; or the whole
+            state of such a network before surgery.
 
     Returns:
         The network, and the names of tensors with random values where it has pretrained ones.
@@ -65,16 +66,27 @@ def create_from(
     Raises:
         RuleError: as for :func:`create`, or weights that do not fit.
     """
-    given = {
-        key: value for key, value in (arguments or {}).items() if value is not None
-    }  # None: the default, as in timm
-    polynomial = given.pop("activation") if name not in ENTRY_POINTS and given.get("activation") in ACTIVATIONS else ""
+    # None: the default, as in timm
+    given = {key: value for key, value in (arguments or {}).items() if value is not None}
+    polynomial = given.pop("activation") if goes_through_surgery(name, given) else ""
     model, fresh = made(name, num_classes, image[0], given)
-    if weights:
+    if weights and isinstance(weights, str):
         fresh = load_weights_(model, read_weights(Path(weights)), num_classes, weights)
+    elif weights:
+        model.load_state_dict(weights)  # type: ignore[arg-type]
     if polynomial:
         polynomial_(model, torch.zeros(2, *image), polynomial)
     return model, fresh
+
+
+def goes_through_surgery(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a network is another's, made with polynomials in place of its own operations.
+
+    Args:
+        name: as for :func:`create`.
+        arguments: likewise.
+    """
+    return name not in ENTRY_POINTS and arguments.get("activation") in ACTIVATIONS
 
 
 def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int]) -> nn.Module:
@@ -124,19 +136,12 @@ def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
     wanted, given = model.state_dict(), source.state_dict()
     common = {name: value for name, value in given.items() if name in wanted}
     other = [name for name, value in common.items() if value.shape != wanted[name].shape]
-    own = weighted_layers(source)
-    lost = [name for name, layer in weighted_layers(model).items() if name not in own and not _does_nothing(layer)]
+    lost = [name for name in weighted_layers(model) if name not in weighted_layers(source)]
     if other or lost:
         rule = "replacing activations and norms must leave the layers as they are"
         raise RuleError(rule, got=", ".join((other or lost)[:3]), remedy="train such a network from the start")
     model.load_state_dict(common, strict=False)
     return [name for name in wanted if name not in common]
-
-
-def _does_nothing(layer: nn.Linear | nn.Conv2d) -> bool:
-    """Return whether a layer is one of those that surgery puts before batch norms."""
-    alone = isinstance(layer, nn.Conv2d) and layer.groups == layer.in_channels and layer.kernel_size == (1, 1)
-    return alone and layer.bias is None and bool((layer.weight == 1).all())
 
 
 @dataclass

@@ -22,13 +22,20 @@ from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import reset_circulant_
-from privcirnet.nn.convert import circulant_
+from privcirnet.nn.convert import circulant_, dense_state_dict
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.pruned import prune_
 from privcirnet.nn.quantize import quantize
 from privcirnet.training.architectures import LOADING
-from privcirnet.training.network import BuiltNetwork, build, create, create_from, load_shared, weighted_layers
+from privcirnet.training.network import (
+    BuiltNetwork,
+    build,
+    create_from,
+    goes_through_surgery,
+    load_shared,
+    weighted_layers,
+)
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
@@ -197,11 +204,17 @@ def measure_statistics_(model: nn.Module, data: ImageData) -> None:
 
 
 def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) -> BuiltNetwork:
-    """Return the network with other arguments, the tensors that both have, and measured statistics."""
+    """Return the network with other arguments, the tensors that both have, and measured statistics.
+
+    Surgery takes what it puts in place of positions and gates from the weights, so another's network has them before.
+    """
     merged = before.arguments | arguments
-    model = create(before.name, len(data.classes), data.shape, merged)
+    operated = goes_through_surgery(before.name, merged) and not goes_through_surgery(before.name, before.arguments)
+    state = dense_state_dict(before.model) if operated else ""
+    model, _ = create_from(before.name, len(data.classes), data.shape, merged, state)
     circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1})
-    load_shared(model, before.model)
+    if not operated:
+        load_shared(model, before.model)
     measure_statistics_(model, data)
     return BuiltNetwork(model, before.name, before.block_sizes, None, merged)
 

@@ -18,7 +18,7 @@ from privcirnet.surgery import polynomial_
 from privcirnet.training import stages
 from privcirnet.training.accuracy import accuracy
 from privcirnet.training.loop import fit
-from privcirnet.training.network import checkpoint_of, create, create_from, load_shared
+from privcirnet.training.network import checkpoint_of, create, create_from
 from privcirnet.training.pretrained import read_weights
 
 NAME, IMAGE = "test_resnet", (1, 8, 8)
@@ -199,17 +199,3 @@ def test_a_pretrained_network_becomes_polynomial_with_itself_as_teacher(tmp_path
     write_checkpoint(tmp_path / "replace" / stages.CHECKPOINT, checkpoint_of(start, "replace"))
     again = stages.load_network(str(tmp_path / "replace"), data)
     assert torch.equal(again(data.real(data.test_images[:4])), start.model(data.real(data.test_images[:4])))
-
-
-def test_a_layer_that_surgery_put_before_a_norm_is_no_other_layer():
-    def norm_first() -> nn.Module:
-        return nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(16, 2))
-
-    given, model = norm_first(), norm_first()
-    polynomial_(model, torch.zeros(2, 3, 2, 2))
-    assert "0_layer.weight" in load_shared(model, given)
-    assert torch.equal(model.get_submodule("2").weight, given[2].weight)
-    with torch.no_grad():
-        model.get_submodule("0_layer").weight.add_(1)
-    with pytest.raises(RuleError, match="must leave the layers as they are: got 0_layer"):
-        load_shared(model, given)

@@ -13,6 +13,7 @@ from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.learned import learned_steps
 from privcirnet.nn.quantizers import quantizer_of
+from privcirnet.nn.tokens import Tokens
 from privcirnet.training import stages
 from privcirnet.training.accuracy import predict
 from privcirnet.training.loop import fit
@@ -177,6 +178,29 @@ def test_replacing_activations_keeps_the_weights_and_measures_statistics(tmp_pat
     assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(replaced.model, DATA, DATA.test_images))
     with pytest.raises(RuleError, match=r"must leave the layers as they are: got stem.weight, .*; train such"):
         stages.begin(settings, QuantConfig(), ModelConfig(arguments={"width": 16}), DATA)
+
+
+def test_surgery_takes_positions_and_tokens_from_the_trained_weights(tmp_path):
+    sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
+    torch.manual_seed(0)
+    wanted = ModelConfig("vit_tiny_patch16_224", sizes)
+    save(tmp_path / "train", stages.begin(RecipeConfig(), QuantConfig(), wanted, DATA), "train")
+    write_plan(tmp_path / "plan.json", {"blocks.0.attn.qkv": 4, "blocks.0.mlp.fc1": 2})
+    settings = RecipeConfig(stage="finetune", init=str(tmp_path / "train"), plan=str(tmp_path / "plan.json"))
+    circulant = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
+    save(tmp_path / "finetune", circulant, "finetune")
+    settings = RecipeConfig(stage="replace", init=str(tmp_path / "finetune"))
+    replaced = stages.begin(settings, QuantConfig(), ModelConfig(arguments={"activation": "aespa"}), DATA)
+    before, after = circulant.model, replaced.model
+    constants = before.pos_embed[0] + torch.cat([before.cls_token[0], torch.zeros(4, 8)])
+    (tokens,) = (module for module in after.modules() if isinstance(module, Tokens))
+    assert torch.equal(tokens.bias, constants)
+    rows = [rows_of(model.get_submodule("blocks.0.attn.qkv")) for model in (before, after)]
+    assert torch.equal(*rows)
+    assert block_size_of(after.get_submodule("blocks.0.mlp.fc1")) == 2
+    save(tmp_path / "replace", replaced, "replace")
+    loaded = stages.load_network(str(tmp_path / "replace"), DATA)
+    assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(after, DATA, DATA.test_images))
 
 
 def test_a_stage_with_learned_steps_is_saved_as_any_other(root, tmp_path, monkeypatch):
