@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import Argument, Target, map_aggregate
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, listed
 from privcirnet.nn.graph import Tracer, evaluating
 
 
@@ -120,9 +120,9 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
         A graph module that shares the network's submodules under their names.
 
     Raises:
-        RuleError: the forward fails on such images, or depends on their values.
+        RuleError: the forward fails on such images, depends on their values, or changes the network.
     """
-    tracer = _SizedTracer(images)
+    tracer, before = _SizedTracer(images), _own_state(model)
     try:
         with evaluating(model), torch.no_grad():
             graph = tracer.trace(model)
@@ -131,12 +131,28 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
         got = f"{type(model).__name__} on {tuple(images.shape)}: {type(error).__name__}: {lines[0]}"
         remedy = "give images of the size it is made for, and write its forward without branches on their values"
         raise RuleError("a network must be traceable by torch.fx at its image size", got=got, remedy=remedy) from error
+    changed = [name for name, value in _own_state(model).items() if before.get(name, value) != value]
+    if changed:
+        got, remedy = listed(changed), "keep what changes from image to image out of it"
+        raise RuleError("a network must not change itself in its forward", got=got, remedy=remedy)
     plain, copies = fx.Graph(tracer_cls=Tracer), dict[fx.Node, fx.Node]()  # a copy that is pickled is traced anew
     plain.output(plain.graph_copy(graph, copies))
     found = fx.GraphModule(tracer.root, plain, type(model).__name__)
     found.graph.eliminate_dead_code()
     found.recompile()
     return found
+
+
+def _own_state(model: nn.Module) -> dict[str, Any]:
+    """What a forward may have changed: plain attributes, and how often each tensor was written to."""
+    plain = {
+        f"{name}.{key}".lstrip("."): value
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, int | float | str | None) and key != "training"
+    }
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return plain | {name: tensor._version for name, tensor in tensors}
 
 
 def _value_of(argument: Argument) -> Any:

@@ -71,3 +71,27 @@ class OnValues(nn.Module):
 def test_what_cannot_be_traced(model, got):
     with pytest.raises(RuleError, match=rf"traceable by torch.fx at its image size: got {got}"):
         trace_at(model, torch.rand(2, 3, 8, 8))
+
+
+class Counting(nn.Module):
+    """Counts its calls, in a number or in a buffer; records its last size, which is no harm."""
+
+    def __init__(self, buffer: bool) -> None:
+        super().__init__()
+        self.calls, self.conv = 0, nn.Conv2d(3, 4, 1)
+        self.register_buffer("seen", torch.zeros(()))
+        self.buffer = buffer
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.size = x.shape[-1]
+        if self.buffer:
+            self.seen.add_(1)
+        else:
+            self.calls += 1
+        return self.conv(x)
+
+
+@pytest.mark.parametrize(("buffer", "name"), [(False, "calls"), (True, "seen")])
+def test_a_network_that_changes_itself_is_refused(buffer, name):
+    with pytest.raises(RuleError, match=rf"must not change itself in its forward: got {name}; keep"):
+        trace_at(Counting(buffer), torch.rand(2, 3, 4, 4))
