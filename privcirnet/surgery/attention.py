@@ -101,6 +101,8 @@ def _tokens(model: nn.Module, attentions: dict[str, nn.Module], images: Tensor) 
     try:
         with evaluating(model), torch.no_grad():
             model(images)
+    except Exception:
+        return {}  # tracing says what is wrong with them
     finally:
         for handle in handles:
             handle.remove()

@@ -1,5 +1,7 @@
 """Reshapes, permutations, slices: chains of them become one module that only moves values, or nothing."""
 
+from math import prod
+
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
@@ -67,11 +69,4 @@ def _made(edit: Edit, node: fx.Node) -> fx.Node | None:
 def _own_shape(edit: Edit, node: fx.Node) -> tuple[int, ...]:
     """A value's shape in the network as it is now, without the batch: a map's, or that of tokens or a vector."""
     shape = shape_of(node)[1:]
-    return (_product(shape[:-1]), shape[-1]) if channels_last(edit, node) and len(shape) > 1 else shape
-
-
-def _product(sizes: tuple[int, ...]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
+    return (prod(shape[:-1]), shape[-1]) if channels_last(edit, node) and len(shape) > 1 else shape

@@ -1,5 +1,7 @@
 """Norms, gates and scales become batch norms, which are folded into the layers around them."""
 
+from math import prod
+
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -127,7 +129,7 @@ def _feeds_only_layers(edit: Edit, node: fx.Node) -> bool:
 def _become_map_norm(edit: Edit, node: fx.Node, norm: TokenBatchNorm) -> None:
     """Let the norm work on a map of the tokens, behind a depthwise convolution."""
     shape, path = shape_of(node), path_of(node)
-    count, channels = int(torch.tensor(shape[1:-1]).prod()), shape[-1]
+    count, channels = prod(shape[1:-1]), shape[-1]
     to_map = Move.like(lambda x: x.mT.unflatten(2, (count, 1)), (count, channels), channels_last=False)
     to_tokens = Move.like(lambda x: x.flatten(2).mT, (channels, count, 1), channels_last=True)
     batch = nn.BatchNorm2d(channels)

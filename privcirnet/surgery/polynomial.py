@@ -34,12 +34,13 @@ ACTIVATIONS = ("aespa", "square")
 def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> tuple[Change, ...]:
     r"""Replace everything in a network that is no polynomial, in place; nothing changes if that is not possible.
 
-    Activations become AESPA or squares, max pools averages, adaptive pools and means averages of a fixed size. Dropout
-    and identities vanish. The network becomes its own torch.fx graph, for images of this size only; its layers and
-    norms stay the same objects under their names. Fine-tune it afterwards (``recipe=replace`` does).
+    Activations become AESPA or squares, softmax attention polynomial attention, layer norms batch norms, max pools
+    averages. What moves values only costs nothing. docs/networks.md has the whole list. The network becomes its own
+    torch.fx graph, for images of this size only; its layers stay the same objects under their names. Fine-tune it
+    afterwards (``recipe=replace`` does).
 
     Args:
-        model: a network on maps, with any weights.
+        model: a network on images, with any weights.
         images: some as the network reads them, (N, C, H, W); only their shape matters.
         activation: "aespa" or "square".
 
@@ -120,7 +121,8 @@ def _put_layers_before_activations(edit: Edit) -> None:
         for total in filter(is_sum, terms.between):
             for term in list(total.all_input_nodes):
                 square = _square_behind(edit, term)
-                if square and set(uses(edit.graph, square)) - set(terms.between) - set(readers(edit.graph, square)):
+                known = {*terms.between, *readers(edit.graph, square)} if square else set[fx.Node]()
+                if square and not known.issuperset(uses(edit.graph, square)):
                     edit.put_layer_before(total, term, "a summand")
 
 

@@ -197,6 +197,14 @@ def test_a_layer_with_a_forward_of_its_own_is_refused():
         check_operations(trace(model[:1]), "none")
 
 
+def test_images_of_a_size_that_an_attention_is_not_made_for():
+    model = timm.models.VisionTransformer(8, 4, num_classes=4, embed_dim=8, depth=1, num_heads=2)
+    with pytest.raises(
+        RuleError, match=r"must be traceable .* got VisionTransformer on \(2, 3, 16, 16\): AssertionError"
+    ):
+        polynomial_(model, torch.rand(2, 3, 16, 16))
+
+
 def test_attentions_come_back_where_something_else_fails():
     model = timm.models.VisionTransformer(8, 4, num_classes=4, embed_dim=8, depth=1, num_heads=2)
     model.head = nn.Softmax(1)
