@@ -50,6 +50,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "gate": (torch.sigmoid, F.sigmoid, F.hardsigmoid),
     "sum": ADDITIONS,
     "product": (operator.mul, operator.imul, torch.mul),
+    "square": (torch.square, operator.pow, torch.pow),
     "concat": (torch.cat, torch.concat, torch.concatenate),
 }
 _METHODS: dict[str, tuple[str, ...]] = {
@@ -63,6 +64,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "gate": ("sigmoid", "sigmoid_"),
     "sum": ("add", "add_"),
     "product": ("mul", "mul_"),
+    "square": ("square", "square_", "pow", "pow_"),
 }
 
 
@@ -74,8 +76,9 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
         node: one of its nodes.
 
     Returns:
-        "activation", "gate", "nothing", "average", "maximum", "move", "sum", "product", "concat", "norm" (a batch norm,
-        with or without an activation), "layer norm", "layer", "kept" (this toolkit's own modules); "" for all else.
+        "activation", "gate", "nothing", "average", "maximum", "move", "sum", "product", "square", "concat", "norm" (a
+        batch norm, with or without an activation), "layer norm", "layer", "kept" (this toolkit's own modules); "" for
+        all else.
     """
     match node.op:
         case "placeholder" | "output":

@@ -97,6 +97,7 @@ _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
     "maximum": partial(pool, average=False),
     "sum": sums.add,
     "product": sums.multiply,
+    "square": sums.square,
     "concat": sums.concat,
 }
 

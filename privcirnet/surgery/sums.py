@@ -5,11 +5,13 @@ import operator
 import torch
 from torch import Tensor, fx
 
+from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.moves import Move
 from privcirnet.nn.tokens import HeadProduct, Tokens
 from privcirnet.surgery.changes import Change
 from privcirnet.surgery.edit import Edit, constant_of, path_of, shape_of
+from privcirnet.surgery.kinds import named
 from privcirnet.surgery.layout import channels_last
 from privcirnet.surgery.norms import scale
 
@@ -38,6 +40,9 @@ def multiply(edit: Edit, node: fx.Node) -> None:
         node: a product.
     """
     values, constants = _terms(node)
+    if len(values) == 2 and values[0] is values[1]:
+        square(edit, node)
+        return
     numbers = [given for given in node.args if isinstance(given, int | float)]
     shapes = [shape_of(value) for value in values]
     if len(values) == 1 and len(node.args) == 2 and len(shapes[0]) == 4 and not channels_last(edit, values[0]):
@@ -53,6 +58,19 @@ def multiply(edit: Edit, node: fx.Node) -> None:
             _gated(edit, node, first, second)
             return
     edit.cannot(node, "multiply a map by a value for each channel")
+
+
+def square(edit: Edit, node: fx.Node) -> None:
+    """Replace a value times itself.
+
+    Args:
+        edit: the network.
+        node: a product of a value with itself, a square or a power of two.
+    """
+    if named(edit.graph, node) in ("pow", "pow_") and node.args[1:] not in ((2,), (2.0,)):
+        edit.cannot(node, "use squares")
+    else:
+        edit.replace(node, Square(), "")
 
 
 def concat(edit: Edit, node: fx.Node) -> None:

@@ -68,6 +68,10 @@ EXACT = {
     ),
     "shuffles, chunks, channels last": lambda: Written(moved, conv=nn.Conv2d(4, 4, 3, padding=1), fc=nn.Linear(4, 6)),
     "channels scaled": lambda: nn.Sequential(nn.Conv2d(4, 6, 1), LayerScale2d(6, 0.3), nn.Flatten(), nn.Linear(96, 2)),
+    "squares": lambda: Written(
+        lambda net, x: torch.square((net.conv(x) ** 2).pow(2.0)) * 0.5, conv=nn.Conv2d(4, 6, 1, groups=2)
+    ),
+    "products with themselves": lambda: Written(lambda net, x: (y := net.conv(x)) * y, conv=nn.Conv2d(4, 6, 1)),
     "channels shifted": lambda: Written(
         lambda net, x: net.conv(x) + net.shifts, conv=nn.Conv2d(4, 6, 1), shifts=parameter(6, 1, 1)
     ),
@@ -175,6 +179,7 @@ def test_an_option_of_the_forward_keeps_its_default():
         (lambda net, x: net.conv(x).roll(1, 2), r"roll \(roll\); write it"),
         (lambda net, x: net.conv(x).unsqueeze(1), r"unsqueeze \(unsqueeze\); end in a map"),
         (lambda net, x: net.conv(x) * net.conv(x), r"mul \(mul\); multiply a map by a value for each channel"),
+        (lambda net, x: net.conv(x) ** 3, r"pow_1 \(pow\); use squares|pow \(pow\); use squares"),
         (lambda net, x: net.conv(x) + net.bias, r"add \(add\); add constants to tokens"),
         (lambda net, x: torch.cat([net.conv(x), net.bias.expand(2, 4, 4, 4)], 1), r"cat \(cat\); concatenate channels"),
         (lambda net, x: torch.sigmoid(net.conv(x).mean((2, 3))), r"sigmoid \(sigmoid\); let a convolution compute"),
