@@ -86,6 +86,8 @@ def concat(edit: Edit, node: fx.Node) -> None:
     constants = [constant_of(part, rank) for part in nodes]
     if rank == 3 and axis in (1, -2) and len(nodes) == 2 and constants[0] is not None and constants[1] is None:
         _put_class_token(edit, node, nodes[1], constants[0])
+    elif rank == 3 and axis in (1, -2) and len(nodes) > 1 and constants == [None] * len(nodes):
+        _join_tokens(edit, node, nodes)
     elif not nodes or axis not in ((rank - 1, -1) if last else (1, 1 - rank)) or any(c is not None for c in constants):
         edit.cannot(node, "concatenate channels")
     elif len(nodes) == 1:
@@ -109,10 +111,13 @@ def _add_constant(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -
         node.args = (value,)
         scale(edit, node, torch.ones(shape[0]), constant.detach().flatten().expand(shape[0]), "")
         return
-    if len(shape) != 2 or shape_of(value)[1:] != shape:
-        edit.cannot(node, "add constants to tokens (N, T, C), or put them into a layer's bias")
+    if shape_of(value)[1:] != shape or len(shape) < 2:
+        edit.cannot(node, "add constants to tokens (N, T, C) or maps, or put them into a layer's bias")
         return
     full = constant.detach().expand(shape)
+    if len(shape) == 3:
+        _add_to_places(edit, node, value, full)
+        return
     if isinstance(made, Tokens) and len(value.users) == 1:
         with torch.no_grad():
             made.bias.add_(full)
@@ -121,6 +126,28 @@ def _add_constant(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -
     first = _tokens(edit, node, value, torch.cat([torch.zeros_like(full[:1]), full]))
     rest = Move.like(lambda x: x[:, 1:], (shape[0] + 1, shape[1]), channels_last=True)
     edit.put_for(node, edit.insert(first, edit.free(f"{node.name}_rest"), rest, (first,)))
+
+
+def _add_to_places(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -> None:
+    """Constants of a map's places: as tokens it gets one more in front, which is taken away again."""
+    channels, height, width = constant.shape
+    tokens = (height * width, channels)
+    made = _tokens(edit, node, value, torch.cat([constant.new_zeros(1, channels), constant.flatten(1).T]))
+    back = Move.like(
+        lambda x: x[:, 1:].mT.unflatten(2, (height, width)), (tokens[0] + 1, channels), channels_last=False
+    )
+    edit.put_for(node, edit.insert(made, edit.free(f"{node.name}_map"), back, (made,)))
+
+
+def _join_tokens(edit: Edit, node: fx.Node, parts: list[fx.Node]) -> None:
+    """Tokens after tokens are channels after channels, with both axes exchanged before and behind."""
+    turned: list[fx.Node] = []
+    for part in parts:
+        move = Move.like(lambda x: x.mT, shape_of(part)[1:], channels_last=True)
+        turned.append(edit.insert(part, edit.free(f"{node.name}_turned"), move, (part,)))
+    joined = edit.insert(node, edit.free(node.name), Concat(), tuple(turned))
+    back = Move.like(lambda x: x.mT, shape_of(node)[:0:-1], channels_last=True)
+    edit.put_for(node, edit.insert(joined, edit.free(f"{node.name}_tokens"), back, (joined,)))
 
 
 def _put_class_token(edit: Edit, node: fx.Node, value: fx.Node, token: Tensor) -> None:

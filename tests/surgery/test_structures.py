@@ -46,6 +46,13 @@ def places_alone(net: Written, x: Tensor) -> Tensor:
     return net.head((net.patch(x).flatten(2).mT + net.places[:, 1:]).mean(1))
 
 
+def joined(net: Written, x: Tensor) -> Tensor:
+    x = net.patch(x) + net.places
+    y = x.flatten(2).mT
+    y = torch.cat((net.mix(y[:, :1]), y, y[:, 2:]), dim=1)
+    return net.head(y[:, 4])
+
+
 def moved(net: Written, x: Tensor) -> Tensor:
     n, c, h, w = (y := net.conv(x)).shape
     y = y.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
@@ -65,6 +72,9 @@ EXACT = {
     ),
     "positions without a class token": lambda: Written(
         places_alone, patch=nn.Conv2d(4, 8, 2, 2), places=parameter(1, 5, 8), head=nn.Linear(8, 3)
+    ),
+    "positions on a map, tokens joined": lambda: Written(
+        joined, patch=nn.Conv2d(4, 8, 2, 2), places=parameter(1, 8, 2, 2), mix=nn.Linear(8, 8), head=nn.Linear(8, 3)
     ),
     "shuffles, chunks, channels last": lambda: Written(moved, conv=nn.Conv2d(4, 4, 3, padding=1), fc=nn.Linear(4, 6)),
     "channels scaled": lambda: nn.Sequential(nn.Conv2d(4, 6, 1), LayerScale2d(6, 0.3), nn.Flatten(), nn.Linear(96, 2)),
@@ -180,7 +190,7 @@ def test_an_option_of_the_forward_keeps_its_default():
         (lambda net, x: net.conv(x).unsqueeze(1), r"unsqueeze \(unsqueeze\); end in a map"),
         (lambda net, x: net.conv(x) * net.conv(x), r"mul \(mul\); multiply a map by a value for each channel"),
         (lambda net, x: net.conv(x) ** 3, r"pow_1 \(pow\); use squares|pow \(pow\); use squares"),
-        (lambda net, x: net.conv(x) + net.bias, r"add \(add\); add constants to tokens"),
+        (lambda net, x: net.conv(x).mean((1, 2, 3)) + net.bias[0, 0, 0, 0], r"mean \(mean\)"),
         (lambda net, x: torch.cat([net.conv(x), net.bias.expand(2, 4, 4, 4)], 1), r"cat \(cat\); concatenate channels"),
         (lambda net, x: torch.sigmoid(net.conv(x).mean((2, 3))), r"sigmoid \(sigmoid\); let a convolution compute"),
         (lambda net, x: net.conv(net.conv(x).view(-1, 1, 4, 4).expand(-1, 4, 4, 4)), r"expand"),
