@@ -16,7 +16,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.chooser import SETS, sets_for
 from privcirnet.he.planning.fit import Target, scaled
 from privcirnet.he.planning.profile import LINKS, Profile
-from privcirnet.he.program.bounds import ObservedRange, Reals
+from privcirnet.he.program.bounds import ObservedRange, Reals, real_name
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.lower import Lowered, drafts, refined
@@ -184,7 +184,7 @@ def exceeding(program: Program, network: fx.GraphModule, data: ImageData) -> dic
         return None
     images = data.real(data.held_out(CHECKED_IMAGES)[0])
     found, half = peaks(network, images), program.parameters.plain_modulus / 2
-    shares = torch.stack([found[node.name] * (2.0**-node.log_step / half) for node in program.nodes]).amax(0)
+    shares = torch.stack([found[real_name(node)] * (2.0**-node.log_step / half) for node in program.nodes]).amax(0)
     carried = shares[shares < 1]  # neither too large nor no number at all
     spare = math.floor(-math.log2(carried.max().item())) if len(carried) else 0
     return {"images": len(images), "beyond": len(images) - len(carried), "spare_bits": spare}

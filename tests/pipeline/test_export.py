@@ -7,17 +7,18 @@ import torch
 from torch import nn
 
 from privcirnet.config import HEConfig
-from privcirnet.data import load
+from privcirnet.data import ImageData, load
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.program import bounds, manifest, truncation
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operations import Truncate
+from privcirnet.he.program.operations import Scale, Truncate
 from privcirnet.nn.activations import Aespa2d
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.ranges import ranges
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import exceeding, lower_for
+from tests.ladder.surgery import RESNET
 
 DATA = load("digits")
 SETTINGS = {"profile": "counted", "guard_bits": 1, "failure_bits": 0}
@@ -127,3 +128,14 @@ def test_bounded_masks_need_proved_bounds(program):
         HEConfig(masks="bounded", bounds="measured")
     with pytest.raises(RuleError, match="bounds must be a known kind: got 'guessed'; use proved or measured"):
         manifest.check(dataclasses.replace(program, bounds="guessed"))
+
+
+def test_a_summand_behind_a_pool_is_checked_like_any_other():
+    """It is brought to a finer step in the program, which is no node of the network."""
+    images = torch.randint(0, 17, (48, *RESNET.shape), dtype=torch.uint8)
+    labels = torch.arange(48) % 4
+    data = ImageData(images, labels, images, labels, -4, 16, tuple("abcd"))
+    assert any(isinstance(node.operation, Scale) for node in RESNET.program.nodes)
+    found = exceeding(RESNET.program, RESNET.quantized, data)
+    assert found
+    assert found["images"] == 48

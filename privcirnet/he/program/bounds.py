@@ -134,9 +134,17 @@ def mean_sizes(nodes: Iterable[Node], seen: Mapping[str, ObservedRange]) -> dict
     return {node.name: _seen(node, seen).size.reshape(node.shape) * 2.0**-node.log_step for node in nodes}
 
 
+def real_name(node: Node) -> str:
+    """Return the name under which a network has a node's real values: a power of two changes none and is no node there.
+
+    Args:
+        node: of the program.
+    """
+    return node.inputs[0] if isinstance(node.operation, op.Scale) else node.name
+
+
 def _seen(node: Node, seen: Mapping[str, ObservedRange]) -> ObservedRange:
-    """Return a node's real values; a power of two is no node of the network, and changes none."""
-    return seen[node.inputs[0] if isinstance(node.operation, op.Scale) else node.name]
+    return seen[real_name(node)]
 
 
 def largest(interval: Interval) -> int:
