@@ -1,5 +1,6 @@
 """Progress bars for programs of others, the same as those of the scripts."""
 
+from privcirnet.console import progress_bar
 from privcirnet.pipeline.progress import Bar, silent
 
 
@@ -9,8 +10,4 @@ def bars(shown: bool) -> Bar:
     Args:
         shown: whether they are.
     """
-    if not shown:
-        return silent
-    from privcirnet.console import progress_bar  # Hydra's import, which nothing else here needs
-
-    return progress_bar
+    return progress_bar if shown else silent

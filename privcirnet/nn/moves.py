@@ -52,6 +52,30 @@ class Move(nn.Module):
         after = tuple(first.shape)
         return cls(before, (prod(after[:-1]), after[-1]) if channels_last and len(after) > 1 else after, grid)
 
+    @classmethod
+    def to_tokens(cls, channels: int, height: int, width: int) -> Self:
+        """Return the module that takes a map (C, H, W) to tokens (H W, C).
+
+        Args:
+            channels: C.
+            height: H.
+            width: W.
+        """
+        return cls.like(lambda x: x.flatten(2).mT, (channels, height, width), channels_last=True)
+
+    @classmethod
+    def to_map(cls, channels: int, height: int, width: int, first: int = 0) -> Self:
+        """Return the module that takes tokens (first + H W, C) to a map (C, H, W).
+
+        Args:
+            channels: C.
+            height: H.
+            width: W.
+            first: tokens in front that are left out.
+        """
+        tokens = first + height * width, channels
+        return cls.like(lambda x: x[:, first:].mT.unflatten(2, (height, width)), tokens, channels_last=False)
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the values in their new places.
 

@@ -15,7 +15,7 @@ from privcirnet.surgery.kinds import named
 from privcirnet.surgery.layout import channels_last
 
 GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
-"""Slope and value at 0 of what squeezes a value into [0, 1]; by name, in lower case."""
+"""Slope and value at 0 of what squeezes a value into [0, 1]; by name in lower case, without the _ of functions in place."""
 
 
 def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
@@ -87,7 +87,7 @@ def gate(edit: Edit, node: fx.Node) -> None:
         edit: the network.
         node: a sigmoid or hard sigmoid.
     """
-    slope, middle = GATES[named(edit.graph, node).lower()]
+    slope, middle = GATES[named(edit.graph, node).lower().rstrip("_")]
     if channels_last(edit, node):
         edit.cannot(node, "let a convolution compute gates")
         return
@@ -130,8 +130,7 @@ def _become_map_norm(edit: Edit, node: fx.Node, norm: TokenBatchNorm) -> None:
     """Let the norm work on a map of the tokens, behind a depthwise convolution."""
     shape, path = shape_of(node), path_of(node)
     count, channels = prod(shape[1:-1]), shape[-1]
-    to_map = Move.like(lambda x: x.mT.unflatten(2, (count, 1)), (count, channels), channels_last=False)
-    to_tokens = Move.like(lambda x: x.flatten(2).mT, (channels, count, 1), channels_last=True)
+    to_map, to_tokens = Move.to_map(channels, count, 1), Move.to_tokens(channels, count, 1)
     batch = nn.BatchNorm2d(channels)
     _set(batch, norm.weight, norm.bias)
     source = node.all_input_nodes[0]

@@ -58,8 +58,9 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise RuleError("the activation must be a polynomial", got=repr(activation), remedy=f"use one of {known}")
-    with attentions_replaced(model, images) as attentions:
-        edit = Edit(trace_at(model, torch.zeros(2, *images.shape[1:]).to(images)))
+    shown = torch.zeros(2, *images.shape[1:]).to(images)
+    with attentions_replaced(model, shown) as attentions:
+        edit = Edit(trace_at(model, shown))
         for node in list(edit.graph.graph.nodes):
             _visit(edit, node, activation)
         settle_moves(edit)

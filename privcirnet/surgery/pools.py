@@ -44,7 +44,12 @@ def pool(edit: Edit, node: fx.Node, average: bool) -> None:
     if named(edit.graph, node) == "mean" and not same:
         edit.cannot(node, _OF_MAPS)
         return
-    made = edit.replace(node, nn.AvgPool2d(side), "" if same else TRAIN)
+    _averaged(edit, node, side, "" if same else TRAIN)
+
+
+def _averaged(edit: Edit, node: fx.Node, side: int, effect: str) -> None:
+    """Let an average take a node's place, and flatten it if the node gave a vector."""
+    after, made = shape_of(node), edit.replace(node, nn.AvgPool2d(side), effect)
     if len(after) == 2:
         edit.append(made, edit.free(f"{path_of(made)}_flatten"), nn.Flatten())
         made.meta["shape"] = (*after, 1, 1)
@@ -58,18 +63,11 @@ def _mean_of_tokens(edit: Edit, node: fx.Node) -> None:
     if side**2 != tokens or not torch.allclose(edit.compute(node, x).flatten(1), x.mean(1), atol=1e-5):
         edit.cannot(node, "average over all tokens of a square map, without a class token")
         return
-    to_map = Move.like(lambda x: x.mT.unflatten(2, (side, side)), (tokens, channels), channels_last=False)
-    first = edit.insert(source, edit.free(f"{path_of(node)}_map"), to_map, (source,))
+    first = edit.insert(source, edit.free(f"{path_of(node)}_map"), Move.to_map(channels, side, side), (source,))
     first.meta["shape"] = (2, channels, side, side)
     node.replace_input_with(source, first)
-    if side == 1:
-        made = edit.append(node, edit.free(f"{path_of(node)}_flatten"), nn.Flatten())
-        edit.skip(node)
-    else:
-        pooled = edit.replace(node, nn.AvgPool2d(side), "")
-        made = edit.append(pooled, edit.free(f"{path_of(pooled)}_flatten"), nn.Flatten())
-        pooled.meta["shape"] = (2, channels, 1, 1)
-    made.meta["shape"] = (2, channels)
+    node.meta["shape"] = (2, channels)
+    _averaged(edit, node, side, "")
 
 
 def _averages(edit: Edit, node: fx.Node, side: int) -> bool:

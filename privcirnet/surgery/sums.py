@@ -46,11 +46,11 @@ def multiply(edit: Edit, node: fx.Node) -> None:
     numbers = [given for given in node.args if isinstance(given, int | float)]
     shapes = [shape_of(value) for value in values]
     if len(values) == 1 and len(node.args) == 2 and len(shapes[0]) == 4 and not channels_last(edit, values[0]):
-        found = constants[0] if constants else torch.tensor([float(numbers[0])])
-        channels = shapes[0][1]
-        if found.numel() in (1, channels) and (found.numel() == 1 or found.shape[:1] == (channels,)):
-            node.args = tuple(given for given in (values[0],))
-            scale(edit, node, found.detach().flatten().expand(channels), torch.zeros(channels), "")
+        found = constants[0] if constants else torch.tensor(float(numbers[0]))
+        factors = _of_channels(found, shapes[0][1])
+        if factors is not None:
+            node.args = (values[0],)
+            scale(edit, node, factors, torch.zeros_like(factors), "")
             return
     elif len(values) == 2 and not constants and not node.kwargs:
         first, second = values if shapes[1][2:] == (1, 1) else values[::-1]
@@ -104,12 +104,20 @@ def _terms(node: fx.Node) -> tuple[list[fx.Node], list[Tensor]]:
     return [term for term in given if constant_of(term, rank) is None], constants
 
 
+def _of_channels(constant: Tensor, channels: int) -> Tensor | None:
+    """Return a constant that is the same at all places of a map as (C,); None if it is none."""
+    if constant.numel() != 1 and tuple(constant.shape) != (channels, 1, 1):
+        return None
+    return constant.detach().flatten().expand(channels)
+
+
 def _add_constant(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -> None:
     """Positions become the constants of the tokens that they are added to."""
     shape, made = shape_of(node)[1:], edit.module(value)
-    if len(shape) == 3 and not channels_last(edit, value) and constant.numel() in (1, shape[0]):
+    shifts = _of_channels(constant, shape[0]) if len(shape) == 3 and not channels_last(edit, value) else None
+    if shifts is not None:
         node.args = (value,)
-        scale(edit, node, torch.ones(shape[0]), constant.detach().flatten().expand(shape[0]), "")
+        scale(edit, node, torch.ones_like(shifts), shifts, "")
         return
     if shape_of(value)[1:] != shape or len(shape) < 2:
         edit.cannot(node, "add constants to tokens (N, T, C) or maps, or put them into a layer's bias")
@@ -131,11 +139,8 @@ def _add_constant(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -
 def _add_to_places(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -> None:
     """Constants of a map's places: as tokens it gets one more in front, which is taken away again."""
     channels, height, width = constant.shape
-    tokens = (height * width, channels)
     made = _tokens(edit, node, value, torch.cat([constant.new_zeros(1, channels), constant.flatten(1).T]))
-    back = Move.like(
-        lambda x: x[:, 1:].mT.unflatten(2, (height, width)), (tokens[0] + 1, channels), channels_last=False
-    )
+    back = Move.to_map(channels, height, width, first=1)
     edit.put_for(node, edit.insert(made, edit.free(f"{node.name}_map"), back, (made,)))
 
 
@@ -173,9 +178,8 @@ def _tokens(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.
 def _gated(edit: Edit, node: fx.Node, values: fx.Node, gates: fx.Node) -> None:
     """Multiply channel by channel: places as tokens with the gates as one more, in as many heads as channels."""
     _, channels, height, width = shape_of(values)
-    places = Move.like(lambda x: x.flatten(2).mT, (channels, height, width), channels_last=True)
-    one = Move.like(lambda x: x.flatten(2).mT, (channels, 1, 1), channels_last=True)
-    back = Move.like(lambda x: x.mT.unflatten(2, (height, width)), (height * width, channels), channels_last=False)
+    places, one = Move.to_tokens(channels, height, width), Move.to_tokens(channels, 1, 1)
+    back = Move.to_map(channels, height, width)
     left = edit.insert(node, edit.free(f"{node.name}_places"), places, (values,))
     right = edit.insert(left, edit.free(f"{node.name}_gates"), one, (gates,))
     product = edit.insert(right, edit.free(node.name), HeadProduct(channels), (left, right))

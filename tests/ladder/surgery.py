@@ -79,43 +79,46 @@ def build(network: Callable[[], nn.Module]) -> Callable[[Tensor], nn.Module]:
 
 _ERROR = 1e-10
 """Of folding, relative; it doubles in each square."""
-RESNET = Case(
+
+
+def case(name: str, network: Callable[[], nn.Module], side: int, blocks: dict[str, int], squares: int) -> Case:
+    """A network after surgery with images of one channel, and so many squares in a row."""
+    folding, target = _ERROR * 2**squares, measured(margin_bits=1)
+    return Case(name, (1, side, side), build(network), blocks, folding=folding, target=target)
+
+
+RESNET = case(
     "timm's ResNet",
-    (1, 32, 32),
-    build(resnet),
+    resnet,
+    32,
     {"conv1.0": 1, "layer1.0.conv1": 4, "layer3.0.conv2": 1, "layer3.0.downsample.0": 4, "fc": 4},
-    folding=_ERROR * 2**11,
-    target=measured(margin_bits=1),
+    squares=11,
 )
-DENSENET = Case(
+DENSENET = case(
     "timm's DenseNet",
-    (1, 32, 32),
-    build(densenet),
+    densenet,
+    32,
     {"features.denseblock1.denselayer1.conv1": 4, "features.denseblock2.denselayer2.conv2": 4, "classifier": 4},
-    folding=_ERROR * 2**11,
-    target=measured(margin_bits=1),
+    squares=11,
 )
-GATED = Case(
+GATED = case(
     "gates and moves",
-    (1, 16, 16),
-    build(Gated),
+    Gated,
+    16,
     {"stem": 1, "block.conv_pw": 4, "block.se.conv_reduce": 2, "conv2": 1, "head": 4},
-    folding=_ERROR * 2**8,
-    target=measured(margin_bits=1),
+    squares=8,
 )
-VIT = Case(
+VIT = case(
     "timm's ViT",
-    (1, 8, 8),
-    build(vit),
+    vit,
+    8,
     {"patch_embed.proj": 1, "blocks.0.attn.qkv": 4, "blocks.1.mlp.fc2": 4, "head": 4},
-    folding=_ERROR * 2**8,
-    target=measured(margin_bits=1),
+    squares=8,
 )
-MIXER = Case(
+MIXER = case(
     "timm's MLP-Mixer",
-    (1, 16, 16),
-    build(mixer),
+    mixer,
+    16,
     {"stem.proj": 1, "blocks.0.mlp_tokens.fc1": 4, "blocks.1.mlp_channels.fc2": 4, "head": 4},
-    folding=_ERROR * 2**8,
-    target=measured(margin_bits=1),
+    squares=8,
 )

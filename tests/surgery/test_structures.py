@@ -85,6 +85,9 @@ EXACT = {
     "channels shifted": lambda: Written(
         lambda net, x: net.conv(x) + net.shifts, conv=nn.Conv2d(4, 6, 1), shifts=parameter(6, 1, 1)
     ),
+    "columns shifted, as many as channels": lambda: Written(
+        lambda net, x: net.conv(x) + net.shifts, conv=nn.Conv2d(4, 4, 1), shifts=parameter(4)
+    ),
     "scaled by a number": lambda: Written(lambda net, x: net.conv(x) * 0.7, conv=nn.Conv2d(4, 6, 1)),
 }  # fmt: skip
 
@@ -107,6 +110,13 @@ def test_tokens_hold_the_constants():
     (found,) = (module for module in model.modules() if isinstance(module, Tokens))
     assert_close(found.bias.detach(), places + torch.cat([token[None], torch.zeros(4, 8)]))
     assert not {"token", "places"} & {name for name, _ in model.named_parameters()}
+
+
+@pytest.mark.parametrize("gate", [torch.sigmoid, lambda x: x.sigmoid_(), nn.functional.hardsigmoid])
+def test_gates_are_known_however_they_are_written(gate):
+    model = Written(lambda net, x: x * gate(net.conv(x.mean((2, 3), keepdim=True))), conv=nn.Conv2d(4, 4, 1))
+    changes = polynomial_(model, torch.rand(2, 4, 4, 4))
+    assert [change.after for change in changes] == ["AvgPool2d(4)", "BatchNorm2d", "HeadProduct"]
 
 
 def test_a_gate_is_a_product_of_two_values():
