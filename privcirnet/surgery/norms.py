@@ -15,7 +15,7 @@ from privcirnet.surgery.kinds import named
 from privcirnet.surgery.layout import channels_last
 
 GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
-"""Slope and value at 0 of what squeezes a value into [0, 1]; by name in lower case, without the _ of functions in place."""
+"""Slope and value at 0 of what squeezes a value into [0, 1]; by name in lower case, without a _ at its end."""
 
 
 def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
