@@ -1,6 +1,7 @@
 """From a quantized network to a program that runs encrypted."""
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_weights
 from privcirnet.nn.quantize import input_step
 from privcirnet.pipeline.compiled import CompiledProgram
-from privcirnet.pipeline.export import lower_on, pixels_of
+from privcirnet.pipeline.export import exceeding, lower_on, pixels_of
 from privcirnet.pipeline.profiles import find_profile
 
 _NOT_OWN = ("profile", "bounds", "link", "bound_images")
@@ -44,6 +45,9 @@ def compile(
         settings: further ones of :class:`privcirnet.config.HEConfig`, as ``failure_bits``, ``margin_bits``,
             ``guard_bits``, ``ring_degree``.
 
+    Warns:
+        UserWarning: some of the images go beyond the measured bounds: their values are far above the others'.
+
     Raises:
         DoesNotFit: a bound or a modulus is out of reach, or there is too little noise budget.
         RuleError: the network is not quantized or has an operation that does not run encrypted, its weights are not
@@ -58,4 +62,10 @@ def compile(
     given = profile if isinstance(profile, Profile) else None if named == "calibrate" else find_profile(he, bar=bar)
     network, images = copy.deepcopy(network).cpu(), images.cpu()
     lowered, _ = lower_on(he, network, pixels_of(network, images), images, bar, given)
+    with bar("checking bounds", 0):
+        found = exceeding(lowered.program, network, images)
+    if found and found["beyond"]:
+        remedy = "train longer, or with tails=0.1, which keeps values near each other"
+        many = f"{found['beyond']} of {found['images']} images go beyond the measured bounds"
+        warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=2)
     return CompiledProgram(lowered.program)

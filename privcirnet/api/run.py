@@ -1,5 +1,7 @@
 """Encrypted inference with both parties in this process."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -30,9 +32,8 @@ def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine
     integers = program.integers(images.detach().cpu())
     if check:
         found = evaluate(program.integer, program.spectra, integers, engine)
-        if wrong := sorted({name for nodes in found.wrong for name in nodes}):
-            remedy = "run it again: masks wrap with the probability that failure_bits allows; else report this"
-            raise RuleError("every value must be the integer network's", got=listed(wrong), remedy=remedy)
+        if wrong := {i: nodes[0] for i, nodes in enumerate(found.wrong) if nodes}:
+            raise _wrong(program, wrong)
         values = found.encrypted
     else:
         server = Server(program.integer, engine, program.spectra)
@@ -40,3 +41,12 @@ def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine
         session = server.session(client.keys())
         values = np.stack([answer.logits for answer in answers(client, session, integers)])
     return torch.from_numpy(program.logits(values)).float()
+
+
+def _wrong(program: CompiledProgram, first: Mapping[int, str]) -> RuleError:
+    """The first wrong node by image."""
+    again = "run it again: masks wrap with the probability that failure_bits allows"
+    beyond = "an image is beyond the measured bounds if it fails again: compile with images like it, or train longer"
+    remedy = f"{again}; {beyond if program.bounds == 'measured' else 'report it if it fails again'}"
+    got = listed([f"another from {name} on for image {i}" for i, name in first.items()])
+    return RuleError("every value must be the integer network's", got=got, remedy=remedy)

@@ -13,7 +13,7 @@ from privcirnet.data import load_for
 from privcirnet.he.params.security import SECURITY_BITS
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.ring.sampling import FLOODING_BITS
-from privcirnet.pipeline.export import exceeding, lower_for, quantized
+from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, lower_for, quantized
 from privcirnet.settings import script
 from privcirnet.training import stages
 
@@ -46,7 +46,7 @@ def main(config: ExportConfig) -> None:
         "flooding_bits": FLOODING_BITS,
         "max_value_bits": max(bounds.value_bits(interval) for interval in intervals.values()),
         "bounds": program.bounds,
-        "bounds_exceeded": exceeding(program, network, data),
+        "bounds_exceeded": exceeding(program, network, data.real(data.held_out(CHECKED_IMAGES)[0])),
         "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
         "guard_bits": lowered.guard_bits,
         "revealed": program.revealed,

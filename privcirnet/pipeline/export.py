@@ -168,13 +168,13 @@ def _observed(found: Mapping[str, Range]) -> dict[str, ObservedRange]:
     return {name: ObservedRange(*map(array, ends)) for name, ends in found.items()}
 
 
-def exceeding(program: Program, network: fx.GraphModule, data: ImageData) -> dict[str, int] | None:
-    """How well measured bounds hold on held-out images; None for proved ones, which hold for every image.
+def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -> dict[str, int] | None:
+    """How well measured bounds hold on images; None for proved ones, which hold for every image.
 
     Args:
         program: lowered from the network.
         network: fake-quantized.
-        data: with held-out images.
+        images: real, (N, C, H, W).
 
     Returns:
         {"images": checked, "beyond": of them with a value that the plain modulus does not carry, so that their result
@@ -182,7 +182,6 @@ def exceeding(program: Program, network: fx.GraphModule, data: ImageData) -> dic
     """
     if program.bounds == "proved":
         return None
-    images = data.real(data.held_out(CHECKED_IMAGES)[0])
     found, half = peaks(network, images), program.parameters.plain_modulus / 2
     shares = torch.stack([found[real_name(node)] * (2.0**-node.log_step / half) for node in program.nodes]).amax(0)
     carried = shares[shares < 1]  # neither too large nor no number at all

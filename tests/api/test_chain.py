@@ -115,8 +115,18 @@ def test_a_value_that_is_not_the_integer_networks_is_named(program, monkeypatch)
     from privcirnet.pipeline import audit
 
     monkeypatch.setattr(audit, "wrong_nodes", lambda program, values: ["conv"])
-    with pytest.raises(pc.RuleError, match="every value must be the integer network's: got conv; run it again"):
+    with pytest.raises(pc.RuleError, match="integer network's: got another from conv on for image 0; run it again"):
         pc.run(program, IMAGES[:1], check=True, engine="cleartext")
+
+
+def test_images_beyond_measured_bounds_are_counted_and_found(plan):
+    squares = [layer for _ in range(3) for layer in (nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), pc.Square())]
+    quantized = pc.quantize(pc.fuse(nn.Sequential(*squares, nn.Flatten(), nn.Linear(12, 2))), IMAGES)
+    images = torch.cat([IMAGES, 2000 * IMAGES[:1]])
+    with pytest.warns(UserWarning, match=f"1 of {len(images)} images go beyond the measured bounds: they would be"):
+        program = pc.compile(quantized, images, profile=plan.profile, progress=False)
+    with pytest.raises(pc.RuleError, match="for image 1; run it again: .*; an image is beyond the measured bounds if"):
+        pc.run(program, images[-2:], check=True, engine="cleartext")
 
 
 def test_bounds_can_be_proved_and_pixels_without_sign(plan):

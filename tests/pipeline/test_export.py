@@ -22,6 +22,7 @@ from privcirnet.pipeline.export import exceeding, lower_for
 from tests.ladder.surgery import RESNET
 
 DATA = load("digits")
+HELD_OUT = DATA.real(DATA.held_out(512)[0])
 SETTINGS = {"profile": "counted", "guard_bits": 1, "failure_bits": 0}
 
 
@@ -109,17 +110,17 @@ def test_the_program_says_that_its_bounds_were_measured_and_runs(program):
 
 
 def test_held_out_images_are_checked_against_the_modulus(network, program):
-    found = exceeding(program, network, DATA)
+    found = exceeding(program, network, HELD_OUT)
     assert found is not None
     assert found["images"] == 360
     assert found["beyond"] == 0
     assert found["spare_bits"] >= 1
     tight = dataclasses.replace(program.parameters, plain_modulus=65537)
-    beyond = exceeding(dataclasses.replace(program, parameters=tight), network, DATA)
+    beyond = exceeding(dataclasses.replace(program, parameters=tight), network, HELD_OUT)
     assert beyond is not None
     assert beyond["beyond"] >= 1
     assert beyond["spare_bits"] >= 0
-    assert exceeding(dataclasses.replace(program, bounds="proved"), network, DATA) is None
+    assert exceeding(dataclasses.replace(program, bounds="proved"), network, HELD_OUT) is None
 
 
 def test_bounded_masks_need_proved_bounds(program):
@@ -137,6 +138,6 @@ def test_a_summand_behind_a_pool_is_checked_like_any_other():
     labels = torch.arange(48) % 4
     data = ImageData(images, labels, images, labels, -4, 16, tuple("abcd"))
     assert any(isinstance(node.operation, Scale) for node in RESNET.program.nodes)
-    found = exceeding(RESNET.program, copy.deepcopy(RESNET.quantized).float(), data)
+    found = exceeding(RESNET.program, copy.deepcopy(RESNET.quantized).float(), data.real(images))
     assert found
     assert found["images"] == 48
