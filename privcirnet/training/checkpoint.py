@@ -1,12 +1,14 @@
 """The state of an interrupted run: written after every epoch, read when the same run is started again, then removed."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from privcirnet.artifact import forget_drafts, replacing
+from privcirnet.config import TrainConfig
 from privcirnet.errors import RuleError
 from privcirnet.training.loop import EpochProgress
 
@@ -36,6 +38,8 @@ def save(folder: Path, progress: EpochProgress, settings: dict[str, Any]) -> Non
 def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
     """Return the state of an interrupted run, or None if there is none.
 
+    A setting that a run of an earlier version did not know had its default.
+
     Args:
         folder: run directory.
         settings: of the run, as nested plain data.
@@ -47,7 +51,8 @@ def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
     if not path.is_file():
         return None
     saved = torch.load(path, map_location="cpu", weights_only=True)
-    before, now = flat(saved.pop("settings")), flat(settings)
+    defaults = flat(asdict(TrainConfig()))
+    before, now = defaults | flat(saved.pop("settings")), defaults | flat(settings)
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if changed := [f"{n}={now.get(n)} after {before.get(n)}" for n in names if n not in MAY_CHANGE]:
         raise RuleError(
