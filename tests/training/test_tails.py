@@ -44,6 +44,25 @@ def test_negative_peaks_count_and_rms_is_a_constant():
     torch.testing.assert_close(x.grad, torch.tensor([[0.0], [-math.log(ratio) / 5]]))
 
 
+@pytest.mark.parametrize("limit", [0.5, 1.5, 100.0])
+def test_the_gradient_is_that_of_torchs_own_operations(limit):
+    gradients = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        x = X.clone().to(memory_format=layout).requires_grad_()
+        tails = Tails(model := nn.Sequential(Square(), Square()), limit)
+        loss = model(x).sum() + 3 * tails.penalty()
+        loss.backward()
+        gradients.append(x.grad)
+    expected = X.clone().requires_grad_()
+    loss = (expected**4).sum()
+    for value in (expected, expected**2):
+        peaks = value.abs().amax((1, 2, 3)) / (limit * value.detach().square().mean().sqrt())
+        loss = loss + 3 * peaks.clamp_min(1).log().square().mean()
+    loss.backward()
+    for found in gradients:
+        torch.testing.assert_close(found, expected.grad)
+
+
 def test_evaluation_and_networks_without_squares_cost_nothing():
     tails = Tails(model := nn.Sequential(Aespa2d(3)), 0.1)
     model.eval()(X)
