@@ -19,7 +19,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines import cyclic, interface
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.params.noise import fitting_plain_bits, largest_plain_bits, noise_bits
+from privcirnet.he.params.noise import fitting_plain_bits, largest_plain_bits, noise_bits, special_prime_lack
 from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
@@ -130,7 +130,7 @@ def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple[in
         plain_bits = largest_plain_bits(ring_degree, coefficient_bits, 1)
     except RuleError:
         return fitting_plain_bits(coefficient_bits, _COEFFICIENT_NOISE), _COEFFICIENT_NOISE
-    return plain_bits, noise_bits(ring_degree, plain_bits, 1)
+    return plain_bits, noise_bits(ring_degree, plain_bits, 1, special_prime_lack(coefficient_bits))
 
 
 def _calls(parameters: Parameters, noise: int, name: str, layer: Layer) -> dict[str, Callable[[], object]]:

@@ -1,8 +1,9 @@
 """Noise: how much a layer's result has, and how much of the modulus is left after flooding.
 
 The model of rotated ciphertexts is the average-case one, with constants that were measured: after a rotation, one
-product with a dense plaintext and a rotation the noise is at most t 2^20 at n = 8192. It grows with n^1.5 and with the
-square root of the number of products in a sum. The tests check the model against SEAL's own measurement.
+product with a dense plaintext and a rotation the noise is at most t 2^20 at n = 8192. It grows with n^1.5, with the
+square root of the number of products in a sum, and with every bit by which the special prime is too short
+(:func:`special_prime_lack`). The tests check the model against SEAL's own measurement.
 
 The bound for coefficient encodings, which rotate nothing, is proved (:func:`fresh_noise_bits`).
 
@@ -24,7 +25,23 @@ _DEVIATION, _DEVIATIONS = math.sqrt(ERROR_BITS / 2), 10
 :data:`ERROR_BITS`."""
 
 
-def noise_bits(ring_degree: int, plain_bits: int, products: int) -> int:
+def special_prime_lack(coefficient_bits: tuple[int, ...]) -> int:
+    """Return the bits that the special prime lacks: those by which it is over one bit shorter than a data prime.
+
+    A key switch multiplies digits as large as a data prime with the key's noise and divides by the special prime P. Up
+    to a ratio of 2 the result stays under the noise of a rounding, as the model assumes; beyond, it grows with the
+    ratio, and the product that follows makes it t times as large.
+
+    Args:
+        coefficient_bits: bits of each prime of q, the special prime last.
+
+    >>> special_prime_lack((54, 54, 53, 53)), special_prime_lack((60, 60, 60, 38))
+    (0, 21)
+    """
+    return max(0, max(coefficient_bits[:-1]) - coefficient_bits[-1] - 1)
+
+
+def noise_bits(ring_degree: int, plain_bits: int, products: int, lack: int = 0) -> int:
     """Bound the noise of a sum of plaintext products of rotated ciphertexts, by the average-case model.
 
     Source: the growth with n and with the number of products is the usual average-case estimate; the constant 2^20 is
@@ -34,12 +51,13 @@ def noise_bits(ring_degree: int, plain_bits: int, products: int) -> int:
         ring_degree: n.
         plain_bits: bits of t.
         products: plaintext products in the sum.
+        lack: of the special prime, :func:`special_prime_lack`; 0 where nothing is rotated.
 
     Returns:
         log2 of the bound, rounded up.
     """
     growth = 1.5 * math.log2(ring_degree / 8192) + 0.5 * math.log2(max(products, 1))
-    return math.ceil(plain_bits + 20 + max(growth, 0.0))
+    return math.ceil(plain_bits + 20 + max(growth, 0.0)) + lack
 
 
 def fresh_noise_bits(factor_bits: int, terms: int) -> int:
@@ -111,7 +129,7 @@ def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], prod
     """
     smallest = (2 * ring_degree).bit_length() + 1
     for bits in range(MAX_PLAIN_BITS, smallest, -1):
-        spent = _spent(bits, noise_bits(ring_degree, bits, products))
+        spent = _spent(bits, noise_bits(ring_degree, bits, products, special_prime_lack(coefficient_bits)))
         if sum(coefficient_bits[:-1]) - spent >= MIN_NOISE_BUDGET:
             return bits
     raise RuleError(

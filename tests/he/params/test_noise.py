@@ -1,10 +1,12 @@
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
+from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines import tenseal
 from privcirnet.he.params.noise import (
     MIN_NOISE_BUDGET,
@@ -12,6 +14,7 @@ from privcirnet.he.params.noise import (
     largest_plain_bits,
     noise_bits,
     noise_budget,
+    special_prime_lack,
     square_noise_bits,
 )
 from privcirnet.he.params.parameters import (
@@ -25,10 +28,13 @@ from privcirnet.he.params.parameters import (
 from privcirnet.he.params.sizes import reply_primes
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.noise_budget import switched_bits
+from privcirnet.he.planning.planner import cheapest_layer, paper_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.sampling import FLOODING_BITS
 
 GOOD = choose({9, 17}, 41)
+LOCAL = LINKS["local"]
 
 
 @functools.cache
@@ -90,6 +96,35 @@ def test_noise_model_is_safe_and_sharp(plain_bits: int, n: int) -> None:
 def test_noise_model_holds_for_every_candidate_set(candidate: ParameterSet) -> None:
     bits = candidate.coefficient_bits
     check_noise_model(largest_plain_bits(candidate.ring_degree, bits, 1), candidate.ring_degree, bits)
+
+
+@pytest.mark.parametrize("bits", [(60, 60, 60, 38), (55, 55, 54, 20)], ids=str)
+def test_noise_model_knows_a_short_special_prime(bits: tuple[int, ...]) -> None:
+    """Without its lack the model promises 40 bits of flooding where 23 and 10 are left."""
+    t, measured, _ = bench(41, 8192, bits)
+    lack, budget = special_prime_lack(bits), measured[1]
+    for products, found in measured.items():
+        predicted = sum(bits[:-1]) - 41 - noise_bits(8192, 41, products, lack) - 1
+        assert found - 8 <= predicted <= found
+    blind = sum(bits[:-1]) - 41 - noise_bits(8192, 41, 1) - 1
+    assert blind > budget + 16
+    assert Parameters(8192, bits, t)
+
+
+def test_the_lack_counts_where_something_is_rotated() -> None:
+    parameters = Parameters(8192, (55, 55, 54, 20), GOOD.plain_modulus)
+    turned, still = (
+        paper_layer(LinearShape.gemm(256, 192, 576), 8, 8192),
+        cheapest_layer(LinearShape(16, 16, 8, 8, 3, 1, 1, groups=8), 1, replace(COUNTED, ring_degree=8192), LOCAL),
+    )
+    assert turned.rotations
+    assert not still.rotations
+    for layer, lack in ((turned, 34), (still, 0)):
+        assert layer.noise_bits(parameters) == layer.noise_bits(GOOD) + lack
+    with pytest.raises(RuleError, match=r"got -\d+.\d bits in layer conv1"):
+        check_noise(parameters, turned.noise_bits(parameters), "conv1")
+    assert special_prime_lack((48, 45, 16)) == 31
+    assert all(special_prime_lack(s.coefficient_bits) == 0 for s in SETS)
 
 
 @pytest.mark.parametrize("plain_bits", [41, 50, 60])
