@@ -18,6 +18,6 @@ from tests.he.networks import network
 def test_a_server_refuses_a_set_whose_special_prime_is_too_short(bits: tuple[int, ...]) -> None:
     """tests/he/params/test_noise.py measures the noise of both sets."""
     program = network()
-    short = choose({2, 4, 5}, 48, 8192, bits)
+    short = choose({2, 4, 5}, 48, 8192, bits, table="2018")
     with pytest.raises(RuleError, match=r"noise budget: got .* in layer first with a 48-bit"):
         Server(dataclasses.replace(program, parameters=short), "cleartext")

@@ -7,8 +7,9 @@ square root of the number of products in a sum, and with every bit by which the 
 
 The bound for coefficient encodings, which rotate nothing, is proved (:func:`fresh_noise_bits`).
 
-A reply adds flooding noise that is 2^40 times as large (:mod:`ring.sampling`). The noise budget is what is left of
-q' / t, where q' is q without the special prime. Derivations: docs/mathematics.md, "Noise" and "Circuit privacy".
+A reply adds flooding noise that is at least 2^40 times as large (:mod:`ring.sampling`). The noise budget is what is
+left of q' / t then, where q' is q without the special prime; whatever is to spare goes into the flooding. Derivations:
+docs/mathematics.md, "Noise" and "Circuit privacy".
 """
 
 import math
@@ -17,8 +18,17 @@ from privcirnet.errors import RuleError
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters
 from privcirnet.he.ring.sampling import ERROR_BITS, FLOODING_BITS
 
-MIN_NOISE_BUDGET = 6.0
-"""Bits that every layer has to leave by the model, so that a decryption failure is out of reach."""
+MIN_NOISE_BUDGET = 2
+"""Bits that every reply leaves. Flooding noise is bounded, and all other noise is 2^40 times smaller, so that the model
+need not hold for a reply to decrypt; what is left is for the rounding of the modulus switch."""
+
+ZERO_NOISE_BITS = 13
+"""log2 of a bound on the noise of an encryption of zero, -e u + e1 s: a coefficient adds up 2n products of errors and
+ternary numbers, and is under ten deviations of sqrt(10.5) sqrt(2n) (9.8 of them at n = 32768). Flooding has to hide u,
+so no noise bound of a reply is smaller."""
+
+_RANGE_BITS = 2
+"""A sign, and the three parts of flooding noise, which together reach 1.5 times the width of one."""
 
 _DEVIATION, _DEVIATIONS = math.sqrt(ERROR_BITS / 2), 10
 """Standard deviation of a fresh ciphertext's noise, and how many deviations bound a sum. Its largest absolute value is
@@ -61,12 +71,13 @@ def noise_bits(ring_degree: int, plain_bits: int, products: int, lack: int = 0) 
 
 
 def fresh_noise_bits(factor_bits: int, terms: int) -> int:
-    """Bound the noise of a sum of products of fresh ciphertexts and polynomials.
+    """Bound the noise of a sum of products of fresh ciphertexts and polynomials, and of what hides it.
 
     A coefficient of the result adds up ``terms`` products. Each is a coefficient of a polynomial times a fresh noise
     plus the rounding errors, under 1/2, of both parties' shares: at most 22 in all. The noise is independent and
     subgaussian, so the sum is also under ``terms`` + 10 of its standard deviations except with probability 2^-70.
-    BFV's multiples of t cancel, so nothing else grows with t or n.
+    BFV's multiples of t cancel, so nothing else grows with t or n. The encryption of zero that a reply is hidden by has
+    noise of :data:`ZERO_NOISE_BITS`.
 
     Args:
         factor_bits: log2 of a bound on the absolute value of the polynomials' coefficients.
@@ -76,7 +87,7 @@ def fresh_noise_bits(factor_bits: int, terms: int) -> int:
         log2 of the bound, rounded up.
     """
     bound = min((ERROR_BITS + 1) * terms, _DEVIATIONS * _DEVIATION * math.sqrt(terms) + terms)
-    return math.ceil(factor_bits + math.log2(bound))
+    return math.ceil(math.log2(2**factor_bits * bound + 2**ZERO_NOISE_BITS))
 
 
 def square_noise_bits(parameters: Parameters) -> int:
@@ -91,8 +102,20 @@ def square_noise_bits(parameters: Parameters) -> int:
     return fresh_noise_bits(parameters.plain_bits - 1, parameters.ring_degree)
 
 
-def noise_budget(parameters: Parameters, noise: int) -> float:
-    """Predict the noise budget that is left in a reply after flooding.
+def flood_bits(parameters: Parameters) -> int:
+    """Return log2 of the width of each of the three parts of a reply's flooding noise: as wide as the modulus allows.
+
+    It does not depend on the layer. :func:`check_noise` makes sure that it is wide enough for each.
+
+    Args:
+        parameters: n, q, t.
+    """
+    spent = parameters.plain_bits + _RANGE_BITS + MIN_NOISE_BUDGET
+    return max(1, sum(parameters.coefficient_bits[:-1]) - spent)
+
+
+def noise_budget(parameters: Parameters, noise: int) -> int:
+    """Predict the noise budget that is left in a reply after the least flooding.
 
     Args:
         parameters: n, q, t.
@@ -113,7 +136,8 @@ def fitting_plain_bits(coefficient_bits: tuple[int, ...], noise: int) -> int:
         coefficient_bits: bits of each prime of q, the special prime last.
         noise: log2 of a bound on the result's noise.
     """
-    return min(MAX_PLAIN_BITS, sum(coefficient_bits[:-1]) - noise - FLOODING_BITS - 1 - math.ceil(MIN_NOISE_BUDGET))
+    spent = noise + FLOODING_BITS + _RANGE_BITS + MIN_NOISE_BUDGET
+    return min(MAX_PLAIN_BITS, sum(coefficient_bits[:-1]) - spent)
 
 
 def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], products: int) -> int:
@@ -133,7 +157,7 @@ def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], prod
         if sum(coefficient_bits[:-1]) - spent >= MIN_NOISE_BUDGET:
             return bits
     raise RuleError(
-        f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
+        f"every layer must leave {MIN_NOISE_BUDGET} bits of noise budget",
         got=f"none for coefficient primes of {coefficient_bits} bits",
         remedy="use more or larger coefficient primes",
     )
@@ -153,12 +177,12 @@ def check_noise(parameters: Parameters, noise: int, layer: str) -> None:
     left = noise_budget(parameters, noise)
     if left < MIN_NOISE_BUDGET:
         raise RuleError(
-            f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
-            got=f"{left:.1f} bits in layer {layer} with a {parameters.plain_bits}-bit plain modulus",
+            f"every layer must leave {MIN_NOISE_BUDGET} bits of noise budget",
+            got=f"{left} bits in layer {layer} with a {parameters.plain_bits}-bit plain modulus",
             remedy="use a smaller plain modulus or a larger ring degree",
         )
 
 
 def _spent(plain_bits: int, noise: int) -> int:
-    """Bits of q' that are not budget: t itself, the noise, the flooding, and a sign."""
-    return plain_bits + noise + FLOODING_BITS + 1
+    """Bits of q' that are not budget: t itself, the noise, the least flooding, its range."""
+    return plain_bits + noise + FLOODING_BITS + _RANGE_BITS
