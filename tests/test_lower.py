@@ -477,7 +477,7 @@ def test_failure_bits_bound_the_probability_of_a_wrong_image():
     reached = -math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program))))
     assert program_of(graph, failure_bits=math.floor(reached)).masks == "uniform"
     message = (
-        r"every layer must leave 2 bits of noise budget: got 5 bits with n = 8192, q of 54\+54\+53\+53 bits and the "
+        r"every layer must leave 2 bits of noise budget: got \d bits with n = 8192, q of 54\+54\+53\+53 bits and the "
         f"{program.parameters.plain_bits + 1}-bit plain modulus that the truncation failure needs; use fewer bits .*, "
         "lower he.failure_bits, or use another he.ring_degree"
     )

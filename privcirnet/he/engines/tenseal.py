@@ -231,7 +231,7 @@ class TensealServer(Sequential):
         noise = self._context.load(
             seal.Ciphertext(self._context.seal), sealfile.addend(np.stack([flood, error]), level)
         )
-        secret = modular.add(sampling.uniform((n,), 3), np.full(n, t - 1, dtype=np.uint64), t)
+        secret = modular.add(sampling.ternary(n, words), np.full(n, t - 1, dtype=np.uint64), t)
         factor = self._context.encode(batching.coefficients_to_slots(secret, t))
         zero = self._apply(self._evaluator.multiply_plain, keys.public, factor)
         return self._apply(self._evaluator.add, self._apply(self._evaluator.add, ciphertext, zero), noise)

@@ -87,6 +87,23 @@ def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:
     return uniform(shape, t - 2 * bound) + np.uint64(bound + 1)
 
 
+def ternary(count: int, words: Words) -> Residues:
+    """Return integers that are uniform in {0, 1, 2}, by rejection: the secret of an encryption, each plus 1.
+
+    Args:
+        count: of integers.
+        words: of a stream.
+
+    Returns:
+        shape (count,); of the stream's fields of two bits, lowest first, the first that are not 3.
+    """
+    kept, shifts = np.empty(0, dtype=np.uint64), np.arange(0, _LIMB, 2, dtype=np.uint64)
+    while kept.size < count:
+        fields = (words(-(-count // 16))[:, None] >> shifts & np.uint64(3)).reshape(-1)
+        kept = np.concatenate([kept, fields[fields < 3]])
+    return kept[:count]
+
+
 def errors(count: int, words: Words) -> Residues:
     """Return errors of a fresh encryption, each plus :data:`ERROR_BITS`: integers in [0, 42], shape (count,).
 

@@ -67,6 +67,14 @@ def test_floods_are_sums_of_three_uniform_integers(bits: int) -> None:
         assert abs(values).max() > 1.2, "once in 2^40 floods of 4000 it is not"
 
 
+def test_ternary_numbers_are_uniform_and_drawn_until_they_suffice() -> None:
+    counts = np.bincount(sampling.ternary(30000, stream()).astype(np.int64))
+    assert abs(counts - 10000).max() < 700, "eight deviations"
+    assert len(counts) == 3
+    given = iter([np.array([2**64 - 1], dtype=np.uint64), np.array([0b01_11_10], dtype=np.uint64)])
+    assert sampling.ternary(3, lambda count: next(given)).tolist() == [2, 1, 0]
+
+
 def test_errors_are_binomial() -> None:
     """Of SEAL's deviation; every value has its bit pattern."""
     values = sampling.errors(20000, stream()).astype(np.int64) - 21

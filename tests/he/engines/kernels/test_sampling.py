@@ -62,6 +62,7 @@ def test_ternary_from_the_words() -> None:
     words = blake2xb.stream(SEED, sampling.ternary_words(N))
     fields = [word >> shift & 3 for word in words.tolist() for shift in range(0, 64, 2)]
     assert ternary(words, N) == [field - 1 for field in fields if field < 3][:N]
+    assert (slow.ternary(N, lambda count: blake2xb.stream(SEED, count)).astype(int) - 1).tolist() == ternary(words, N)
 
 
 def test_ternary_is_uniform() -> None:
