@@ -1,14 +1,16 @@
 """The verdict on a set (n, q): against exhaustive search by the functions that the protocol itself checks with."""
 
 import dataclasses
+import math
 import re
+import types
 
 import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget
+from privcirnet.he.params.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget, square_noise_bits
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.params.sizes import reply_primes
 from privcirnet.he.planning.chooser import WIDE, choose
@@ -19,6 +21,7 @@ from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Node
+from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
 from tests.he.planning.case import (
     DEFAULT,
     LOCAL,
@@ -154,6 +157,37 @@ def test_budget_is_that_of_the_noise_model() -> None:
         assert parts.flooding == flood_bits(parameters) - noise == noise_budget(parameters, noise) - 2 + 40
         assert (parts.modulus, parts.plain) == (sum(parameters.coefficient_bits[:-1]), parameters.plain_bits)
         assert parts.switched >= 1
+
+
+def test_many_replies_want_more_flooding() -> None:
+    """A million times the coefficients take ten bits of flooding, which take five bits off t, or the set does not fit."""
+    few = candidates(DEFAULT)[0]
+    layer = max(few.layers, key=lambda layer: layer.products_per_sum)
+    times = types.SimpleNamespace(
+        kept=None, ciphertexts_out=layer.ciphertexts_out << 20, noise_bits=layer.noise_bits, transform_lengths={1}
+    )
+    many = dataclasses.replace(few, layers=(*few.layers, times))
+    roomy, tight = judge(wants(), few), judge(wants(), many)
+    assert roomy.parameters.plain_bits - 5 <= tight.parameters.plain_bits < roomy.parameters.plain_bits
+    assert min(roomy.budget.distance, tight.budget.distance) >= IMAGE_DISTANCE_BITS
+    assert tight.budget.flooding > roomy.budget.flooding
+    most = wants(largest=roomy.parameters.plain_modulus // 2)
+    assert judge(most, few).fits
+    refused = judge(most, many)
+    assert (refused.stage, refused.fits) == ("noise budget", False)
+    assert re.match(r"noise budget: an image is hidden to 2\^-2\d\.\d", refused.binding)
+    with pytest.raises(
+        DoesNotFit, match=r"must hide an image's noise to 2\^-30: got 2\^-2\d\.\d with n = 8192, .* lower"
+    ):
+        choose(most, [many])
+
+
+def test_squares_are_hidden_too() -> None:
+    """They count with the coefficients that their replies hold, of a subring where they are few."""
+    parameters = judge(wants(), candidates(DEFAULT)[0]).parameters
+    flood, noise = flood_bits(parameters), square_noise_bits(parameters)
+    assert budget((), parameters, [9000, 3]).distance == image_distance_bits([(8192 + 1024 + 4, noise)], flood)
+    assert budget((), parameters).distance == math.inf
 
 
 def test_the_layer_with_the_most_noise_counts() -> None:
