@@ -73,9 +73,9 @@ def test_parameters_are_chosen_by_default_and_can_be_named():
     for script in ("search", "export"):
         he = composed(script).he
         assert (he.ring_degree, he.coefficient_bits) == (0, [])
-        he = composed(script, "he.ring_degree=8192", "he.coefficient_bits=[55,55,54,54]").he
-        assert (he.ring_degree, he.coefficient_bits) == (8192, [55, 55, 54, 54])
-    assert composed("bench").he.coefficient_bits == [55, 55, 54, 54]
+        he = composed(script, "he.ring_degree=8192", "he.coefficient_bits=[54,54,53,53]").he
+        assert (he.ring_degree, he.coefficient_bits) == (8192, [54, 54, 53, 53])
+    assert composed("bench").he.coefficient_bits == [54, 54, 53, 53]
 
 
 def test_stages_chain_by_default():

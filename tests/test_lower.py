@@ -312,7 +312,7 @@ def test_parameters_are_chosen_again_without_lowering_again(monkeypatch):
     once = len(lowered)
     assert once == (1 + first.guard_bits) * len(graph.graph.nodes)
     assert all(isinstance(n.operation.layer, UnplannedLayer) for n in found(0).nodes if isinstance(n.operation, Linear))
-    again = refined(found, target(profile=profile((55, 55, 54, 54))), 1)
+    again = refined(found, target(profile=profile((54, 54, 53, 53))), 1)
     assert len(lowered) == once
     assert again.program.nodes == first.program.nodes
 
@@ -477,7 +477,7 @@ def test_failure_bits_bound_the_probability_of_a_wrong_image():
     reached = -math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program))))
     assert program_of(graph, failure_bits=math.floor(reached)).masks == "uniform"
     message = (
-        r"every layer must leave 6 bits of noise budget: got 5 bits with n = 8192, q of 55\+55\+54\+54 bits and the "
+        r"every layer must leave 2 bits of noise budget: got \d bits with n = 8192, q of 54\+54\+53\+53 bits and the "
         f"{program.parameters.plain_bits + 1}-bit plain modulus that the truncation failure needs; use fewer bits .*, "
         "lower he.failure_bits, or use another he.ring_degree"
     )
@@ -506,7 +506,7 @@ def test_masks_of_another_kind():
 def test_a_value_bound_over_half_the_modulus():
     with pytest.raises(
         RuleError,
-        match=r"must leave 6 bits of noise budget: got -\d+ bits .* the \d+-bit plain modulus that the value bound of \w+",
+        match=r"must leave 2 bits of noise budget: got -\d+ bits .* the \d+-bit plain modulus that the value bound of \w+",
     ):
         program_of(perceptron(), profile=profile((48, 48, 53)), failure_bits=-99)
 
@@ -526,11 +526,11 @@ def test_a_value_bound_over_what_any_modulus_carries():
         (
             (60, 60, 60, 60),
             8192,
-            "log2 q must be at most 218 at ring degree 8192 for 128-bit security: got 240 bits; use",
+            "log2 q must be at most 214 at ring degree 8192 for 128-bit security: got 240 bits; use",
         ),
-        (DEFAULT_COEFFICIENT_BITS, 4096, "log2 q must be at most 109 at ring degree 4096 for 128-bit security"),
+        (DEFAULT_COEFFICIENT_BITS, 4096, "log2 q must be at most 106 at ring degree 4096 for 128-bit security"),
         ((60, 60, 60, 60), 65536, "the ring degree must be in the 128-bit table: got 65536; use 1024, 2048"),
-        ((30, 30), 8192, "every layer must leave 6 bits of noise budget"),
+        ((30, 30), 8192, "every layer must leave 2 bits of noise budget"),
     ],
 )
 def test_parameters_that_are_not_secure_or_too_small(bits, ring_degree, message):

@@ -1,18 +1,20 @@
 """Files of every format as earlier versions wrote them: they must keep loading, and mean what they meant.
 
 A format that changes gets a new version and a new folder here; files of the old one either still load or are refused by
-their version, with the remedy.
+their version, with the remedy. The programs here are those of earlier versions but for their primes, which were of 218
+bits: the security table of 2024 allows 214, and a longer modulus is refused.
 """
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from privcirnet.artifact import Bits, read_checkpoint, read_plan, read_profile, read_program
+from privcirnet.artifact import Bits, read_checkpoint, read_plan, read_profile, read_program, write_program
 from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.client import Client
@@ -63,6 +65,14 @@ def test_a_plan_of_another_version_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(RuleError, match=r"of version 1: got .*privcirnet-plan 2; make it again with this version"):
         read_plan(tmp_path / "plan.json")
+
+
+def test_a_program_with_the_modulus_of_an_older_table_is_refused_with_the_remedy(tmp_path):
+    program, _ = read_program(FOLDER / "programs" / "network")
+    old = replace(program.parameters, coefficient_bits=(55, 55, 54, 54), table="2018")
+    write_program(tmp_path / "program", replace(program, parameters=old), {})
+    with pytest.raises(RuleError, match=r"at most 214 .*: got 218 bits; .* export a program of an older version again"):
+        read_program(tmp_path / "program")
 
 
 def test_a_program_of_another_version_is_refused_with_the_remedy(tmp_path):

@@ -11,8 +11,9 @@ from privcirnet.config import ExportConfig
 from privcirnet.console import counting, in_words_revealed, progress_bar, show
 from privcirnet.data import load_for
 from privcirnet.he.params.security import SECURITY_BITS
+from privcirnet.he.planning.fit import layers_of, squares_of
+from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.program import bounds, truncation
-from privcirnet.he.ring.sampling import FLOODING_BITS
 from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, lower_for, quantized
 from privcirnet.settings import script
 from privcirnet.training import stages
@@ -31,6 +32,7 @@ def main(config: ExportConfig) -> None:
     network = quantized(stages.load_network(config.init, data))
     lowered, profile = lower_for(config.he, network, data, progress_bar)
     program, intervals = lowered.program, lowered.fitted.intervals
+    hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
     about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
     write_program(out / "program", program, about, full=config.plaintexts == "full")
     write_json(out / "profile.json", profile.to_dict())
@@ -43,7 +45,8 @@ def main(config: ExportConfig) -> None:
         "ring_degree": program.parameters.ring_degree,
         "log_q": program.parameters.log_q,
         "security_bits": SECURITY_BITS,
-        "flooding_bits": FLOODING_BITS,
+        "flooding_bits": hidden.flooding,
+        "flooding_distance_bits": hidden.distance,
         "max_value_bits": max(bounds.value_bits(interval) for interval in intervals.values()),
         "bounds": program.bounds,
         "bounds_exceeded": exceeding(program, network, data.real(data.held_out(CHECKED_IMAGES)[0])),
@@ -66,6 +69,7 @@ def main(config: ExportConfig) -> None:
             f"t of {program.parameters.plain_bits} bits, 128-bit security",
             "choice": lowered.choice.reason(),
             "largest value": f"{summary['max_value_bits']} bits, {_in_words_bounds(summary)}",
+            "flooding": f"{hidden.flooding} bits over the noise, an image's noise hidden to 2^-{hidden.distance:.1f}",
             "truncation": _in_words(summary["truncation"], program.bounds),
             **in_words_revealed(program.revealed),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",

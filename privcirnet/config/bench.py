@@ -7,6 +7,7 @@ from privcirnet.config.rules import check, check_name
 from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.measure.networks import NETWORKS
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.params.security import TABLE, TABLES
 from privcirnet.he.planning.papers import ENCODINGS
 
 LAYOUTS = ("paper", "published", "best")
@@ -54,6 +55,8 @@ class BenchConfig:
     """timed runs; medians are reported."""
     plain_bits: int = 41
     """bits of t."""
+    security_table: str = TABLE
+    """of 128-bit security: 2024, or 2018, which allows the papers' sets, e.g. he.coefficient_bits=[43,43,44,44,44]."""
     threads: int = 0
     """number of threads; 0: one for each core."""
     he: HEConfig = field(
@@ -76,6 +79,7 @@ class BenchConfig:
         check(
             not counted, "compare must be another engine, of one layout that runs", self.compare, "use compare=tenseal"
         )
+        check_name("security_table", self.security_table, TABLES)
         check_name("suite", self.suite, ("", "papers", "engines"))
         check_name("network", self.network, ("", *NETWORKS))
         check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=kernel")

@@ -119,9 +119,9 @@ def _kept(kernel: Any) -> str:
 
 def _seal() -> str:
     from privcirnet.he.engines.interface import client_engine
-    from privcirnet.he.params.parameters import Parameters
+    from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
 
-    client = client_engine("tenseal", Parameters(8192, (55, 55, 54, 54), 65537))
+    client = client_engine("tenseal", Parameters(8192, DEFAULT_COEFFICIENT_BITS, 65537))
     return f"works; a ciphertext of {len(client.encrypt(np.ones(8192, np.uint64))):,} bytes"
 
 

@@ -7,6 +7,7 @@ from privcirnet.artifact import read_profile
 from privcirnet.config import HEConfig
 from privcirnet.he.measure.calibrate import calibrate
 from privcirnet.he.params.parameters import ParameterSet
+from privcirnet.he.params.security import TABLE
 from privcirnet.he.planning.chooser import WIDE, sets_for
 from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.pipeline.progress import Bar, silent
@@ -17,7 +18,9 @@ RANKING_ROUNDS = 5
 """Rounds for a profile that only ranks sets of parameters, with its times scaled to each."""
 
 
-def find_profile(he: HEConfig, engine: str = "", bar: Bar = silent, rounds: int = CALIBRATION_ROUNDS) -> Profile:
+def find_profile(
+    he: HEConfig, engine: str = "", bar: Bar = silent, rounds: int = CALIBRATION_ROUNDS, table: str = TABLE
+) -> Profile:
     """Return the cost profile of a file, the papers' units, or this machine's, measured now.
 
     Where it is not a file's, it is at the set of the settings, or at a wide one if they leave it open.
@@ -27,6 +30,7 @@ def find_profile(he: HEConfig, engine: str = "", bar: Bar = silent, rounds: int 
         engine: Name of the engine to measure; "" for the one of the settings.
         bar: Shows progress.
         rounds: To measure, if it is measured.
+        table: That security is judged by.
 
     Raises:
         RuleError: The file is no profile, or no set of parameters is secure with these settings.
@@ -36,7 +40,7 @@ def find_profile(he: HEConfig, engine: str = "", bar: Bar = silent, rounds: int 
         return replace(COUNTED, ring_degree=chosen.ring_degree, coefficient_bits=chosen.coefficient_bits)
     if he.profile != "calibrate":
         return read_profile(Path(he.profile))
-    return measure(_one_set(he), engine or he.engine, bar, rounds)
+    return measure(_one_set(he), engine or he.engine, bar, rounds, table)
 
 
 def _one_set(he: HEConfig) -> ParameterSet:
@@ -56,7 +60,9 @@ def profile_at(profile: Profile, wanted: ParameterSet, engine: str, bar: Bar = s
     return profile if profile.parameter_set == wanted else measure(wanted, engine, bar)
 
 
-def measure(wanted: ParameterSet, engine: str, bar: Bar = silent, rounds: int = CALIBRATION_ROUNDS) -> Profile:
+def measure(
+    wanted: ParameterSet, engine: str, bar: Bar = silent, rounds: int = CALIBRATION_ROUNDS, table: str = TABLE
+) -> Profile:
     """Return this machine's profile at a set, measured now.
 
     Args:
@@ -64,6 +70,7 @@ def measure(wanted: ParameterSet, engine: str, bar: Bar = silent, rounds: int = 
         engine: Name of the engine to measure.
         bar: Shows progress.
         rounds: Timed rounds over all operations, after one that is not.
+        table: That security is judged by.
     """
     with bar(f"Calibration, {engine}, n = {wanted.ring_degree}", rounds + 1) as advance:
-        return calibrate(wanted.ring_degree, wanted.coefficient_bits, rounds, advance, engine)
+        return calibrate(wanted.ring_degree, wanted.coefficient_bits, rounds, advance, engine, table)

@@ -90,6 +90,7 @@ class Export:
     choice: ParameterReason | None = None
     truncation: Truncation | None = None
     flooding_bits: int | None = None
+    flooding_distance_bits: float | None = None
     bytes_plaintexts: int | None = None
     bytes_plaintexts_dense: int | None = None
     seconds: float | None = None

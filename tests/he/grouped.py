@@ -49,9 +49,8 @@ class Exchange:
         layer, t = self.layer, self.parameters.plain_modulus
         own = sampling.uniform(layer.shape.output_shape, t)
         mask = layer.encode_mask(own, sampling.uniform((layer.ciphertexts_out, layer.ring_degree), t), t)
-        noise = layer.noise_bits(self.parameters)
         minus = modular.subtract(np.zeros_like(mask), mask, t)
-        return self.server.reply_all(self.results(x), minus, self.keys, noise, layer.kept), own
+        return self.server.reply_all(self.results(x), minus, self.keys, layer.kept), own
 
     def run(self, x: Values) -> Values:
         """The layer's output."""

@@ -64,7 +64,7 @@ def summaries():
             "plain_modulus": 1099511922689,
             "plain_modulus_bits": 41,
             "ring_degree": 8192,
-            "log_q": 218,
+            "log_q": 214,
             "security_bits": 128,
             "max_value_bits": 22,
             "truncation": {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": -9.4},

@@ -35,7 +35,7 @@ def test_page_shows_every_number_of_every_layer(root):
 
 def test_page_shows_what_two_processes_measured_and_what_links_add(root):
     def apart(contents):
-        contents["export"]["flooding_bits"] = 40
+        contents["export"] |= {"flooding_bits": 43, "flooding_distance_bits": 34.25}
         contents["infer"] |= {
             "processes": 2,
             "rounds": 6,
@@ -49,6 +49,7 @@ def test_page_shows_what_two_processes_measured_and_what_links_add(root):
 
     page = page_with(root, apart).replace("\xa0", " ")
     for text in (
+        "flooded by\n    43 bits: statistical distance at most\n    2^-34.2 an image",
         "345 ms",
         "456 ms",
         "612 MB",
@@ -58,7 +59,6 @@ def test_page_shows_what_two_processes_measured_and_what_links_add(root):
     ):
         assert text in page, text
     assert page.count("in two processes, TCP on loopback in between") == 2
-    assert "statistical distance at most 2^-40 a coefficient" in page
     cells = Elements(page).cells["layers"]
     link = cells.index("WAN")
     assert cells[link : link + 5] == ["WAN", "900 ms", "1.11 s", "7.12 s", "9.13 s"]

@@ -17,7 +17,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral import Places, places
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
-from privcirnet.he.params.noise import noise_bits
+from privcirnet.he.params.noise import noise_bits, special_prime_lack
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring.modular import Integers, Residues
 
@@ -135,7 +135,8 @@ class SpectralLayer:
 
     def noise_bits(self, parameters: Parameters) -> int:
         """See :meth:`Layer.noise_bits`."""
-        return noise_bits(self.ring_degree, parameters.plain_bits, self.products_per_sum)
+        lack = special_prime_lack(parameters.coefficient_bits) if self.rotations else 0
+        return noise_bits(self.ring_degree, parameters.plain_bits, self.products_per_sum, lack)
 
     @property
     def spectrum_shape(self) -> tuple[int, ...]:

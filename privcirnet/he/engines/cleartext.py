@@ -125,7 +125,7 @@ class CleartextServer(Sequential):
         self.counts["add"] += 1
         return self._combine(modular.add, first, second, ntt=first.ntt)
 
-    def reply(self, ciphertext: Slots, keys: frozenset[int], noise_bits: int, kept: Integers | None = None) -> bytes:
+    def reply(self, ciphertext: Slots, keys: frozenset[int], kept: Integers | None = None) -> bytes:
         """See :meth:`Operations.reply`. Nothing is hidden and nothing is switched."""
         if ciphertext.ntt:
             raise RuntimeError("a reply must be in coefficient form")

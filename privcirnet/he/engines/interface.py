@@ -157,19 +157,18 @@ class ServerEngine(Protocol):
         ciphertexts: Sequence[Ciphertext],
         addends: Residues,
         keys: EvaluationKeys,
-        noise_bits: int,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
         """Mask results, hide what they say of the weights, switch to a smaller modulus and serialise.
 
-        The modulus of a reply is the smallest that still decrypts. See :mod:`ring.sampling` for what hides a reply. The
-        ciphertexts may be overwritten.
+        The modulus of a reply is the smallest that still decrypts. See :mod:`ring.sampling` for what hides a reply. How
+        wide it floods follows from the parameters alone (:func:`params.noise.flood_bits`); whether that hides the noise
+        is checked before (:func:`params.noise.check_noise`). The ciphertexts may be overwritten.
 
         Args:
             ciphertexts: results.
             addends: slots to add, shape (ciphertexts, n): minus the masks.
             keys: the client's.
-            noise_bits: log2 of a bound on the noise, from public data only (:func:`params.noise.noise_bits`).
             kept: ascending positions of the plaintext coefficients that the client needs of each result. A reply holds
                 the second polynomial whole and of the first only these coefficients. None: all of them.
 

@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 
 from privcirnet.he.engines.circuit import Circuit, Pair, Slots, check_sums, fingerprint
-from privcirnet.he.engines.kernels import blake2xb, galois, inner_products, plaintexts, receive, reply, wire_bytes
+from privcirnet.he.engines.kernels import blake2xb, galois, inner_products, plaintexts, receive, reply
 from privcirnet.he.engines.kernels.galois import GaloisKeys
 from privcirnet.he.engines.kernels.inner_products import Terms
 from privcirnet.he.engines.kernels.reply import PublicKey
@@ -25,6 +25,7 @@ from privcirnet.he.engines.kernels.ring import add_scaled, ring
 from privcirnet.he.engines.schedule import Block, Limits, Segment, schedule
 from privcirnet.he.engines.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.engines.wire_bytes import Modulus, check_keys_length, check_length
+from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.parameters import Parameters, ordered_primes
 from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
 from privcirnet.he.ring.modular import Integers, Residues
@@ -94,19 +95,18 @@ class KernelServer:
         self._extended, self._ring = ring(primes, n), ring(primes[:-1], n)
         self._plain = plaintexts.plain(t, primes[:-1], n)
         left = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
-        self._form = reply.form(self._extended, self._plain, self._modulus.widths[:left])
+        self._form = reply.form(self._extended, self._plain, self._modulus.widths[:left], flood_bits(parameters))
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> KernelKeys:
         """See :meth:`ServerEngine.load_keys`."""
         modulus, digits = self._key_modulus, len(self._modulus.primes)
         by_element = sorted(steps, key=lambda step: pow(3, step, 2 * modulus.ring_degree))
-        public_size, size = modulus.compact_size(2), modulus.compact_size(1) + SEED_BYTES
+        public_size, size = (m.compact_size(1) + SEED_BYTES for m in (self._modulus, modulus))
         check_keys_length(message, public_size, size * digits * len(by_element))
-        public = wire_bytes.unpack(message[:public_size], modulus.primes * 2, modulus.widths * 2)
+        public = self._ring.values(self._seeded([message[:public_size]], self._modulus)[0])
         parts = [message[public_size + i * size :][:size] for i in range(digits * len(by_element))]
         shape = len(by_element), digits, 2, len(modulus.primes), modulus.ring_degree
         keys = list(self._seeded(parts, modulus).reshape(shape))
-        public = public.reshape(2, -1, modulus.ring_degree)[:, :-1]
         return KernelKeys(GaloisKeys.build(self._extended, by_element, keys), PublicKey.build(self._extended, public))
 
     def receive_all(
@@ -163,7 +163,6 @@ class KernelServer:
         ciphertexts: Sequence[Ciphertext],
         addends: Residues,
         keys: KernelKeys,
-        noise_bits: int,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
         """See :meth:`ServerEngine.reply_all`; the ciphertexts are overwritten."""
@@ -172,7 +171,7 @@ class KernelServer:
             found = ciphertexts[index]
             values = found.residues if found.ntt else self._ring.values(found.residues)
             places = None if kept is None else kept[index]
-            return reply.reply(values, keys.public, addends[index], noise_bits, self._form, places)
+            return reply.reply(values, keys.public, addends[index], self._form, places)
 
         return each(finished, range(len(ciphertexts)))
 

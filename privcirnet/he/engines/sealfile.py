@@ -116,14 +116,14 @@ def expand(message: bytes, level: Level, kept: Integers | None = None, *, seeded
     return _payload(words, level, message[end:], ntt=ntt)
 
 
-def addend(polynomial: Residues, level: Level) -> bytes:
-    """Return the payload of the "ciphertext" (polynomial, 0) in coefficient form, which adds to another one's noise.
+def addend(polynomials: Residues, level: Level) -> bytes:
+    """Return the payload of a "ciphertext" in coefficient form, which adds to another one's noise.
 
     Args:
-        polynomial: residues, shape (primes, n).
+        polynomials: residues, shape (2, primes, n).
         level: of the ciphertext that it will be added to.
     """
-    return _payload(np.stack([polynomial, np.zeros_like(polynomial)]), level, b"", ntt=False)
+    return _payload(polynomials, level, b"", ntt=False)
 
 
 def _words(payload: bytes, level: Level) -> tuple[Residues, bytes]:

@@ -104,7 +104,7 @@ class Operations(Protocol):
         """
         ...
 
-    def reply(self, ciphertext: Any, keys: Any, noise_bits: int, kept: Integers | None = None, /) -> bytes:
+    def reply(self, ciphertext: Any, keys: Any, kept: Integers | None = None, /) -> bytes:
         """See :meth:`ServerEngine.reply_all`, for one ciphertext that is masked."""
         ...
 
@@ -149,13 +149,12 @@ class Sequential:
         ciphertexts: Sequence[Any],
         addends: Residues,
         keys: Any,
-        noise_bits: int,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
         """See :meth:`ServerEngine.reply_all`."""
         places = kept or [None] * len(ciphertexts)
         masked = [self.add_plain(c, self.encode(slots)) for c, slots in zip(ciphertexts, addends, strict=True)]
-        return [self.reply(c, keys, noise_bits, place) for c, place in zip(masked, places, strict=True)]
+        return [self.reply(c, keys, place) for c, place in zip(masked, places, strict=True)]
 
 
 @dataclass(frozen=True)

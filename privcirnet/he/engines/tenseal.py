@@ -3,8 +3,8 @@
 The library saves and loads through file names only, so messages pass through one file in a private directory (in memory
 where the system has /dev/shm). Only ciphertexts and evaluation keys are ever written there, never a secret key.
 
-Randomness: SEAL's generator, seeded by the operating system for every encryption; for flooding noise
-:func:`ring.sampling.flood`.
+Randomness: of encryptions SEAL's generator, seeded by the operating system for every one; of what hides a reply
+:mod:`ring.stream`.
 """
 
 # The library has no type stubs; what its objects may be is checked at run time, by the library and by the tests.
@@ -26,11 +26,12 @@ import tenseal.sealapi as seal
 from privcirnet.errors import RuleError
 from privcirnet.he.engines import sealfile, wire_bytes
 from privcirnet.he.engines.sequential import Sequential
+from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
-from privcirnet.he.ring import sampling
+from privcirnet.he.ring import batching, modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.sampling import FLOODING_BITS
+from privcirnet.he.ring.stream import stream
 
 
 class _Context:
@@ -93,7 +94,7 @@ class TensealKeys:
 
     Attributes:
         galois: SEAL's Galois keys.
-        public: SEAL's public key.
+        public: an encryption of zero.
     """
 
     galois: Any
@@ -119,15 +120,13 @@ class TensealClient:
         self._decryptor = seal.Decryptor(self._context.seal, secret_key)
 
     def public_keys(self, steps: Collection[int]) -> bytes:
-        """See :meth:`ClientEngine.public_keys`; Galois keys are seeded, a public key cannot be in this library."""
-        level, made = self._context.key_level, seal.PublicKey()
-        self._keys.create_public_key(made)
-        public_key = sealfile.compact(self._context.save(made), level)
+        """See :meth:`ClientEngine.public_keys`; the public key is an encryption of zero, and all of them are seeded."""
+        public_key = self.encrypt(np.zeros(self.parameters.ring_degree, dtype=np.uint64))
         elements = _elements(steps, self.parameters.ring_degree)
         if not elements:
             return public_key
-        payload = self._context.save(self._keys.create_galois_keys(elements))
-        return public_key + sealfile.compact_keys(payload, level, len(self._context.data_level.primes))
+        payload, digits = self._context.save(self._keys.create_galois_keys(elements)), self._context.data_level.primes
+        return public_key + sealfile.compact_keys(payload, self._context.key_level, len(digits))
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
         """See :meth:`ClientEngine.encrypt`; the ciphertext is seeded: one polynomial, whole or in part, and a seed."""
@@ -163,10 +162,9 @@ class TensealServer(Sequential):
         """See :meth:`ServerEngine.load_keys`."""
         level, context = self._context.key_level, self._context
         elements, digits = _elements(steps, self.parameters.ring_degree), len(context.data_level.primes)
-        size, each = level.compact_size(2), level.compact_size(1) + SEED_BYTES
+        size, each = (one.compact_size(1) + SEED_BYTES for one in (context.data_level, level))
         wire_bytes.check_keys_length(message, size, each * digits * len(elements))
-        payload = sealfile.expand(message[:size], level, seeded=False, ntt=True)
-        public_key = context.load(seal.PublicKey(), payload)
+        public_key = self.receive(message[:size])
         payload = sealfile.expand_keys(message[size:], level, digits, elements)
         galois = context.load(seal.GaloisKeys(), payload)
         return TensealKeys(galois, public_key)
@@ -216,21 +214,27 @@ class TensealServer(Sequential):
         self.counts["add"] += 1
         return self._apply(self._evaluator.add, first, second)
 
-    def reply(self, ciphertext: Any, keys: TensealKeys, noise_bits: int, kept: Integers | None = None) -> bytes:
+    def reply(self, ciphertext: Any, keys: TensealKeys, kept: Integers | None = None) -> bytes:
         """See :meth:`Operations.reply`: an encryption of zero and flooding noise are added, then q is switched down."""
         level = self._context.reply_level
-        hidden = self._hide(ciphertext, keys, noise_bits)
+        hidden = self._hide(ciphertext, keys)
         switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
         return sealfile.compact(self._context.save(switched), level, kept)
 
-    def _hide(self, ciphertext: Any, keys: TensealKeys, noise_bits: int) -> Any:
-        level = self._context.data_level
-        drawn = sampling.flood(noise_bits + FLOODING_BITS, level.primes, self.parameters.ring_degree)
-        noise = sealfile.addend(drawn, level)
-        encryptor = seal.Encryptor(self._context.seal, keys.public)
-        zero = self._apply(encryptor.encrypt_zero, list(level.parms_id))
-        flood = self._context.load(seal.Ciphertext(self._context.seal), noise)
-        return self._apply(self._evaluator.add, self._apply(self._evaluator.add, ciphertext, zero), flood)
+    def _hide(self, ciphertext: Any, keys: TensealKeys) -> Any:
+        """Add z u + (flood, e1): z is the public key, u ternary, e1 an error (:mod:`engines.kernels.reply`)."""
+        level, n, t = self._context.data_level, self.parameters.ring_degree, self.parameters.plain_modulus
+        words = stream()
+        flood = sampling.flood(flood_bits(self.parameters), level.primes, n, words)
+        drawn = sampling.errors(n, words)
+        error = np.stack([(drawn + np.uint64(p - sampling.ERROR_BITS)) % np.uint64(p) for p in level.primes])
+        noise = self._context.load(
+            seal.Ciphertext(self._context.seal), sealfile.addend(np.stack([flood, error]), level)
+        )
+        secret = modular.add(sampling.ternary(n, words), np.full(n, t - 1, dtype=np.uint64), t)
+        factor = self._context.encode(batching.coefficients_to_slots(secret, t))
+        zero = self._apply(self._evaluator.multiply_plain, keys.public, factor)
+        return self._apply(self._evaluator.add, self._apply(self._evaluator.add, ciphertext, zero), noise)
 
     def _apply(self, operation: Any, *arguments: Any) -> Any:
         result = seal.Ciphertext(self._context.seal)

@@ -16,6 +16,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params.noise import check_noise
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, choose
+from privcirnet.he.params.security import TABLE
 from privcirnet.he.protocol.exchange import Held
 from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling, threads
@@ -121,6 +122,7 @@ def bench_layers(
     coefficient_bits: tuple[int, ...] = DEFAULT_COEFFICIENT_BITS,
     repetitions: int = 3,
     progress: Callable[[], object] | None = None,
+    table: str = TABLE,
 ) -> dict[str, LayerBenchmark]:
     """Run layers ``repetitions`` times on shared random inputs, in turns; weights are encoded beforehand, once.
 
@@ -130,6 +132,7 @@ def bench_layers(
         coefficient_bits: bits of the primes of q.
         repetitions: timed runs of each, after one that is not timed if there are more than one.
         progress: called after each run.
+        table: that security is judged by.
 
     Returns:
         what was measured, by name.
@@ -137,7 +140,7 @@ def bench_layers(
     Raises:
         RuleError: unknown engine, parameters that do not exist, or too little noise budget.
     """
-    contestants = {name: _Contestant(entry, plain_bits, coefficient_bits) for name, entry in entries.items()}
+    contestants = {name: _Contestant(entry, plain_bits, coefficient_bits, table) for name, entry in entries.items()}
     warm_up = int(repetitions > 1)
     for _ in range(repetitions + warm_up):
         for name, contestant in contestants.items():
@@ -151,9 +154,9 @@ def bench_layers(
 class _Contestant:
     """Both parties of one layer, ready to run."""
 
-    def __init__(self, entry: Entry, plain_bits: int, coefficient_bits: tuple[int, ...]) -> None:
+    def __init__(self, entry: Entry, plain_bits: int, coefficient_bits: tuple[int, ...], table: str) -> None:
         layer, engine = entry.layer, entry.engine
-        parameters = choose(layer.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits)
+        parameters = choose(layer.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits, table)
         check_noise(parameters, layer.noise_bits(parameters), "bench")
         self._layer, self._t = layer, parameters.plain_modulus
         self._client, self._server = client_engine(engine, parameters), server_engine(engine, parameters)

@@ -19,8 +19,9 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines import cyclic, interface
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.params.noise import fitting_plain_bits, largest_plain_bits, noise_bits
+from privcirnet.he.params.noise import fitting_plain_bits, largest_plain_bits
 from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
+from privcirnet.he.params.security import TABLE
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
@@ -45,6 +46,7 @@ def calibrate(
     repetitions: int = 15,
     progress: Callable[[str], None] | None = None,
     engine_name: str = "kernel",
+    table: str = TABLE,
 ) -> Profile:
     """Return a profile with the median seconds of every operation of :data:`cost.OPERATIONS`.
 
@@ -54,13 +56,14 @@ def calibrate(
         repetitions: timed rounds over all operations, after one that is not.
         progress: called with a note after each round.
         engine_name: of the engine to measure.
+        table: that security is judged by.
     """
     used = threads.count() if engine_name == "kernel" else 1
-    plain_bits, noise = _plain_bits(ring_degree, tuple(coefficient_bits))
+    plain_bits = _plain_bits(ring_degree, tuple(coefficient_bits))
     layer = cheapest_layer(_LAYER, _BLOCK_SIZE, replace(COUNTED, ring_degree=ring_degree), LINKS["local"])
     lengths = {_TRANSFORM_LENGTH} | layer.transform_lengths
-    parameters = choose(lengths, plain_bits, ring_degree, coefficient_bits)
-    calls = _calls(parameters, noise, engine_name, layer)
+    parameters = choose(lengths, plain_bits, ring_degree, coefficient_bits, table)
+    calls = _calls(parameters, engine_name, layer)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for repetition in range(repetitions + 1):
         for name, call in calls.items():
@@ -124,16 +127,15 @@ def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
     return {name: max(seconds.get(name, 0.0), 0.0) for name in OPERATIONS}
 
 
-def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple[int, int]:
-    """(bits of t, bits of noise) that these parameters are for: slots, or where those do not fit, coefficients."""
+def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> int:
+    """Bits of t that these parameters are for: for slots, or where those do not fit, for coefficients."""
     try:
-        plain_bits = largest_plain_bits(ring_degree, coefficient_bits, 1)
+        return largest_plain_bits(ring_degree, coefficient_bits, 1)
     except RuleError:
-        return fitting_plain_bits(coefficient_bits, _COEFFICIENT_NOISE), _COEFFICIENT_NOISE
-    return plain_bits, noise_bits(ring_degree, plain_bits, 1)
+        return fitting_plain_bits(coefficient_bits, _COEFFICIENT_NOISE)
 
 
-def _calls(parameters: Parameters, noise: int, name: str, layer: Layer) -> dict[str, Callable[[], object]]:
+def _calls(parameters: Parameters, name: str, layer: Layer) -> dict[str, Callable[[], object]]:
     """Each timed call, on operands like those of inference."""
     n, t, step = parameters.ring_degree, parameters.plain_modulus, parameters.ring_degree // 16
     client, server = interface.client_engine(name, parameters), interface.server_engine(name, parameters)
@@ -142,14 +144,14 @@ def _calls(parameters: Parameters, noise: int, name: str, layer: Layer) -> dict[
     slots = sampling.uniform((_INPUTS, n), t)
     messages = [client.encrypt(row) for row in slots]
     received = server.receive_all(messages, None)
-    (reply,) = server.reply_all(received[:1], slots[:1], keys, noise)
+    (reply,) = server.reply_all(received[:1], slots[:1], keys)
     maps = sampling.uniform((n // 4, _TRANSFORM_LENGTH, 4), t)
     return _circuit_calls(server, received, keys, step, slots) | {
         "encrypt": lambda: client.encrypt(slots[0]),
         "receive": lambda: server.receive_all(messages, None),
         "receive and add": lambda: server.receive_all(messages, slots),
         "pmult_plain": lambda: server.multiply_all(received, slots),
-        "reply": lambda: server.reply_all(received, sampling.uniform((_INPUTS, n), t), keys, noise),
+        "reply": lambda: server.reply_all(received, sampling.uniform((_INPUTS, n), t), keys),
         "decrypt": lambda: client.decrypt(reply),
         "polynomial": lambda: batching.coefficients_to_slots(slots[:1], t),
         "transform": lambda: cyclic.cyclic(maps, 1, t),

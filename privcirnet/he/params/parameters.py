@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from privcirnet.errors import RuleError
-from privcirnet.he.params.security import check_security
+from privcirnet.he.params.security import TABLE, check_security
 from privcirnet.he.ring import modular
 
 MAX_PLAIN_BITS = 60
 """Most bits of t."""
 
-DEFAULT_COEFFICIENT_BITS = (55, 55, 54, 54)
-"""Three primes for data and the special prime, 218 bits in all at n = 8192: one prime fewer than SEAL's default, so
+DEFAULT_COEFFICIENT_BITS = (54, 54, 53, 53)
+"""Three primes for data and the special prime, 214 bits in all at n = 8192: one prime fewer than SEAL's default, so
 that a rotation takes two thirds of the time and a ciphertext three quarters of the numbers. With flooding it carries
-plain moduli of up to about 47 bits."""
+plain moduli of up to 48 bits."""
 
 WIDE_RING_DEGREE = 16384
 WIDE_COEFFICIENT_BITS = (48, 48, 48, 48, 49)
 """The least modulus that carries a 60-bit plain modulus with flooding; its residues fill whole bytes."""
 
 NARROW_RING_DEGREE = 4096
-NARROW_COEFFICIENT_BITS = (48, 45, 16)
-"""For coefficient encodings, whose noise is small: 93 bits of data, because the special prime, which only public-key
+NARROW_COEFFICIENT_BITS = (48, 42, 16)
+"""For coefficient encodings, whose noise is small: 90 bits of data, because the special prime, which only public-key
 encryption uses where nothing is rotated, is the shortest that is 1 mod 2n and that the library accepts (40961). With
 flooding it carries plain moduli of up to 30 bits under a noise bound of 2^16; a reply keeps one prime, 6 bytes."""
 
@@ -60,6 +60,7 @@ class Parameters:
         ring_degree: n, slots of a ciphertext; a power of two.
         coefficient_bits: bits of each prime of q, the special prime (key switching) last.
         plain_modulus: t, prime, 1 mod 2n.
+        table: that security is judged by. Only benchmarks have another, and no program's description holds it.
 
     Raises:
         RuleError: not 128-bit secure, or t does not suit n and q.
@@ -68,9 +69,10 @@ class Parameters:
     ring_degree: int
     coefficient_bits: tuple[int, ...]
     plain_modulus: int
+    table: str = TABLE
 
     def __post_init__(self) -> None:
-        check_security(self.ring_degree, self.coefficient_bits)
+        check_security(self.ring_degree, self.coefficient_bits, self.table)
         _check_plain_modulus(self.plain_modulus, self.ring_degree)
         if self.plain_modulus in coefficient_primes(self.ring_degree, self.coefficient_bits):
             raise RuleError(
@@ -131,6 +133,7 @@ def choose(
     plain_bits: int,
     ring_degree: int = 8192,
     coefficient_bits: tuple[int, ...] = DEFAULT_COEFFICIENT_BITS,
+    table: str = TABLE,
 ) -> Parameters:
     """Return parameters with the largest prime t of a size that has roots of unity for every transform length.
 
@@ -139,6 +142,7 @@ def choose(
         plain_bits: bits of t.
         ring_degree: n.
         coefficient_bits: bits of each prime of q, the special prime last.
+        table: that security is judged by.
 
     Raises:
         RuleError: there is no such prime, ``plain_bits`` is over 60, or (n, q) is not secure.
@@ -149,10 +153,10 @@ def choose(
             got=f"{plain_bits} bits",
             remedy="lower the bits of weights and activations, or the truncation's failure_bits",
         )
-    check_security(ring_degree, coefficient_bits)
+    check_security(ring_degree, coefficient_bits, table)
     bits, multiple = tuple(coefficient_bits), math.lcm(2 * ring_degree, *lengths)
     t = modular.largest_prime(plain_bits, multiple, coefficient_primes(ring_degree, bits))
-    return Parameters(ring_degree, bits, t)
+    return Parameters(ring_degree, bits, t, table)
 
 
 def _check_plain_modulus(t: int, ring_degree: int) -> None:

@@ -24,13 +24,13 @@ from privcirnet.he.planning.requirements import Requirements
 WIDE = ParameterSet(WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)
 SETS = (
     ParameterSet(8192, DEFAULT_COEFFICIENT_BITS),
-    ParameterSet(8192, (43, 43, 44, 44, 44)),
-    ParameterSet(8192, (36, 36, 36, 36, 37, 37)),
+    ParameterSet(8192, (43, 43, 43, 43, 42)),
+    ParameterSet(8192, (36, 36, 36, 36, 35, 35)),
     ParameterSet(16384, (60, 60, 60, 60)),
     WIDE,
     ParameterSet(16384, (49, 49, 49, 49, 49)),
 )
-"""Sets worth considering, all 128-bit. For one product they carry t of up to 48, 53, 57, 55, 60 and 60 bits; the last
+"""Sets worth considering, all 128-bit. For one product they carry t of up to 48, 54, 57, 57, 60 and 60 bits; the last
 also for sums of tens of thousands of products. n = 4096 has no room for flooding, n = 32768 is never needed."""
 
 

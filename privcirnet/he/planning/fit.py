@@ -260,6 +260,15 @@ def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
     return tuple(layer for node in nodes for layer in op.encrypted_layers(node.operation))
 
 
+def squares_of(nodes: Sequence[Node]) -> tuple[int, ...]:
+    """Return the number of values of each square.
+
+    Args:
+        nodes: of a program, in order.
+    """
+    return tuple(math.prod(node.shape) for node in nodes if isinstance(node.operation, op.Square))
+
+
 def options(nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet]) -> tuple[Option, ...]:
     """Return every set once, with the program's layers as they are planned under it.
 
@@ -278,7 +287,7 @@ def _option(nodes: Sequence[Node], profile: Profile, link: Link) -> Option:
     except RuleError as problem:
         return Option(profile.parameter_set, (), math.inf, problem)
     seconds = predicted_seconds(planned, profile, link)
-    return Option(profile.parameter_set, layers_of(planned), seconds, thrifty=link.counts)
+    return Option(profile.parameter_set, layers_of(planned), seconds, thrifty=link.counts, squares=squares_of(planned))
 
 
 def _transforms(wanted: ParameterSet) -> float:

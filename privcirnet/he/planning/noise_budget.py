@@ -1,10 +1,12 @@
 """Whether a set (n, q) carries a program, with which t, and if not, what binds.
 
 The noise budget falls with t: of the data primes' bits, t itself, the noise of the products (t times a constant,
-:func:`noise_bits`), the flooding and a sign are spent. So a set carries t up to some size, the program needs t
+:func:`noise_bits`), the flooding and its range are spent. So a set carries t up to some size, the program needs t
 from some size on (:mod:`requirements`), and the set fits if there is a prime in between that is 1 modulo
 2n and every transform length. The chosen t is the largest such: that makes
 truncation safer still. Where bytes cost time, it is the largest with which replies are as short as with the smallest.
+What bits are to spare then go into the flooding, which must hide the noise of a whole image
+(:func:`sampling.image_distance_bits`).
 """
 
 import math
@@ -12,14 +14,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.encodings import subring
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.params.noise import MIN_NOISE_BUDGET, square_noise_bits
+from privcirnet.he.params.noise import MIN_NOISE_BUDGET, flood_bits, square_noise_bits
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, ParameterSet, coefficient_primes
 from privcirnet.he.params.security import MAX_LOG_Q, check_security
 from privcirnet.he.params.sizes import message_bytes, reply_primes
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.sampling import FLOODING_BITS
+from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
 
 STAGES = ("layout", "security", "value bound", "truncation", "transform lengths", "noise budget")
 """What can bind, in the order of the checks."""
@@ -35,6 +38,7 @@ class Option:
         seconds: predicted for one image.
         problem: why the layers do not fit n, if so.
         thrifty: bytes cost time, so t is not made so large that a reply would need a prime more.
+        squares: number of values of each of the program's squares.
     """
 
     parameters: ParameterSet
@@ -42,6 +46,7 @@ class Option:
     seconds: float
     problem: RuleError | None = None
     thrifty: bool = False
+    squares: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,9 @@ class Budget:
         modulus: bits of q without the special prime.
         plain: bits of t.
         noise: bits of the products' noise.
-        flooding: bits of flooding over the noise.
+        flooding: bits of flooding over the noise of the layer with the most; where there is no room, the least.
         switched: bits left after the switch to the primes that a reply keeps, by its rounding alone.
+        distance: -log2 of the statistical distance of an image's noise from one that no weight has a part in.
     """
 
     modulus: int
@@ -61,15 +67,16 @@ class Budget:
     noise: int
     flooding: int
     switched: int
+    distance: float
 
     @property
     def left(self) -> int:
-        """Bits of noise budget in a reply before the switch, a sign bit taken off."""
-        return self.modulus - self.plain - self.noise - self.flooding - 1
+        """Bits of noise budget in a reply before the switch, two for the range of flooding noise taken off."""
+        return self.modulus - self.plain - self.noise - self.flooding - 2
 
     def __str__(self) -> str:
-        spent = f"{self.modulus} - {self.plain} t - {self.noise} noise - {self.flooding} flooding - 1 sign"
-        return f"{self.left} = {spent}; switch leaves {self.switched}"
+        spent = f"{self.modulus} - {self.plain} t - {self.noise} noise - {self.flooding} flooding - 2 range"
+        return f"{self.left} = {spent}; an image is hidden to 2^-{self.distance:.1f}; switch leaves {self.switched}"
 
 
 @dataclass(frozen=True)
@@ -108,15 +115,29 @@ def layers_noise_bits(layers: Iterable[Layer], parameters: Parameters) -> int:
     return max([square_noise_bits(parameters), *(layer.noise_bits(parameters) for layer in layers)])
 
 
-def budget(layers: Iterable[Layer], parameters: Parameters) -> Budget:
+def budget(layers: Iterable[Layer], parameters: Parameters, squares: Iterable[int] = ()) -> Budget:
     """Return where the bits of q go, for the layer with the most noise.
 
     Args:
         layers: planned for the parameters' n.
         parameters: n, q, t.
+        squares: number of values of each of the program's squares.
     """
+    layers, flood = tuple(layers), flood_bits(parameters)
     modulus, noise = sum(parameters.coefficient_bits[:-1]), layers_noise_bits(layers, parameters)
-    return Budget(modulus, parameters.plain_bits, noise, FLOODING_BITS, switched_bits(parameters))
+    distance = image_distance_bits(_replies(layers, squares, parameters), flood)
+    plain, flooding = parameters.plain_bits, max(FLOODING_BITS, flood - noise)
+    return Budget(modulus, plain, noise, flooding, switched_bits(parameters), distance)
+
+
+def _replies(layers: Iterable[Layer], squares: Iterable[int], parameters: Parameters) -> Iterator[tuple[int, int]]:
+    """For each layer and square the coefficients of c0 that the client sees, and the bits of their noise."""
+    n = parameters.ring_degree
+    for layer in layers:
+        kept = layer.kept
+        yield layer.ciphertexts_out * n if kept is None else sum(map(len, kept)), layer.noise_bits(parameters)
+    for values in squares:
+        yield sum(subring.sizes(values, n)), square_noise_bits(parameters)
 
 
 def switched_bits(parameters: Parameters) -> int:
@@ -177,11 +198,12 @@ def _multiple(option: Option) -> int:
 
 
 def _with_budget(option: Option, parameters: Parameters) -> Verdict:
-    return Verdict(option, parameters, budget(option.layers, parameters))
+    return Verdict(option, parameters, budget(option.layers, parameters, option.squares))
 
 
 def _carried(verdict: Verdict) -> bool:
-    return verdict.budget is not None and verdict.budget.left >= MIN_NOISE_BUDGET
+    found = verdict.budget
+    return found is not None and found.left >= MIN_NOISE_BUDGET and found.distance >= IMAGE_DISTANCE_BITS
 
 
 def _refused_set(option: Option) -> Verdict | None:
@@ -240,13 +262,18 @@ def _refused_lengths(option: Option) -> Verdict:
 def _refused_noise(wants: Requirements, verdict: Verdict) -> Verdict:
     assert verdict.parameters
     assert verdict.budget
-    t, left = verdict.parameters.plain_bits, verdict.budget.left
+    t, left, distance = verdict.parameters.plain_bits, verdict.budget.left, verdict.budget.distance
+    rule, got = f"every layer must leave {MIN_NOISE_BUDGET} bits of noise budget", f"{left} bits"
+    binding = f"noise budget: {left} bits after {FLOODING_BITS}-bit flooding"
+    if left >= MIN_NOISE_BUDGET:
+        rule, got = f"flooding must hide an image's noise to 2^-{IMAGE_DISTANCE_BITS}", f"2^-{distance:.1f}"
+        binding = f"noise budget: an image is hidden to {got}"
     refusal = _refuse(
         verdict.option,
         "noise budget",
-        f"noise budget: {left} bits after {FLOODING_BITS}-bit flooding",
-        f"every layer must leave {MIN_NOISE_BUDGET:.0f} bits of noise budget",
-        f"{left} bits with {verdict.option.parameters} and the {t}-bit plain modulus that the {wants.needed_by} needs",
+        binding,
+        rule,
+        f"{got} with {verdict.option.parameters} and the {t}-bit plain modulus that the {wants.needed_by} needs",
         f"use fewer bits for weights and activations, lower he.{wants.setting}, or use another he.ring_degree",
     )
     return replace(refusal, parameters=verdict.parameters, budget=verdict.budget)

@@ -47,7 +47,9 @@ def to_dict(program: Program) -> dict[str, Any]:
         plain data for JSON.
     """
     nodes = [_node_to_dict(node) for node in program.nodes]
-    return {"parameters": asdict(program.parameters), "masks": program.masks, "bounds": program.bounds, "nodes": nodes}
+    known = program.parameters
+    parameters = {name: getattr(known, name) for name in ("ring_degree", "coefficient_bits", "plain_modulus")}
+    return {"parameters": parameters, "masks": program.masks, "bounds": program.bounds, "nodes": nodes}
 
 
 def from_dict(data: Any) -> Program:

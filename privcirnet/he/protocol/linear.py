@@ -75,7 +75,7 @@ class LinearExchange:
         inputs = engine.receive_all(messages, None if share is None else layer.encode_input(share, t))
         outputs = layer.evaluate(held.weights, inputs, engine, keys)
         minus, own = mask()
-        return engine.reply_all(outputs, minus, keys, layer.noise_bits(engine.parameters), layer.kept), own
+        return engine.reply_all(outputs, minus, keys, layer.kept), own
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         """See :meth:`Exchange.finish`."""

@@ -7,7 +7,7 @@ the exact lengths are checked where messages are parsed.
 from dataclasses import dataclass
 from math import prod
 
-from privcirnet.he.params.sizes import SHARE_BYTES, key_bytes, message_bytes, public_key_bytes
+from privcirnet.he.params.sizes import SHARE_BYTES, key_bytes, message_bytes
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.exchanges import exchanges_of
@@ -21,7 +21,7 @@ class Sizes:
     """The most bytes of a message of each kind.
 
     Attributes:
-        keys: the client's public key and Galois keys.
+        keys: the client's public key, which is a fresh ciphertext, and its Galois keys.
         request: from client to server.
         reply: from server to client.
     """
@@ -65,7 +65,7 @@ def largest(program: Program) -> Sizes:
     steps = len(program.column_steps)
     shares = [prod(program.output.shape), *(plan.shares_down for plan in plans)]
     return Sizes(
-        keys=public_key_bytes(parameters) + steps * max(key_bytes(parameters), _WORD),
+        keys=message_bytes(parameters)[0] + steps * max(key_bytes(parameters), _WORD),
         request=max(wire.framed_bytes([up] * plan.ciphertexts_up) for plan in plans),
         reply=max(
             *(wire.framed_bytes([down] * plan.ciphertexts_down) for plan in plans),

@@ -69,7 +69,7 @@ class SquareExchange:
         inputs = engine.receive_all(messages, None, kept)
         doubled, constant, own = polynomial()
         products = engine.multiply_all(inputs, doubled)
-        return engine.reply_all(products, constant, keys, square_noise_bits(engine.parameters), kept), own
+        return engine.reply_all(products, constant, keys, kept), own
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         """See :meth:`Exchange.finish`."""

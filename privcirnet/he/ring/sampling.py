@@ -1,9 +1,7 @@
-"""Random residues from the operating system's generator: masks of shares, and noise that hides a reply.
+"""Random residues: masks of shares from the operating system's generator, and noise that hides a reply.
 
-:mod:`engines.kernels.sampling` draws what hides a reply for the compiled engine. :func:`flood` is the oracle of its
-flooding noise: from the same random words, lowest digit first, both make the same residues of shape (primes, count).
-They differ in the generator (there OpenSSL's, here the operating system's) and in that the compiled one carries at most
-191 bits.
+:mod:`engines.kernels.sampling` makes residues of what hides a reply for the compiled engine. :func:`flood` is the
+oracle of its flooding noise.
 
 Circuit privacy: what a reply is added to so that its noise and its mask polynomial say nothing about the weights.
 
@@ -11,27 +9,39 @@ A reply (c0, c1) under the client's key s decrypts to c0 + c1 s = D m + e. The c
 c1 and noise; in the reply both are linear in the weights' plaintexts, c1 exactly so. Masking the slots hides m alone.
 
 Two additions mend that. A fresh encryption of zero under the client's public key makes c1 look uniform to whoever does
-not know the server's randomness (RLWE). Noise that is uniform in 2^:data:`FLOODING_BITS` times the range of e hides e
-to that statistical distance. Both come before the modulus switch. See docs/mathematics.md, "Circuit privacy"; the
+not know the server's randomness (RLWE). Flooding noise, the sum of three uniform integers of at least
+2^:data:`FLOODING_BITS` times the range of e, hides e. One uniform integer would hide a coefficient as well, but its
+range has hard edges: a value beyond them tells e at once, so distances add up over the coefficients of an image. The
+sum's density falls to zero with a square root that has a derivative, so that they add up as their squares
+(:func:`image_distance_bits`). Both come before the modulus switch. See docs/mathematics.md, "Circuit privacy"; the
 encryption of zero is not in the papers that this package follows.
 """
 
+import math
 import os
+from collections.abc import Iterable
 
 import numpy as np
 
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.stream import Words
 from privcirnet.he.ring.threads import each, ranges
 
 FLOODING_BITS = 40
-"""Statistical distance of a reply's noise from one that does not depend on the weights: 2^-40 a coefficient."""
+"""Least ratio, in bits, of the width of each of the three parts of flooding noise to the bound on what it hides."""
+
+IMAGE_DISTANCE_BITS = 30
+"""The noise of an image's replies is within a statistical distance of 2^-30 of noise that no weight has a part in."""
+
+_FISHER = 4.6
+"""Fisher information of the sum of three uniform numbers of width 1, rounded up from 4.562."""
 
 ERROR_BITS = 21
 """Random bits on each side of a fresh encryption's error, which is the difference of their sums: SEAL's distribution,
 of standard deviation sqrt(21 / 2) = 3.24."""
 
-_LIMB = 64
+_LIMB, _TOP = 64, 62
 _AT_ONCE = 1 << 14
 """Values that a thread draws at a time."""
 
@@ -77,33 +87,107 @@ def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:
     return uniform(shape, t - 2 * bound) + np.uint64(bound + 1)
 
 
-def flood(bits: int, primes: tuple[int, ...], count: int) -> Residues:
-    """Return uniform integers in [-2^bits, 2^bits) from the operating system's generator, as residues.
+def ternary(count: int, words: Words) -> Residues:
+    """Return integers that are uniform in {0, 1, 2}, by rejection: the secret of an encryption, each plus 1.
 
     Args:
-        bits: of the range.
-        primes: of the modulus, each under 2^61.
-        count: integers.
+        count: of integers.
+        words: of a stream.
 
     Returns:
-        residues, shape (primes, count).
+        shape (count,); of the stream's fields of two bits, lowest first, the first that are not 3.
     """
-    limbs = _limbs(bits + 1, count)
-    return np.stack([_residues(limbs, 1 << bits, prime) for prime in primes])
+    kept, shifts = np.empty(0, dtype=np.uint64), np.arange(0, _LIMB, 2, dtype=np.uint64)
+    while kept.size < count:
+        fields = (words(-(-count // 16))[:, None] >> shifts & np.uint64(3)).reshape(-1)
+        kept = np.concatenate([kept, fields[fields < 3]])
+    return kept[:count]
 
 
-def _limbs(bits: int, count: int) -> Residues:
-    """Return random integers of that many bits as base-2^64 digits, lowest first: (digits, count)."""
-    digits = -(-bits // _LIMB)
-    limbs = np.frombuffer(os.urandom(8 * digits * count), dtype=np.uint64).reshape(digits, count).copy()
-    limbs[-1] &= np.uint64((1 << (bits - _LIMB * (digits - 1))) - 1)
-    return limbs
+def errors(count: int, words: Words) -> Residues:
+    """Return errors of a fresh encryption, each plus :data:`ERROR_BITS`: integers in [0, 42], shape (count,).
+
+    Args:
+        count: of integers.
+        words: of a stream.
+    """
+    drawn, half = words(count), np.uint64((1 << ERROR_BITS) - 1)
+    ones = [np.bitwise_count(drawn >> np.uint64(shift) & half) for shift in (0, ERROR_BITS)]
+    return ones[0].astype(np.uint64) + np.uint64(ERROR_BITS) - ones[1].astype(np.uint64)
 
 
-def _residues(limbs: Residues, offset: int, prime: int) -> Residues:
-    total = np.full(limbs.shape[1], -offset % prime, dtype=np.uint64)
-    for index, limb in enumerate(limbs):
-        weight = np.array([pow(2, _LIMB * index, prime)], dtype=np.uint64)
+def flood(bits: int, primes: tuple[int, ...], count: int, words: Words) -> Residues:
+    """Return sums of three uniform integers of width 2^bits, about zero, as residues.
+
+    Args:
+        bits: of the width, at least 1.
+        primes: of the modulus, each under 2^61.
+        count: integers.
+        words: of a stream.
+
+    Returns:
+        residues of integers under 1.5 2^bits in absolute value, shape (primes, count).
+    """
+    digits, (powers, offset) = flood_digits(bits, count, words), flood_powers(bits)
+    return np.stack([_residues(digits, powers, offset, prime) for prime in primes])
+
+
+def flood_digits(bits: int, count: int, words: Words) -> Residues:
+    """Draw flooding noise, in digits that :func:`flood_powers` gives the weights of.
+
+    One part has all of its bits. Of the others only the highest 62 are drawn: a shift by e is then one by e rounded up
+    to a multiple of 2^(bits - 62), which is no more than the noise as long as flooding is not over 62 bits, and hides
+    it to 2^-62 where it is.
+
+    Args:
+        bits: of the width of each part, at least 1.
+        count: integers.
+        words: of a stream.
+
+    Returns:
+        the lower digits, lowest first, then the sum of the highest 62 bits of three parts: shape (digits, count).
+    """
+    low, top = max(bits - _TOP, 0), min(bits, _TOP)
+    lower = -(-low // _LIMB)
+    digits = words((lower + 3) * count).reshape(-1, count)
+    tops = (digits[lower:] >> np.uint64(_LIMB - top)).sum(axis=0)
+    digits = np.concatenate([digits[:lower], tops[None]])
+    if low % _LIMB:
+        digits[lower - 1] &= np.uint64((1 << low % _LIMB) - 1)
+    return digits
+
+
+def flood_powers(bits: int) -> tuple[tuple[int, ...], int]:
+    """Return what makes integers of :func:`flood_digits`: (the weight of each digit, what is taken off the sum).
+
+    Args:
+        bits: of the width of each part.
+    """
+    low = max(bits - _TOP, 0)
+    return tuple(1 << at for at in (*range(0, low, _LIMB), low)), (3 << bits >> 1) - (1 << low)
+
+
+def image_distance_bits(replies: Iterable[tuple[int, float]], flood_bits: int) -> float:
+    """Return -log2 of a bound on the statistical distance of an image's noise from noise that no weight has a part in.
+
+    Maths: for a density f with Fisher information I, the squared Hellinger distance of f from f shifted by d is at most
+    I d^2 / 8 (Cauchy-Schwarz). Over independent coefficients, and over replies that depend on earlier ones, squared
+    distances add up at most. The statistical distance is at most sqrt(2) times the Hellinger distance, so at most
+
+        1/2 sqrt(I sum d^2),    d = 2^noise / 2^flood + 2^-62 for parts of width 1.
+
+    Args:
+        replies: of each layer (coefficients that the client sees, log2 of a bound on their noise).
+        flood_bits: log2 of the width of each part of the flooding noise.
+    """
+    shifts = sum(count * (2.0 ** (noise - flood_bits) + 2.0**-_TOP) ** 2 for count, noise in replies)
+    return 1 - math.log2(_FISHER * shifts) / 2 if shifts else math.inf
+
+
+def _residues(digits: Residues, powers: tuple[int, ...], offset: int, prime: int) -> Residues:
+    total = np.full(digits.shape[1], -offset % prime, dtype=np.uint64)
+    for digit, power in zip(digits, powers, strict=True):
+        weight = np.array([power % prime], dtype=np.uint64)
         quotient = modular.constant_quotients(weight, prime)
-        total = modular.add(total, modular.multiply_constant(limb, weight, quotient, prime), prime)
+        total = modular.add(total, modular.multiply_constant(digit, weight, quotient, prime), prime)
     return total

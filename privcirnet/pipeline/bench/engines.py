@@ -49,7 +49,9 @@ def run_engines(
             "one": Entry(layers["kernel"], "kernel", 1),
             "tenseal": Entry(layers["tenseal"], "tenseal"),
         }
-        found = bench_layers(entries, bench_run.plain_bits, bench_run.coefficient_bits, bench_run.repetitions, progress)
+        found = bench_layers(
+            entries, bench_run.plain_bits, bench_run.coefficient_bits, bench_run.repetitions, progress, bench_run.table
+        )
         work = layer_work(layers["kernel"], len(bench_run.coefficient_bits) - 1)
         seconds = {name: result.median.server for name, result in found.items()}
         rows.append(

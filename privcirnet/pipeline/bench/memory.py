@@ -35,7 +35,7 @@ def network_memory(
     """
     lengths = set[int]().union(*(layer.transform_lengths for layer in layers.values()))
     degree = next(iter(layers.values())).ring_degree
-    parameters = choose(lengths, bench_run.plain_bits, degree, bench_run.coefficient_bits)
+    parameters = choose(lengths, bench_run.plain_bits, degree, bench_run.coefficient_bits, bench_run.table)
     steps = set[int]().union(*(layer.column_steps for layer in layers.values()))
     client, server = client_engine(engine, parameters), server_engine(engine, parameters, cache)
     keys = server.load_keys(client.public_keys(steps), steps)

@@ -114,7 +114,8 @@ def goal(config: BenchConfig, engine: str, bar: Bar = silent) -> Goal:
         engine: of the server. One that hides nothing is planned for as he.engine says.
         bar: for measuring a profile.
     """
-    profile = find_profile(config.he, engine if engine in ("kernel", "tenseal") else config.he.engine, bar)
+    measured = engine if engine in ("kernel", "tenseal") else config.he.engine
+    profile = find_profile(config.he, measured, bar, table=config.security_table)
     return Goal(profile, LINKS[config.he.link])
 
 
@@ -124,7 +125,7 @@ def bench_run(config: BenchConfig) -> BenchRun:
     Args:
         config: its parameters and repetitions.
     """
-    return BenchRun(config.plain_bits, config.repetitions, tuple(config.he.coefficient_bits))
+    return BenchRun(config.plain_bits, config.repetitions, tuple(config.he.coefficient_bits), config.security_table)
 
 
 def shape(config: BenchConfig) -> LinearShape:

@@ -14,6 +14,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers, speedup
 from privcirnet.he.measure.networks import allowed_block_size
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.params.security import TABLE
 from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.papers import plan_named, published_layer
 from privcirnet.he.planning.planner import counted_goal
@@ -40,11 +41,13 @@ class BenchRun:
         plain_bits: bits of t.
         repetitions: timed runs of each layer.
         coefficient_bits: bits of the primes of q.
+        table: that their security is judged by.
     """
 
     plain_bits: int
     repetitions: int
     coefficient_bits: tuple[int, ...] = DEFAULT_COEFFICIENT_BITS
+    table: str = TABLE
 
 
 @dataclass(frozen=True)
@@ -231,4 +234,6 @@ def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[
 def _run(
     entries: Mapping[str, Entry], bench_run: BenchRun, progress: Callable[[], object]
 ) -> dict[str, LayerBenchmark]:
-    return bench_layers(entries, bench_run.plain_bits, bench_run.coefficient_bits, bench_run.repetitions, progress)
+    return bench_layers(
+        entries, bench_run.plain_bits, bench_run.coefficient_bits, bench_run.repetitions, progress, bench_run.table
+    )

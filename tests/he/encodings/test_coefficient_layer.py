@@ -93,13 +93,13 @@ def test_noise_bound_is_the_formula() -> None:
     layer = CoefficientLayer(LinearShape(14, 14, 576, 576, 3, 1, 1, 576), 1, 4096, "falcon")
     assert layer.weights_per_sum == 6 * 9
     parameters = narrow(20)
-    expected = 128 * (10 * math.sqrt(10.5) * math.sqrt(54) + 54)
+    expected = 128 * (10 * math.sqrt(10.5) * math.sqrt(54) + 54) + 2**13
     assert layer.noise_bits(parameters) == math.ceil(math.log2(expected)) == 16
     four = CoefficientLayer(layer.shape, 1, 4096, "falcon", weight_bits=4)
-    assert four.noise_bits(parameters) == 12
+    assert four.noise_bits(parameters) == 14, "the encryption of zero alone is under 2^13"
     one = CoefficientLayer(LinearShape.gemm(4096, 1, 1), 1, 4096, "cheetah")
     assert one.weights_per_sum == 1
-    assert one.noise_bits(parameters) == math.ceil(7 + math.log2(22))
+    assert one.noise_bits(parameters) == math.ceil(math.log2(22 * 2**7 + 2**13))
 
 
 @settings(max_examples=40)

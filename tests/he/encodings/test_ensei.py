@@ -164,7 +164,7 @@ class Exchange:
         layer, p_n = self.layer, self.moduli.ntt
         mask = ensei.draw_mask(layer, layer.layout.blocks_in * layer.block_size, self.moduli, self.hiding_bits)
         masked = [self.server.add_plain(c, self.server.encode(r)) for c, r in zip(self.sums(x), mask, strict=True)]
-        replies = [self.server.reply(c, self.keys, layer.products_per_sum) for c in masked]
+        replies = [self.server.reply(c, self.keys) for c in masked]
         slots = np.stack([self.client.decrypt(reply) for reply in replies])
         parts = ensei.finish_client(layer, slots, self.moduli), ensei.finish_server(layer, mask, bias, self.moduli)
         return modular.centered(modular.add(*parts, p_n), p_n)
@@ -215,7 +215,7 @@ def test_largest_slots_reach_the_bound_and_no_further(b: int) -> None:
     server = exchange.server
     inputs = [server.receive(exchange.client.encrypt(row)) for row in slots]
     outputs = layer.evaluate(encode_weights(layer, spectrum, server), inputs, server, exchange.keys)
-    largest = max(int(exchange.client.decrypt(server.reply(c, exchange.keys, 1)).max()) for c in outputs)
+    largest = max(int(exchange.client.decrypt(server.reply(c, exchange.keys)).max()) for c in outputs)
     assert largest * b == ensei.largest_slot(exchange.moduli.ntt, 8) < exchange.moduli.encryption
 
 

@@ -5,7 +5,6 @@ import functools
 import numpy as np
 
 from privcirnet.he.engines import interface
-from privcirnet.he.params.noise import noise_bits
 from privcirnet.he.params.parameters import choose
 from privcirnet.he.ring import sampling
 
@@ -13,9 +12,6 @@ PARAMETERS = choose({1}, 46)
 
 
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
-
-
-NOISE = noise_bits(N, 46, 2)
 
 
 STEPS = (1, 2, 256, 3000, 4095)

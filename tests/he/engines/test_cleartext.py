@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from tests.he.engines.pairs import NOISE, N, X, Y, pair
+from tests.he.engines.pairs import N, X, Y, pair
 
 
 def test_clear_text_twin_is_as_strict_as_the_library() -> None:
@@ -18,7 +18,7 @@ def test_clear_text_twin_is_as_strict_as_the_library() -> None:
         lambda: server.add_plain(server.to_ntt(c), server.encode(Y)),
         lambda: server.add_plain(c, server.encode_factor(Y)),
         lambda: server.multiply(c, server.encode(np.zeros(N, dtype=np.uint64))),
-        lambda: server.reply(server.to_ntt(c), keys, NOISE),
+        lambda: server.reply(server.to_ntt(c), keys),
     ):
         with pytest.raises(RuntimeError, match=r"form|transparent"):
             broken()

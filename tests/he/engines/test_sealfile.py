@@ -5,15 +5,13 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines import sealfile, tenseal
-from privcirnet.he.params.noise import noise_bits
 from privcirnet.he.params.parameters import choose
 from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring import sampling
 
-PARAMETERS = choose({1}, 23, 4096, (37, 36, 36))
+PARAMETERS = choose({1}, 23, 4096, (36, 35, 35))
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
 SLOTS = sampling.uniform((N,), T)
-NOISE = noise_bits(N, 23, 1)
 
 
 @functools.cache

@@ -3,7 +3,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring import batching, modular
-from tests.he.engines.pairs import KEPT, NOISE, SINGLE, STEPS, N, T, X, Y, Z, pair
+from tests.he.engines.pairs import KEPT, SINGLE, STEPS, N, T, X, Y, Z, pair
 
 CHAIN = {
     "nothing": lambda s, c, keys: c,
@@ -33,7 +33,7 @@ def test_encrypted_operation_equals_its_clear_text_twin(name: str) -> None:
     for kind in SINGLE:
         client, server, keys = pair(kind)
         before = server.counts.copy()
-        reply = server.reply(CHAIN[name](server, server.receive(client.encrypt(X)), keys), keys, NOISE)
+        reply = server.reply(CHAIN[name](server, server.receive(client.encrypt(X)), keys), keys)
         results.append(client.decrypt(reply))
         counts.append(server.counts - before)
     assert results[0].dtype == results[1].dtype == np.uint64
@@ -47,7 +47,7 @@ def test_a_reply_with_some_coefficients_decrypts_to_those() -> None:
     for kind in SINGLE:
         client, server, keys = pair(kind)
         ciphertext = server.add_plain(server.receive(client.encrypt(X)), server.encode(Y))
-        slots = client.decrypt(server.reply(ciphertext, keys, NOISE, KEPT), KEPT)
+        slots = client.decrypt(server.reply(ciphertext, keys, KEPT), KEPT)
         found.append(batching.slots_to_coefficients(slots, T))
     wanted = batching.slots_to_coefficients(modular.add(X, Y, T), T)
     assert (found[0][KEPT] == wanted[KEPT]).all()
@@ -61,7 +61,7 @@ def test_a_reply_with_some_coefficients_decrypts_to_those() -> None:
 def test_replies_with_other_coefficients_are_refused(kind: str) -> None:
     client, server, keys = pair(kind)
     ciphertext = server.receive(client.encrypt(X))
-    whole, part = (server.reply(ciphertext, keys, NOISE, kept) for kept in (None, KEPT))
+    whole, part = (server.reply(ciphertext, keys, kept) for kept in (None, KEPT))
     for message, kept in ((whole, KEPT), (part, None), (part, KEPT[1:]), (part[:-1], KEPT), (part + b"\0", KEPT)):
         with pytest.raises(RuleError, match=r"length that the parameters fix|must hold n words"):
             client.decrypt(message, kept)

@@ -3,7 +3,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.measure.benchmark import bench_layer
+from privcirnet.he.measure.benchmark import Entry, bench_layer, bench_layers
 from privcirnet.he.params.parameters import choose
 from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.planning.planner import paper_layer
@@ -29,6 +29,14 @@ def test_counts_bytes_and_exactness(layer: SpectralLayer, engine: str) -> None:
         assert (found.bytes_up, found.bytes_down) == (layer.ciphertexts_in * up, layer.ciphertexts_out * down)
     else:
         assert (found.bytes_up, found.bytes_down) == (layer.ciphertexts_in * 8 * 8192, layer.ciphertexts_out * 8 * 8192)
+
+
+def test_the_papers_set_runs_under_its_own_table_only() -> None:
+    """SEAL's default primes, 218 bits, which the table of 2018 allows."""
+    entry, papers = {"": Entry(SMALL, "tenseal")}, (43, 43, 44, 44, 44)
+    assert bench_layers(entry, 41, papers, 1, table="2018")[""].max_abs_error == 0
+    with pytest.raises(RuleError, match="log2 q must be at most 214 at ring degree 8192"):
+        bench_layers(entry, 41, papers, 1)
 
 
 def test_what_does_not_fit_is_refused() -> None:

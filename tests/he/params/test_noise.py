@@ -1,10 +1,12 @@
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
+from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines import tenseal
 from privcirnet.he.params.noise import (
     MIN_NOISE_BUDGET,
@@ -12,6 +14,7 @@ from privcirnet.he.params.noise import (
     largest_plain_bits,
     noise_bits,
     noise_budget,
+    special_prime_lack,
     square_noise_bits,
 )
 from privcirnet.he.params.parameters import (
@@ -25,19 +28,23 @@ from privcirnet.he.params.parameters import (
 from privcirnet.he.params.sizes import reply_primes
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.noise_budget import switched_bits
+from privcirnet.he.planning.planner import cheapest_layer, paper_layer
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.sampling import FLOODING_BITS
 
 GOOD = choose({9, 17}, 41)
+LOCAL = LINKS["local"]
 
 
 @functools.cache
 def bench(plain_bits: int, n: int, bits: tuple[int, ...]) -> tuple[int, dict[int, int], int]:
-    """(t, measured budgets by number of products, budget of a switched reply): plain use of the library.
+    """(t, measured budgets by number of products, budget of a switched reply): plain use of the library, which checks
+    the table of 2018.
 
     Slots everywhere uniform: rotate, m products with dense plaintexts, sum, rotate.
     """
-    t = choose({1}, plain_bits, n, bits).plain_modulus
+    t = choose({1}, plain_bits, n, bits, "2018").plain_modulus
     literal = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
     literal.set_poly_modulus_degree(n)
     literal.set_coeff_modulus(seal.CoeffModulus.Create(n, list(bits)))
@@ -92,6 +99,34 @@ def test_noise_model_holds_for_every_candidate_set(candidate: ParameterSet) -> N
     check_noise_model(largest_plain_bits(candidate.ring_degree, bits, 1), candidate.ring_degree, bits)
 
 
+@pytest.mark.parametrize("bits", [(60, 60, 60, 38), (55, 55, 54, 20)], ids=str)
+def test_noise_model_knows_a_short_special_prime(bits: tuple[int, ...]) -> None:
+    """Without its lack the model promises 40 bits of flooding where 23 and 10 are left."""
+    measured = bench(41, 8192, bits)[1]
+    lack, budget = special_prime_lack(bits), measured[1]
+    for products, found in measured.items():
+        predicted = sum(bits[:-1]) - 41 - noise_bits(8192, 41, products, lack) - 1
+        assert found - 8 <= predicted <= found
+    blind = sum(bits[:-1]) - 41 - noise_bits(8192, 41, 1) - 1
+    assert blind > budget + 16
+
+
+def test_the_lack_counts_where_something_is_rotated() -> None:
+    parameters = Parameters(8192, (55, 55, 54, 20), GOOD.plain_modulus)
+    turned, still = (
+        paper_layer(LinearShape.gemm(256, 192, 576), 8, 8192),
+        cheapest_layer(LinearShape(16, 16, 8, 8, 3, 1, 1, groups=8), 1, replace(COUNTED, ring_degree=8192), LOCAL),
+    )
+    assert turned.rotations
+    assert not still.rotations
+    for layer, lack in ((turned, 34), (still, 0)):
+        assert layer.noise_bits(parameters) == layer.noise_bits(GOOD) + lack
+    with pytest.raises(RuleError, match=r"got -\d+ bits in layer conv1"):
+        check_noise(parameters, turned.noise_bits(parameters), "conv1")
+    assert special_prime_lack((48, 45, 16)) == 31
+    assert all(special_prime_lack(s.coefficient_bits) == 0 for s in SETS)
+
+
 @pytest.mark.parametrize("plain_bits", [41, 50, 60])
 def test_noise_of_a_square_is_under_its_bound(plain_bits: int) -> None:
     """Fresh ciphertexts times dense plaintexts; flooding rests on this bound. Measured: 3 bits under it."""
@@ -110,10 +145,10 @@ def check_noise_model(plain_bits: int, n: int, bits: tuple[int, ...]) -> None:
     parameters = Parameters(n, bits, t)
     for products, budget in measured.items():
         bound = noise_bits(n, plain_bits, products)
-        predicted = noise_budget(parameters, bound) + FLOODING_BITS
+        predicted = noise_budget(parameters, bound) + FLOODING_BITS + 1
         assert predicted <= budget
         assert predicted >= budget - 8
-    assert after_switch >= MIN_NOISE_BUDGET - 2
+    assert after_switch >= MIN_NOISE_BUDGET
     assert min(switched_bits(parameters), measured[64]) - 1 <= after_switch <= switched_bits(parameters) + 4
 
 
@@ -124,7 +159,7 @@ def test_noise_check_and_largest_plain_bits_agree() -> None:
         if bits < MAX_PLAIN_BITS:
             with pytest.raises(RuleError, match=rf"bits in layer conv1 with a {bits + 1}-bit plain modulus"):
                 check_noise(choose({1}, bits + 1), noise_bits(8192, bits + 1, products), "conv1")
-    assert largest_plain_bits(8192, (55, 55, 54, 54), 1) == 48
+    assert largest_plain_bits(8192, (54, 54, 53, 53), 1) == 48
     assert largest_plain_bits(16384, WIDE_COEFFICIENT_BITS, 16) == 60
-    with pytest.raises(RuleError, match="must leave 6 bits of noise budget: got none"):
+    with pytest.raises(RuleError, match="must leave 2 bits of noise budget: got none"):
         largest_plain_bits(4096, (36, 36), 1)

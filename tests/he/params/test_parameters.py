@@ -64,13 +64,13 @@ def test_choose_carries_every_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "bits"), [(4096, (37, 36, 36)), (8192, (55, 55, 54, 54)), (16384, (50, 40, 50, 40, 50)), (2048, (27, 27))]
+    ("n", "bits"), [(4096, (36, 35, 35)), (8192, (54, 54, 53, 53)), (16384, (50, 40, 50, 40, 50)), (2048, (27, 26))]
 )
 def test_coefficient_primes_are_the_library_s(n: int, bits: tuple[int, ...]) -> None:
     assert coefficient_primes(n, bits) == {m.value() for m in seal.CoeffModulus.Create(n, list(bits))}
 
 
-@pytest.mark.parametrize("plain_bits", [54, 55])
+@pytest.mark.parametrize("plain_bits", [53, 54])
 def test_plain_modulus_is_no_prime_of_q(plain_bits: int) -> None:
     """Without an odd transform length the largest prime of that size is one of q's."""
     taken = modular.largest_prime(plain_bits, 2 * 8192)
@@ -86,15 +86,15 @@ def test_narrow_parameters_are_as_wide_as_they_can_be() -> None:
     n, bits = NARROW_RING_DEGREE, NARROW_COEFFICIENT_BITS
     assert sum(bits) == MAX_LOG_Q[n]
     assert fitting_plain_bits(bits, 16) == 30
-    assert fitting_plain_bits((60, 60, 60, 38), 10) == MAX_PLAIN_BITS
+    assert fitting_plain_bits((60, 60, 60, 34), 10) == MAX_PLAIN_BITS
     parameters = choose({1}, 30, n, bits)
     assert client_engine("tenseal", parameters).parameters == parameters
     assert coefficient_primes(n, bits) >= {40961}
     with pytest.raises(RuleError, match="no 15-bit prime that is 1 mod 8192"):
         modular.largest_prime(15, 2 * n)
-    for wrong in ((48, 45, 15), (48, 19, 16), (61, 20, 16), (48,)):
+    for wrong in ((48, 42, 15), (48, 19, 16), (61, 20, 16), (48,)):
         with pytest.raises(RuleError, match="primes of 20 to 60 bits, the special prime 16 to 60"):
             Parameters(n, wrong, parameters.plain_modulus)
     check_noise(parameters, 16, "conv1")
-    with pytest.raises(RuleError, match=r"got 5.0 bits in layer conv1"):
+    with pytest.raises(RuleError, match=r"got 1 bits in layer conv1"):
         check_noise(parameters, 17, "conv1")

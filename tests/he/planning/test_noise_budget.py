@@ -1,14 +1,16 @@
 """The verdict on a set (n, q): against exhaustive search by the functions that the protocol itself checks with."""
 
 import dataclasses
+import math
 import re
+import types
 
 import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params.noise import MIN_NOISE_BUDGET, noise_bits, noise_budget
+from privcirnet.he.params.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget, square_noise_bits
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.params.sizes import reply_primes
 from privcirnet.he.planning.chooser import WIDE, choose
@@ -19,6 +21,7 @@ from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Node
+from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
 from tests.he.planning.case import (
     DEFAULT,
     LOCAL,
@@ -56,13 +59,13 @@ def test_verdicts_are_those_of_exhaustive_search(masks: str, bits: float) -> Non
 
 
 BINDINGS = [
-    (LONG, wants(), "security", r"security: log q 240 > 218", r"log2 q must be at most 218 .*: got 240 bits"),
+    (LONG, wants(), "security", r"security: log q 240 > 214", r"log2 q must be at most 214 .*: got 240 bits"),
     (
         ODD,
         wants(),
         "security",
         "security: q must be two or more primes of 20 to 60 bits",
-        r"q must be two or more primes of 20 to 60 bits, the special prime 16 to 60: got \(61, 60\); e.g. 55,55,54,54",
+        r"q must be two or more primes of 20 to 60 bits, the special prime 16 to 60: got \(61, 60\); e.g. 54,54,53,53",
     ),
     (
         WIDE,
@@ -91,7 +94,7 @@ BINDINGS = [
         wants(32),
         "noise budget",
         r"noise budget: -\d+ bits after 40-bit flooding",
-        r"every layer must leave 6 bits of noise budget: got -\d+ bits with n = 8192, q of 55\+55\+54\+54 bits and the "
+        r"every layer must leave 2 bits of noise budget: got -\d+ bits with n = 8192, q of 54\+54\+53\+53 bits and the "
         r"5\d-bit plain modulus that the truncation failure needs; use fewer bits",
     ),
     (
@@ -150,10 +153,41 @@ def test_budget_is_that_of_the_noise_model() -> None:
         parts = budget(option.layers, parameters)
         noise = noise_bits(parameters.ring_degree, parameters.plain_bits, products(option))
         assert parts.noise == noise
-        assert parts.left == noise_budget(parameters, noise)
-        assert parts.left == parts.modulus - parts.plain - parts.noise - parts.flooding - 1 >= MIN_NOISE_BUDGET
+        assert parts.left == parts.modulus - parts.plain - parts.noise - parts.flooding - 2 == MIN_NOISE_BUDGET
+        assert parts.flooding == flood_bits(parameters) - noise == noise_budget(parameters, noise) - 2 + 40
         assert (parts.modulus, parts.plain) == (sum(parameters.coefficient_bits[:-1]), parameters.plain_bits)
         assert parts.switched >= 1
+
+
+def test_many_replies_want_more_flooding() -> None:
+    """A million times the coefficients take ten bits of flooding, which take five bits off t, or the set does not fit."""
+    few = candidates(DEFAULT)[0]
+    layer = max(few.layers, key=lambda layer: layer.products_per_sum)
+    times = types.SimpleNamespace(
+        kept=None, ciphertexts_out=layer.ciphertexts_out << 20, noise_bits=layer.noise_bits, transform_lengths={1}
+    )
+    many = dataclasses.replace(few, layers=(*few.layers, times))
+    roomy, tight = judge(wants(), few), judge(wants(), many)
+    assert roomy.parameters.plain_bits - 5 <= tight.parameters.plain_bits < roomy.parameters.plain_bits
+    assert min(roomy.budget.distance, tight.budget.distance) >= IMAGE_DISTANCE_BITS
+    assert tight.budget.flooding > roomy.budget.flooding
+    most = wants(largest=roomy.parameters.plain_modulus // 2)
+    assert judge(most, few).fits
+    refused = judge(most, many)
+    assert (refused.stage, refused.fits) == ("noise budget", False)
+    assert re.match(r"noise budget: an image is hidden to 2\^-2\d\.\d", refused.binding)
+    with pytest.raises(
+        DoesNotFit, match=r"must hide an image's noise to 2\^-30: got 2\^-2\d\.\d with n = 8192, .* lower"
+    ):
+        choose(most, [many])
+
+
+def test_squares_are_hidden_too() -> None:
+    """They count with the coefficients that their replies hold, of a subring where they are few."""
+    parameters = judge(wants(), candidates(DEFAULT)[0]).parameters
+    flood, noise = flood_bits(parameters), square_noise_bits(parameters)
+    assert budget((), parameters, [9000, 3]).distance == image_distance_bits([(8192 + 1024 + 4, noise)], flood)
+    assert budget((), parameters).distance == math.inf
 
 
 def test_the_layer_with_the_most_noise_counts() -> None:
@@ -168,6 +202,7 @@ def test_the_layer_with_the_most_noise_counts() -> None:
     assert len(set(one[:3])) == 3
     assert coefficient.noise_bits(parameters) < min(one)
     assert one[3] == budget((), parameters).noise == min(one), "no program has less noise than a square"
-    assert verdict.budget == budget((*spectral, coefficient), parameters) == budget(spectral[1:2], parameters)
+    assert verdict.budget is not None
+    assert verdict.budget.noise == budget((*spectral, coefficient), parameters).noise == max(one)
     loud = dataclasses.replace(coefficient, weight_bits=100)
     assert budget((*spectral, loud), parameters).noise == loud.noise_bits(parameters) > max(one)

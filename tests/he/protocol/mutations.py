@@ -306,7 +306,7 @@ def huge_layer(data: dict[str, Any], random: Random) -> str:
     height, width = random.choice((1, 1, 4, 500, 4096, 100000)), random.choice((1, 4, 4096))
     padding = random.choice((0, kernel - 1, kernel // 2))
     channels = [1 << random.randrange(random.choice((5, 24))) for _ in range(2)]
-    toy, bits = data["parameters"]["ring_degree"], [55, 55, 54, 54]
+    toy, bits = data["parameters"]["ring_degree"], [54, 54, 53, 53]
     n, bits = random.choice(((toy, bits), (8192, bits), (32768, [60] * 14)))
     out = [(side + 2 * padding - kernel) // stride + 1 for side in (height, width)]
     shape = {

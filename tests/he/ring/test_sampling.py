@@ -1,3 +1,4 @@
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 
 from privcirnet.he.params.noise import noise_bits
 from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring.stream import stream
 
 T = modular.largest_prime(41, 16384)
 
@@ -49,18 +51,71 @@ def test_uniform_shapes_and_freshness() -> None:
     assert not sampling.uniform((9,), 1).any()
 
 
-@pytest.mark.parametrize("bits", [1, 47, 48, 95, 96, 119])
-def test_samples_are_uniform_in_their_range(bits: int) -> None:
-    primes = (281474976546817, 281474976317441, 281474975662081)
-    residues = sampling.flood(bits, primes, 4000)
+PRIMES = (281474976546817, 281474976317441, 281474975662081)
+
+
+@pytest.mark.parametrize("bits", [1, 47, 62, 63, 95, 119, 126, 127])
+def test_floods_are_sums_of_three_uniform_integers(bits: int) -> None:
+    residues = sampling.flood(bits, PRIMES, 4000, stream())
     assert residues.shape == (3, 4000)
-    assert all((residues[i] < p).all() for i, p in enumerate(primes))
-    values = [_lift([int(r) for r in column], primes) for column in residues.T]
-    assert all(-(1 << bits) <= v < 1 << bits for v in values)
-    mean = Fraction(sum(2 * v + 1 for v in values), 2 * len(values) << bits)
-    assert abs(mean) < Fraction(1, 10), "5 standard errors of a uniform mean are 0.046"
-    assert len({v < 0 for v in values}) == 2
-    assert max(map(abs, values)) > (1 << bits) * 0.99 or bits == 1
+    assert all((residues[i] < p).all() for i, p in enumerate(PRIMES))
+    values = np.array([_lift([int(r) for r in column], PRIMES) / 2**bits for column in residues.T])
+    assert abs(values).max() <= 1.5
+    if bits > 1:
+        assert abs(values.mean()) < 0.04, "five standard errors"
+        assert abs(values.var() - 0.25) < 0.03, "seven standard errors of a variance of 3 / 12"
+        assert abs(values).max() > 1.2, "once in 2^40 floods of 4000 it is not"
+
+
+def test_ternary_numbers_are_uniform_and_drawn_until_they_suffice() -> None:
+    counts = np.bincount(sampling.ternary(30000, stream()).astype(np.int64))
+    assert abs(counts - 10000).max() < 700, "eight deviations"
+    assert len(counts) == 3
+    given = iter([np.array([2**64 - 1], dtype=np.uint64), np.array([0b01_11_10], dtype=np.uint64)])
+    assert sampling.ternary(3, lambda count: next(given)).tolist() == [2, 1, 0]
+
+
+def test_errors_are_binomial() -> None:
+    """Of SEAL's deviation; every value has its bit pattern."""
+    values = sampling.errors(20000, stream()).astype(np.int64) - 21
+    assert abs(values.mean()) < 0.15
+    assert abs(values.var() - 10.5) < 0.6
+    half = (1 << 21) - 1
+    chosen = np.array([0, half, half << 21, half << 21 | half, 1, 1 << 20, 1 << 21, 1 << 41, 1 << 42], dtype=np.uint64)
+    assert (sampling.errors(9, lambda count: chosen).astype(np.int64) - 21).tolist() == [0, 21, -21, 0, 1, 1, -1, -1, 0]
+
+
+def summed(width: int) -> np.ndarray:
+    """Probabilities of the sum of three uniform integers in [0, width)."""
+    one = np.full(width, 1 / width)
+    return np.convolve(np.convolve(one, one), one)
+
+
+def hellinger(p: np.ndarray, shift: int) -> float:
+    """Squared Hellinger distance of a distribution from itself moved by some integers."""
+    zeros = np.zeros(shift)
+    roots = [np.sqrt(np.concatenate(parts)) for parts in ((p, zeros), (zeros, p))]
+    return float(((roots[0] - roots[1]) ** 2).sum() / 2)
+
+
+@pytest.mark.parametrize("width", [256, 1024])
+def test_a_shift_is_hidden_as_the_fisher_information_says(width: int) -> None:
+    """Twice as far is twice as many bits, which the hard edges of one uniform integer do not give."""
+    found = [hellinger(summed(width), shift) * 8 * (width / shift) ** 2 for shift in (1, 2, 8)]
+    assert all(4 < value <= sampling._FISHER for value in found)
+    edges = [hellinger(np.full(width, 1 / width), shift) * width for shift in (1, 2, 8)]
+    assert edges == pytest.approx([1, 2, 8])
+
+
+@pytest.mark.parametrize(("count", "noise"), [(1 << 17, 66), (1 << 24, 66), (1, 40), (1 << 17, 30)])
+def test_distance_of_an_image(count: int, noise: int) -> None:
+    """By the formula in exact numbers; below 2^-62 the upper digits of two parts bind."""
+    shift = Fraction(2**noise, 2**110) + Fraction(1, 2**62)
+    distance = math.sqrt(sampling._FISHER * count) * float(shift) / 2
+    assert sampling.image_distance_bits([(count, noise)], 110) == pytest.approx(-math.log2(distance))
+    halves = [(count - count // 2, noise), (count // 2, noise)]
+    assert sampling.image_distance_bits(halves, 110) == sampling.image_distance_bits([(count, noise)], 110)
+    assert sampling.image_distance_bits([], 110) == math.inf
 
 
 def _lift(residues: list[int], primes: tuple[int, ...]) -> int:
@@ -70,6 +125,7 @@ def _lift(residues: list[int], primes: tuple[int, ...]) -> int:
     return total - modulus if total > modulus // 2 else total
 
 
-def test_the_flood_is_forty_bits_over_the_noise_bound() -> None:
+def test_the_flood_is_at_least_forty_bits_over_the_noise_bound() -> None:
     assert sampling.FLOODING_BITS == 40
+    assert sampling.IMAGE_DISTANCE_BITS == 30
     assert noise_bits(8192, 46, 1) == 66

@@ -1,8 +1,8 @@
 """From a result to a reply: what hides it (:mod:`ring.sampling`), the switch to a shorter modulus, bytes.
 
-With u ternary and e1 of SEAL's error distribution, pk u + (0, e1) is a fresh encryption of zero under the client's
-public key. The error e0 that SEAL adds to the first polynomial is left out: flooding noise covers it. pk is used modulo
-the data primes, which is as uniform as modulo all of them. See docs/mathematics.md, "Circuit privacy".
+The client's public key is an encryption of zero, z, modulo the data primes. With u ternary and e1 of SEAL's error
+distribution, z u + (0, e1) is a fresh one. The error e0 that SEAL adds to the first polynomial is left out: flooding
+noise covers it. See docs/mathematics.md, "Circuit privacy".
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from privcirnet.he.engines.kernels.arithmetic import mul_shoup_lazy, reduce_4p, 
 from privcirnet.he.engines.kernels.ring import Ring, add_scaled, to_coefficients
 from privcirnet.he.engines.kernels.sampling import Flood
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.sampling import FLOODING_BITS
+from privcirnet.he.ring.stream import stream
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,11 @@ class PublicKey:
 
         Args:
             extended: ring of all L + 1 primes.
-            key: residues in SEAL's order, shape (2, L, n).
+            key: an encryption of zero in the kernel's order, shape (2, L, n).
         """
-        ordered = np.ascontiguousarray(key[..., ntt.kernel_order(extended.degree)])
-        scaled = np.zeros_like(ordered)
-        add_scaled(scaled, ordered, extended.division)
-        return PublicKey(_with_quotients(ordered, extended), _with_quotients(scaled, extended))
+        scaled = np.zeros_like(key)
+        add_scaled(scaled, key, extended.division)
+        return PublicKey(_with_quotients(key, extended), _with_quotients(scaled, extended))
 
 
 class Draws(NamedTuple):
@@ -59,19 +58,16 @@ class Draws(NamedTuple):
     flood: Flood
 
 
-def draw(noise_bits: int, extended: Ring) -> Draws:
-    """Return fresh random numbers for a reply.
+def draw(flood_bits: int, extended: Ring) -> Draws:
+    """Return fresh random numbers for a reply, from a stream of its own.
 
     Args:
-        noise_bits: log2 of a bound on the result's noise.
+        flood_bits: log2 of the width of each part of the flooding noise.
         extended: ring of all L + 1 primes.
-
-    Raises:
-        RuleError: the flooding noise has too many bits.
     """
-    n = extended.degree
-    flood = sampling.flooding(noise_bits + FLOODING_BITS, extended.primes[:-1], n)
-    return Draws(sampling.words(sampling.ternary_words(n)), sampling.words(n), flood)
+    n, words = extended.degree, stream()
+    flood = sampling.flooding(flood_bits, extended.primes[:-1], n, words)
+    return Draws(words(sampling.ternary_words(n)), words(n), flood)
 
 
 class Form(NamedTuple):
@@ -82,30 +78,31 @@ class Form(NamedTuple):
         plain: of the masks.
         switches: divisions by the last of L primes, of L - 1, ..., of one.
         bits: of the packed residues of each of the primes that are left, (primes,).
+        flood: log2 of the width of each part of the flooding noise.
     """
 
     extended: Ring
     plain: plaintexts.Plain
     switches: tuple[keyswitch.Division, ...]
     bits: Residues
+    flood: int
 
 
-def form(extended: Ring, modulus: plaintexts.Plain, widths: tuple[int, ...]) -> Form:
+def form(extended: Ring, modulus: plaintexts.Plain, widths: tuple[int, ...], flood: int) -> Form:
     """Return what replies are made with.
 
     Args:
         extended: ring of all L + 1 primes.
         modulus: constants of the masks' plaintexts.
         widths: bytes of a residue of each prime that is left.
+        flood: log2 of the width of each part of the flooding noise.
     """
     primes = extended.primes[:-1]
     switches = tuple(keyswitch.division(primes[:last]) for last in range(len(primes), 0, -1))
-    return Form(extended, modulus, switches, 8 * np.array(widths, dtype=np.uint64))
+    return Form(extended, modulus, switches, 8 * np.array(widths, dtype=np.uint64), flood)
 
 
-def reply(
-    values: Residues, key: PublicKey, addend: Residues, noise_bits: int, form: Form, kept: Integers | None = None
-) -> bytes:
+def reply(values: Residues, key: PublicKey, addend: Residues, form: Form, kept: Integers | None = None) -> bytes:
     """Add a plaintext and what hides a result to it, switch it down and serialise it.
 
     Args:
@@ -113,21 +110,17 @@ def reply(
             overwritten.
         key: the client's.
         addend: the plaintext's slots, shape (n,).
-        noise_bits: log2 of a bound on the result's noise.
         form: of the replies.
         kept: coefficients of the first polynomial that are sent; None: all of them.
 
     Returns:
         compact bytes (:mod:`engines.wire_bytes`).
-
-    Raises:
-        RuleError: the flooding noise has too many bits.
     """
     extended = form.extended
     factors = key.scaled if values.shape[1] == len(extended.primes) else key.plain
     places = np.arange(extended.degree) if kept is None else kept
     first, second = (wire_bytes.packed(count, form.bits) for count in (places.size, extended.degree))
-    while not _reply(first, second, values, factors, addend, draw(noise_bits, extended), form, places):
+    while not _reply(first, second, values, factors, addend, draw(form.flood, extended), form, places):
         pass
     return wire_bytes.octets(first, places.size, form.bits) + wire_bytes.octets(second, extended.degree, form.bits)
 

@@ -1,39 +1,27 @@
-"""What hides a reply, compiled: random integers that are ternary, binomial, or uniform in a wide range.
+"""What hides a reply, compiled: random integers that are ternary, binomial, or a sum of three uniform ones.
 
 :func:`ring.sampling.flood` is the oracle of flooding noise: from the same random words :func:`add_flood` makes the same
-residues. The other distributions are SEAL's, tested against Python integers.
-
-The words are OpenSSL's, whose generator (AES-256 in counter mode, NIST SP 800-90A) the operating system's seeds and
-reseeds; a fork has its own. It is five times as fast as BLAKE2Xb. No sampler branches on a value that it keeps.
+residues. The other distributions are SEAL's, tested against Python integers. The words are those of a reply's own
+stream (:mod:`ring.stream`). No sampler branches on a value that it keeps.
 """
 
-import ssl
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from privcirnet.compiled.jit import inline, jit
-from privcirnet.errors import RuleError
 from privcirnet.he.engines.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge, with_quotient
+from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.stream import Words
 
 BINOMIAL = 21
 """Random bits on each side of an error: :data:`ring.sampling.ERROR_BITS`, as a number in this file because compiled
 code is only dropped when a file of this folder changes."""
 
 _FIELDS = 32
-_LIMB, _MAX_BITS = 64, 191
 _TWO, _THREE = np.uint64(2), np.uint64(3)
-
-
-def words(count: int) -> Residues:
-    """Return random 64-bit words, shape (count,).
-
-    Args:
-        count: of words.
-    """
-    return np.frombuffer(ssl.RAND_bytes(8 * count), dtype=np.uint64)
 
 
 def ternary_words(count: int) -> int:
@@ -46,47 +34,38 @@ def ternary_words(count: int) -> int:
 
 
 class Flood(NamedTuple):
-    """Uniform integers in [-2^bits, 2^bits): each as one in [0, 2^(bits + 1)), and what makes residues of it.
+    """Flooding noise in digits, and what makes residues of it.
 
     Attributes:
-        digits: random words, (digits, count): base-2^64 digits, lowest first.
-        mask: of the bits that count in the highest digit.
-        starts: -2^bits mod p for each prime, (primes,).
-        weights: 2^(64 digit) mod p and its quotient, (primes, digits, 2).
+        digits: :func:`ring.sampling.flood_digits`, (digits, count).
+        starts: minus the offset mod p for each prime, (primes,).
+        weights: of each digit mod p and its quotient, (primes, digits, 2).
     """
 
     digits: Residues
-    mask: Word
     starts: Residues
     weights: Residues
 
 
-def flooding(bits: int, primes: tuple[int, ...], count: int) -> Flood:
+def flooding(bits: int, primes: tuple[int, ...], count: int, words: Words) -> Flood:
     """Draw flooding noise; :func:`ring.sampling.flood` in digits.
 
     Args:
-        bits: of the range [-2^bits, 2^bits), 0 to 191.
+        bits: of the width of each of its three parts, at least 1.
         primes: of the modulus, each under 2^61.
         count: of integers.
+        words: of a stream.
 
     Returns:
         noise for :func:`add_flood`.
-
-    Raises:
-        RuleError: more bits than three words have.
     """
-    if not 0 <= bits <= _MAX_BITS:
-        raise RuleError(
-            f"flooding noise must have 0 to {_MAX_BITS} bits", got=bits, remedy="choose parameters with less noise"
-        )
-    digits = words((bits // _LIMB + 1) * count).reshape(-1, count)
-    return Flood(digits, np.uint64((2 << bits % _LIMB) - 1), *_constants(bits, primes))
+    return Flood(sampling.flood_digits(bits, count, words), *_constants(bits, primes))
 
 
 @lru_cache(maxsize=64)
 def _constants(bits: int, primes: tuple[int, ...]) -> tuple[Residues, Residues]:
-    powers = [1 << _LIMB * digit for digit in range(bits // _LIMB + 1)]
-    starts = np.array([-(1 << bits) % p for p in primes], dtype=np.uint64)
+    powers, offset = sampling.flood_powers(bits)
+    starts = np.array([-offset % p for p in primes], dtype=np.uint64)
     return starts, np.array([[with_quotient(power % p, p) for power in powers] for p in primes])
 
 
@@ -94,7 +73,7 @@ def _constants(bits: int, primes: tuple[int, ...]) -> tuple[Residues, Residues]:
 def add_flood(target: Residues, flood: Flood, limb: int, p: Word) -> None:
     """Add flooding noise to a polynomial under one prime, in place.
 
-    Formula: start + sum over digits of digit 2^(64 index). Each term is exact in [0, p), so no sum passes 2 p.
+    Formula: start + sum over digits of digit x weight. Each term is exact in [0, p), so no sum passes 2 p.
 
     Args:
         target: residues, shape (n,).
@@ -102,12 +81,11 @@ def add_flood(target: Residues, flood: Flood, limb: int, p: Word) -> None:
         limb: which of its primes ``p`` is.
         p: prime.
     """
-    start, last = flood.starts[limb], flood.digits.shape[0] - 1
-    for k in range(last + 1):
+    start = flood.starts[limb]
+    for k in range(flood.digits.shape[0]):
         digits, weight, quotient = flood.digits[k], flood.weights[limb, k, 0], flood.weights[limb, k, 1]
-        mask = flood.mask if k == last else ~np.uint64(0)
         for i in range(target.size):
-            target[i] = sub_if_ge(target[i] + reduce_4p(mul_shoup_lazy(digits[i] & mask, weight, quotient, p), p), p)
+            target[i] = sub_if_ge(target[i] + reduce_4p(mul_shoup_lazy(digits[i], weight, quotient, p), p), p)
     for i in range(target.size):
         target[i] = sub_if_ge(target[i] + start, p)
 

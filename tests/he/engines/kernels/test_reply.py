@@ -1,6 +1,6 @@
 """Randomness of replies: how much is drawn, that it is fresh, and what is done where it does not suffice."""
 
-import ssl
+import os
 
 import numpy as np
 import pytest
@@ -9,9 +9,9 @@ from privcirnet.he.engines import kernel
 from privcirnet.he.engines.kernels import reply
 from privcirnet.he.engines.kernels.ring import ring
 from privcirnet.he.params.parameters import choose, ordered_primes
-from privcirnet.he.ring.sampling import FLOODING_BITS
+from privcirnet.he.ring.stream import Words
 
-N, PRIMES = 4096, ordered_primes(4096, (37, 36, 36))
+N, PRIMES = 4096, ordered_primes(4096, (36, 35, 35))
 
 
 def test_every_reply_has_draws_of_its_own() -> None:
@@ -21,17 +21,35 @@ def test_every_reply_has_draws_of_its_own() -> None:
     assert (first.flood.digits != second.flood.digits).mean() > 0.99
 
 
+def test_every_reply_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 bytes of the operating system's generator are all that it takes; the same key gives the same draws."""
+    keys, original = [], os.urandom
+    monkeypatch.setattr(os, "urandom", lambda size: keys.append(original(size)) or keys[-1])
+    drawn = [reply.draw(100, ring(PRIMES, N)) for _ in range(3)]
+    assert [len(key) for key in keys] == [32] * 3
+    assert len(set(keys)) == 3
+    monkeypatch.setattr(os, "urandom", lambda size: keys[0])
+    again = reply.draw(100, ring(PRIMES, N))
+    for own, same, other in zip(again[:2], drawn[0][:2], drawn[1][:2], strict=True):
+        assert np.array_equal(own, same)
+        assert not np.array_equal(own, other)
+    assert np.array_equal(again.flood.digits, drawn[0].flood.digits)
+
+
 def test_draws_are_parts_of_one_stream_without_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(ssl, "RAND_bytes", lambda size: asked.append(size) or bytes(size))
-    reply.draw(20, ring(PRIMES, N))
-    digits = (20 + FLOODING_BITS) // 64 + 1
-    assert sorted(asked) == sorted([8 * N // 16, 8 * N, 8 * digits * N])
+
+    def counting() -> Words:
+        return lambda count: asked.append(count) or np.zeros(count, dtype=np.uint64)
+
+    monkeypatch.setattr(reply, "stream", counting)
+    reply.draw(100, ring(PRIMES, N))
+    assert sorted(asked) == sorted([N // 16, N, 4 * N])
 
 
 def test_a_secret_whose_words_fall_short_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is done with the result before: the second reply is the right one."""
-    parameters = choose({1}, 23, N, (37, 36, 36))
+    parameters = choose({1}, 23, N, (36, 35, 35))
     server, extended, drawn = kernel.KernelServer(parameters), ring(PRIMES, N), []
     original = reply.draw
 
@@ -44,7 +62,7 @@ def test_a_secret_whose_words_fall_short_is_drawn_again(monkeypatch: pytest.Monk
     values = np.arange(2 * 2 * N, dtype=np.uint64).reshape(2, 2, N)
     key = reply.PublicKey.build(extended, values % np.array(PRIMES[:2], dtype=np.uint64)[:, None])
     slots = np.arange(N, dtype=np.uint64)
-    message = reply.reply(values.copy(), key, slots, 20, server._form)
+    message = reply.reply(values.copy(), key, slots, server._form)
     assert len(drawn) == 2
     monkeypatch.setattr(reply, "draw", lambda bits, extended: drawn[1])
-    assert reply.reply(values.copy(), key, slots, 20, server._form) == message
+    assert reply.reply(values.copy(), key, slots, server._form) == message

@@ -1,15 +1,12 @@
 """The samplers against Python integers on the same words, their distributions, and that all primes agree."""
 
 import math
-import os
-import ssl
 from collections import Counter
 
 import numpy as np
 import pytest
 
 from privcirnet.compiled.jit import jit
-from privcirnet.errors import RuleError
 from privcirnet.he.engines.kernels import blake2xb, sampling
 from privcirnet.he.ring import modular
 from privcirnet.he.ring import sampling as slow
@@ -20,10 +17,9 @@ PRIMES = tuple(modular.largest_prime(bits, 2) for bits in (55, 61, 17, 60, 59))
 N = 8192
 
 
-@pytest.fixture(autouse=True)
-def seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The generator gives the words of :data:`SEED`."""
-    monkeypatch.setattr(ssl, "RAND_bytes", lambda size: blake2xb.stream(SEED, size // 8).tobytes())
+def words(count: int) -> Residues:
+    """The same words every time, in place of a stream."""
+    return blake2xb.stream(SEED, count)
 
 
 def ternary(words: Residues, count: int) -> list[int]:
@@ -42,7 +38,7 @@ def binomials(words: Residues) -> Residues:
 
 def flooded(bits: int, count: int) -> Residues:
     """Flooding noise added to zeros: residues, (primes, count)."""
-    flood, found = sampling.flooding(bits, PRIMES, count), np.zeros((len(PRIMES), count), dtype=np.uint64)
+    flood, found = sampling.flooding(bits, PRIMES, count, words), np.zeros((len(PRIMES), count), dtype=np.uint64)
     for limb, p in enumerate(PRIMES):
         sampling.add_flood(found[limb], flood, limb, np.uint64(p))
     return found
@@ -66,11 +62,12 @@ def test_ternary_from_the_words() -> None:
     words = blake2xb.stream(SEED, sampling.ternary_words(N))
     fields = [word >> shift & 3 for word in words.tolist() for shift in range(0, 64, 2)]
     assert ternary(words, N) == [field - 1 for field in fields if field < 3][:N]
+    assert (slow.ternary(N, lambda count: blake2xb.stream(SEED, count)).astype(int) - 1).tolist() == ternary(words, N)
 
 
 def test_ternary_is_uniform() -> None:
     """Two degrees of freedom: over 18 once in 8000 seeds."""
-    values = ternary(sampling.words(sampling.ternary_words(N)), N)
+    values = ternary(words(sampling.ternary_words(N)), N)
     assert chi_square(values, dict.fromkeys((-1, 0, 1), N / 3)) < 18
 
 
@@ -101,7 +98,7 @@ def test_the_largest_errors(word: int, value: int) -> None:
 
 def test_errors_are_binomial() -> None:
     """20 degrees of freedom, values beyond 10 taken together: over 60 once in 140 000 seeds."""
-    values = [max(-10, min(10, int(value) - 21)) for value in binomials(sampling.words(N))]
+    values = [max(-10, min(10, int(value) - 21)) for value in binomials(words(N))]
     expected = dict.fromkeys(range(-10, 11), 0.0)
     for ones in range(43):
         expected[max(-10, min(10, ones - 21))] += N * math.comb(42, ones) / 2**42
@@ -109,30 +106,32 @@ def test_errors_are_binomial() -> None:
     assert math.isclose(np.std(values), math.sqrt(10.5), rel_tol=0.03)
 
 
-@pytest.mark.parametrize("bits", [0, 1, 40, 63, 64, 126, 127, 128, 190, 191])
+@pytest.mark.parametrize("bits", [1, 40, 61, 62, 63, 64, 125, 126, 127, 150, 191, 200])
 def test_flooding_from_the_words(bits: int) -> None:
-    """At 63, 127 and 191 bits the highest word is used whole; at 64 and 128 only one bit of it."""
-    count = bits // 64 + 1
-    words = blake2xb.stream(SEED, count * 100).reshape(count, 100)
-    oracle = [sum(int(w) << 64 * i for i, w in enumerate(column)) % 2 ** (bits + 1) - 2**bits for column in words.T]
-    made = flooded(bits, 100)
-    assert integers(made) == oracle
+    """The lower digits are of the first part, at 126 and 190 bits whole words; the highest 62 bits of three are added."""
+    low, top = max(bits - 62, 0), min(bits, 62)
+    lower = -(-low // 64)
+    drawn = words((lower + 3) * 100).reshape(lower + 3, 100).tolist()
+    oracle = []
+    for column in zip(*drawn, strict=True):
+        rest = sum(word << 64 * i for i, word in enumerate(column[:lower])) % (1 << low)
+        tops = sum(word >> 64 - top for word in column[lower:])
+        oracle.append((tops << low) + rest - (3 * 2**bits // 2 - 2**low))
+    assert integers(flooded(bits, 100)) == oracle
+    assert max(map(abs, oracle)) <= 1.5 * 2**bits
 
 
-def test_flooding_is_the_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "urandom", ssl.RAND_bytes)
+def test_flooding_is_the_slow_one() -> None:
     for bits in (5, 64, 150):
-        assert (flooded(bits, 100) == slow.flood(bits, PRIMES, 100)).all()
+        assert (flooded(bits, 100) == slow.flood(bits, PRIMES, 100, words)).all()
 
 
-def test_flooding_is_uniform() -> None:
-    """16 equal parts of the range, 15 degrees of freedom: over 50 once in 80 000 seeds."""
+def test_flooding_is_a_sum_of_three_uniform_numbers() -> None:
+    """12 equal parts of the range, 11 degrees of freedom: over 45 once in 200 000 seeds."""
     values = integers(flooded(100, N))
-    assert -(2**100) <= min(values) < 0 <= max(values) < 2**100
-    assert chi_square([value >> 97 for value in values], dict.fromkeys(range(-8, 8), N / 16)) < 50
+    parts = [min(int((value / 2**100 + 1.5) * 4), 11) for value in values]
 
+    def below(x: float) -> float:
+        return sum((-1) ** k * math.comb(3, k) * (x - k) ** 3 for k in range(4) if x > k) / 6
 
-@pytest.mark.parametrize("bits", [-1, 192])
-def test_flooding_has_three_words(bits: int) -> None:
-    with pytest.raises(RuleError, match=f"flooding noise must have 0 to 191 bits: got {bits}"):
-        sampling.flooding(bits, PRIMES, 8)
+    assert chi_square(parts, {i: N * (below((i + 1) / 4) - below(i / 4)) for i in range(12)}) < 45
