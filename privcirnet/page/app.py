@@ -98,7 +98,7 @@ class Page:
         if tests is None or number >= len(tests.labels):
             return Response(status_code=404)
         pixels = tests.pixels[number].astype(np.int64)
-        words = f"test image {number + 1} of {self._content.data}, as it is"
+        words = f"Test image {number + 1} of {self._content.data}, as it is"
         return await self._classify(lambda: Prepared(pixels, (words,)))
 
     async def _upload(self, request: Request) -> Response:

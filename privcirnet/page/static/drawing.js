@@ -36,7 +36,7 @@ export function bar(from, to) {
   return track;
 }
 
-const three = (value) => value.toLocaleString("en", { maximumSignificantDigits: 3 });
+const three = (value) => value.toLocaleString("en", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
 
 export function bytes(count) {
   if (count < 1e3) return `${count} B`;

@@ -6,6 +6,7 @@ let running = null; // the AbortController of the image that runs
 let facts = null; // what the page was told at its start
 let rounds = []; // of the program
 let times = []; // seconds of each round of this image
+let total = 0; // bytes of this image so far, both ways
 let chosen = {}; // name and, of a test image, label of the image that runs
 let spoken = 0; // quarters of the rounds that were said aloud
 
@@ -39,10 +40,10 @@ const on = {
   },
   program(program) {
     showRounds(program);
-    [times, spoken] = [[], 0];
+    [times, total, spoken] = [[], 0, 0];
     Object.assign(find("progress"), { value: 0, max: rounds.length });
     find("keys").textContent = bytes(program.bytes_keys);
-    if (program.seconds !== null) find("keys-note").textContent = `connected and keys made in ${duration(program.seconds)}`;
+    if (program.seconds !== null) find("keys-note").textContent = `made and accepted in ${duration(program.seconds)}`;
   },
   image(image) {
     const size = `${image.width} × ${image.height} pixels, ${image.channels === 1 ? "grey" : "RGB"}`;
@@ -54,7 +55,8 @@ const on = {
   request({ round, bytes: size, ciphertexts, picture }) {
     const { name } = rounds[round];
     row(round).setAttribute("aria-current", "step");
-    find("step").textContent = `Round ${round + 1} of ${rounds.length} · ${name}`;
+    const past = `${bytes(total)} and ${duration(times.reduce((sum, time) => sum + time, 0))} so far`;
+    find("step").textContent = `Round ${round + 1} of ${rounds.length}, ${name}${round ? ` · ${past}` : ""}`;
     if (!picture) return;
     const words = `Request ${round + 1} of ${rounds.length}, for ${name}: ${plural(ciphertexts, "ciphertext")}, ${bytes(size)}.`;
     draw(find("noise"), picture, `${facts.encrypted ? "Random-looking noise" : "Bytes"}. ${words}`);
@@ -67,6 +69,9 @@ const on = {
     row(round).removeAttribute("aria-current");
     row(round).className = "done";
     times.push(seconds);
+    total += bytes_up + bytes_down;
+    const longest = Math.max(...times);
+    times.forEach((spent, number) => row(number).cells[4].replaceChildren(bar(0, spent / longest)));
     find("progress").value = round + 1;
     const quarter = Math.floor((4 * (round + 1)) / rounds.length);
     if (quarter > spoken && quarter < 4) say(`${round + 1} of ${rounds.length} rounds done`);
@@ -89,8 +94,6 @@ const on = {
     find("seconds-note").textContent = plural(count, "round");
     [find("sent").textContent, find("received").textContent] = [bytes(bytes_up), bytes(bytes_down)];
     find("costs").hidden = false;
-    const longest = Math.max(...times);
-    times.forEach((time, number) => row(number).cells[4].replaceChildren(bar(0, time / longest)));
     find("step").textContent = `Done: ${logits[0].name}, after ${plural(count, "round")} and ${duration(seconds)}.`;
     say(`The answer is ${logits[0].name}, with a logit of ${values[0].toFixed(2)}, after ${duration(seconds)}.`);
   },
@@ -100,7 +103,7 @@ const on = {
 function verdict(name) {
   if (!chosen.label) return [];
   const right = chosen.label === name;
-  const words = right ? "✓ the label of this test image" : `✗ this test image is labelled ${chosen.label}`;
+  const words = right ? "✓ as it is labelled" : `✗ it is labelled ${chosen.label}`;
   return [" ", element("span", { className: right ? "right" : "wrong" }, words)];
 }
 
@@ -211,6 +214,7 @@ function showFacts() {
     ? [`⚠ Weaker: the client sees ${facts.revealed.toLocaleString("en")} values between the layers in clear.`] : [];
   const warnings = [...hidden, ...revealed].map((words) => element("p", { className: "alert" }, words));
   document.querySelector("header").append(...warnings);
+  find("tests-title").textContent = `Or a test image of ${facts.data}`;
   const about = [`Network for ${facts.data}, ${facts.shape.join(" × ")} inputs`, facts.place, facts.parameters];
   find("about").textContent = [`${about.join("; ")}.`, ...facts.notes].join(" ");
   showTests(facts.tests);
