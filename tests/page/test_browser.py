@@ -78,7 +78,7 @@ def test_the_keyboard_does_it_all(shown):
     tab, arrived, go = shown.tab, threading.Event(), threading.Event()
     focused = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"
     chosen = []
-    tab.on("filechooser", lambda chooser: chosen.append(chooser))
+    tab.on("filechooser", lambda chooser: chosen.append(True))
     tab.keyboard.press("Tab")
     assert tab.evaluate(focused) == "Choose an image"
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
