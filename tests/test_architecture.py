@@ -25,6 +25,8 @@ ONLY_USER = {
     "matplotlib": {"plots.py"},
     "tensorboard": {"training/record.py"},
     "threadpoolctl": {"he/ring/threads.py"},
+    "starlette": {"page/access.py", "page/app.py"},
+    "uvicorn": {"page/server.py"},
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
 }
 """Library -> the only files that may import it."""
@@ -52,11 +54,12 @@ PARTS = {
         *("artifact", "blocksizes", "config", "data", "distributed", "errors", "he", "lower", "nn", "plots"),
         "training",
     },
+    "page": {"data", "errors", "he", "pipeline"},
     "console": {"commands", "errors", "he", "pipeline"},
     "settings": {"console", "errors", "pipeline"},
     "commands": {
-        *("artifact", "config", "console", "data", "distributed", "errors", "he", "pipeline", "report", "settings"),
-        "training",
+        *("artifact", "config", "console", "data", "distributed", "errors", "he", "page", "pipeline", "report"),
+        *("settings", "training"),
     },
     "__main__": {"commands", "console", "errors"},
     "api": {"config", "console", "data", "errors", "he", "nn", "pipeline", "training"},
@@ -80,7 +83,7 @@ ROOMS = {
 
 NO_TORCH = {
     *("compiled", "he", "report", "artifact", "config", "errors", "plots", "console", "settings", "pipeline"),
-    *("commands", "__main__"),
+    *("commands", "page", "__main__"),
 }
 """Parts that a client without torch can import, but for the files of :data:`WITH_TORCH`."""
 

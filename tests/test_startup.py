@@ -9,7 +9,7 @@ from privcirnet.data import Files, load
 from privcirnet.training.network import create
 load("digits", files=Files(cache={cache!r}))
 create("digits_resnet", 10, (1, 8, 8))
-print(*{{"timm", "torchvision", "sklearn", "torch._dynamo", "numba"}} & set(sys.modules))
+print(*{{"timm", "torchvision", "sklearn", "torch._dynamo", "numba", "starlette", "uvicorn"}} & set(sys.modules))
 """
 
 

@@ -60,7 +60,10 @@ def test_the_wheel_has_configs_licence_and_type_marker_and_nothing_of_the_top_le
     configs = {str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.yaml")}
     assert {name.removeprefix("privcirnet/") for name in names if name.startswith("privcirnet/configs/")} == configs
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "privcirnet").rglob("*.py")}
-    assert modules | {"privcirnet/py.typed", "privcirnet/report/page.html"} <= names
+    page = {str(path.relative_to(ROOT)) for path in (ROOT / "privcirnet" / "page" / "static").iterdir()}
+    assert (
+        modules | page | {f"privcirnet/{name}" for name in ("py.typed", "report/page.html", "report/base.css")} <= names
+    )
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {"privcirnet"}
 

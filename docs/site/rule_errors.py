@@ -24,6 +24,7 @@ SUBJECTS = {
     "Client and server": ("he.protocol",),
     "Files": ("artifact",),
     "Benchmarks, comparisons and reports": ("he.measure", "pipeline", "report"),
+    "The page of infer.py": ("page",),
 }
 """Heading of the page of errors -> packages whose errors stand there."""
 

@@ -1,6 +1,9 @@
 """Classify held-out images encrypted and check every step of it. `privcirnet infer --help`."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from privcirnet.config import InferConfig
 from privcirnet.console import counting, in_words_revealed, inference_bar, show, show_rows
 from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
+from privcirnet.errors import RuleError
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.protocol.transport.client import TcpClient
@@ -19,11 +23,14 @@ from privcirnet.he.protocol.transport.tcp import parse_address
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
 from privcirnet.pipeline.infer import infer
+from privcirnet.pipeline.server_process import ServerTask, start_server
 from privcirnet.settings import script
 from privcirnet.training import stages
 from privcirnet.training.accuracy import predict
 
 _SHOWN = 10
+_TESTS = 12
+"""Test images that the page offers."""
 
 
 @script(InferConfig)
@@ -33,6 +40,9 @@ def main(config: InferConfig) -> None:
     Args:
         config: of the command line.
     """
+    if config.ui:
+        _page(config)
+        return
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
     images, labels = data.held_out(config.images)
@@ -65,6 +75,46 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
         with inference_bar(remote.client.program, len(labels)) as progress:
             result = infer(remote, images.numpy().astype(np.int64), progress)
     return {"server": config.server, **result.summary(clear, labels)}
+
+
+def _page(config: InferConfig) -> None:
+    """Serve a page on loopback until it is interrupted; it is the client's."""
+    from privcirnet.page.content import Content, TestImages
+    from privcirnet.page.server import serve
+
+    threads.use(config.threads)
+    tests, classes, notes = None, (), ()
+    try:
+        with counting("Decoding images") as progress:
+            data = load_for(config.data, progress)
+    except RuleError as error:
+        notes = (f"No test images: {error}",)
+    else:
+        images, labels = data.held_out(_TESTS)
+        tests, classes = TestImages(images.numpy(), labels.tolist()), data.classes
+    place = f"server {config.server}" if config.server else "its server is another process of this machine"
+    content = Content(config.data.name, place, config.engine != "cleartext", classes, tests, notes)
+    serve(partial(_connected, config), content, config.ui_port, partial(_show_address, config, place))
+
+
+@contextmanager
+def _connected(config: InferConfig) -> Generator[TcpClient]:
+    """A connection to the server that was asked for, or to one of its own in another process."""
+    if config.server:
+        with TcpClient(parse_address(config.server), config.engine, config.timeout_s) as remote:
+            yield remote
+        return
+    program, spectra = read_program(Path(config.program))
+    cache = WeightCache.of(config.weights_gb, config.weights_folder)
+    task = ServerTask(program, spectra, config.engine, cache.limit, cache.folder, threads.count(), audited=False)
+    with start_server(task) as process, TcpClient(process.address, config.engine, config.timeout_s) as remote:
+        yield remote
+
+
+def _show_address(config: InferConfig, place: str, address: str) -> None:
+    hidden = ", NOTHING IS ENCRYPTED" if config.engine == "cleartext" else ""
+    facts = {"open": address, "keep": "it to yourself: whoever has it can use the page; Ctrl-C ends it"}
+    show(f"infer: a page for {config.data.name}, {place}{hidden}", facts)
 
 
 def _predicted(config: InferConfig, data: ImageData, images: Tensor) -> np.ndarray:

@@ -28,6 +28,10 @@ class InferConfig:
     """both parties in one process, or each in its own with TCP on loopback in between (2)."""
     timeout_s: float = 600.0
     """seconds to wait for an answer of server=."""
+    ui: bool = False
+    """a page on loopback, instead of a report: choose an image there and see what goes by."""
+    ui_port: int = 0
+    """where the page is; 0: any port that is free."""
     images: int = 32
     """held-out images, from the first."""
     weights_gb: float = 4.0
@@ -46,6 +50,7 @@ class InferConfig:
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 600")
+        check(0 <= self.ui_port <= 0xFFFF, "ui_port must be in [0, 65535]", self.ui_port, "use 0 for a free one")
         if self.server:
             parse_address(self.server)
             self.out = f"{self.root}/client" if self.out == f"{self.root}/infer" else self.out

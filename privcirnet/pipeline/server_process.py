@@ -44,6 +44,7 @@ class ServerTask:
         limit: of :class:`WeightCache`.
         folder: of :class:`WeightCache`.
         threads: number of threads; 0 for all cores.
+        audited: whether it reports its shares after each inference; the harness must then read each report.
     """
 
     program: Program
@@ -52,6 +53,7 @@ class ServerTask:
     limit: int | None = None
     folder: Path | None = None
     threads: int = 0
+    audited: bool = True
 
 
 class ServerReport(NamedTuple):
@@ -135,7 +137,8 @@ def serve(inherited: int) -> None:
     threads.use(task.threads)
 
     def report(session: Session) -> None:
-        pipe.send(ServerReport(session.shares, session.meter, peak_bytes()))
+        if task.audited:
+            pipe.send(ServerReport(session.shares, session.meter, peak_bytes()))
 
     try:
         server = Server(task.program, task.engine, task.spectra, cache=WeightCache(task.limit, task.folder))

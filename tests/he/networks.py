@@ -54,7 +54,7 @@ def network(masks: str = "uniform", plain_bits: int = 46, seed: int = 0) -> Prog
         Node("flat", Flatten(), ("pool",), (32, 1, 1), -4),
         Node("head", Linear(head), ("flat",), (10, 1, 1), -8),
     )
-    return _with_weights(nodes, masks, plain_bits, seed)
+    return with_weights(nodes, masks, plain_bits, seed)
 
 
 def bottleneck(masks: str = "uniform", seed: int = 0) -> Program:
@@ -77,7 +77,7 @@ def bottleneck(masks: str = "uniform", seed: int = 0) -> Program:
         Node("sum", Add(), ("project_t", "side_t"), (6, 4, 4), -2),
         Node("again", Linear(again), ("sum",), (12, 4, 4), -6),
     )
-    return _with_weights(nodes, masks, 46, seed)
+    return with_weights(nodes, masks, 46, seed)
 
 
 def residual_of_the_image() -> Program:
@@ -91,7 +91,7 @@ def residual_of_the_image() -> Program:
         Node("sum", Add(), ("conv", "x"), same, 0),
         Node("square", Square(), ("sum",), same, 0),
     )
-    return _with_weights(nodes, "uniform", 46, 0)
+    return with_weights(nodes, "uniform", 46, 0)
 
 
 def attention(masks: str = "uniform", seed: int = 0) -> Program:
@@ -119,7 +119,7 @@ def attention(masks: str = "uniform", seed: int = 0) -> Program:
         Node("reversed", Gather(last, 7, (8,), (-1,)), ("token",), last, 34),
         Node("head", Linear(head), ("reversed",), (4, 1, 1), 30),
     )
-    return _with_weights(nodes, masks, 46, seed)
+    return with_weights(nodes, masks, 46, seed)
 
 
 def product(left: tuple[int, int, int], right: tuple[int, int, int], groups: int) -> Product:
@@ -147,7 +147,7 @@ def revealing(function: str = "gelu", bits: int = 1) -> Program:
         Node("act2", ClientAided("relu", -4 + bits, 0), ("sum",), maps, -4 + bits),
         Node("head", Linear(second), ("act2",), maps, -8 + bits),
     )
-    return _with_weights(nodes, "uniform", 46, 0)
+    return with_weights(nodes, "uniform", 46, 0)
 
 
 def random_image(program: Program, seed: int = 0) -> Values:
@@ -156,7 +156,8 @@ def random_image(program: Program, seed: int = 0) -> Values:
     return np.random.default_rng(seed).integers(node.operation.low, node.operation.high + 1, node.shape)
 
 
-def _with_weights(nodes: Iterable[Node], masks: str, plain_bits: int, seed: int) -> Program:
+def with_weights(nodes: Iterable[Node], masks: str, plain_bits: int, seed: int) -> Program:
+    """Random ones, and the smallest parameters that do."""
     nodes, weights, lengths = tuple(nodes), {}, set[int]()
     random = np.random.default_rng(seed)
     for node in nodes:

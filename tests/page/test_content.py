@@ -1,0 +1,40 @@
+"""What the page says of a program, and which it refuses."""
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.page.content import TestImages, described, preparation_for
+from tests.he.networks import network, revealing
+from tests.page import samples
+
+
+def test_a_program_whose_client_sees_values_says_so():
+    found = described(revealing())
+    assert found["revealed"] > 0
+    assert [r["what"] for r in found["rounds"]].count("gelu, computed by the client in clear") == 1
+
+
+def test_digits_are_inverted_and_photographs_are_not():
+    assert preparation_for(samples.program(), "digits").light_on_dark
+    assert not preparation_for(samples.program(3, 255), "cifar10").light_on_dark
+
+
+def test_a_program_that_pictures_are_no_input_of_is_refused():
+    with pytest.raises(RuleError, match=r"a picture can become pixels from 0 up: got \[-8, 15\]; prepare images of"):
+        preparation_for(network(), "digits")
+
+
+def test_another_data_set_than_the_programs_is_refused():
+    program = samples.program()
+    with pytest.raises(
+        RuleError, match=r"there must be a class for each logit: got 3 for 10 logits; give the program's"
+    ):
+        samples.content(classes=("a", "b", "c")).check(program)
+    tests = TestImages(np.zeros((1, 3, 32, 32), np.uint8), [0])
+    with pytest.raises(
+        RuleError, match=r"size of the program's: got \(3, 32, 32\) for \(1, 8, 8\); .*data=, got data=d"
+    ):
+        samples.content(tests=tests).check(program)
+    samples.content(classes=(), tests=None).check(program)
+    assert samples.content(classes=()).name(7) == "class 7"

@@ -1,0 +1,87 @@
+"""The client behind the page: which connection it uses, and when it takes a new one."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from tests.page import samples
+
+IMAGE = samples.TESTS.pixels[0].astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def program():
+    return samples.program()
+
+
+def classified(classifier, image=IMAGE, stop=None) -> list:
+    found = []
+    classifier.classify(image, found.append, stop or threading.Event())
+    return found
+
+
+def hung_up(number):
+    raise RuleError("a peer must stay until both are done", got="a closed connection", remedy="connect again")
+
+
+def test_a_connection_is_kept_from_image_to_image(program):
+    service = samples.Service(program)
+    classifier = samples.page(service).classifier
+    for _ in range(2):
+        assert classified(classifier)[-1].name == "answer"
+    assert len(service.opened) == 1
+    classifier.close()
+    assert service.open == 0
+
+
+def test_a_server_that_hung_up_on_a_silent_client_is_connected_again(program):
+    """At the first round of an image, once; the person does not notice."""
+    service = samples.Service(program)
+    classifier = samples.page(service).classifier
+    service.opened[0].before = hung_up
+    found = classified(classifier)
+    assert [event.name for event in found].count("program") == 2
+    assert found[-1].name == "answer"
+    assert (len(service.opened), service.open) == (2, 1)
+
+
+def test_a_new_connection_that_fails_is_not_tried_again(program):
+    service = samples.Service(program)
+    classifier = samples.page(service).classifier
+    classifier.close()
+    service.before = hung_up
+    assert classified(classifier)[-1].name == "error"
+    assert (len(service.opened), service.open) == (2, 0)
+
+
+def test_an_inference_is_stopped_before_its_next_round(program):
+    service, stop = samples.Service(program), threading.Event()
+    classifier = samples.page(service).classifier
+    service.opened[0].before = lambda number: number == 1 and stop.set()
+    found = classified(classifier, stop=stop)
+    assert [event.name for event in found if event.name == "reply"] == ["reply"] * 2
+    assert found[-1].data["got"] == "a stop"
+    assert service.open == 0
+    assert classified(classifier)[-1].name == "answer"
+
+
+def test_an_image_that_does_not_fit_is_an_error_event(program):
+    classifier = samples.page(samples.Service(program)).classifier
+    assert classified(classifier, IMAGE + 1)[-1].data["rule"] == "pixels must be integers in [0, 16]"
+
+
+def test_what_the_server_sees_is_noise_whatever_the_image_is(program):
+    """Of two images of one colour: means and neighbours of the drawn coefficients are those of uniform bytes."""
+    from base64 import b64decode
+
+    classifier = samples.page(samples.Service(program, "tenseal")).classifier
+    for level in (0, 16):
+        found = classified(classifier, np.full_like(IMAGE, level))
+        picture = next(event.data["picture"] for event in found if event.name == "request")
+        pixels = np.frombuffer(b64decode(picture["pixels"]), np.uint8).astype(float)
+        assert len(pixels) == 64 * 64
+        assert abs(pixels.mean() - 127.5) < 7 * 73.9 / 64, "seven standard deviations of a mean of 4096"
+        assert len(np.unique(pixels)) > 240
+        assert abs(np.corrcoef(pixels[:-1], pixels[1:])[0, 1]) < 7 / 64
