@@ -1,16 +1,18 @@
 """A program's public description as plain data, and back: what the manifest file and the server's greeting hold.
 
-It has the architecture, the plans and the parameters, never a weight or a bound that was derived from one. Whatever is
-read is checked: unknown operations, wrong types, dangling inputs and shapes that do not follow are refused.
+It has the architecture, the plans and the parameters, never a weight, and of bounds only how many bits the values have
+that the client sees. Whatever is read is checked: unknown operations, wrong types, dangling inputs and shapes that do
+not follow are refused.
 
 Format: an operation is stored by its class's name in lower case, but for :class:`ClientAided`, which is "revealed". Its
 fields follow under their own names. A layer is stored by the name of its encoding and its fields. Fields are read by
-their declared types: integers of 62 bits, flags, short printable names, short lists.
+their declared types: integers of 62 bits, flags, short printable names, short lists. One that has a default may be
+missing: descriptions of version 1 have no ``answer``, ``output_bits`` and ``value_bits``.
 """
 
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import MISSING, asdict, is_dataclass
 from functools import lru_cache
 from typing import Any, assert_never, cast, get_args, get_origin, get_type_hints
 
@@ -47,7 +49,14 @@ def to_dict(program: Program) -> dict[str, Any]:
         plain data for JSON.
     """
     nodes = [_node_to_dict(node) for node in program.nodes]
-    return {"parameters": asdict(program.parameters), "masks": program.masks, "bounds": program.bounds, "nodes": nodes}
+    return {
+        "parameters": asdict(program.parameters),
+        "masks": program.masks,
+        "bounds": program.bounds,
+        "answer": program.answer,
+        "output_bits": program.output_bits,
+        "nodes": nodes,
+    }
 
 
 def from_dict(data: Any) -> Program:
@@ -64,10 +73,11 @@ def from_dict(data: Any) -> Program:
         bits = tuple(_integer(b) for b in _few(literal["coefficient_bits"]))
         parameters = Parameters(_integer(literal["ring_degree"]), bits, _integer(literal["plain_modulus"]))
         nodes = tuple(_node_from_dict(item) for item in _few(data["nodes"], limits.MAX_NODES))
-        masks, bounds = _string(data["masks"]), _string(data["bounds"])
+        masks, bounds, answer = _string(data["masks"]), _string(data["bounds"]), _string(data.get("answer", "logits"))
+        output_bits = _integer(data.get("output_bits", 0))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise RuleError("a program's description must be complete", got=reprlib.repr(error), remedy=REMEDY) from None
-    program = Program(nodes, parameters, masks=masks, bounds=bounds)
+    program = Program(nodes, parameters, {}, masks, bounds, answer, output_bits)
     check(program)
     return program
 
@@ -141,8 +151,10 @@ def _factor_from_dict(item: dict[str, Any]) -> SpectralLayer:
 
 
 def _fields(cls: Any, item: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass, each checked by its type."""
-    return {name: _value(kind, item[name], name) for name, kind in _kinds(cls).items()}
+    """The fields of a dataclass, each checked by its type; the default of one that is not there."""
+    defaults = {name: field.default for name, field in cls.__dataclass_fields__.items()}
+    missing = {name for name, default in defaults.items() if default is not MISSING and name not in item}
+    return {name: _value(kind, item[name], name) for name, kind in _kinds(cls).items() if name not in missing}
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,106 @@
+"""The last round: what the server hands out of its share of the result, and what the client makes of it.
+
+*logits*: the whole share. The client adds its own modulo t and has the result, all of t's bits of it.
+
+*rounded*: the result is a truncation, so with shares as integers y = y_server - q, where q is minus the client's share
+(:mod:`protocol.shares`). That holds without a modulus, so it holds modulo 2^w too, and the server hands out w bits of
+its share: as many as the result has, and :data:`validate.CHECK_BITS` more. What a client adds to its share above or
+below this window it does not see. The width is the program's, never the client's.
+
+A result that is as wide as no right one is refused. Whatever happens, a client first completes the image and then
+refuses: a server that is told that an image failed learns something of it (SECURITY.md).
+"""
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.integer import Values
+from privcirnet.he.program.program import Program
+from privcirnet.he.program.validate import CHECK_BITS
+from privcirnet.he.protocol import shares
+from privcirnet.he.ring.modular import Residues
+
+
+class WrongResult(RuleError):
+    """A result, or a value on the way to it, that no right inference has.
+
+    Args:
+        rule: in words.
+        got: the value.
+        remedy: what the user can do.
+        values: the result, which nobody should use; None where it does not matter.
+    """
+
+    def __init__(self, rule: str, *, got: object, remedy: str, values: Values | None = None) -> None:
+        super().__init__(rule, got=got, remedy=remedy)
+        self.values = values
+
+
+def hand_out(program: Program, share: Residues) -> bytes:
+    """Return what the client is given of the server's share of the result.
+
+    Args:
+        program: says how much.
+        share: the server's, residues of any shape.
+    """
+    return shares.to_bytes(share if program.answer == "logits" else share & np.uint64(_window(program) - 1))
+
+
+def result(program: Program, share: Residues, message: bytes) -> Values:
+    """Return the result from the client's share of it and what :func:`hand_out` made.
+
+    Args:
+        program: with or without weights.
+        share: the client's, residues of any shape.
+        message: from the server.
+
+    Returns:
+        integers of the share's shape.
+
+    Raises:
+        RuleError: the message is not a part of a share of that many values.
+    """
+    t = program.parameters.plain_modulus
+    if program.answer == "logits":
+        return shares.reveal(share, message, t)
+    window = _window(program)
+    own = (np.uint64(t) - share) % np.uint64(t)
+    total = (shares.from_bytes(message, share.shape, window) - own) & np.uint64(window - 1)
+    return ((total + np.uint64(window // 2)) & np.uint64(window - 1)).astype(np.int64) - window // 2
+
+
+def width(values: Values) -> int:
+    """Return the least k with |value| < 2^k for all values.
+
+    Args:
+        values: integers of any shape.
+
+    >>> width(np.array([3, -8]))
+    4
+    """
+    return int(np.abs(values).max(initial=0)).bit_length()
+
+
+def check_width(program: Program, found: dict[str, tuple[int, int]], values: Values) -> None:
+    """Raise if a value is wider than it can be.
+
+    Args:
+        program: with or without weights.
+        found: by node (bits of the largest value that the client saw, bits that it has at most).
+        values: the result, for the error.
+
+    Raises:
+        WrongResult: naming the first node.
+    """
+    for name, (bits, most) in found.items():
+        if bits > most > 0:
+            again = "ask for this image once more, later: masks are drawn anew"
+            measured = "; if it fails again, the image is beyond the measured bounds: export with images like it"
+            remedy = again + (measured if program.bounds == "measured" else "; if it fails again, leave this server")
+            rule = f"values of {name} must have at most {most} bits, or the result is wrong"
+            raise WrongResult(rule, got=f"{bits} bits", remedy=remedy, values=values)
+
+
+def _window(program: Program) -> int:
+    """2^w: the result's bits, a sign, and those that tell a wrong one."""
+    return 1 << (program.output_bits + 1 + CHECK_BITS)
