@@ -26,6 +26,7 @@ ONLY_USER = {
     "tensorboard": {"training/record.py"},
     "threadpoolctl": {"he/ring/threads.py"},
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
+    "cryptography": {"he/program/signature.py"},
 }
 """Library -> the only files that may import it."""
 

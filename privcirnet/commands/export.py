@@ -12,6 +12,7 @@ from privcirnet.console import counting, in_words_revealed, progress_bar, show
 from privcirnet.data import load_for
 from privcirnet.he.params.security import SECURITY_BITS
 from privcirnet.he.program import bounds, truncation
+from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.he.ring.sampling import FLOODING_BITS
 from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, lower_for, quantized
 from privcirnet.settings import script
@@ -32,7 +33,8 @@ def main(config: ExportConfig) -> None:
     lowered, profile = lower_for(config.he, network, data, progress_bar)
     program, intervals = lowered.program, lowered.fitted.intervals
     about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
-    write_program(out / "program", program, about, full=config.plaintexts == "full")
+    key = _signing_key(config.signing_key)
+    write_program(out / "program", program, about, full=config.plaintexts == "full", key=key)
     write_json(out / "profile.json", profile.to_dict())
     compact = [(8 * math.prod(layer.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
     summary = {
@@ -50,6 +52,8 @@ def main(config: ExportConfig) -> None:
         "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
         "guard_bits": lowered.guard_bits,
         "revealed": program.revealed,
+        "answer": program.answer,
+        "output_bits": program.output_bits,
         "choice": lowered.choice.to_dict(),
         "truncation": truncation.truncation_facts(program, intervals, lowered.fitted.sizes),
         "bytes_plaintexts": sum(size for size, _ in compact),
@@ -67,11 +71,22 @@ def main(config: ExportConfig) -> None:
             "choice": lowered.choice.reason(),
             "largest value": f"{summary['max_value_bits']} bits, {_in_words_bounds(summary)}",
             "truncation": _in_words(summary["truncation"], program.bounds),
+            "answer": f"{program.answer}, absolute values under 2^{program.output_bits}; a client refuses others",
             **in_words_revealed(program.revealed),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
             "saved": out / "program",
         },
     )
+
+
+def _signing_key(name: str) -> PrivateKey | None:
+    """The key that a setting names, made where there is none."""
+    if not name:
+        return None
+    if not (path := Path(name)).exists():
+        public = make_keys(path)
+        show("export: a new signing key", {"secret": path, "public": f"{public}, for model_key= of server and clients"})
+    return read_private(path)
 
 
 def _in_words_bounds(summary: dict[str, Any]) -> str:

@@ -30,7 +30,10 @@ def rounded(
         raise RuleError(rule, got=f"{type(output.operation).__name__.lower()} {output.name}", remedy=remedy)
     step = math.ceil(math.log2(max(largest, 2.0**-64))) + 1 - bits
     if (dropped := step - output.log_step) < 1:
-        rule, remedy = "a rounded answer must be coarser than the logits", "lower he.answer_bits, or use he.answer=logits"
+        rule, remedy = (
+            "a rounded answer must be coarser than the logits",
+            "lower he.answer_bits, or use he.answer=logits",
+        )
         raise RuleError(rule, got=f"steps of 2^{step} for 2^{output.log_step}", remedy=remedy)
     name = next(name for name in ("answer", "answer_", "answer__") if name not in known)
     low, high = intervals[output.name]

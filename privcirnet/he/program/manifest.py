@@ -6,13 +6,13 @@ not follow are refused.
 
 Format: an operation is stored by its class's name in lower case, but for :class:`ClientAided`, which is "revealed". Its
 fields follow under their own names. A layer is stored by the name of its encoding and its fields. Fields are read by
-their declared types: integers of 62 bits, flags, short printable names, short lists. One that has a default may be
-missing: descriptions of version 1 have no ``answer``, ``output_bits`` and ``value_bits``.
+their declared types: integers of 62 bits, flags, short printable names, short lists.
+Descriptions of version 1 have no ``answer``, ``output_bits`` and ``value_bits``.
 """
 
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, is_dataclass
+from dataclasses import asdict, is_dataclass
 from functools import lru_cache
 from typing import Any, assert_never, cast, get_args, get_origin, get_type_hints
 
@@ -36,6 +36,8 @@ _OPERATIONS: dict[str, Callable[..., op.Operation]] = {
     **{cls.__name__.lower(): cls for cls in _WITHOUT_LAYERS},
     _CLIENT_AIDED: op.ClientAided,
 }
+_ADDED = ("answer", "output_bits", "value_bits")
+"""What descriptions of version 1 do not have."""
 _COUNTS = {2: "two"}
 
 
@@ -151,10 +153,8 @@ def _factor_from_dict(item: dict[str, Any]) -> SpectralLayer:
 
 
 def _fields(cls: Any, item: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass, each checked by its type; the default of one that is not there."""
-    defaults = {name: field.default for name, field in cls.__dataclass_fields__.items()}
-    missing = {name for name, default in defaults.items() if default is not MISSING and name not in item}
-    return {name: _value(kind, item[name], name) for name, kind in _kinds(cls).items() if name not in missing}
+    """The fields of a dataclass, each checked by its type."""
+    return {n: _value(kind, item[n], n) for n, kind in _kinds(cls).items() if n in item or n not in _ADDED}
 
 
 @lru_cache(maxsize=64)

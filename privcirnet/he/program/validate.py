@@ -39,7 +39,9 @@ def check(program: Program) -> None:
     if program.bounds not in BOUNDS:
         raise RuleError("bounds must be a known kind", got=repr(program.bounds), remedy=f"use {' or '.join(BOUNDS)}")
     if program.answer not in ANSWERS:
-        raise RuleError("the answer must be a known kind", got=repr(program.answer), remedy=f"use {' or '.join(ANSWERS)}")
+        raise RuleError(
+            "the answer must be a known kind", got=repr(program.answer), remedy=f"use {' or '.join(ANSWERS)}"
+        )
     if program.masks == "bounded" and program.bounds != "proved":
         rule, remedy = "bounded masks hide only within proved bounds", "use uniform masks, or he.bounds=proved"
         raise RuleError(rule, got=f"{program.bounds} bounds", remedy=remedy)

@@ -28,12 +28,12 @@ class WrongResult(RuleError):
         rule: in words.
         got: the value.
         remedy: what the user can do.
-        values: the result, which nobody should use; None where it does not matter.
+        values: the result, which nobody should use.
     """
 
     def __init__(self, rule: str, *, got: object, remedy: str, values: Values | None = None) -> None:
         super().__init__(rule, got=got, remedy=remedy)
-        self.values = values
+        self.values: Values = np.zeros(0, dtype=np.int64) if values is None else values
 
 
 def hand_out(program: Program, share: Residues) -> bytes:

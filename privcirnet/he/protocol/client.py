@@ -3,13 +3,15 @@
 import json
 from collections.abc import Generator
 from types import TracebackType
+from typing import cast
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.interface import ClientEngine, client_engine
-from privcirnet.he.program import limits, manifest
+from privcirnet.he.program import limits, manifest, signature
 from privcirnet.he.program.operations import ClientAided, Input
 from privcirnet.he.program.program import Node
+from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import answer, shares, wire
 from privcirnet.he.protocol.exchange import Exchange
 from privcirnet.he.protocol.exchanges import exchanges_of
@@ -26,6 +28,7 @@ class Client:
         greeting: what :meth:`Server.greeting` returned: the program's public description.
         engine: "kernel" or "tenseal", which are the same for a client, or "cleartext" for a rehearsal that hides
             nothing.
+        key: with which the description must be signed; None for any.
 
     Attributes:
         program: the public description, without weights.
@@ -33,10 +36,11 @@ class Client:
         shares: the client's own share of every node of the last inference.
 
     Raises:
-        RuleError: the greeting is damaged, or its parameters are not 128-bit secure; the engine is unknown.
+        RuleError: the greeting is damaged, not signed with the key, or its parameters are not 128-bit secure; the
+            engine is unknown.
     """
 
-    def __init__(self, greeting: bytes, engine: str = "tenseal") -> None:
+    def __init__(self, greeting: bytes, engine: str = "tenseal", key: PublicKey | None = None) -> None:
         if len(greeting) > limits.MAX_BYTES:
             raise RuleError(
                 f"a greeting must have at most {limits.MAX_BYTES} bytes",
@@ -49,6 +53,8 @@ class Client:
             raise RuleError(
                 "a greeting must be JSON", got=f"{len(greeting)} bytes that are not", remedy="connect to a server"
             ) from None
+        if key is not None:
+            check_signature(key, description)
         self.program = manifest.from_dict(description)
         self.meter = Meter()
         self.shares: dict[str, Residues] = {}
@@ -133,6 +139,25 @@ class Client:
         with self.meter.time(name):
             parts = wire.unframe(reply, position, exchange.plan.parts_down)
             return exchange.finish(arguments, parts, self._open()), parts
+
+
+def check_signature(key: PublicKey, greeting: object) -> None:
+    """Raise unless a greeting's description is signed with a key.
+
+    Args:
+        key: that the client trusts.
+        greeting: plain data, from anybody.
+
+    Raises:
+        RuleError: it is not.
+    """
+    description = dict(cast(dict[str, object], greeting)) if isinstance(greeting, dict) else {}
+    found = description.pop("signature", "")
+    try:
+        signed = bytes.fromhex(found) if isinstance(found, str) else b""
+    except ValueError:
+        signed = b"no signature"
+    signature.check_description(key, description, signed)
 
 
 def check_image(node: Node, image: Values) -> None:

@@ -28,6 +28,7 @@ class Server:
         spectra: weight spectra by node, if they were exported; computed otherwise.
         progress: called with each layer's name before its weights are encoded.
         cache: for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
+        signature: of the program's public description, for clients that pin a key; empty for none.
 
     Attributes:
         program: as given, with the width of its result if that is proved and was missing.
@@ -45,7 +46,9 @@ class Server:
         spectra: Mapping[str, Residues] | None = None,
         progress: Callable[[str], None] | None = None,
         cache: WeightCache | None = None,
+        signature: bytes = b"",
     ) -> None:
+        self._signature = signature
         intervals = bounds.prove(program) if program.bounds == "proved" else {}
         bounds.check_modulus(program, intervals)
         if intervals and not program.output_bits:  # a program of version 1
@@ -65,8 +68,9 @@ class Server:
             self.rounds[name] = exchange, held
 
     def greeting(self) -> bytes:
-        """The program's public description for a client: architecture, plans, parameters; no weight."""
-        return json.dumps(manifest.to_dict(self.program)).encode()
+        """The program's public description for a client: architecture, plans, parameters; no weight. Signed, or not."""
+        signed = {"signature": self._signature.hex()} if self._signature else {}
+        return json.dumps({**manifest.to_dict(self.program), **signed}).encode()
 
     def session(self, keys: bytes) -> "Session":
         """Return a session with one client.
