@@ -19,9 +19,6 @@ from privcirnet.he.program.program import ANSWERS, BOUNDS, MASKS, Node, Program,
 REMEDY = "export the program again with this version"
 """Of a program that does not follow the rules."""
 
-CHECK_BITS = 8
-"""Bits of a rounded answer's window beyond its values': a wrong value passes for a right one once in 2^8."""
-
 Shape = tuple[int, int, int]
 
 
@@ -70,7 +67,7 @@ def _check_answer(program: Program) -> None:
     if rounded and (not isinstance(program.output.operation, op.Truncate) or not bits):
         got = f"{type(program.output.operation).__name__.lower()} of {bits} bits"
         raise RuleError("a rounded answer must be a truncation of known width", got=got, remedy=REMEDY)
-    if not 0 <= bits < program.parameters.plain_bits - rounded * CHECK_BITS:
+    if not 0 <= bits < program.parameters.plain_bits:
         rule = "a result's width must leave room in the plain modulus, to tell wrong results"
         raise RuleError(rule, got=f"{bits} of {program.parameters.plain_bits} bits", remedy=REMEDY)
 

@@ -123,8 +123,8 @@ class Client:
             else:
                 held[node.name] = shares.local_client(node.operation, arguments, t)
         (share,) = wire.unframe((yield wire.frame(wire.OUTPUT, [])), wire.OUTPUT, 1)
-        values = answer.result(self.program, held[self.program.output.name], share)
         self._finished = True
+        values = answer.result(self.program, held[self.program.output.name], share)
         seen[self.program.output.name] = answer.width(values), self.program.output_bits
         answer.check_width(self.program, seen, values)
         return values
