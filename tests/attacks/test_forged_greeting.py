@@ -18,7 +18,6 @@ from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from tests.he.networks import network, residual_of_the_image
 
-
 PROGRAM = replace(network(), output_bits=24)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from privcirnet.he.planning.rounding import published
 from privcirnet.he.program import bounds
-from privcirnet.he.program.operations import ClientAided, Truncate
+from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import shares, wire
 from privcirnet.he.protocol.answer import WrongResult

@@ -25,7 +25,6 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import shares
 from privcirnet.he.ring.modular import Residues
 
-
 _KEY_BYTES, _TAG_BYTES = 16, 4
 
 
