@@ -95,7 +95,8 @@ def _in_words_bounds(summary: dict[str, Any]) -> str:
 
 
 def _in_words(facts: dict[str, object], bound: str) -> str:
-    failure = facts["failure_per_image_log2"]
-    most = "at most" if bound == "proved" else "about"
-    wrong = "never wrong" if failure is None else f"an image is wrong with probability {most} 2^{failure:.1f}"
-    return f"{facts['masks']} masks, hiding {facts['hiding']}, {wrong}"
+    failure, unnoticed = facts["failure_per_image_log2"], facts["unnoticed_per_image_log2"]
+    hidden, most = f"{facts['masks']} masks, hiding {facts['hiding']}", "at most" if bound == "proved" else "about"
+    if failure is None:
+        return f"{hidden}, never wrong"
+    return f"{hidden}, an image is wrong with probability {most} 2^{failure:.1f}, unnoticed about 2^{unnoticed:.1f}"
