@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from privcirnet.config import ExportConfig
 from privcirnet.console import counting, in_words_revealed, progress_bar, show
 from privcirnet.data import load_for
 from privcirnet.he.params.security import SECURITY_BITS
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program import bounds, truncation
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.he.ring.sampling import FLOODING_BITS
 from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, lower_for, quantized
@@ -32,10 +35,7 @@ def main(config: ExportConfig) -> None:
     network = quantized(stages.load_network(config.init, data))
     lowered, profile = lower_for(config.he, network, data, progress_bar)
     program, intervals = lowered.program, lowered.fitted.intervals
-    about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
-    key = _signing_key(config.signing_key)
-    write_program(out / "program", program, about, full=config.plaintexts == "full", key=key)
-    write_json(out / "profile.json", profile.to_dict())
+    _write(config, program, data.classes, profile)
     compact = [(8 * math.prod(layer.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
     summary = {
         "stage": "export",
@@ -77,6 +77,14 @@ def main(config: ExportConfig) -> None:
             "saved": out / "program",
         },
     )
+
+
+def _write(config: ExportConfig, program: Program, classes: Sequence[str], profile: Profile) -> None:
+    """Write the program's folder, signed or not, and the profile that plans were chosen by."""
+    about = {"data": config.data.name, "classes": list(classes), "source": config.init}
+    full, key = config.plaintexts == "full", _signing_key(config.signing_key)
+    write_program(Path(config.out) / "program", program, about, full=full, key=key)
+    write_json(Path(config.out) / "profile.json", profile.to_dict())
 
 
 def _signing_key(name: str) -> PrivateKey | None:

@@ -53,7 +53,7 @@ def make_keys(path: Path) -> Path:
 
 
 def read_private(path: Path) -> PrivateKey:
-    """Read a private key.
+    """Return the private key of a file.
 
     Args:
         path: of its PEM file.
@@ -71,7 +71,7 @@ def read_private(path: Path) -> PrivateKey:
 
 
 def read_public(path: Path) -> PublicKey:
-    """Read a public key.
+    """Return the public key of a file.
 
     Args:
         path: of its PEM file.
