@@ -28,6 +28,7 @@ ONLY_USER = {
     "starlette": {"page/access.py", "page/app.py"},
     "uvicorn": {"page/server.py"},
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
+    "cryptography": {"he/program/signature.py"},
 }
 """Library -> the only files that may import it."""
 

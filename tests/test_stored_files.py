@@ -14,8 +14,17 @@ import numpy as np
 import pytest
 import torch
 
-from privcirnet.artifact import Bits, read_checkpoint, read_plan, read_profile, read_program, write_program
+from privcirnet.artifact import (
+    Bits,
+    read_checkpoint,
+    read_plan,
+    read_profile,
+    read_program,
+    read_signature,
+    write_program,
+)
 from privcirnet.errors import RuleError
+from privcirnet.he.program import signature
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
@@ -23,15 +32,20 @@ from privcirnet.he.protocol.session import run
 from privcirnet.pipeline import audit
 from privcirnet.training.network import build
 
-FOLDER = Path(__file__).parent / "fixtures" / "version1"
-PROGRAMS = json.loads((FOLDER / "programs" / "expected.json").read_text())
+FIXTURES = Path(__file__).parent / "fixtures"
+FOLDER = FIXTURES / "version1"
+PROGRAMS = {
+    f"{version}/programs/{name}": expected
+    for version in ("version1", "version2")
+    for name, expected in json.loads((FIXTURES / version / "programs" / "expected.json").read_text()).items()
+}
 CHECKPOINTS = json.loads((FOLDER / "checkpoints.json").read_text())
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_s_logits_are_what_they_were(name):
     """By the interpreter from its weights, and by both parties from its stored spectra."""
-    program, spectra = read_program(FOLDER / "programs" / name)
+    program, spectra = read_program(FIXTURES / name)
     image = np.array(PROGRAMS[name]["image"], dtype=np.int64).reshape(program.nodes[0].shape)
     assert interpret(program, image)[program.output.name].reshape(-1).tolist() == PROGRAMS[name]["logits"]
     server = Server(program, "cleartext", spectra)
@@ -39,6 +53,14 @@ def test_a_program_s_logits_are_what_they_were(name):
     session = server.session(client.keys())
     run(client, session, image)
     assert audit.wrong_nodes(program, audit.reconstruct(program, client.shares, session.shares)) == []
+
+
+def test_a_signature_is_what_it_was():
+    folder = FIXTURES / "version2" / "programs"
+    key = signature.read_public(folder / "key.pub")
+    program, spectra = read_program(folder / "rounded", key)
+    server = Server(program, "cleartext", spectra, signature=read_signature(folder / "rounded")[1])
+    assert Client(server.greeting(), "cleartext", key).program.answer == "rounded"
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -78,6 +100,8 @@ def test_a_program_with_the_modulus_of_an_older_table_is_refused_with_the_remedy
 def test_a_program_of_another_version_is_refused_with_the_remedy(tmp_path):
     shutil.copytree(FOLDER / "programs" / "network", tmp_path / "program")
     path = tmp_path / "program" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))
-    with pytest.raises(RuleError, match=r"of version 1: got .*privcirnet-program 2; make it again with this version"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 3}))
+    with pytest.raises(
+        RuleError, match=r"of version 1 or 2: got .*privcirnet-program 3; make it again with this version"
+    ):
         read_program(tmp_path / "program")

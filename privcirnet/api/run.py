@@ -28,6 +28,7 @@ def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine
 
     Raises:
         RuleError: no images, or of another size or range, or a value that is not the integer network's.
+        WrongResult: a result is wider than right ones are, and not to be used.
     """
     integers = program.integers(images.detach().cpu())
     if check:
@@ -39,7 +40,10 @@ def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine
         server = Server(program.integer, engine, program.spectra)
         client = Client(server.greeting(), engine)
         session = server.session(client.keys())
-        values = np.stack([answer.logits for answer in answers(client, session, integers)])
+        found = [*answers(client, session, integers)]
+        if refused := next((answer.refused for answer in found if answer.refused), None):
+            raise refused
+        values = np.stack([answer.logits for answer in found])
     return torch.from_numpy(program.logits(values)).float()
 
 

@@ -1,10 +1,12 @@
-"""The program folder: a manifest without any weight, the integer weights, and their spectra as plaintexts.
+"""The program folder: a manifest without any weight, the integer weights, their spectra as plaintexts, a signature.
 
-Reading checks format, version, checksums, names, shapes and types before anything is used. numpy only; no torch.
+Reading checks format, version, checksums, names, shapes and types before anything is used. Bounds are proved from the
+weights and the server computes with the spectra, so these are computed again and compared. numpy only; no torch.
 """
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,22 +17,33 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from privcirnet.artifact.atomic import replacing_folder
-from privcirnet.artifact.records import VERSION, check_format, read_json, write_json, write_tensors
+from privcirnet.artifact.records import check_format, read_json, write_json, write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.program import bounds, manifest
+from privcirnet.he.program import bounds, manifest, signature
 from privcirnet.he.program.operations import Linear, has_weights
 from privcirnet.he.program.program import NO_ROWS, Program, Weights
 from privcirnet.he.program.rearrangement import Tokens
+from privcirnet.he.program.signature import PrivateKey, PublicKey
 from privcirnet.he.ring import batching
 from privcirnet.he.ring.modular import Residues
 
 MANIFEST, WEIGHTS, PLAINTEXTS = "manifest.json", "weights.safetensors", "plaintexts.safetensors"
-FULL_FOLDER = "plaintexts_full"
+FULL_FOLDER, SIGNATURE = "plaintexts_full", "signature.json"
+VERSION = 2
+"""Of the format; version 1, which says less of the result (:mod:`program.manifest`), is read too."""
+_FULL = re.compile(rf"{FULL_FOLDER}/[^/\\]+\.safetensors")
+"""Names that checksums may have beside the three files that are always there: all of them lie in the folder."""
 
 
 def write_program(
-    folder: Path, program: Program, about: Mapping[str, Any], *, full: bool = False, replace: bool = True
+    folder: Path,
+    program: Program,
+    about: Mapping[str, Any],
+    *,
+    full: bool = False,
+    replace: bool = True,
+    key: PrivateKey | None = None,
 ) -> None:
     """Write a program folder.
 
@@ -40,6 +53,7 @@ def write_program(
         about: further public facts for the manifest.
         full: also write every encoded plaintext as n coefficients mod t.
         replace: whether an existing program may be replaced.
+        key: signs the program; None for a program without a signature.
 
     Raises:
         RuleError: the folder exists and must not be replaced or holds something that is not a program, or the disk is
@@ -59,42 +73,89 @@ def write_program(
             written += list(_write_full(draft, program, files[PLAINTEXTS]))
         head = {"format": "privcirnet-program", "version": VERSION}
         facts = json.loads(json.dumps({**head, **about, **manifest.to_dict(program)}))
-        checksums = {MANIFEST: _sha256_of_facts(facts)} | {name: _sha256(draft / name) for name in written}
+        checksums = {MANIFEST: _sha256_of_facts(facts)} | {
+            name: _sha256((draft / name).read_bytes()) for name in written
+        }
         write_json(draft / MANIFEST, {**facts, "checksums": checksums})
+        if key is not None:
+            signed = signature.sign_folder(key, (draft / MANIFEST).read_bytes())
+            described = signature.sign_description(key, manifest.to_dict(program))
+            head = {"format": "privcirnet-signature", "version": 1}
+            write_json(draft / SIGNATURE, {**head, "folder": signed.hex(), "description": described.hex()})
 
 
-def read_program(folder: Path) -> tuple[Program, dict[str, Residues]]:
-    """Read a program.
+def read_signature(folder: Path) -> tuple[bytes, bytes]:
+    """Return the signatures of a program's folder and of its public description, which its server's greeting repeats.
 
     Args:
         folder: that :func:`write_program` made.
 
     Returns:
+        both of them; empty ones of a program without a signature.
+
+    Raises:
+        RuleError: the signature's file is damaged.
+    """
+    if not (path := Path(folder) / SIGNATURE).is_file():
+        return b"", b""
+    data = read_json(path, "a signature", "export it again with export.py")
+    check_format(data, "privcirnet-signature", path, (1,))
+    try:
+        return bytes.fromhex(data["folder"]), bytes.fromhex(data["description"])
+    except (KeyError, TypeError, ValueError) as error:
+        rule = "a signature's file must hold two signatures in hexadecimal"
+        raise RuleError(rule, got=f"{path}: {error!r}", remedy="export it again") from None
+
+
+def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, dict[str, Residues]]:
+    """Read a program.
+
+    Args:
+        folder: that :func:`write_program` made.
+        key: that must have signed it; None for any program.
+
+    Returns:
         The program with its weights, and its weight spectra by node.
 
     Raises:
-        RuleError: missing, damaged, foreign, or inconsistent.
+        RuleError: missing, damaged, foreign, inconsistent, or not signed with the key.
     """
     remedy = "export it again with export.py"
     data = read_json(Path(folder) / MANIFEST, "a program's manifest", remedy)
-    check_format(data, "privcirnet-program", folder)
-    checksums = data.pop("checksums", None)
-    if not isinstance(checksums, dict) or not {MANIFEST, WEIGHTS, PLAINTEXTS} <= checksums.keys():
-        raise RuleError("a program must list its files' checksums", got=folder, remedy=remedy)
-    for name, checksum in checksums.items():
-        path = Path(folder) / name
-        found = _sha256_of_facts(data) if name == MANIFEST else _sha256(path) if path.is_file() else "no file"
-        if found != checksum:
-            raise RuleError("a program's files must match their checksums", got=path, remedy=remedy)
+    if key is not None:
+        signed = (Path(folder) / MANIFEST).read_bytes()
+        signature.check_folder(key, signed, read_signature(folder)[0])
+        data = json.loads(signed)
+    check_format(data, "privcirnet-program", folder, (1, VERSION))
+    files = _checked_files(Path(folder), data, remedy)
     public = manifest.from_dict(data)
     try:
-        weights = safetensors.numpy.load_file(Path(folder) / WEIGHTS)
-        plaintexts = safetensors.numpy.load_file(Path(folder) / PLAINTEXTS)
+        weights, plaintexts = (safetensors.numpy.load(files[name]) for name in (WEIGHTS, PLAINTEXTS))
     except SafetensorError as error:
         got = f"{Path(folder) / WEIGHTS} or {PLAINTEXTS}: {error}"
         raise RuleError("a program's tensors must be whole safetensors files", got=got, remedy=remedy) from None
     program = replace(public, weights=_checked_weights(public, weights))
-    return program, _checked_spectra(public, plaintexts)
+    return program, _checked_spectra(program, plaintexts)
+
+
+def _checked_files(folder: Path, data: dict[str, Any], remedy: str) -> dict[str, bytes]:
+    """The bytes of the weights and the spectra, all of the folder's files being what the manifest says."""
+    checksums = data.pop("checksums", None)
+    needed = {MANIFEST, WEIGHTS, PLAINTEXTS}
+    if not isinstance(checksums, dict) or not needed <= checksums.keys():
+        raise RuleError("a program must list its files' checksums", got=folder, remedy=remedy)
+    found: dict[str, bytes] = {}
+    for name, checksum in checksums.items():
+        if name not in needed and not _FULL.fullmatch(name):
+            raise RuleError("a program's files must have known names", got=f"{folder}: {name!r:.80}", remedy=remedy)
+        path = folder / name
+        read = path.read_bytes() if name != MANIFEST and path.is_file() else None
+        actual = _sha256_of_facts(data) if name == MANIFEST else "no file" if read is None else _sha256(read)
+        if actual != checksum:
+            raise RuleError("a program's files must match their checksums", got=path, remedy=remedy)
+        if name in (WEIGHTS, PLAINTEXTS) and read is not None:
+            found[name] = read
+    return found
 
 
 def spectra(program: Program) -> dict[str, Residues]:
@@ -170,12 +231,13 @@ def _checked_weights(public: Program, tensors: Mapping[str, np.ndarray]) -> dict
     return weights
 
 
-def _checked_spectra(public: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Residues]:
-    found: dict[str, Residues] = {}
-    for node, layer in public.linear_nodes:
-        found[node.name] = _checked_tensor(tensors, node.name, layer.spectrum_shape).astype(np.uint64)
-        if (found[node.name] >= public.parameters.plain_modulus).any():
-            raise RuleError("a plaintext's slots must be under t", got=node.name, remedy="export it again")
+def _checked_spectra(program: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Residues]:
+    found = spectra(program)
+    for node, layer in program.linear_nodes:
+        stored = _checked_tensor(tensors, node.name, layer.spectrum_shape).astype(np.uint64)
+        if not np.array_equal(stored, found[node.name]):
+            rule, remedy = "a program's plaintexts must be those of its weights", "export it again"
+            raise RuleError(rule, got=f"others in {node.name}", remedy=remedy)
     return found
 
 
@@ -194,8 +256,8 @@ def _is_program(folder: Path) -> bool:
         return False
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _sha256_of_facts(facts: Mapping[str, Any]) -> str:

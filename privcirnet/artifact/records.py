@@ -5,7 +5,7 @@ Reading checks format, version, names and types before anything is used. numpy o
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -266,20 +266,21 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], about: dict[str
     safetensors.numpy.save_file(laid_out, path, metadata=about)
 
 
-def check_format(about: Mapping[str, Any], name: str, path: Path) -> None:
+def check_format(about: Mapping[str, Any], name: str, path: Path, versions: Sequence[int] = (VERSION,)) -> None:
     """Raise unless a file says that it is of this format and version.
 
     Args:
         about: facts of the file.
         name: of the format.
         path: of the file, for errors.
+        versions: that are read.
 
     Raises:
         RuleError: it is of another format or version.
     """
-    if about.get("format") != name or str(about.get("version")) != str(VERSION):
+    if about.get("format") != name or str(about.get("version")) not in map(str, versions):
         raise RuleError(
-            f"the file must be a {name} of version {VERSION}",
+            f"the file must be a {name} of version {' or '.join(map(str, versions))}",
             got=f"{path}: {about.get('format')} {about.get('version')}",
             remedy="make it again with this version of privcirnet",
         )

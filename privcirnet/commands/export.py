@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from privcirnet.data import load_for
 from privcirnet.he.params.security import SECURITY_BITS
 from privcirnet.he.planning.fit import layers_of, squares_of
 from privcirnet.he.planning.noise_budget import budget
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program import bounds, truncation
+from privcirnet.he.program.program import Program
+from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, lower_for, quantized
 from privcirnet.settings import script
 from privcirnet.training import stages
@@ -33,9 +37,7 @@ def main(config: ExportConfig) -> None:
     lowered, profile = lower_for(config.he, network, data, progress_bar)
     program, intervals = lowered.program, lowered.fitted.intervals
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
-    about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
-    write_program(out / "program", program, about, full=config.plaintexts == "full")
-    write_json(out / "profile.json", profile.to_dict())
+    _write(config, program, data.classes, profile)
     compact = [(8 * math.prod(layer.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
     summary = {
         "stage": "export",
@@ -53,6 +55,8 @@ def main(config: ExportConfig) -> None:
         "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
         "guard_bits": lowered.guard_bits,
         "revealed": program.revealed,
+        "answer": program.answer,
+        "output_bits": program.output_bits,
         "choice": lowered.choice.to_dict(),
         "truncation": truncation.truncation_facts(program, intervals, lowered.fitted.sizes),
         "bytes_plaintexts": sum(size for size, _ in compact),
@@ -71,11 +75,30 @@ def main(config: ExportConfig) -> None:
             "largest value": f"{summary['max_value_bits']} bits, {_in_words_bounds(summary)}",
             "flooding": f"{hidden.flooding} bits over the noise, an image's noise hidden to 2^-{hidden.distance:.1f}",
             "truncation": _in_words(summary["truncation"], program.bounds),
+            "answer": f"{program.answer}, absolute values under 2^{program.output_bits}; a client refuses others",
             **in_words_revealed(program.revealed),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
             "saved": out / "program",
         },
     )
+
+
+def _write(config: ExportConfig, program: Program, classes: Sequence[str], profile: Profile) -> None:
+    """Write the program's folder, signed or not, and the profile that plans were chosen by."""
+    about = {"data": config.data.name, "classes": list(classes), "source": config.init}
+    full, key = config.plaintexts == "full", _signing_key(config.signing_key)
+    write_program(Path(config.out) / "program", program, about, full=full, key=key)
+    write_json(Path(config.out) / "profile.json", profile.to_dict())
+
+
+def _signing_key(name: str) -> PrivateKey | None:
+    """The key that a setting names, made where there is none."""
+    if not name:
+        return None
+    if not (path := Path(name)).exists():
+        public = make_keys(path)
+        show("export: a new signing key", {"secret": path, "public": f"{public}, for model_key= of server and clients"})
+    return read_private(path)
 
 
 def _in_words_bounds(summary: dict[str, Any]) -> str:
@@ -84,7 +107,8 @@ def _in_words_bounds(summary: dict[str, Any]) -> str:
 
 
 def _in_words(facts: dict[str, object], bound: str) -> str:
-    failure = facts["failure_per_image_log2"]
-    most = "at most" if bound == "proved" else "about"
-    wrong = "never wrong" if failure is None else f"an image is wrong with probability {most} 2^{failure:.1f}"
-    return f"{facts['masks']} masks, hiding {facts['hiding']}, {wrong}"
+    failure, unnoticed = facts["failure_per_image_log2"], facts["unnoticed_per_image_log2"]
+    hidden, most = f"{facts['masks']} masks, hiding {facts['hiding']}", "at most" if bound == "proved" else "about"
+    if failure is None:
+        return f"{hidden}, never wrong"
+    return f"{hidden}, an image is wrong with probability {most} 2^{failure:.1f}, unnoticed about 2^{unnoticed:.1f}"

@@ -18,6 +18,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.planning.profile import LINKS
+from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.he.protocol.transport.tcp import parse_address
 from privcirnet.he.ring import threads
@@ -58,7 +59,7 @@ def main(config: InferConfig) -> None:
 
 def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
     """Run both parties here and check every step."""
-    program, spectra = read_program(Path(config.program))
+    program, spectra = read_program(Path(config.program), pinned(config.model_key))
     profile = read_profile(Path(config.profile))
     clear = _predicted(config, data, images)
     cache = WeightCache.of(config.weights_gb, config.weights_folder)
@@ -71,7 +72,7 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
 def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
     """Run the client alone, without program folder and weights."""
     clear = _predicted(config, data, images) if config.reference else None
-    with TcpClient(parse_address(config.server), config.engine, config.timeout_s) as remote:
+    with TcpClient(parse_address(config.server), config.engine, config.timeout_s, pinned(config.model_key)) as remote:
         with inference_bar(remote.client.program, len(labels)) as progress:
             result = infer(remote, images.numpy().astype(np.int64), progress)
     return {"server": config.server, **result.summary(clear, labels)}
@@ -125,13 +126,18 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
     """Show the result in a few lines; for a client alone also the first images' classes."""
     if config.server:
         names = ("label", "float", "encrypted")
-        rows = [{n: data.classes[p[n]] for n in names if n in p} for p in summary["predictions"][:_SHOWN]]
+        classes = [*data.classes, "refused"]  # which -1 stands for
+        rows = [{n: classes[p[n]] for n in names if n in p} for p in summary["predictions"][:_SHOWN]]
         show_rows(f"infer: the first {len(rows)} images", rows)
     top1 = {n: summary.get(f"top1_{n}") for n in ("float", "integer", "encrypted")}
     facts = {"top-1": ", ".join(f"{name} {value:.2f} %" for name, value in top1.items() if value is not None)}
     if not config.server:
         equal = f"{summary['logits_equal']} images follow the integer network exactly, up to {summary['unit']}"
         facts["equal"] = f"{equal}; {summary['argmax_equal']} with the same class"
+    if summary["refused"]:
+        facts["refused"] = (
+            f"{len(summary['refused'])} results wider than right ones, not to be used: {summary['refused']}"
+        )
     first, *others = summary["seconds_images"]
     warm = f", {np.median(others):.3f} s the others (median)" if others else ""
     facts["time"] = f"{first:.3f} s the first image{warm}; {summary['seconds_setup']:.1f} s to set up"

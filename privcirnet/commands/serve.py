@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from privcirnet.artifact import read_program
+from privcirnet.artifact import read_program, read_signature
 from privcirnet.config import ServeConfig
 from privcirnet.console import as_started, console, inference_bar, progress_bar, show
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.program.operations import Input
+from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
@@ -28,11 +29,12 @@ def main(config: ServeConfig) -> None:
     Args:
         config: of the command line.
     """
-    program, spectra = read_program(Path(config.program))
+    program, spectra = read_program(Path(config.program), pinned(config.model_key))
+    _, signature = read_signature(Path(config.program))
     threads.use(config.threads)
     cache = WeightCache.of(config.weights_gb, config.weights_folder)
     with progress_bar("Encoding weights (layers)", len(program.linear_nodes)) as advance:
-        server = Server(program, config.engine, spectra, progress=advance, cache=cache)
+        server = Server(program, config.engine, spectra, progress=advance, cache=cache, signature=signature)
     if config.rehearsal:
         _rehearse(server, config.engine)
     tcp_server = TcpServer(

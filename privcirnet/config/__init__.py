@@ -213,6 +213,8 @@ class ExportConfig:
     """this run's directory; the program is the folder program in it."""
     init: str = "${root}/qat"
     """run directory of the quantized network."""
+    signing_key: str = ""
+    """file of an Ed25519 key that signs the program; made, with its public half in FILE.pub, where there is none."""
     plaintexts: str = "compact"
     """compact: each distinct slot value once; full: also every plaintext as n coefficients mod t."""
     data: DataConfig = field(default_factory=DataConfig)

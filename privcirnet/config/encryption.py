@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from privcirnet.config.rules import check, check_name
 from privcirnet.he.planning.chooser import sets_for
 from privcirnet.he.planning.profile import LINKS
+from privcirnet.he.program.program import ANSWERS
 
 
 @dataclass
@@ -37,6 +38,10 @@ class HEConfig:
     """measured bounds: factor 2^margin_bits over the values seen; an image that exceeds it gets a wrong answer."""
     bound_images: int = 256
     """measured bounds: number of training images on which they are measured."""
+    answer: str = "logits"
+    """what a client is given: logits, or rounded: answer_bits of each, whatever the client asks for."""
+    answer_bits: int = 8
+    """bits of a rounded logit, its sign included, for logits up to 2^margin_bits times the largest of bound_images."""
     nonlinear: str = "refused"
     """non-polynomial activations: refused, or client-aided: the client computes them and sees their inputs."""
 
@@ -58,6 +63,8 @@ class HEConfig:
             self.bounds,
             "use uniform masks: their privacy needs none",
         )
+        check_name("he.answer", self.answer, ANSWERS)
+        check(2 <= self.answer_bits <= 32, "he.answer_bits must be in [2, 32]", self.answer_bits, "use 8")
         check_name("he.nonlinear", self.nonlinear, ("refused", "client-aided"))
         check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")
         check(self.bound_images >= 1, "he.bound_images must be at least 1", self.bound_images, "use 256")

@@ -18,6 +18,8 @@ class InferConfig:
     """this run's directory; with server= it is ${root}/client if it is not named."""
     program: str = "${root}/export/program"
     """program folder; with server= it is not opened."""
+    model_key: str = ""
+    """public key with which the program, or what the server says of it, must be signed; empty: any program."""
     reference: str = "${root}/finetune"
     """run directory of the float network that encrypted predictions are compared with; empty for none, with server=."""
     engine: str = "kernel"
@@ -64,6 +66,8 @@ class ServeConfig:
     """folder that holds the run directories."""
     program: str = "${root}/export/program"
     """program folder."""
+    model_key: str = ""
+    """public key with which the program must be signed; empty: any program."""
     host: str = "127.0.0.1"
     """address to listen at; beyond loopback read SECURITY.md first."""
     port: int = 5050

@@ -76,7 +76,7 @@ class Evaluation:
         Returns:
             plain data for JSON.
         """
-        integer, encrypted = self.integer.argmax(axis=1), self.encrypted.argmax(axis=1)
+        integer, encrypted = self.integer.argmax(axis=1), self.inference.classes
         count, step = len(labels), 2.0**self.program.output.log_step
         columns: dict[str, Values | None] = {"label": labels, "float": clear, "integer": integer}
         logits = {"logits": step * self.encrypted, "logits_integer": step * self.integer}

@@ -117,9 +117,9 @@ def lower_on(
         RuleError: An operation is not supported, no parameters are secure, or the profile's file is none.
     """
     target = _target(he, given, bar)
-    if he.bounds == "measured":
+    if he.bounds == "measured" or he.answer == "rounded":
         with bar("measuring ranges", 0):
-            target = replace(target, seen=_observed(usual_ranges(network, images)), margin_bits=he.margin_bits)
+            target = _measured(he, network, images, target)
     found = drafts(network, pixels.shape, pixels.range, pixels.log_step, target)
     guard = he.guard_bits, he.least_guard_bits
     with bar("lowering", 0):
@@ -147,6 +147,16 @@ def _target(he: HEConfig, given: Profile | None, bar: Bar) -> Target:
         sets = (profile.parameter_set, *sets)
     masks = he.masks, he.failure_bits, he.hiding_bits
     return Target(profile, LINKS[he.link], *masks, sets, auto, nonlinear=he.nonlinear)
+
+
+def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:
+    """The target with what is seen on images: ranges of all values for measured bounds, of logits to round them."""
+    seen = usual_ranges(network, images)
+    if he.answer == "rounded":
+        logits = seen[next(node for node in network.graph.nodes if node.op == "output").args[0].name]
+        largest = max(logits.high.max().item(), -logits.low.min().item()) * 2.0**he.margin_bits
+        target = replace(target, answer_bits=he.answer_bits, largest_logit=largest)
+    return target if he.bounds == "proved" else replace(target, seen=_observed(seen), margin_bits=he.margin_bits)
 
 
 def seen_on(network: fx.GraphModule, images: torch.Tensor) -> dict[str, ObservedRange]:
@@ -183,7 +193,8 @@ def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -
     if program.bounds == "proved":
         return None
     found, half = peaks(network, images), program.parameters.plain_modulus / 2
-    shares = torch.stack([found[real_name(node)] * (2.0**-node.log_step / half) for node in program.nodes]).amax(0)
+    nodes = program.nodes if program.answer == "logits" else program.nodes[:-1]  # the network does not round
+    shares = torch.stack([found[real_name(node)] * (2.0**-node.log_step / half) for node in nodes]).amax(0)
     carried = shares[shares < 1]  # neither too large nor no number at all
     spare = math.floor(-math.log2(carried.max().item())) if len(carried) else 0
     return {"images": len(images), "beyond": len(images) - len(carried), "spare_bits": spare}

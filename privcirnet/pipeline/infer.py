@@ -12,6 +12,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.planning.profile import LINKS, Link
 from privcirnet.he.program.program import Node, Program
+from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.session import Handler, Traffic, run
@@ -25,11 +26,13 @@ class Answer(NamedTuple):
         logits: integers in units of the output's step, (classes,).
         traffic: of each round.
         seconds: in all.
+        refused: why nobody should use the logits; None where nothing is known against them.
     """
 
     logits: Values
     traffic: list[Traffic]
     seconds: float
+    refused: WrongResult | None = None
 
 
 class Step(NamedTuple):
@@ -60,7 +63,7 @@ def no_progress(step: Step) -> None:
 def answers(
     client: Client, server: Handler, images: Iterable[Values], progress: StepProgress = no_progress
 ) -> Iterator[Answer]:
-    """Run the protocol on one image after the other.
+    """Run the protocol on one image after the other. A refused result does not end it: the server must not notice.
 
     Args:
         client: with its keys accepted.
@@ -76,17 +79,20 @@ def answers(
     """
     nodes = dict(enumerate(client.program.nodes))
     for number, image in enumerate(images):
-        exchanged = 0
+        traffic: list[Traffic] = []
 
-        def step(exchange: Traffic, number: int = number) -> None:
-            nonlocal exchanged
-            exchanged += exchange.up + exchange.down
+        def step(exchange: Traffic, number: int = number, traffic: list[Traffic] = traffic) -> None:
+            traffic.append(exchange)
+            exchanged = sum(done.up + done.down for done in traffic)
             node = nodes.get(exchange.position)
             progress(Step(number, name_of(node) if node else "result", exchanged))
 
-        started = time.perf_counter()
-        logits, traffic = run(client, server, image, step)
-        yield Answer(logits.reshape(-1), traffic, time.perf_counter() - started)
+        started, refused = time.perf_counter(), None
+        try:
+            logits, _ = run(client, server, image, step)
+        except WrongResult as error:
+            refused, logits = error, error.values
+        yield Answer(logits.reshape(-1), traffic, time.perf_counter() - started, refused)
 
 
 def name_of(node: Node) -> str:
@@ -122,6 +128,18 @@ class Inference:
         return np.stack([answer.logits for answer in self.answers])
 
     @property
+    def refused(self) -> list[int]:
+        """Indices of the images whose result the client refused."""
+        return [index for index, answer in enumerate(self.answers) if answer.refused]
+
+    @property
+    def classes(self) -> Values:
+        """Predicted class of each image, (N,); -1 where the result was refused."""
+        found = self.logits.argmax(axis=1)
+        found[self.refused] = -1
+        return found
+
+    @property
     def seconds(self) -> float:
         """Of all inferences, set-up left out."""
         return sum(answer.seconds for answer in self.answers)
@@ -138,6 +156,7 @@ class Inference:
                 name: self._over(link, up + down, len(traffic)) for name, link in LINKS.items() if name != "local"
             },
             "revealed": self.program.revealed,
+            "refused": self.refused,
             "rounds": len(traffic),
             "bytes_up": up,
             "bytes_down": down,
@@ -163,7 +182,7 @@ class Inference:
         Returns:
             plain data for JSON.
         """
-        encrypted, step = self.logits.argmax(axis=1), 2.0**self.program.output.log_step
+        encrypted, step = self.classes, 2.0**self.program.output.log_step
         columns = {"label": labels, "float": clear, "encrypted": encrypted}
         return {
             "images": len(labels),

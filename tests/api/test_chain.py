@@ -125,7 +125,7 @@ def test_images_beyond_measured_bounds_are_counted_and_found(plan):
     images = torch.cat([IMAGES, 2000 * IMAGES[:1]])
     with pytest.warns(UserWarning, match=f"1 of {len(images)} images go beyond the measured bounds: they would be"):
         program = pc.compile(quantized, images, profile=plan.profile, progress=False)
-    with pytest.raises(pc.RuleError, match="for image 1; run it again: .*; an image is beyond the measured bounds if"):
+    with pytest.raises(pc.RuleError, match=r"for image 1; run it again: .*; an image is beyond the measured bounds if"):
         pc.run(program, images[-2:], check=True, engine="cleartext")
 
 

@@ -87,10 +87,12 @@ class TestFormat:
             "parameters",
             "masks",
             "bounds",
+            "answer",
+            "output_bits",
             "nodes",
             "checksums",
         ]
-        assert (data["format"], data["version"], data["masks"]) == ("privcirnet-program", 1, "uniform")
+        assert (data["format"], data["version"], data["masks"]) == ("privcirnet-program", 2, "uniform")
         assert data["classes"] == ["a", "b"]
         assert data["parameters"].keys() == {"ring_degree", "coefficient_bits", "plain_modulus"}
         assert data["nodes"][0] == {
@@ -140,7 +142,7 @@ class TestFormat:
         without = dataclasses.replace(network(), weights={})
         data = json.loads(text)
         public = json.loads(json.dumps(manifest.to_dict(without)))
-        assert public == {key: data[key] for key in ("parameters", "masks", "bounds", "nodes")}
+        assert public == {key: data[key] for key in ("parameters", "masks", "bounds", "answer", "output_bits", "nodes")}
 
     def test_tensors(self, folder):
         weights = safetensors.numpy.load_file(folder / WEIGHTS)
@@ -327,8 +329,11 @@ class TestDamagedPrograms:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"format": "other"}, "must be a privcirnet-program of version 1: got .* other 1; make it again"),
-            ({"version": 2}, "must be a privcirnet-program of version 1: got .* privcirnet-program 2; make it again"),
+            ({"format": "other"}, "must be a privcirnet-program of version 1 or 2: got .* other 2; make it again"),
+            (
+                {"version": 3},
+                "must be a privcirnet-program of version 1 or 2: got .* privcirnet-program 3; make it again",
+            ),
             ({"version": None}, "must be a privcirnet-program of version 1"),
             ({"version": "one"}, "must be a privcirnet-program of version 1"),
             ({"checksums": None}, "must list its files' checksums"),
@@ -362,7 +367,11 @@ class TestDamagedPrograms:
             (WEIGHTS, {"head.bias": np.zeros(10)}, r"head.bias must be integers \(10,\): got float64 \(10,\)"),
             (WEIGHTS, {"head.bias": np.full(10, 2**60)}, "a bias must be under the value bound: got head"),
             (PLAINTEXTS, {"head": np.zeros((1, 5, 16, 2, 1, 1))}, "tensor head must be integers"),
-            (PLAINTEXTS, {"head": np.full((1, 5, 16, 2, 1, 1), 2**63, np.uint64)}, "slots must be under t: got head"),
+            (
+                PLAINTEXTS,
+                {"head": np.full((1, 5, 16, 2, 1, 1), 2**63, np.uint64)},
+                "plaintexts must be those of its weights: got others in head",
+            ),
         ],
     )
     def test_tensors_that_do_not_fit_under_right_checksums(self, folder, file, tensors, message):
@@ -409,7 +418,7 @@ class TestDamagedPrograms:
 def _rewrite(folder: Path, name: str, data: bytes) -> None:
     (folder / name).write_bytes(data)
     facts = json.loads((folder / MANIFEST).read_text())
-    facts["checksums"][name] = programs._sha256(folder / name)
+    facts["checksums"][name] = programs._sha256((folder / name).read_bytes())
     (folder / MANIFEST).write_text(json.dumps(facts))
 
 

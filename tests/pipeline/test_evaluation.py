@@ -35,6 +35,7 @@ KEYS = {
     "links",
     "memory",
     "revealed",
+    "refused",
     "rounds",
     "bytes_up",
     "bytes_down",

@@ -32,6 +32,7 @@ from privcirnet.he.planning.noise_budget import Option
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.planning.requirements import requirements
+from privcirnet.he.planning.rounding import published, rounded
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program, Weights
@@ -53,6 +54,8 @@ class Target:
         seen: each node's real values on images, for measured bounds; None for proved ones.
         margin_bits: measured bounds: values of other images may exceed these 2^margin_bits times.
         nonlinear: of activations that are no polynomials: "refused", or "client-aided" (:mod:`revealed`).
+        answer_bits: of each logit, its sign included, that the client is given; 0: all.
+        largest_logit: the largest absolute one that a rounded answer can have, real.
     """
 
     profile: Profile
@@ -65,6 +68,8 @@ class Target:
     seen: Mapping[str, bounds.ObservedRange] | None = None
     margin_bits: int = 2
     nonlinear: str = "refused"
+    answer_bits: int = 0
+    largest_logit: float = 0.0
 
     @property
     def truncation_bits(self) -> int:
@@ -128,10 +133,14 @@ def draft(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target)
         DoesNotFit: A bound is out of reach.
     """
     if target.seen is None:
-        intervals = bounds.prove_nodes(nodes, weights)
-        return Draft(tuple(nodes), weights, intervals, bounds.largest_sizes(intervals), "proved")
-    intervals = bounds.measured(nodes, target.seen, target.margin_bits)
-    return Draft(tuple(nodes), weights, intervals, bounds.mean_sizes(nodes, target.seen), "measured")
+        intervals, kind = bounds.prove_nodes(nodes, weights), "proved"
+        sizes: bounds.Sizes = bounds.largest_sizes(intervals)
+    else:
+        intervals, kind = bounds.measured(nodes, target.seen, target.margin_bits), "measured"
+        sizes = bounds.mean_sizes(nodes, target.seen)
+    if target.answer_bits:
+        nodes, intervals = rounded(nodes, intervals, target.answer_bits, target.largest_logit)
+    return Draft(tuple(nodes), weights, intervals, sizes, kind)
 
 
 def fit(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> Fitted:
@@ -166,7 +175,9 @@ def fit_draft(found: Draft, target: Target) -> Fitted:
     candidates = options(found.nodes, target.profile, target.link, sets)
     choice = chooser.choose(wants, candidates, None if target.auto else own)
     planned = replan(found.nodes, scaled(target.profile, choice.set), target.link)
-    program = Program(planned, choice.parameters, found.weights, target.masks, found.kind)
+    planned, width = published(planned, found.intervals), bounds.value_bits(found.intervals[planned[-1].name])
+    answer = ("rounded", target.answer_bits - 1) if target.answer_bits else ("logits", width)
+    program = Program(planned, choice.parameters, found.weights, target.masks, found.kind, *answer)
     try:
         manifest.check(program)
     except RuleError as error:

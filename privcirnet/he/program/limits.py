@@ -6,6 +6,9 @@ What is left grows with honest sizes: a description within the bounds may still 
 each encoding's own sizes are in :mod:`encodings.size_limits`.
 """
 
+from collections.abc import Set
+
+from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.params.sizes import key_bytes
@@ -36,8 +39,9 @@ MAX_SPECTRUM = 1 << 22
 """Largest number of values that one layer transforms at a time."""
 MAX_SLOTS = 1 << 24
 """Largest number of slots in one message."""
-MAX_KEY_BYTES = 1 << 30
-"""Largest size of a program's Galois keys."""
+MAX_KEY_BYTES = 1 << 28
+"""Largest size of a program's Galois keys. The papers' networks need up to 161 MB; a client has six times the size in
+memory while it makes them."""
 
 
 def excess(layer: Layer, parameters: Parameters) -> str:
@@ -57,3 +61,19 @@ def excess(layer: Layer, parameters: Parameters) -> str:
         return f"messages of {slots} slots"
     size = len(layer.column_steps) * key_bytes(parameters)
     return f"Galois keys of {size} bytes" if size > MAX_KEY_BYTES else ""
+
+
+def check_keys(steps: Set[int], parameters: Parameters) -> None:
+    """Raise if a whole program asks for too many Galois keys, though each of its layers does not.
+
+    Args:
+        steps: column steps of all layers.
+        parameters: of the encryption.
+
+    Raises:
+        RuleError: the keys would have more than :data:`MAX_KEY_BYTES`.
+    """
+    size = len(steps) * key_bytes(parameters)
+    if size > MAX_KEY_BYTES:
+        rule, remedy = f"a program's Galois keys must have at most {MAX_KEY_BYTES} bytes", "use larger block sizes"
+        raise RuleError(rule, got=f"{len(steps)} keys of {size} bytes in all", remedy=remedy)

@@ -1,11 +1,13 @@
 """A program's public description as plain data, and back: what the manifest file and the server's greeting hold.
 
-It has the architecture, the plans and the parameters, never a weight or a bound that was derived from one. Whatever is
-read is checked: unknown operations, wrong types, dangling inputs and shapes that do not follow are refused.
+It has the architecture, the plans and the parameters, never a weight, and of bounds only how many bits the values have
+that the client sees. Whatever is read is checked: unknown operations, wrong types, dangling inputs and shapes that do
+not follow are refused.
 
 Format: an operation is stored by its class's name in lower case, but for :class:`ClientAided`, which is "revealed". Its
 fields follow under their own names. A layer is stored by the name of its encoding and its fields. Fields are read by
 their declared types: integers of 62 bits, flags, short printable names, short lists.
+Descriptions of version 1 have no ``answer``, ``output_bits`` and ``value_bits``.
 """
 
 import reprlib
@@ -34,6 +36,8 @@ _OPERATIONS: dict[str, Callable[..., op.Operation]] = {
     **{cls.__name__.lower(): cls for cls in _WITHOUT_LAYERS},
     _CLIENT_AIDED: op.ClientAided,
 }
+_ADDED = ("answer", "output_bits", "value_bits")
+"""What descriptions of version 1 do not have."""
 _COUNTS = {2: "two"}
 
 
@@ -48,8 +52,14 @@ def to_dict(program: Program) -> dict[str, Any]:
     """
     nodes = [_node_to_dict(node) for node in program.nodes]
     known = program.parameters
-    parameters = {name: getattr(known, name) for name in ("ring_degree", "coefficient_bits", "plain_modulus")}
-    return {"parameters": parameters, "masks": program.masks, "bounds": program.bounds, "nodes": nodes}
+    return {
+        "parameters": {name: getattr(known, name) for name in ("ring_degree", "coefficient_bits", "plain_modulus")},
+        "masks": program.masks,
+        "bounds": program.bounds,
+        "answer": program.answer,
+        "output_bits": program.output_bits,
+        "nodes": nodes,
+    }
 
 
 def from_dict(data: Any) -> Program:
@@ -66,10 +76,11 @@ def from_dict(data: Any) -> Program:
         bits = tuple(_integer(b) for b in _few(literal["coefficient_bits"]))
         parameters = Parameters(_integer(literal["ring_degree"]), bits, _integer(literal["plain_modulus"]))
         nodes = tuple(_node_from_dict(item) for item in _few(data["nodes"], limits.MAX_NODES))
-        masks, bounds = _string(data["masks"]), _string(data["bounds"])
+        masks, bounds, answer = _string(data["masks"]), _string(data["bounds"]), _string(data.get("answer", "logits"))
+        output_bits = _integer(data.get("output_bits", 0))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise RuleError("a program's description must be complete", got=reprlib.repr(error), remedy=REMEDY) from None
-    program = Program(nodes, parameters, masks=masks, bounds=bounds)
+    program = Program(nodes, parameters, {}, masks, bounds, answer, output_bits)
     check(program)
     return program
 
@@ -144,7 +155,7 @@ def _factor_from_dict(item: dict[str, Any]) -> SpectralLayer:
 
 def _fields(cls: Any, item: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a dataclass, each checked by its type."""
-    return {name: _value(kind, item[name], name) for name, kind in _kinds(cls).items()}
+    return {n: _value(kind, item[n], n) for n, kind in _kinds(cls).items() if n in item or n not in _ADDED}
 
 
 @lru_cache(maxsize=64)

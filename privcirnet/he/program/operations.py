@@ -93,11 +93,13 @@ class ClientAided:
         function: name of one of :data:`nonpolynomial.FUNCTIONS`.
         log_step_in: real value = integer x 2^log_step_in of what goes in.
         bits: the result's step is 2^(log_step_in + bits).
+        value_bits: absolute values that go in stay under 2^value_bits, or they are wrong; 0: not known.
     """
 
     function: str
     log_step_in: int
     bits: int
+    value_bits: int = 0
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.operations import Channels, ClientAided, Linear, Operation, encrypted_layers
 
 MASKS = ("uniform", "bounded")
+ANSWERS = ("logits", "rounded")
 BOUNDS = ("proved", "measured")
 
 
@@ -71,6 +72,10 @@ class Program:
             :func:`truncation.wrap_probability` bounds; "bounded" is never wrong and hides to
             :func:`truncation.hiding_bits` bits.
         bounds: of the values. "proved" for every image, or "measured" on some, see :mod:`bounds`.
+        answer: "logits", or "rounded": of the last node, a truncation, the client is given as many bits as it needs and
+            no more (:mod:`protocol.answer`).
+        output_bits: absolute values of the result stay under 2^output_bits, or it is wrong; 0: not known, of programs
+            that were made before it was published.
     """
 
     nodes: tuple[Node, ...]
@@ -78,6 +83,8 @@ class Program:
     weights: Mapping[str, Weights] = field(default_factory=dict[str, Weights])
     masks: str = "uniform"
     bounds: str = "proved"
+    answer: str = "logits"
+    output_bits: int = 0
 
     @property
     def output(self) -> Node:

@@ -15,6 +15,9 @@ from privcirnet.he.program.bounds import Interval, Sizes, largest
 from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Node, Program
 
+_CHECKED_BITS = 32
+"""Of the hash that goes with a rounded answer (:mod:`protocol.answer`)."""
+
 
 def wrap_probability(program: Program, sizes: Sizes) -> float:
     """Return a bound on the probability that an image's inference has a wrong truncation, masks uniform.
@@ -36,13 +39,22 @@ def truncation_facts(program: Program, intervals: dict[str, Interval], sizes: Si
         sizes: of its values by node, for uniform masks.
 
     Returns:
-        "masks", "hiding" in words, and "failure_per_image_log2", which is None where no truncation can fail.
+        "masks", "hiding" in words, and "failure_per_image_log2", which is None where no truncation can fail;
+        "unnoticed_per_image_log2": about how likely an image fails and its result passes for a right one.
     """
     if program.masks == "bounded":
         hidden = f"statistical, 2^-{hiding_bits(program, intervals):.1f} an image"
-        return {"masks": "bounded", "hiding": hidden, "failure_per_image_log2": None}
+        never = dict.fromkeys(("failure_per_image_log2", "unnoticed_per_image_log2"))
+        return {"masks": "bounded", "hiding": hidden, **never}
     failure = math.log2(max(wrap_probability(program, sizes), 2.0**-200))
-    return {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": failure}
+    unnoticed = failure - _CHECKED_BITS if program.answer == "rounded" else failure - _spare_bits(program)
+    facts = {"failure_per_image_log2": failure, "unnoticed_per_image_log2": unnoticed}
+    return {"masks": "uniform", "hiding": "perfect", **facts}
+
+
+def _spare_bits(program: Program) -> int:
+    """Bits of t beyond those of right results and their sign; of a wrong result they are anything."""
+    return program.parameters.plain_bits - program.output_bits - 1 if program.output_bits else 0
 
 
 def wrapping_masks(nodes: Iterable[Node], sizes: Sizes) -> float:

@@ -14,7 +14,7 @@ from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program import limits, nonpolynomial, rearrangement
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
-from privcirnet.he.program.program import BOUNDS, MASKS, Node, Program, masked_node
+from privcirnet.he.program.program import ANSWERS, BOUNDS, MASKS, Node, Program, masked_node
 
 REMEDY = "export the program again with this version"
 """Of a program that does not follow the rules."""
@@ -35,6 +35,10 @@ def check(program: Program) -> None:
         raise RuleError("masks must be a known kind", got=repr(program.masks), remedy=f"use {' or '.join(MASKS)}")
     if program.bounds not in BOUNDS:
         raise RuleError("bounds must be a known kind", got=repr(program.bounds), remedy=f"use {' or '.join(BOUNDS)}")
+    if program.answer not in ANSWERS:
+        raise RuleError(
+            "the answer must be a known kind", got=repr(program.answer), remedy=f"use {' or '.join(ANSWERS)}"
+        )
     if program.masks == "bounded" and program.bounds != "proved":
         rule, remedy = "bounded masks hide only within proved bounds", "use uniform masks, or he.bounds=proved"
         raise RuleError(rule, got=f"{program.bounds} bounds", remedy=remedy)
@@ -53,6 +57,19 @@ def check(program: Program) -> None:
             of_client.add(node.name)
     if not known or program.output.name in of_client:
         raise RuleError("a program must have an input and a linear layer", got=f"{len(known)} nodes", remedy=REMEDY)
+    _check_answer(program)
+    limits.check_keys(program.column_steps, program.parameters)
+
+
+def _check_answer(program: Program) -> None:
+    """A rounded answer is cut out of a truncation's shares; a width that is not under t's would let any value pass."""
+    rounded, bits = program.answer == "rounded", program.output_bits
+    if rounded and (not isinstance(program.output.operation, op.Truncate) or not bits):
+        got = f"{type(program.output.operation).__name__.lower()} of {bits} bits"
+        raise RuleError("a rounded answer must be a truncation of known width", got=got, remedy=REMEDY)
+    if not 0 <= bits < program.parameters.plain_bits:
+        rule = "a result's width must leave room in the plain modulus, to tell wrong results"
+        raise RuleError(rule, got=f"{bits} of {program.parameters.plain_bits} bits", remedy=REMEDY)
 
 
 def _check_sizes(program: Program) -> None:

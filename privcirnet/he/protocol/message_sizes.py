@@ -5,11 +5,10 @@ the exact lengths are checked where messages are parsed.
 """
 
 from dataclasses import dataclass
-from math import prod
 
 from privcirnet.he.params.sizes import SHARE_BYTES, key_bytes, message_bytes
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol import wire
+from privcirnet.he.protocol import answer, wire
 from privcirnet.he.protocol.exchanges import exchanges_of
 
 _WORD = 8
@@ -63,12 +62,12 @@ def largest(program: Program) -> Sizes:
     up, down = (max(size, clear) for size in message_bytes(parameters))
     plans = [exchange.plan for exchange in exchanges_of(program).values()]
     steps = len(program.column_steps)
-    shares = [prod(program.output.shape), *(plan.shares_down for plan in plans)]
     return Sizes(
         keys=message_bytes(parameters)[0] + steps * max(key_bytes(parameters), _WORD),
         request=max(wire.framed_bytes([up] * plan.ciphertexts_up) for plan in plans),
         reply=max(
             *(wire.framed_bytes([down] * plan.ciphertexts_down) for plan in plans),
-            *(wire.framed_bytes([SHARE_BYTES * values]) for values in shares),
+            *(wire.framed_bytes([SHARE_BYTES * plan.shares_down]) for plan in plans),
+            wire.framed_bytes([answer.part_bytes(program)]),
         ),
     )

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
+from types import TracebackType
 
 from privcirnet.he.engines.interface import EvaluationKeys, server_engine
 from privcirnet.he.engines.weight_cache import WeightCache
@@ -9,11 +11,12 @@ from privcirnet.he.params.noise import check_noise
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operations import Truncate, has_weights
 from privcirnet.he.program.program import Program, masked_node
-from privcirnet.he.protocol import shares, wire
+from privcirnet.he.protocol import answer, shares, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
 
 
 class Server:
@@ -25,9 +28,10 @@ class Server:
         spectra: weight spectra by node, if they were exported; computed otherwise.
         progress: called with each layer's name before its weights are encoded.
         cache: for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
+        signature: of the program's public description, for clients that pin a key; empty for none.
 
     Attributes:
-        program: as given.
+        program: as given, with the width of its result if that is proved and was missing.
         engine: the server's engine.
         rounds: by name of the nodes that take one, in order: the exchange, and what the server holds for it.
 
@@ -42,9 +46,13 @@ class Server:
         spectra: Mapping[str, Residues] | None = None,
         progress: Callable[[str], None] | None = None,
         cache: WeightCache | None = None,
+        signature: bytes = b"",
     ) -> None:
+        self._signature = signature
         intervals = bounds.prove(program) if program.bounds == "proved" else {}
         bounds.check_modulus(program, intervals)
+        if intervals and not program.output_bits:  # a program of version 1
+            program = replace(program, output_bits=bounds.value_bits(intervals[program.output.name]))
         self.program = program
         self.engine = server_engine(engine, program.parameters, cache)
         mask_bounds = _mask_bounds(program, intervals) if program.masks == "bounded" else {}
@@ -60,8 +68,9 @@ class Server:
             self.rounds[name] = exchange, held
 
     def greeting(self) -> bytes:
-        """The program's public description for a client: architecture, plans, parameters; no weight."""
-        return json.dumps(manifest.to_dict(self.program)).encode()
+        """The program's public description for a client: architecture, plans, parameters; no weight. Signed, or not."""
+        signed = {"signature": self._signature.hex()} if self._signature else {}
+        return json.dumps({**manifest.to_dict(self.program), **signed}).encode()
 
     def session(self, keys: bytes) -> "Session":
         """Return a session with one client.
@@ -76,7 +85,7 @@ class Server:
 
 
 class Session:
-    """One client's inferences, one image after the other. Messages in the wrong order are refused.
+    """One client's inferences, one image after the other. Messages in the wrong order are refused; ``with`` closes it.
 
     Args:
         server: with the weights.
@@ -91,8 +100,27 @@ class Session:
         self.meter = Meter()
         self.shares: dict[str, Residues | None] = {}
         self._server = server
-        self._keys = keys
-        self._steps = self._start()
+        self._keys: EvaluationKeys | None = keys
+        self._steps: Generator[bytes, bytes, None] | None = self._start()
+
+    def close(self) -> None:
+        """Forget the client: its keys, and its shares, whose memory is zeroed. Nothing is handled afterwards.
+
+        Without it they stay in memory until Python collects a reference cycle.
+        """
+        if self._steps is not None:
+            self._steps.close()
+        self._steps = self._keys = None
+        wipe(self.shares.values())
+        self.shares = {}
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def handle(self, message: bytes) -> bytes:
         """Return the reply to one request.
@@ -103,6 +131,7 @@ class Session:
         Raises:
             RuleError: it is not the request that is due; the image's inference starts over.
         """
+        assert self._steps is not None, "a closed session handles nothing"
         try:
             reply = self._steps.send(message)
         except Exception:
@@ -127,13 +156,15 @@ class Session:
             arguments = [held[name] for name in node.inputs]
             if node.name in self._server.rounds:
                 message = yield reply
+                if self.shares is not held:
+                    wipe(self.shares.values())  # those of the image before
                 self.shares = held
                 reply, held[node.name] = self._answer(position, node.name, arguments, message)
             else:
                 constants = program.weights[node.name].bias if has_weights(node.operation) else None
                 held[node.name] = shares.local_server(node.operation, arguments, constants, t)
         wire.unframe((yield reply), wire.OUTPUT, 0)
-        yield wire.frame(wire.OUTPUT, [shares.to_bytes(shares.present(held[program.output.name]))])
+        yield wire.frame(wire.OUTPUT, [answer.hand_out(program, shares.present(held[program.output.name]))])
 
     def _answer(
         self, position: int, name: str, arguments: list[Residues | None], message: bytes

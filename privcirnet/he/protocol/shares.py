@@ -10,6 +10,7 @@ not in [0, t). For masks in [B + 1, t - B] with |y| <= B that never happens; for
 most (|y| + 1) / t.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,12 +58,26 @@ def reveal(share: Residues, message: bytes, t: int) -> Values:
     Raises:
         RuleError: the message is not a share of that many values.
     """
-    if len(message) != SHARE_BYTES * share.size:
+    return modular.centered(modular.add(share, from_bytes(message, share.shape, t), t), t)
+
+
+def from_bytes(message: bytes, shape: tuple[int, ...], limit: int) -> Residues:
+    """Return the share that :func:`to_bytes` made a message of.
+
+    Args:
+        message: from the other party.
+        shape: of the share.
+        limit: all words must be under it: t, or less where less was sent.
+
+    Raises:
+        RuleError: the message is not such a share.
+    """
+    if len(message) != SHARE_BYTES * math.prod(shape):
         raise RuleError("a share must hold one word a value", got=f"{len(message)} bytes", remedy="send it again")
-    other = np.frombuffer(message, dtype="<u8").astype(np.uint64).reshape(share.shape)
-    if (other >= t).any():
-        raise RuleError("a share must be under t", got=int(other.max()), remedy="send it again")
-    return modular.centered(modular.add(share, other, t), t)
+    share = np.frombuffer(message, dtype="<u8").astype(np.uint64).reshape(shape)
+    if (share >= limit).any():
+        raise RuleError("a share must be under its modulus", got=int(share.max()), remedy="send it again")
+    return share
 
 
 def truncate_server(share: Residues, bits: int) -> Residues:

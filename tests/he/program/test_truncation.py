@@ -32,6 +32,21 @@ def test_wrap_probability_is_the_sum_over_values() -> None:
     assert truncation.wrap_probability(chain(conv("a", "x")), bounds.largest_sizes(intervals)) == 0
 
 
+def test_a_wrong_result_passes_only_if_its_other_bits_do() -> None:
+    made = replace(truncated_twice(), output_bits=20)
+    sizes = bounds.largest_sizes(intervals := bounds.prove(made))
+    spare = {
+        "unnoticed": (made, PARAMETERS.plain_bits - 21),
+        "not known": (replace(made, output_bits=0), 0),
+        "rounded": (replace(made, answer="rounded"), 32),
+    }
+    for program, bits in spare.values():
+        facts = truncation.truncation_facts(program, intervals, sizes)
+        assert facts["failure_per_image_log2"] - facts["unnoticed_per_image_log2"] == pytest.approx(bits)
+    never = truncation.truncation_facts(replace(made, masks="bounded"), intervals, sizes)
+    assert never["failure_per_image_log2"] is never["unnoticed_per_image_log2"] is None
+
+
 def test_hiding_bits_formula() -> None:
     """A bounded mask has t - 2 B values: shifting it by up to 2 B moves 2 B / (t - 2 B) of its mass."""
     made = replace(truncated_twice(), masks="bounded")

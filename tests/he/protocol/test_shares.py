@@ -134,5 +134,5 @@ def test_a_share_on_the_wire() -> None:
     assert (shares.reveal(share, message, T) == modular.centered(modular.add(share, other, T), T)).all()
     with pytest.raises(RuleError, match="a share must hold one word a value: got 184 bytes"):
         shares.reveal(share, message[:-8], T)
-    with pytest.raises(RuleError, match=f"a share must be under t: got {T}"):
+    with pytest.raises(RuleError, match=f"a share must be under its modulus: got {T}"):
         shares.reveal(share, message[:-8] + T.to_bytes(8, "little"), T)

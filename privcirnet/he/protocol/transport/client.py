@@ -6,6 +6,7 @@ from types import TracebackType
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program import limits
+from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.transport import tcp
@@ -24,6 +25,7 @@ class TcpClient:
         address: host and port.
         engine: the client's. "kernel" and "tenseal" are the same, "cleartext" hides nothing; the client alone decides.
         timeout_s: seconds to wait for a reply.
+        key: with which the program must be signed; None for any.
 
     Attributes:
         client: made from the server's greeting; the server has accepted its keys.
@@ -35,13 +37,19 @@ class TcpClient:
             refused.
     """
 
-    def __init__(self, address: tuple[str, int], engine: str = "kernel", timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        engine: str = "kernel",
+        timeout_s: float = TIMEOUT_S,
+        key: PublicKey | None = None,
+    ) -> None:
         started = time.perf_counter()
         self._channel = Channel(_connected(address), f"the server at {address[0]}:{address[1]}", timeout_s)
         try:
             self._channel.receive_hello(_CONNECTING)
             greeting = self._channel.receive(tcp.GREETING, limits.MAX_BYTES)
-            self.client = Client(greeting, engine)
+            self.client = Client(greeting, engine, key)
             self._channel.send_hello()
             self._most = message_sizes.largest(self.client.program).reply
             keys = self.client.keys()
@@ -71,6 +79,7 @@ class TcpClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._channel.close()
+        self.client.close()
 
 
 def _connected(address: tuple[str, int]) -> socket.socket:

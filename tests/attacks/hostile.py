@@ -1,0 +1,91 @@
+"""What hostile clients have in common: keys and ciphertexts that nobody encrypted, a look at replies, shifted shares.
+
+With the secret key zero a ciphertext (c0, c1) decrypts as c0 alone, whatever c1 is. Such keys and ciphertexts have the
+form of honest ones, so that no check of bytes can tell them.
+"""
+
+import re
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privcirnet.he.encodings.integer import Values
+from privcirnet.he.engines.wire_bytes import Modulus, pack, unpack
+from privcirnet.he.params.parameters import Parameters, ordered_primes
+from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.answer import WrongResult
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.server import Session
+from privcirnet.he.protocol.session import run
+from privcirnet.he.ring import modular
+
+SECURITY = (Path(__file__).parents[2] / "SECURITY.md").read_text()
+
+
+def known_attacks() -> str:
+    """The part of SECURITY.md on attacks that work."""
+    return re.split(r"^## ", SECURITY.split("## Known attacks")[1], flags=re.MULTILINE)[0]
+
+
+def modulus_of(parameters: Parameters, *, reply: bool = False) -> Modulus:
+    """The modulus of requests, or that of replies, which keep fewer primes."""
+    bits = parameters.coefficient_bits
+    kept = reply_primes(bits, parameters.plain_bits) if reply else len(bits) - 1
+    return Modulus(ordered_primes(parameters.ring_degree, bits)[:kept], parameters.ring_degree)
+
+
+def keys_of_zero(client: Client) -> bytes:
+    """Keys for the secret key zero, as long as honest ones. All residues are 1, so errors are as small as they can be."""
+    parameters = client.program.parameters
+    primes = ordered_primes(parameters.ring_degree, parameters.coefficient_bits)
+    (width,) = set(Modulus(primes, parameters.ring_degree).widths)
+    size = len(client.keys())
+    return ((1).to_bytes(width, "little") * -(-size // width))[:size]
+
+
+def constant(value: int, parameters: Parameters) -> bytes:
+    """A "ciphertext" whose c0 is an integer of the attacker's choice, in the form of a request's."""
+    modulus = modulus_of(parameters)
+    words = np.zeros((len(modulus.primes), modulus.ring_degree), dtype=np.uint64)
+    words[:, 0] = [value % prime for prime in modulus.primes]
+    return pack(words, modulus.widths) + bytes(SEED_BYTES)
+
+
+def first_polynomial(reply: bytes, parameters: Parameters) -> tuple[list[int], int]:
+    """c0 of a reply as integers mod q', and q'."""
+    modulus = modulus_of(parameters, reply=True)
+    words = unpack(reply[: modulus.compact_size(1)], modulus.primes, modulus.widths)
+    q = int(np.prod([int(p) for p in modulus.primes], dtype=object))
+    found = np.zeros(modulus.ring_degree, dtype=object)
+    for prime, residues in zip(modulus.primes, words, strict=True):
+        rest = q // prime
+        found = (found + residues.astype(object) * (rest * pow(rest, -1, prime))) % q
+    return found.tolist(), q
+
+
+class ShiftingClient(Client):
+    """Adds what it likes to its own share of one layer's input. All else is as it should be."""
+
+    target: str
+    shift: Values
+
+    def _round(self, position: int, name: str, exchange: Any, arguments: Any) -> Generator[bytes, bytes, Any]:
+        if name == self.target:
+            t = self.program.parameters.plain_modulus
+            arguments = [modular.add(arguments[0], modular.residues(self.shift.reshape(arguments[0].shape), t), t)]
+        return (yield from super()._round(position, name, exchange, arguments))
+
+    def ask(self, session: Session, image: Values) -> Values:
+        """The result, whatever the client that it pretends to be would think of it."""
+        try:
+            return run(self, session, image)[0].reshape(-1)
+        except WrongResult as error:
+            return error.values.reshape(-1)
+
+
+def first_reply(session: Session, parts: list[bytes]) -> bytes:
+    """The first part of the reply to an image's first request."""
+    return wire.unframe(session.handle(wire.frame(1, parts)), 1)[0]

@@ -1,0 +1,85 @@
+"""Somebody reads the memory of a process whose session is over: a core dump, a swapped page, another bug.
+
+Closing a client or a session zeroes the arrays of its shares, and nothing refers to its keys any longer.
+"""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.session import run
+from tests.he.networks import network, random_image
+
+
+@pytest.fixture(autouse=True)
+def without_collection() -> Iterator[None]:
+    """References alone: nobody knows when Python looks for cycles."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Keys(frozenset[int]):
+    """Evaluation keys that can be watched."""
+
+
+def test_a_closed_session_leaves_no_keys_and_no_shares() -> None:
+    server = Server(network(), "cleartext")
+    client = Client(server.greeting(), "cleartext")
+    session = server.session(client.keys())
+    session._keys = Keys(session._keys or ())
+    keys = weakref.ref(session._keys)
+    first = [*_shares(run_one(client, session, server))]
+    second = [*_shares(run_one(client, session, server))]
+    assert not any(share.any() for share in first), "of the image before"
+    assert all(share.any() for share in second)
+    session.close()
+    assert keys() is None
+    assert not any(share.any() for share in second)
+    assert not session.shares
+
+
+def test_a_closed_client_leaves_no_keys_and_no_shares() -> None:
+    server = Server(network(), "tenseal")
+    client = Client(server.greeting())
+    with server.session(client.keys()) as session:
+        run(client, session, random_image(server.program))
+    engine, held = weakref.ref(client._open()), [*client.shares.values()]
+    assert any(share.any() for share in held)
+    client.close()
+    assert engine() is None, "and with it SEAL's objects, which zero their secrets"
+    assert not any(share.any() for share in held)
+    client.close()
+
+
+def test_shares_of_the_image_before_are_zeroed() -> None:
+    server = Server(network(), "cleartext")
+    client = Client(server.greeting(), "cleartext")
+    session = server.session(client.keys())
+    run(client, session, random_image(server.program))
+    held = [*client.shares.values()]
+    run(client, session, random_image(server.program, 1))
+    assert not any(share.any() for share in held)
+    assert any(share.any() for share in client.shares.values())
+
+
+def test_the_image_that_was_given_is_left_as_it_was() -> None:
+    server = Server(network(), "cleartext")
+    image = random_image(server.program)
+    before = image.copy()
+    with Client(server.greeting(), "cleartext") as client:
+        run(client, server.session(client.keys()), image)
+    assert (image == before).all()
+
+
+def run_one(client: Client, session, server: Server):
+    run(client, session, random_image(server.program))
+    return session
+
+
+def _shares(session) -> list:
+    return [share for share in session.shares.values() if share is not None]

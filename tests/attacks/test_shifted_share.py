@@ -1,0 +1,103 @@
+"""A client reads the classifier from its answers. It works, and breaks no cryptography (the attack of MUSE and SIMC).
+
+The attacker follows the protocol up to the classifier's input, of which both parties hold a share. To its own share it
+adds 2^k at one place. The classifier is linear, so the answer has 2^k times a column of its weights on top. Between the
+largest right answer and t there is room for several columns in one image.
+
+Rounded answers narrow it: of each logit the client is given as many bits as a right one needs. What worked before reads
+nothing now, and an attacker who knows of the rounding needs an image for each column.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privcirnet.he.encodings.integer import Values, expand_rows
+from privcirnet.he.planning.rounding import rounded
+from privcirnet.he.program import bounds
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.server import Server
+from tests.attacks.hostile import ShiftingClient, known_attacks
+from tests.he.networks import network, random_image
+from tests.he.parties import protocol
+
+INPUTS = 32
+"""Of the classifier, which has ten outputs."""
+WEIGHT_BITS = 6
+"""Of the network's weights, sign included, one to spare."""
+ANSWER_BITS = 8
+
+
+def rounding_network() -> Program:
+    """The network, whose answers have 8 bits for what its widest proved logit needs."""
+    program = network()
+    nodes, _ = rounded(program.nodes, bounds.prove(program), ANSWER_BITS, 2.0 ** (wide(program) - 8))
+    return replace(program, nodes=nodes, answer="rounded", output_bits=ANSWER_BITS - 1)
+
+
+def wide(program: Program) -> int:
+    """Bits of the largest logit, sign left out."""
+    return bounds.value_bits(bounds.prove(program)["head"])
+
+
+def steal(program: Program, places: list[int], known: Values | int = 0) -> tuple[Values, int]:
+    """The classifier's weights from shifts by 2^place, one column for each place in an image; and how many images.
+
+    Of an honest answer, ``known`` is what lies above the lowest place.
+    """
+    server = Server(program, "cleartext")
+    client, found = ShiftingClient(server.greeting(), "cleartext"), np.zeros((10, INPUTS), dtype=np.int64)
+    dropped = program.output.log_step - program.nodes[-2].log_step if program.answer == "rounded" else 0
+    client.target, images = "head", range(0, INPUTS, len(places))
+    with server.session(client.keys()) as session:
+        for first in images:
+            columns = range(first, min(first + len(places), INPUTS))
+            client.shift = np.zeros(INPUTS, dtype=np.int64)
+            client.shift[columns] = [1 << place for place in places[: len(columns)]]
+            answer = client.ask(session, random_image(program)) - known
+            for column, place in zip(columns, places, strict=False):
+                unit = 1 << (place - dropped)
+                digits = (answer + unit // 2) // unit
+                found[:, column] = (digits + (1 << WEIGHT_BITS - 1)) % (1 << WEIGHT_BITS) - (1 << WEIGHT_BITS - 1)
+                answer = answer - found[:, column] * unit
+    return found, len(images)
+
+
+@pytest.fixture
+def packed() -> list[int]:
+    """As many places as there are between the largest logit and t."""
+    program = network()
+    first, last = wide(program) + 1, program.parameters.plain_bits - 1 - WEIGHT_BITS
+    return [*range(first, last, WEIGHT_BITS)]
+
+
+def honest(program: Program) -> Values:
+    return protocol(program, "cleartext", random_image(program)).logits.reshape(-1)
+
+
+def weights() -> Values:
+    return expand_rows(network().weights["head"].rows, 2).reshape(10, INPUTS)
+
+
+def test_a_client_reads_every_weight_of_the_classifier(packed: list[int]) -> None:
+    found, images = steal(network(), packed)
+    assert (found == weights()).all()
+    assert images == 11
+
+
+def test_rounded_answers_tell_less_of_each_image(packed: list[int]) -> None:
+    program = rounding_network()
+    found, _ = steal(program, packed)
+    for place in range(1, len(packed)):
+        columns = slice(place, None, len(packed))
+        assert (found[:, columns] == weights()[:, columns]).mean() < 0.2, "columns beyond the window"
+    top = wide(program) + 1
+    found, images = steal(program, [top - WEIGHT_BITS], honest(program))
+    assert (found == weights()).all(), "an attacker who knows of the window, and the honest answer"
+    assert images == INPUTS
+
+
+def test_security_says_so() -> None:
+    assert f"tests/attacks/{Path(__file__).name}" in known_attacks()
