@@ -184,3 +184,16 @@ def test_a_stranger_in_the_same_browser_is_kept_out(shown, browser):
     tab.wait_for_timeout(200)
     assert not [frame for frame in tab.frames if frame.query_selector("#pick")]
     context.close()
+
+
+def test_a_rehearsal_promises_nothing(browser):
+    page = samples.page(samples.Service(samples.program()), encrypted=False).page
+    with samples.served(page) as address, browser.new_context() as context:
+        tab = context.new_page()
+        tab.goto(address)
+        tab.wait_for_selector("text=⚠ A rehearsal (engine=cleartext): NOTHING IS ENCRYPTED.")
+        tab.locator("#tests button").first.click()
+        done(tab)
+        assert "NOT ENCRYPTED" in tab.inner_text("#noise-words")
+        assert "does not leave" not in tab.inner_text("body")
+        assert "Random-looking noise" not in tab.content()
