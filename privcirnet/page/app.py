@@ -24,6 +24,8 @@ from privcirnet.page.pictures import for_canvas, png
 
 MOST_BYTES = 1 << 24
 """Of an image file."""
+_LONGEST_ROUND = 60.0
+"""Seconds that an image waits for the last round of one that was stopped."""
 _FILES = {
     "": ("page", "static/page.html", "text/html"),
     "page.css": ("page", "static/page.css", "text/css"),
@@ -112,7 +114,7 @@ class Page:
 
     async def _classify(self, prepare: Prepare) -> Response:
         """Prepare an image and answer with the events of its inference, unless another one runs."""
-        if not self._busy.acquire(blocking=False):
+        if not (self._busy.acquire(blocking=False) or await self._stopped_one_ended()):
             rule, remedy = "images must be classified one at a time", "wait for the answer, or stop the one that runs"
             return refused(409, RuleError(rule, got="a second one", remedy=remedy))
         try:
@@ -127,6 +129,10 @@ class Page:
         first = Event("image", {**picture, "steps": prepared.steps})
         stop, events = self._start(prepared)
         return StreamingResponse(_told(first, events, stop), media_type="text/event-stream")
+
+    async def _stopped_one_ended(self) -> bool:
+        """Whether the inference that runs was stopped, and makes room now that its round is done."""
+        return self._stop.is_set() and await run_in_threadpool(self._busy.acquire, timeout=_LONGEST_ROUND)
 
     def _start(self, prepared: Prepared) -> tuple[threading.Event, Events]:
         """Begin the inference in a thread of its own, which ends, and makes room, even if nobody listens."""

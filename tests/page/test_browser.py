@@ -96,9 +96,11 @@ def test_the_keyboard_does_it_all(shown):
     assert tab.get_by_role("button", name="Stop").is_visible()
     tab.keyboard.press("Escape")
     tab.wait_for_selector("text=Stopped. Ready for another image.")
+    tab.keyboard.press("Space")
+    tab.wait_for_selector("text=Preparing the image")
     go.set()
-    wait_for(tab, lambda: not shown.service.open)
-    assert shown.service.opened[-1].requests == 5, "the first image's four, and the one that ran"
+    assert "The answer is" in done(tab), "once the stopped one has ended"
+    assert [connection.requests for connection in shown.service.opened] == [4 + 1, 4], "it ended at its round"
 
 
 def test_everything_has_a_name(shown):
@@ -182,3 +184,16 @@ def test_a_stranger_in_the_same_browser_is_kept_out(shown, browser):
     tab.wait_for_timeout(200)
     assert not [frame for frame in tab.frames if frame.query_selector("#pick")]
     context.close()
+
+
+def test_a_rehearsal_promises_nothing(browser):
+    page = samples.page(samples.Service(samples.program()), encrypted=False).page
+    with samples.served(page) as address, browser.new_context() as context:
+        tab = context.new_page()
+        tab.goto(address)
+        tab.wait_for_selector("text=⚠ A rehearsal (engine=cleartext): NOTHING IS ENCRYPTED.")
+        tab.locator("#tests button").first.click()
+        done(tab)
+        assert "NOT ENCRYPTED" in tab.inner_text("#noise-words")
+        assert "does not leave" not in tab.inner_text("body")
+        assert "Random-looking noise" not in tab.content()

@@ -208,8 +208,10 @@ function listen() {
 
 function showFacts() {
   const size = `${facts.most_bytes / 2 ** 20} MiB`;
-  find("limits").textContent = `It does not leave this machine. JPEG, PNG, WebP and others, at most ${size}.`;
+  const stays = facts.encrypted ? "It does not leave this machine. " : "";
+  find("limits").textContent = `${stays}JPEG, PNG, WebP and others, at most ${size}.`;
   const hidden = facts.encrypted ? [] : ["⚠ A rehearsal (engine=cleartext): NOTHING IS ENCRYPTED."];
+  if (hidden.length) for (const hint of document.querySelectorAll(".hint")) hint.textContent = "A rehearsal hides nothing.";
   const revealed = facts.revealed
     ? [`⚠ Weaker: the client sees ${facts.revealed.toLocaleString("en")} values between the layers in clear.`] : [];
   const warnings = [...hidden, ...revealed].map((words) => element("p", { className: "alert" }, words));
