@@ -76,7 +76,7 @@ def plain_bits_fused(program: Program, sizes: dict[str, np.ndarray], fused: list
 def set_for(n: int, plain_bits: int, noise: int) -> ParameterSet:
     """Return the shortest modulus that has room for two products."""
     second = plain_bits + math.ceil(0.5 * math.log2(n))
-    data = plain_bits + noise + second + FLOODING_BITS + 1 + math.ceil(MIN_NOISE_BUDGET)
+    data = plain_bits + noise + second + FLOODING_BITS + 2 + MIN_NOISE_BUDGET
     return ParameterSet(n, (_PRIME_BITS,) * (math.ceil(data / _PRIME_BITS) + 1))
 
 

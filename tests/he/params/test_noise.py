@@ -1,4 +1,5 @@
 import functools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,9 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines import tenseal
 from privcirnet.he.params.noise import (
     MIN_NOISE_BUDGET,
+    ZERO_NOISE_BITS,
     check_noise,
+    fresh_noise_bits,
     largest_plain_bits,
     noise_bits,
     noise_budget,
@@ -125,6 +128,14 @@ def test_the_lack_counts_where_something_is_rotated() -> None:
         check_noise(parameters, turned.noise_bits(parameters), "conv1")
     assert special_prime_lack((48, 45, 16)) == 31
     assert all(special_prime_lack(s.coefficient_bits) == 0 for s in SETS)
+
+
+def test_no_bound_is_under_the_noise_of_an_encryption_of_zero() -> None:
+    """Ten deviations of what every reply adds: a sum of 2n products of deviation sqrt(10.5) and numbers up to 1."""
+    assert [math.ceil(math.log2(10 * math.sqrt(10.5 * 2 * n))) for n in (4096, 8192, 16384)] == [12, 13, 13]
+    assert ZERO_NOISE_BITS == 13
+    assert fresh_noise_bits(0, 1) == 14
+    assert fresh_noise_bits(20, 1) == 25, "where there is more, it does not count"
 
 
 @pytest.mark.parametrize("plain_bits", [41, 50, 60])

@@ -158,11 +158,10 @@ class Fuzz:
 
     def honest_keys(self, content: bytes, greeting: bytes) -> Honest:
         context = self.client._engine._context
-        level, digits = context.key_level, len(context.data_level.primes)
+        digits = len(self.program.column_steps) * len(context.data_level.primes)
         whole = self.program.parameters.ring_degree
-        runs, place = _polynomials(level, 0, whole, whole)
-        seeds = []
-        for _ in range(len(self.program.column_steps) * digits):
+        runs, seeds, place = [], [], 0
+        for level in (context.data_level, *[context.key_level] * digits):
             more, place = _polynomials(level, place, whole)
             runs, seeds, place = runs + more, [*seeds, (place, place + 64)], place + 64
         assert place == len(content)
