@@ -26,6 +26,10 @@ ONLY_USER = {
     "tensorboard": {"training/record.py"},
     "threadpoolctl": {"he/ring/threads.py"},
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
+    "google": {"service/messages.py"},
+    "grpc_health": {"service/server.py"},
+    "cryptography": {"service/certificates.py", "service/tls13.py"},
+    "prometheus_client": {"service/metrics.py"},
 }
 """Library -> the only files that may import it."""
 
@@ -37,7 +41,8 @@ PARTS = {
     "he": {"compiled", "errors"},
     "report": {"errors"},
     "artifact": {"errors", "he"},
-    "config": {"errors", "he"},
+    "service": {"artifact", "errors", "he"},
+    "config": {"errors", "he", "service"},
     "data": {"errors"},
     "models": {"errors", "nn"},
     "plots": {"artifact", "errors"},
@@ -50,13 +55,13 @@ PARTS = {
     },
     "pipeline": {
         *("artifact", "blocksizes", "config", "data", "distributed", "errors", "he", "lower", "nn", "plots"),
-        "training",
+        *("service", "training"),
     },
     "console": {"commands", "errors", "he", "pipeline"},
     "settings": {"console", "errors", "pipeline"},
     "commands": {
         *("artifact", "config", "console", "data", "distributed", "errors", "he", "pipeline", "report", "settings"),
-        "training",
+        *("service", "training"),
     },
     "__main__": {"commands", "console", "errors"},
     "api": {"config", "console", "data", "errors", "he", "nn", "pipeline", "training"},
@@ -80,7 +85,7 @@ ROOMS = {
 
 NO_TORCH = {
     *("compiled", "he", "report", "artifact", "config", "errors", "plots", "console", "settings", "pipeline"),
-    *("commands", "__main__"),
+    *("commands", "service", "__main__"),
 }
 """Parts that a client without torch can import, but for the files of :data:`WITH_TORCH`."""
 

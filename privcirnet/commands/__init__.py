@@ -6,7 +6,7 @@ SUBCOMMANDS = {
     "search": "choose a block size for each layer under a latency budget",
     "export": "make a program for encrypted inference of a network",
     "infer": "classify images encrypted, and check every step",
-    "serve": "serve a program to clients over TCP",
+    "serve": "serve programs to clients over gRPC and TLS",
     "bench": "count and measure encrypted layers and networks",
     "report": "tables and an HTML page of a finished chain",
     "ladder": "run a whole chain of an experiment, or what is missing of it",

@@ -14,11 +14,12 @@ from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.he.protocol.transport.client import TcpClient
-from privcirnet.he.protocol.transport.tcp import parse_address
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
 from privcirnet.pipeline.infer import infer
+from privcirnet.service.access import ClientAccess
+from privcirnet.service.address import parse_address
+from privcirnet.service.client import ServiceClient
 from privcirnet.settings import script
 from privcirnet.training import stages
 from privcirnet.training.accuracy import predict
@@ -61,7 +62,8 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
 def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
     """Run the client alone, without program folder and weights."""
     clear = _predicted(config, data, images) if config.reference else None
-    with TcpClient(parse_address(config.server), config.engine, config.timeout_s) as remote:
+    access = ClientAccess.of(Path(config.tls) if config.tls else None)
+    with ServiceClient(parse_address(config.server), config.engine, config.timeout_s, access, config.served) as remote:
         with inference_bar(remote.client.program, len(labels)) as progress:
             result = infer(remote, images.numpy().astype(np.int64), progress)
     return {"server": config.server, **result.summary(clear, labels)}

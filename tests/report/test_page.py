@@ -57,7 +57,7 @@ def test_page_shows_what_two_processes_measured_and_what_links_add(root):
         "in 6 rounds; and 23.5 MB of keys",
     ):
         assert text in page, text
-    assert page.count("in two processes, TCP on loopback in between") == 2
+    assert page.count("in two processes, gRPC on loopback in between") == 2
     assert "statistical distance at most 2^-40 a coefficient" in page
     cells = Elements(page).cells["layers"]
     link = cells.index("WAN")

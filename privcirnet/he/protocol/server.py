@@ -112,6 +112,15 @@ class Session:
             self._steps = self._start()
         return reply
 
+    def close(self) -> None:
+        """Drop the client's keys and the shares; no request is answered any more.
+
+        The generator of an inference refers to its session, so without this both stay until Python looks for cycles.
+        """
+        self._steps.close()
+        self.shares = {}
+        del self._keys
+
     def _start(self) -> Generator[bytes, bytes, None]:
         steps = self._run()
         next(steps)

@@ -1,0 +1,1 @@
+"""The service that puts a server on a network: gRPC, TLS, identities, quotas, a store of keys, logs and metrics."""
