@@ -28,7 +28,7 @@ ONLY_USER = {
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
     "google": {"service/messages.py"},
     "grpc_health": {"service/server.py"},
-    "cryptography": {"service/certificates.py", "service/tls13.py"},
+    "cryptography": {"service/certificates.py"},
     "prometheus_client": {"service/metrics.py"},
 }
 """Library -> the only files that may import it."""

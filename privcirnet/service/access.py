@@ -50,8 +50,8 @@ class ServerAccess:
         """
         if folder is None:
             return cls()
+        tls13.require()
         certificate, key = _bytes(folder / "server.crt"), _secret(folder / "server.key")
-        tls13.require(certificate)
         clients, tokens = folder / "clients.crt", folder / "tokens.json"
         if clients.is_file() == tokens.is_file():
             got = "both" if tokens.is_file() else "neither"
@@ -109,12 +109,12 @@ class ClientAccess:
         """
         if folder is None:
             return cls()
+        tls13.require()
         authority, token = _bytes(folder / "ca.crt"), folder / "client.token"
         if token.is_file():
             text = _secret(token).decode("ascii", "replace").strip()
             return cls(grpc.ssl_channel_credentials(authority), (("authorization", _BEARER + text),))
         certificate, key = _bytes(folder / "client.crt"), _secret(folder / "client.key")
-        tls13.require(certificate)
         return cls(grpc.ssl_channel_credentials(authority, key, certificate))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.errors import RuleError
-from privcirnet.service.messages import check_chunk
+from privcirnet.service.messages import KEY_ID_BYTES, check_chunk
 from privcirnet.service.refusals import busy, unknown
 
 _SUFFIX, _DRAFT = ".keys", ".draft"
@@ -158,6 +158,8 @@ class KeyStore:
                 draft.unlink()
             for path in folder.glob(f"*{_SUFFIX}"):
                 owner, _, key_id = path.name.removesuffix(_SUFFIX).partition(".")
+                if len(key_id) != 2 * KEY_ID_BYTES:
+                    raise ValueError(f"{path.name} is not of this store")
                 status = path.stat()
                 self._kept[owner, bytes.fromhex(key_id)] = _Kept(status.st_size, status.st_mtime, None)
         except (OSError, ValueError) as problem:

@@ -1,33 +1,28 @@
 """TLS 1.3 and nothing older.
 
-gRPC's Python interface has no least version. It has one list of ciphers, which only concerns TLS 1.2: with a list that
-does not fit a key (ciphers for RSA where the key is one of an elliptic curve, and the reverse), a handshake of TLS 1.2
-finds no cipher and fails. A test tries it with OpenSSL.
+gRPC's Python interface has no least version. It has a list of ciphers, which only concerns TLS 1.2. The one cipher of
+this list needs a key that both sides shared before, which nobody has: a handshake of TLS 1.2 finds no cipher and fails.
+gRPC reads the list when it is loaded, so this module comes first, and says so if it came too late. A test tries TLS 1.2
+with OpenSSL.
 """
 
 import os
-
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
+import sys
 
 from privcirnet.errors import RuleError
 
-_VARIABLE = "GRPC_SSL_CIPHER_SUITES"
-_FOR_RSA, _FOR_CURVES = "ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384"
+_VARIABLE, _NONE = "GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-CHACHA20-POLY1305"
+
+_IN_TIME = "grpc" not in sys.modules or os.environ.get(_VARIABLE) == _NONE
+os.environ[_VARIABLE] = _NONE
 
 
-def require(certificate: bytes) -> None:
-    """Leave no cipher of TLS 1.2 for a server with a certificate. gRPC reads this once, at its first use in a process.
-
-    Args:
-        certificate: PEM.
+def require() -> None:
+    """Make sure that gRPC takes no TLS but 1.3.
 
     Raises:
-        RuleError: it is no certificate.
+        RuleError: it was loaded before this package.
     """
-    try:
-        key = x509.load_pem_x509_certificate(certificate).public_key()
-    except ValueError as problem:
-        rule, remedy = "a certificate must be PEM", "serve.py tls=trial makes an example"
-        raise RuleError(rule, got=str(problem)[:100], remedy=remedy) from None
-    os.environ[_VARIABLE] = _FOR_CURVES if isinstance(key, rsa.RSAPublicKey) else _FOR_RSA
+    if not _IN_TIME:
+        rule, remedy = "TLS must be 1.3", "import privcirnet.service before grpc"
+        raise RuleError(rule, got="gRPC loaded already, with TLS 1.2", remedy=remedy)
