@@ -120,3 +120,35 @@ class ServeConfig:
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         plain = not self.tls and not is_loopback(self.host)
         check(not plain, "host beyond loopback needs tls=", self.host, "use tls=trial, or a folder of certificates")
+
+
+@dataclass
+class LoadConfig:
+    """Settings of the load on a server: clients that ask for a while."""
+
+    root: str = "outputs"
+    """folder that holds the run directories."""
+    out: str = "${root}/load"
+    """this run's directory."""
+    server: str = "127.0.0.1:5050"
+    """HOST:PORT of a serve.py."""
+    tls: str = ""
+    """the clients' folder, see infer.py; empty: plain, on loopback."""
+    served: str = ""
+    """name of one of the server's programs; empty: its only one."""
+    clients: int = 4
+    """at once, each in a process of its own."""
+    seconds: float = 60.0
+    """for which they ask, image after image."""
+    engine: str = "kernel"
+    """of the clients: kernel, or cleartext for a server that hides nothing."""
+    program: str = ""
+    """program folder whose integer network the classes are compared with; empty: they are not."""
+    metrics: str = ""
+    """URL of the server's Prometheus metrics, for its memory; empty: its memory is not watched."""
+
+    def __post_init__(self) -> None:
+        check_name("engine", self.engine, ENGINES)
+        check(self.clients >= 1, "clients must be at least 1", self.clients, "use 4")
+        check(self.seconds > 0, "seconds must be positive", self.seconds, "use 60")
+        parse_address(self.server)

@@ -53,7 +53,7 @@ class Calls:
         for name, method in messages.METHODS.items():
             make = getattr(grpc, f"{method.shape}_rpc_method_handler")
             guarded = self._guarded(name, made[name])
-            handlers[name] = make(guarded, method.request.FromString, method.response.SerializeToString)
+            handlers[name] = make(guarded, method.read_request, method.response.SerializeToString)
         return grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
 
     def _guarded(self, name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
@@ -63,6 +63,8 @@ class Calls:
             client = ""
             try:
                 client = self.access.name_of(context)
+                if request is None:
+                    raise refusals.garbled()
                 return await handler(client, request, context)
             except HungUp:
                 return None

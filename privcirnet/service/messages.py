@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 from privcirnet.errors import RuleError
 
@@ -50,6 +51,17 @@ class Method:
     request: Any
     response: Any
     shape: str
+
+    def read_request(self, content: bytes) -> Any:
+        """Return what a client sent; None if it is no such message, which whoever receives it must refuse.
+
+        Args:
+            content: its bytes.
+        """
+        try:
+            return self.request.FromString(content)
+        except DecodeError:
+            return None
 
 
 def _methods() -> dict[str, Method]:

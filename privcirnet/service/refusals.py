@@ -102,6 +102,12 @@ def stranger(got: str) -> Refusing:
     return _made(rule, got, remedy, grpc.StatusCode.UNAUTHENTICATED)
 
 
+def garbled() -> Refusing:
+    """Return the refusal of bytes that are no message of inference.proto."""
+    rule, remedy = "a message must be one of inference.proto", "use the same release on both sides"
+    return Refusing(rule, got="other bytes", remedy=remedy)
+
+
 def failure() -> Refusing:
     """Return what a client is told of a failure of the server: that there was one."""
     return _made("a server must not fail", "it did", "ask whoever runs it", grpc.StatusCode.INTERNAL)

@@ -8,7 +8,7 @@ from grpc import aio
 
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.messages import Body, Chunk, split
-from privcirnet.service.refusals import late
+from privcirnet.service.refusals import garbled, late
 
 
 class HungUp(Exception):
@@ -25,13 +25,15 @@ async def read(context: Any, seconds: float, what: str = "the next message") -> 
 
     Raises:
         HungUp: there is none.
-        Refusing: it did not come.
+        Refusing: it did not come, or is none of inference.proto.
     """
     try:
         async with asyncio.timeout(seconds):
             message = await context.read()
     except TimeoutError:
         raise late(what, seconds) from None
+    if message is None:
+        raise garbled()
     if message is aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
         raise HungUp
     return message

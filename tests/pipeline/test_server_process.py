@@ -19,7 +19,10 @@ from tests.he.networks import network, random_image
 
 def test_shares_come_through_the_pipe_once_for_each_image():
     program = network()
-    with start_server(ServerTask(program, {}, "cleartext")) as found, ServiceClient(found.address, "cleartext") as remote:
+    with (
+        start_server(ServerTask(program, {}, "cleartext")) as found,
+        ServiceClient(found.address, "cleartext") as remote,
+    ):
         for _ in range(2):
             run(remote.client, remote, random_image(program))
             report = found.report()
