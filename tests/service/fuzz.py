@@ -70,10 +70,10 @@ class ServiceFuzz:
         self.honest = dict(self._parties.honest)
         self._channel = grpc.insecure_channel(f"{address[0]}:{address[1]}")
         self.client = ServiceClient(address, ENGINE)
-        self._keys = self._parties.honest["keys"].content
+        self.keys = self._parties.honest["keys"].content
         self._program = messages.Program(name="only")
-        self._own = hashlib.sha256(self._keys).digest()
-        self.register(self._keys)
+        self._own = hashlib.sha256(self.keys).digest()
+        self.register(self.keys)
         for name, message in {
             "opening": messages.SessionRequest(program=self._program, keys=self._own),
             "chunk": messages.SessionRequest(data=self._parties.requests[1], last=True),
@@ -127,6 +127,8 @@ class ServiceFuzz:
                 raise
             if len(str(reason)) > CHARACTERS:
                 raise AssertionError(f"an error of {len(str(reason))} characters") from None
+            if kind not in ("opening", "chunk") and honest.allows(message):
+                raise AssertionError(f"refused: {reason}") from None
             return False
 
     def _tried(self, kind: str, message: bytes) -> bool:
@@ -172,6 +174,7 @@ def drive(port: int, place: mmap.mmap) -> None:
     fuzz, found, tried = ServiceFuzz(("127.0.0.1", port)), {}, 0
     for kind, count in MUTATIONS.items():
         processed = 0
+        fuzz.register(fuzz.keys)  # which mutated ones may have pushed out
         for seed in range(count):
             place[:64] = f"{kind} {seed}".encode().ljust(64)
             processed += fuzz.attempt(kind, seed)
