@@ -24,6 +24,8 @@ TIMEOUT_S = 600.0
 """Seconds that a server may take to reply: it may have other clients to serve first."""
 _CONNECTING_S = 10.0
 """Seconds that a server may take to accept a connection and to describe its program."""
+_WATCH_S = 0.1
+"""Seconds between two looks at whether a reply is overdue."""
 _OPTIONS = (
     ("grpc.max_receive_message_length", messages.MAX_MESSAGE),
     ("grpc.enable_retries", 0),
@@ -170,26 +172,33 @@ class _Stream:
     def __init__(self, call: Any, metadata: Any, server: str) -> None:
         self._server, self._outbox = server, queue.SimpleQueue[Any]()
         self._call = call(iter(self._outbox.get, None), metadata=metadata)
+        self._due, self._ended = float("inf"), threading.Event()
+        threading.Thread(target=self._watch, name="privcirnet watch", daemon=True).start()
 
     def send(self, message: Any) -> None:
         self._outbox.put(message)
 
     def receive(self, most: int, seconds: float) -> bytes:
         """The next body; the call is cancelled if it does not come."""
-        late = threading.Timer(seconds, self._call.cancel)
-        late.daemon = True
-        late.start()
+        self._due = time.monotonic() + seconds
         try:
             return _joined(self._call, most, self._server, f"nothing in {seconds:.3g} s")
         except RuleError:
             self.close()
             raise
         finally:
-            late.cancel()
+            self._due = float("inf")
 
     def close(self) -> None:
+        self._ended.set()
         self._outbox.put(None)
         self._call.cancel()
+
+    def _watch(self) -> None:
+        """Cancel a call that is overdue: reading itself has no deadline, and a timer for each reply costs a thread."""
+        while not self._ended.wait(_WATCH_S):
+            if time.monotonic() > self._due:
+                self._call.cancel()
 
 
 def _channel(address: tuple[str, int], access: ClientAccess) -> Any:

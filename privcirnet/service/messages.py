@@ -112,9 +112,9 @@ class Body:
         Raises:
             RuleError: it is short but not the last, or makes the body too long.
         """
-        check_chunk(chunk, self._size, self._most)
-        self._size += len(chunk.data)
-        self._chunks.append(chunk.data)
+        data = checked_chunk(chunk, self._size, self._most)
+        self._size += len(data)
+        self._chunks.append(data)
         return chunk.last
 
     def joined(self) -> bytes:
@@ -122,8 +122,8 @@ class Body:
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
 
-def check_chunk(chunk: Any, before: int, most: int) -> None:
-    """Check the size of a chunk.
+def checked_chunk(chunk: Any, before: int, most: int) -> bytes:
+    """Return the data of a chunk, which every look at the field would copy.
 
     Args:
         chunk: with ``data`` and ``last``.
@@ -133,9 +133,11 @@ def check_chunk(chunk: Any, before: int, most: int) -> None:
     Raises:
         RuleError: it is short but not the last, or makes the body too long.
     """
-    size, remedy = len(chunk.data), "use the same version and program on both sides"
-    if size > CHUNK or (size < CHUNK and not chunk.last):
+    data, last, remedy = chunk.data, chunk.last, "use the same version and program on both sides"
+    size = len(data)
+    if size > CHUNK or (size < CHUNK and not last):
         raise RuleError(f"a chunk must have {CHUNK} bytes, the last one fewer", got=f"{size} bytes", remedy=remedy)
     if before + size > most:
         rule = f"a message must have at most {most} bytes here"
-        raise RuleError(rule, got=f"{before + size} bytes{'' if chunk.last else ' and more'}", remedy=remedy)
+        raise RuleError(rule, got=f"{before + size} bytes{'' if last else ' and more'}", remedy=remedy)
+    return data

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.errors import RuleError
-from privcirnet.service.messages import KEY_ID_BYTES, check_chunk
+from privcirnet.service.messages import KEY_ID_BYTES, checked_chunk
 from privcirnet.service.refusals import busy, unknown
 
 _SUFFIX, _DRAFT = ".keys", ".draft"
@@ -192,8 +192,7 @@ class Registration:
         Raises:
             RuleError: the chunk is badly cut, or makes the keys too long.
         """
-        check_chunk(chunk, self._size, self._promised)
-        data = chunk.data
+        data = checked_chunk(chunk, self._size, self._promised)
         self._hash.update(data)
         self._size += len(data)
         if self._draft is None:
