@@ -104,10 +104,13 @@ class Body:
         self._most, self._chunks, self._size = most, list[bytes](), 0
 
     def add(self, chunk: Any) -> bool:
-        """Take the next chunk and return whether the body is whole.
+        """Take the next chunk.
 
         Args:
             chunk: with ``data`` and ``last``.
+
+        Returns:
+            whether the body is whole.
 
         Raises:
             RuleError: it is short but not the last, or makes the body too long.

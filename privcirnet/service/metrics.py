@@ -59,6 +59,9 @@ class Metrics:
             host: to listen at.
             port: 0 for any that is free.
 
+        Returns:
+            the port, to be closed.
+
         Raises:
             RuleError: it cannot listen there.
         """

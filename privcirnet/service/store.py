@@ -112,6 +112,9 @@ class KeyStore:
             size: the most bytes that they may have.
             most: keys that the client may have; its oldest make room.
 
+        Returns:
+            the registration, which takes the keys.
+
         Raises:
             Refusing: there is no room.
         """
@@ -184,10 +187,13 @@ class Registration:
         return self._size
 
     def add(self, chunk: Any) -> bool:
-        """Take the next bytes and return whether they were the last.
+        """Take the next bytes.
 
         Args:
             chunk: with ``data`` and ``last``.
+
+        Returns:
+            whether they were the last.
 
         Raises:
             RuleError: the chunk is badly cut, or makes the keys too long.
