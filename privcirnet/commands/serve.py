@@ -13,6 +13,7 @@ import numpy as np
 
 from privcirnet.config import ServeConfig
 from privcirnet.console import as_started, console, inference_bar, progress_bar, show
+from privcirnet.he.engines.private_folder import private_folder
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.program.operations import Input
 from privcirnet.he.protocol import message_sizes
@@ -83,8 +84,7 @@ def _books(config: ServeConfig, stack: ExitStack) -> Books:
     """What is kept about clients; the stack closes its files."""
     state = Path(config.state) if config.state else None
     if state is not None:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        state.chmod(0o700)
+        private_folder(state)
     quotas = Quotas(config.quota, config.quotas, state and state / "images.sqlite")
     stack.callback(quotas.close)
     return Books(

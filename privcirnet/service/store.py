@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.errors import RuleError
+from privcirnet.he.engines.private_folder import private_folder
 from privcirnet.service.messages import KEY_ID_BYTES, checked_chunk
 from privcirnet.service.refusals import busy, unknown
 
@@ -155,8 +156,7 @@ class KeyStore:
 
     def _open(self, folder: Path) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            folder.chmod(0o700)
+            private_folder(folder)
             for draft in folder.glob(f"*{_DRAFT}"):
                 draft.unlink()
             for path in folder.glob(f"*{_SUFFIX}"):
@@ -165,6 +165,8 @@ class KeyStore:
                     raise ValueError(f"{path.name} is not of this store")
                 status = path.stat()
                 self._kept[owner, bytes.fromhex(key_id)] = _Kept(status.st_size, status.st_mtime, None)
+        except RuleError:
+            raise
         except (OSError, ValueError) as problem:
             got = f"{folder}: {problem}"
             raise RuleError("the store of keys must be a folder of its own", got=got, remedy="choose another") from None

@@ -19,6 +19,20 @@ class Clock:
         return self.now
 
 
+@pytest.fixture(autouse=True)
+def private(tmp_path):
+    tmp_path.chmod(0o700)
+
+
+def test_a_folder_that_others_can_read_is_refused_and_left_alone(tmp_path):
+    tmp_path.chmod(0o750)
+    with pytest.raises(
+        RuleError, match=r"a folder with weights or keys must be its owner's alone: got .* with mode 750"
+    ):
+        KeyStore(folder=tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o750
+
+
 def put(store, client, keys, most=4, announced=None):
     key_id = hashlib.sha256(keys if announced is None else announced).digest()
     registration = store.receive(client, key_id, len(keys), most)
