@@ -7,7 +7,7 @@ EXPERIMENT  ?= digits
 DATA        ?= data
 PY          := $(VENV)/bin/python
 
-.PHONY: help demo ladder test docs lint clean
+.PHONY: help demo ladder test docs lint proto clean
 
 help:
 	@echo "make demo   install, then train -> search -> finetune -> qat -> export -> infer, encrypted; report in $(ROOT)"
@@ -15,6 +15,7 @@ help:
 	@echo "make test   install what tests need and run them all"
 	@echo "make docs   the documentation as a site, checked strictly, in outputs/site"
 	@echo "make lint   format and type checks"
+	@echo "make proto  the service's messages, after a change of privcirnet/service/inference.proto"
 	@echo "make clean  remove the virtual environment and outputs"
 
 $(VENV)/installed: pyproject.toml $(CONSTRAINTS)
@@ -52,6 +53,9 @@ lint: $(VENV)/installed
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/pyright --pythonpath $(PY)
+
+proto: $(VENV)/installed-test
+	$(PY) -m grpc_tools.protoc -Iprivcirnet/service --descriptor_set_out=privcirnet/service/inference.binpb inference.proto
 
 clean:
 	rm -rf $(VENV) outputs

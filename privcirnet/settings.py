@@ -27,7 +27,7 @@ _HYDRA = "1.3"
 _ALONE = ("-m", "--multirun", "-cd", "--config-dir")
 """Options that only Hydra's own runner understands: it takes several values apart, and reads another folder too."""
 _TIMEOUT = {"patience": "timeout_s"}
-_RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT}
+_RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT | {"connections": "sessions"}}
 """Command -> settings that had another name before -> their name."""
 OmegaConf.register_new_resolver("as_started", as_started, replace=True)  # of the text of --help, in quiet.yaml
 

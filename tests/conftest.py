@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import privcirnet.service  # noqa: F401  before a test loads gRPC: TLS 1.3 alone
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -28,7 +28,10 @@ ONLY_USER = {
     "starlette": {"page/access.py", "page/app.py"},
     "uvicorn": {"page/server.py"},
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
-    "cryptography": {"he/program/signature.py"},
+    "google": {"service/messages.py"},
+    "grpc_health": {"service/server.py"},
+    "cryptography": {"he/program/signature.py", "service/certificates.py"},
+    "prometheus_client": {"service/metrics.py"},
 }
 """Library -> the only files that may import it."""
 
@@ -40,7 +43,8 @@ PARTS = {
     "he": {"compiled", "errors"},
     "report": {"errors"},
     "artifact": {"errors", "he"},
-    "config": {"errors", "he"},
+    "service": {"artifact", "errors", "he"},
+    "config": {"errors", "he", "service"},
     "data": {"errors"},
     "models": {"errors", "nn"},
     "plots": {"artifact", "errors"},
@@ -53,14 +57,14 @@ PARTS = {
     },
     "pipeline": {
         *("artifact", "blocksizes", "config", "data", "distributed", "errors", "he", "lower", "nn", "plots"),
-        "training",
+        *("service", "training"),
     },
     "page": {"data", "errors", "he", "pipeline"},
     "console": {"commands", "errors", "he", "pipeline"},
     "settings": {"console", "errors", "pipeline"},
     "commands": {
         *("artifact", "config", "console", "data", "distributed", "errors", "he", "page", "pipeline", "report"),
-        *("settings", "training"),
+        *("service", "settings", "training"),
     },
     "__main__": {"commands", "console", "errors"},
     "api": {"config", "console", "data", "errors", "he", "nn", "pipeline", "training"},
@@ -84,7 +88,7 @@ ROOMS = {
 
 NO_TORCH = {
     *("compiled", "he", "report", "artifact", "config", "errors", "plots", "console", "settings", "pipeline"),
-    *("commands", "page", "__main__"),
+    *("commands", "page", "service", "__main__"),
 }
 """Parts that a client without torch can import, but for the files of :data:`WITH_TORCH`."""
 

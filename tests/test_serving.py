@@ -1,4 +1,4 @@
-"""serve.py and infer.py server= as a user runs them: two commands, two processes, TCP on loopback."""
+"""serve.py and infer.py server= as a user runs them: two commands, two processes, gRPC on loopback, plain and TLS."""
 
 import dataclasses
 import json
@@ -15,9 +15,9 @@ import torch
 from privcirnet.artifact import write_checkpoint, write_json, write_program
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
-from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.pipeline.export import lower_for
 from privcirnet.pipeline.infer import infer
+from privcirnet.service.client import ServiceClient
 from privcirnet.training import stages
 from privcirnet.training.network import checkpoint_of
 from tests.conftest import ROOT
@@ -45,7 +45,7 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(root):
     """serve.py in its own process: (it, its address, what it printed so far)."""
-    command = [sys.executable, "serve.py", f"root={root}", "port=0", "connections=2"]
+    command = [sys.executable, "serve.py", f"root={root}", "port=0", "sessions=2", "metrics_port=0"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, and inherited so, in a shell's "&"
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         signal.signal(signal.SIGINT, before)
@@ -62,14 +62,14 @@ def server(root):
             process.kill()
         assert process.returncode == 0
         assert rest.endswith("stopped\n")
-        assert rest.count("an image") >= IMAGES
+        assert rest.count(" image client=") >= IMAGES
 
 
 def test_the_server_says_what_a_client_needs(server):
     _, address, printed = server
-    for words in (f"address   {address}, 2 clients at once; Ctrl-C ends it", "rounds an image", "MB so far"):
+    for words in (f"{address}, plain, on loopback, 2 clients at once; Ctrl-C ends it", "rounds an image", "MB so far"):
         assert words in printed
-    assert "images of 1 x 8 x 8 integers in [0, 16]; sends" in printed
+    assert "images of 1 x 8 x 8 integers in [0, 16]; a client sends" in printed
     assert "image 1 of 1, result" in printed, "the rehearsal"
 
 
@@ -116,10 +116,10 @@ def test_a_client_without_a_reference(root, server, monkeypatch, tmp_path):
 
 def test_a_client_too_many_is_one_line(server, monkeypatch, capsys, tmp_path):
     host, port = server[1].split(":")
-    with TcpClient((host, int(port))), TcpClient((host, int(port))):
+    with ServiceClient((host, int(port))), ServiceClient((host, int(port))):
         error = refused(monkeypatch, capsys, "infer", f"server={server[1]}", "reference=", f"out={tmp_path / 'out'}")
     assert (
-        f"the server at {server[1]} refused: a server has at most 2 clients at once: got one more; try again later"
+        f"the server at {server[1]} refused: a server has at most 2 sessions at once: got one more; come again in "
         in error
     )
     assert not (tmp_path / "out").exists()
@@ -131,7 +131,7 @@ def test_a_client_shows_how_far_it_is(server):
     image, steps = load("digits").held_out(1)[0].numpy().astype(np.int64), []
     for _ in range(50):  # until the connections of the test before are forgotten
         try:
-            with TcpClient((host, int(port))) as remote:
+            with ServiceClient((host, int(port))) as remote:
                 found = infer(remote, image, steps.append)
             break
         except ValueError:
@@ -147,7 +147,7 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         address = next(found[1] for line in process.stdout if (found := re.search(r"server=(\S+)", line)))
         host, port = address.split(":")
-        with TcpClient((host, int(port)), "cleartext") as remote:
+        with ServiceClient((host, int(port)), "cleartext") as remote:
             process.kill()
             process.wait()
             with pytest.raises(ValueError, match=r"a peer must stay until both are done: got .* connect again"):
@@ -163,18 +163,28 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
         ("infer", ["processes=3"], "processes must be 1 or 2: got 3; use 2"),
         ("infer", ["timeout_s=0"], "timeout_s must be positive: got 0.0; use 600"),
         ("serve", ["port=70000"], r"port must be in \[0, 65535\]: got 70000"),
-        ("serve", ["connections=0"], "connections must be at least 1: got 0"),
+        ("serve", ["sessions=0"], "sessions must be at least 1: got 0"),
+        ("serve", ["connections=0"], "it is called sessions= now"),
+        ("serve", ["age_s=0"], "age_s must be positive: got 0.0"),
+        ("serve", ["grace_s=-1"], "grace_s must not be negative: got -1.0"),
+        ("serve", ["metrics_port=-2"], r"metrics_port must be in \[-1, 65535\]: got -2"),
+        ("serve", ["log=xml"], "log must be a known one: got 'xml'; use one of text, json"),
+        ("serve", ["quota.keys=0"], "a quota must have"),
+        ("serve", ["keys.days=0"], "a store of keys must have"),
+        ("serve", ["host=0.0.0.0"], "host beyond loopback needs tls=: got 0.0.0.0"),
+        ("serve", ["tls=nowhere"], "a folder for TLS must have its files: got nowhere/server.crt"),
+        ("infer", ["server=127.0.0.1:1", "tls=nowhere", "reference="], "a folder for TLS must have its files"),
         ("serve", ["timeout_s=-1"], "timeout_s must be positive: got -1.0"),
         ("serve", ["program=nowhere"], "a program's manifest must exist"),
-        (
-            "serve",
-            ["host=256.0.0.1", "engine=cleartext"],
-            "able to listen at its address: got 256.0.0.1:5050: .*; choo",
-        ),
     ],
 )
 def test_bad_settings(root, monkeypatch, capsys, script, overrides, match):
     assert re.search(match, refused(monkeypatch, capsys, script, f"root={root}", *overrides))
+
+
+def test_a_port_that_is_taken_is_one_line(root, server, monkeypatch, capsys):
+    settings = f"root={root}", f"port={server[1].split(':')[1]}", "engine=cleartext", "rehearsal=false"
+    assert f"able to listen at its address: got {server[1]}; choose" in refused(monkeypatch, capsys, "serve", *settings)
 
 
 def test_a_program_that_serves_has_no_room_for_a_pipe(root):
@@ -183,7 +193,8 @@ def test_a_program_that_serves_has_no_room_for_a_pipe(root):
 
     names = {field.name for field in dataclasses.fields(ServeConfig)}
     assert names == {
-        *("root", "program", "host", "port", "connections", "timeout_s", "rehearsal"),
+        *("root", "program", "programs", "host", "port", "tls", "state", "sessions", "timeout_s", "age_s", "grace_s"),
+        *("quota", "quotas", "keys", "metrics_port", "metrics_host", "log", "rehearsal"),
         *("engine", "weights_gb", "weights_folder", "threads"),
     }
-    assert "finished" not in (ROOT / "serve.py").read_text()
+    assert "finished" not in (ROOT / "serve.py").read_text() + (ROOT / "privcirnet/commands/serve.py").read_text()

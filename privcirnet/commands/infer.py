@@ -19,12 +19,13 @@ from privcirnet.errors import RuleError
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.signature import pinned
-from privcirnet.he.protocol.transport.client import TcpClient
-from privcirnet.he.protocol.transport.tcp import parse_address
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
 from privcirnet.pipeline.infer import infer
 from privcirnet.pipeline.server_process import ServerTask, start_server
+from privcirnet.service.access import ClientAccess
+from privcirnet.service.address import parse_address
+from privcirnet.service.client import ServiceClient
 from privcirnet.settings import script
 from privcirnet.training import stages
 from privcirnet.training.accuracy import predict
@@ -72,7 +73,7 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
 def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
     """Run the client alone, without program folder and weights."""
     clear = _predicted(config, data, images) if config.reference else None
-    with TcpClient(parse_address(config.server), config.engine, config.timeout_s, pinned(config.model_key)) as remote:
+    with _asked(config) as remote:
         with inference_bar(remote.client.program, len(labels)) as progress:
             result = infer(remote, images.numpy().astype(np.int64), progress)
     return {"server": config.server, **result.summary(clear, labels)}
@@ -98,17 +99,24 @@ def _page(config: InferConfig) -> None:
     serve(partial(_connected, config), content, config.ui_port, partial(_show_address, config, place))
 
 
+def _asked(config: InferConfig) -> ServiceClient:
+    """A connection to the server of the settings."""
+    access, key = ClientAccess.of(Path(config.tls) if config.tls else None), pinned(config.model_key)
+    address = parse_address(config.server)
+    return ServiceClient(address, config.engine, config.timeout_s, access, config.served, key)
+
+
 @contextmanager
-def _connected(config: InferConfig) -> Generator[TcpClient]:
+def _connected(config: InferConfig) -> Generator[ServiceClient]:
     """A connection to the server that was asked for, or to one of its own in another process."""
     if config.server:
-        with TcpClient(parse_address(config.server), config.engine, config.timeout_s) as remote:
+        with _asked(config) as remote:
             yield remote
         return
-    program, spectra = read_program(Path(config.program))
+    program, spectra = read_program(Path(config.program), pinned(config.model_key))
     cache = WeightCache.of(config.weights_gb, config.weights_folder)
     task = ServerTask(program, spectra, config.engine, cache.limit, cache.folder, threads.count(), audited=False)
-    with start_server(task) as process, TcpClient(process.address, config.engine, config.timeout_s) as remote:
+    with start_server(task) as process, ServiceClient(process.address, config.engine, config.timeout_s) as remote:
         yield remote
 
 

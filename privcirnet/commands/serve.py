@@ -1,25 +1,41 @@
-"""Serve a program to clients on TCP. `privcirnet serve --help`."""
+"""Serve programs to clients over gRPC. `privcirnet serve --help`."""
 
+import logging
 import signal
-import time
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 import numpy as np
 
-from privcirnet.artifact import read_program, read_signature
 from privcirnet.config import ServeConfig
 from privcirnet.console import as_started, console, inference_bar, progress_bar, show
-from privcirnet.he.engines.weight_cache import WeightCache
+from privcirnet.he.engines.private_folder import private_folder
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.transport.server import ConnectionLimits, TcpServer
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.infer import answers
+from privcirnet.pipeline.serving import ProgramFolders
+from privcirnet.service.access import ServerAccess
+from privcirnet.service.address import show_address
+from privcirnet.service.books import Books
+from privcirnet.service.certificates import TRIAL_DAYS, make_trial
+from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.log import Log
+from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.quotas import Quotas
+from privcirnet.service.server import Service
+from privcirnet.service.store import KeyStore
 from privcirnet.settings import script
+
+_ONLY = "default"
+"""What the program is called where there is only one."""
 
 
 @script(ServeConfig)
@@ -29,52 +45,116 @@ def main(config: ServeConfig) -> None:
     Args:
         config: of the command line.
     """
-    program, spectra = read_program(Path(config.program), pinned(config.model_key))
-    _, signature = read_signature(Path(config.program))
     threads.use(config.threads)
-    cache = WeightCache.of(config.weights_gb, config.weights_folder)
-    with progress_bar("Encoding weights (layers)", len(program.linear_nodes)) as advance:
-        server = Server(program, config.engine, spectra, progress=advance, cache=cache, signature=signature)
-    if config.rehearsal:
-        _rehearse(server, config.engine)
-    tcp_server = TcpServer(
-        server, (config.host, config.port), ConnectionLimits(config.connections, config.timeout_s), log=_log
+    named = config.programs or {_ONLY: config.program}
+    folders = ProgramFolders(
+        {name: Path(folder) for name, folder in named.items()},
+        config.engine,
+        config.weights_gb,
+        config.weights_folder,
+        pinned(config.model_key),
     )
-    rounds = message_sizes.rounds(program)
-    source, most = program.nodes[0], message_sizes.largest(program)
-    assert isinstance(source.operation, Input)
-    host, port = tcp_server.address
+    tls, commands = _tls(config)
+    access = ServerAccess.of(tls)  # before the weights are encoded, which takes long
+    with progress_bar("Encoding weights", 0) as advance:
+        catalogue = folders.load(advance=advance)
+    if config.rehearsal:
+        for offer in catalogue.offers:
+            _rehearse(offer, config.engine)
+
+    def reload(before: Catalogue) -> tuple[Catalogue, ServerAccess]:
+        return folders.load(before), ServerAccess.of(tls)
+
+    with ExitStack() as stack:
+        books, more = _books(config, stack), dict[str, str]()
+        service = Service(catalogue, (config.host, config.port), access, books, reload)
+        if config.metrics_port >= 0:
+            listening = books.metrics.listen(config.metrics_host, config.metrics_port)
+            stack.callback(listening.close)
+            more = {"metrics": f"http://{show_address((config.metrics_host, listening.port))}/metrics"}
+        _describe(config, catalogue, service, commands, more)
+        _run(service, books.log)
+
+
+def _tls(config: ServeConfig) -> tuple[Path | None, str]:
+    """The folder of certificates, and what a client must be told of them."""
+    if config.tls != "trial":
+        return (Path(config.tls), " tls=DIR") if config.tls else (None, "")
+    names = dict.fromkeys([config.host, "localhost", "127.0.0.1", socket.gethostname()])
+    server, client = make_trial(Path(config.root) / "trial", [name for name in names if name not in ("0.0.0.0", "::")])
+    return server, f" tls={client}"
+
+
+def _books(config: ServeConfig, stack: ExitStack) -> Books:
+    """What is kept about clients; the stack closes its files."""
+    state = Path(config.state) if config.state else None
+    if state is not None:
+        private_folder(state)
+    quotas = Quotas(config.quota, config.quotas, state and state / "images.sqlite")
+    stack.callback(quotas.close)
+    return Books(
+        limits=ServiceLimits(config.sessions, config.timeout_s, config.age_s, config.grace_s),
+        quotas=quotas,
+        store=KeyStore(config.keys, state and state / "keys"),
+        log=Log(_write, config.log, _appending(state / "audit.jsonl", stack) if state else None),
+    )
+
+
+def _appending(path: Path, stack: ExitStack) -> Callable[[str], object]:
+    """A function that appends lines to a file, which may be rotated meanwhile."""
+    file = WatchedFileHandler(path)
+    stack.callback(file.close)
+    path.chmod(0o600)
+    return lambda line: file.emit(logging.makeLogRecord({"msg": line}))
+
+
+def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, commands: str, more: dict[str, str]) -> None:
+    """Say what is served, to whom, and what it takes."""
+    address, facts = show_address(service.address), dict[str, str]()
+    for offer in catalogue.offers:
+        program, source = offer.server.program, offer.server.program.nodes[0]
+        assert isinstance(source.operation, Input)
+        facts[offer.name] = (
+            f"version {offer.version}, {len(program.linear_nodes)} layers with weights, "
+            f"{message_sizes.rounds(program)} rounds an image, n = {program.parameters.ring_degree}, "
+            f"log q = {program.parameters.log_q}; images of {' x '.join(map(str, source.shape))} integers in "
+            f"[{source.operation.low}, {source.operation.high}]; a client sends {offer.most.keys / 1e6:.1f} MB of keys "
+            f"once, its session takes {message_sizes.keys_in_memory(program) / 1e6:.0f} MB"
+        )
+    secured = "TLS 1.3" if config.tls else "plain, on loopback"
+    trial = f", certificates for {TRIAL_DAYS} days" if config.tls == "trial" else ""
     show(
-        f"serve: {config.program}, engine {config.engine}"
-        + (", NOTHING IS ENCRYPTED" if config.engine == "cleartext" else ""),
+        f"serve: engine {config.engine}" + (", NOTHING IS ENCRYPTED" if config.engine == "cleartext" else ""),
         {
-            "address": f"{host}:{port}, {config.connections} clients at once; Ctrl-C ends it",
-            "program": f"{len(program.linear_nodes)} layers with weights, {rounds} rounds an image, "
-            f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}",
-            "memory": f"{peak_bytes() / 1e6:.0f} MB so far, {cache.taken / 1e6:.0f} MB of them encoded weights; "
-            f"{message_sizes.keys_in_memory(program) / 1e6:.0f} MB of keys for each client",
-            "a client": f"images of {' x '.join(map(str, source.shape))} integers in "
-            f"[{source.operation.low}, {source.operation.high}]; sends {most.keys / 1e6:.1f} MB of keys once",
-            "command": as_started(f"python infer.py server={f'[{host}]' if ':' in host else host}:{port}"),
+            "address": f"{address}, {secured}{trial}, {config.sessions} clients at once; Ctrl-C ends it",
+            **facts,
+            "memory": f"{peak_bytes() / 1e6:.0f} MB so far",
+            **more,
+            "command": as_started(f"python infer.py server={address}{commands}"),
         },
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        tcp_server.run()
-    except KeyboardInterrupt:
-        _log("stopped")
 
 
-def _rehearse(server: Server, engine: str) -> None:
+def _run(service: Service, log: Log) -> None:
+    """Serve until Ctrl-C or SIGTERM; SIGHUP reads the programs and tokens again."""
+    signal.signal(signal.SIGTERM, lambda number, frame: service.stop())
+    signal.signal(signal.SIGINT, lambda number, frame: service.stop())
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda number, frame: service.reload())
+    service.run()
+    log.event("stopped")
+
+
+def _rehearse(offer: Offer, engine: str) -> None:
     """Run one image through both parties here, so that no client waits for what is compiled on first use."""
-    source = server.program.nodes[0]
+    source = offer.server.program.nodes[0]
     assert isinstance(source.operation, Input)
-    client = Client(server.greeting(), engine)
-    session = server.session(client.keys())
-    with inference_bar(server.program, 1) as progress:
+    client = Client(offer.greeting, engine)
+    session = offer.server.session(client.keys())
+    with inference_bar(offer.server.program, 1) as progress:
         list(answers(client, session, [np.full(source.shape, source.operation.high)], progress))
+    session.close()
 
 
-def _log(line: str) -> None:
-    """Print one line with the time; markup in what a client sent stays text."""
-    console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False, soft_wrap=True)
+_write = partial(console.print, markup=False, soft_wrap=True)
+"""Print one line; markup in what a client sent stays text."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
-from privcirnet.config.inference import InferConfig, ServeConfig
+from privcirnet.config.inference import InferConfig, LoadConfig, ServeConfig
 from privcirnet.config.ladder import DemoConfig, LadderConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.rules import check as _check
@@ -22,6 +22,7 @@ __all__ = [
     "HEConfig",
     "InferConfig",
     "LadderConfig",
+    "LoadConfig",
     "ModelConfig",
     "QuantConfig",
     "RecipeConfig",

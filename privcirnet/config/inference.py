@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from privcirnet.config.data import DataConfig
 from privcirnet.config.rules import check, check_name
 from privcirnet.he.engines.interface import ENGINES
-from privcirnet.he.protocol.transport.tcp import parse_address
+from privcirnet.service.address import is_loopback, parse_address
+from privcirnet.service.log import FORMS
+from privcirnet.service.quotas import Quota
+from privcirnet.service.store import StoreLimits
 
 
 @dataclass
@@ -27,7 +30,11 @@ class InferConfig:
     server: str = ""
     """HOST:PORT of a serve.py: this is the client alone, and nothing is audited. Empty: both parties are run here."""
     processes: int = 1
-    """both parties in one process, or each in its own with TCP on loopback in between (2)."""
+    """both parties in one process, or each in its own with gRPC on loopback in between (2)."""
+    tls: str = ""
+    """folder with ca.crt, and client.crt and client.key or client.token, for server=; empty: plain, on loopback."""
+    served: str = ""
+    """name of one of the programs of server=; empty: its only one."""
     timeout_s: float = 600.0
     """seconds to wait for an answer of server=."""
     ui: bool = False
@@ -60,22 +67,44 @@ class InferConfig:
 
 @dataclass
 class ServeConfig:
-    """Settings of serve.py: a program's server, for clients on TCP."""
+    """Settings of serve.py: a server of programs, for clients over gRPC."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
     program: str = "${root}/export/program"
-    """program folder."""
+    """program folder, which clients need not name; not used with programs=."""
+    programs: dict[str, str] = field(default_factory=dict[str, str])
+    """several program folders by the names that clients give."""
     model_key: str = ""
-    """public key with which the program must be signed; empty: any program."""
+    """public key with which the programs must be signed; empty: any program."""
     host: str = "127.0.0.1"
-    """address to listen at; beyond loopback read SECURITY.md first."""
+    """address to listen at; beyond loopback only with tls=."""
     port: int = 5050
     """0: any that is free."""
-    connections: int = 4
-    """clients at once; others are asked to try again."""
+    tls: str = ""
+    """folder with server.crt, server.key, and clients.crt or tokens.json; trial makes certificates; empty: plain."""
+    state: str = "${root}/service"
+    """folder of the clients' keys, counts of images and the audit log; empty: nothing outlives the server."""
+    sessions: int = 4
+    """at once; further clients are told when to come again."""
     timeout_s: float = 120.0
     """seconds for which a client may be silent before it is disconnected."""
+    age_s: float = 3600.0
+    """seconds after which a session ends."""
+    grace_s: float = 30.0
+    """seconds that images may take to end when the server stops."""
+    quota: Quota = field(default_factory=Quota)
+    """what a client may ask for."""
+    quotas: dict[str, Quota] = field(default_factory=dict[str, Quota])
+    """the same for clients with a quota of their own, by name."""
+    keys: StoreLimits = field(default_factory=StoreLimits)
+    """how much room for clients' keys, and how long they are kept."""
+    metrics_port: int = -1
+    """of Prometheus metrics; 0: any that is free; -1: none."""
+    metrics_host: str = "127.0.0.1"
+    """address at which the metrics are offered."""
+    log: str = "text"
+    """form of the log's lines: text or json."""
     rehearsal: bool = True
     """run one image in this process first, with a client of its own, which compiles the kernels on a new machine."""
     engine: str = "kernel"
@@ -89,7 +118,46 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         check_name("engine", self.engine, ENGINES)
+        check_name("log", self.log, FORMS)
         check(0 <= self.port <= 0xFFFF, "port must be in [0, 65535]", self.port, "use 5050, or 0 for a free one")
-        check(self.connections >= 1, "connections must be at least 1", self.connections, "use 4")
+        metrics = self.metrics_port
+        check(-1 <= metrics <= 0xFFFF, "metrics_port must be in [-1, 65535]", metrics, "use 9090, or -1 for none")
+        check(self.sessions >= 1, "sessions must be at least 1", self.sessions, "use 4")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 120")
+        check(self.age_s > 0, "age_s must be positive", self.age_s, "use 3600")
+        check(self.grace_s >= 0, "grace_s must not be negative", self.grace_s, "use 30")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
+        plain = not self.tls and not is_loopback(self.host)
+        check(not plain, "host beyond loopback needs tls=", self.host, "use tls=trial, or a folder of certificates")
+
+
+@dataclass
+class LoadConfig:
+    """Settings of the load on a server: clients that ask for a while."""
+
+    root: str = "outputs"
+    """folder that holds the run directories."""
+    out: str = "${root}/load"
+    """this run's directory."""
+    server: str = "127.0.0.1:5050"
+    """HOST:PORT of a serve.py."""
+    tls: str = ""
+    """the clients' folder, see infer.py; empty: plain, on loopback."""
+    served: str = ""
+    """name of one of the server's programs; empty: its only one."""
+    clients: int = 4
+    """at once, each in a process of its own."""
+    seconds: float = 60.0
+    """for which they ask, image after image."""
+    engine: str = "kernel"
+    """of the clients: kernel, or cleartext for a server that hides nothing."""
+    program: str = ""
+    """program folder whose integer network the classes are compared with; empty: they are not."""
+    metrics: str = ""
+    """URL of the server's Prometheus metrics, for its memory; empty: its memory is not watched."""
+
+    def __post_init__(self) -> None:
+        check_name("engine", self.engine, ENGINES)
+        check(self.clients >= 1, "clients must be at least 1", self.clients, "use 4")
+        check(self.seconds > 0, "seconds must be positive", self.seconds, "use 60")
+        parse_address(self.server)

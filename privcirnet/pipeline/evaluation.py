@@ -20,7 +20,6 @@ from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import Handler
-from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.he.ring import threads
 from privcirnet.he.ring.modular import Residues
 from privcirnet.pipeline import audit
@@ -35,6 +34,7 @@ from privcirnet.pipeline.infer import (
     predictions,
 )
 from privcirnet.pipeline.server_process import ServerReport, ServerTask, start_server
+from privcirnet.service.client import ServiceClient
 
 UNIT = "1 unit in the last place of each truncation"
 
@@ -174,7 +174,7 @@ def evaluate_apart(
     progress: StepProgress = no_progress,
     cache: WeightCache | None = None,
 ) -> Evaluation:
-    """Run :func:`evaluate` with the server in a process of its own, and TCP on loopback between the parties.
+    """Run :func:`evaluate` with the server in a process of its own, and gRPC on loopback between the parties.
 
     Args:
         program: with weights.
@@ -193,7 +193,7 @@ def evaluate_apart(
     check_some(images)
     started, cache = time.perf_counter(), cache or WeightCache()
     task = ServerTask(program, spectra, engine, cache.limit, cache.folder, threads.count())
-    with start_server(task) as process, TcpClient(process.address, engine) as remote:
+    with start_server(task) as process, ServiceClient(process.address, engine) as remote:
         setup = time.perf_counter() - started
         parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, apart=True)
         return _audited(program, parties, images, progress)

@@ -16,7 +16,7 @@ from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.session import Handler, Traffic, run
-from privcirnet.he.protocol.transport.client import TcpClient
+from privcirnet.service.client import ServiceClient
 
 
 class Answer(NamedTuple):
@@ -208,7 +208,7 @@ class Inference:
         }
 
 
-def infer(remote: TcpClient, images: Sequence[Values] | Values, progress: StepProgress = no_progress) -> Inference:
+def infer(remote: ServiceClient, images: Sequence[Values] | Values, progress: StepProgress = no_progress) -> Inference:
     """Have a server classify images.
 
     Args:

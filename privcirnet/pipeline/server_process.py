@@ -1,6 +1,6 @@
 """A server in a process of its own that reports its shares to the harness that started it.
 
-The harness talks to the server as any client does, over TCP on loopback. The server's shares, which only an audit of
+The harness talks to the server as any client does, over gRPC on loopback. The server's shares, which only an audit of
 both parties may see, come through a pipe that the harness made and the server's process inherited. No message of the
 protocol asks for them, and serve.py has no such pipe.
 """
@@ -24,12 +24,15 @@ from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.transport.server import ConnectionLimits, TcpServer
 from privcirnet.he.ring import threads
 from privcirnet.he.ring.modular import Residues
+from privcirnet.service.books import Books
+from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.server import Service
 
 _AT_END = 10.0
-_HARNESS = ConnectionLimits(connections=1, timeout_s=86_400.0)
+_HARNESS = ServiceLimits(sessions=1, timeout_s=1e6, age_s=1e7, grace_s=0.0)
 """One client, which may take its time: between two images it audits."""
 
 
@@ -142,7 +145,8 @@ def serve(inherited: int) -> None:
 
     try:
         server = Server(task.program, task.engine, task.spectra, cache=WeightCache(task.limit, task.folder))
-        service = TcpServer(server, limits=_HARNESS, finished=report)
+        offers = Catalogue({task.engine: Offer.of(task.engine, server)})
+        service = Service(offers, books=Books(limits=_HARNESS), finished=report)
     except RuleError as error:
         pipe.send(error)
         return

@@ -130,7 +130,7 @@ def place(infer: Inference) -> str:
     Args:
         infer: the encrypted run.
     """
-    return "in two processes, TCP on loopback in between" if infer.processes == 2 else "in one process"
+    return "in two processes, gRPC on loopback in between" if infer.processes == 2 else "in one process"
 
 
 def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float]]:

@@ -14,7 +14,8 @@ import pytest
 
 from privcirnet.artifact import write_program
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.transport.server import TcpServer
+from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.server import Service
 from tests.conftest import ROOT
 from tests.page import samples
 from tests.test_scripts import refused
@@ -68,7 +69,7 @@ def test_the_page_has_a_server_of_its_own(folder):
 
 def test_the_page_is_a_client_of_another_server(folder, tmp_path):
     """Without the data set's files there are no test images; uploads are classified all the same."""
-    server = TcpServer(Server(samples.program(3, 255), "cleartext"))
+    server = Service(Catalogue({"only": Offer.of("only", Server(samples.program(3, 255), "cleartext"))}))
     threading.Thread(target=server.run, daemon=True).start()
     address = ":".join(map(str, server.address))
     settings = f"server={address}", "data=cifar10", f"data.root={tmp_path}", "program=nowhere"

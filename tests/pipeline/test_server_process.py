@@ -10,16 +10,19 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.session import run
-from privcirnet.he.protocol.transport.client import TcpClient
 from privcirnet.pipeline import server_process
 from privcirnet.pipeline.server_process import ServerTask, start_server
+from privcirnet.service.client import ServiceClient
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
 
 
 def test_shares_come_through_the_pipe_once_for_each_image():
     program = network()
-    with start_server(ServerTask(program, {}, "cleartext")) as found, TcpClient(found.address, "cleartext") as remote:
+    with (
+        start_server(ServerTask(program, {}, "cleartext")) as found,
+        ServiceClient(found.address, "cleartext") as remote,
+    ):
         for _ in range(2):
             run(remote.client, remote, random_image(program))
             report = found.report()

@@ -58,7 +58,7 @@ def test_page_shows_what_two_processes_measured_and_what_links_add(root):
         "in 6 rounds; and 23.5 MB of keys",
     ):
         assert text in page, text
-    assert page.count("in two processes, TCP on loopback in between") == 2
+    assert page.count("in two processes, gRPC on loopback in between") == 2
     cells = Elements(page).cells["layers"]
     link = cells.index("WAN")
     assert cells[link : link + 5] == ["WAN", "900 ms", "1.11 s", "7.12 s", "9.13 s"]

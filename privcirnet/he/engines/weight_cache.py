@@ -20,6 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.engines.private_folder import private_folder
 from privcirnet.he.ring.modular import Integers, Residues
 
 Encode = Callable[[Residues, Integers], None]
@@ -134,14 +135,17 @@ class CachedWeights:
 def _file(path: Path, shape: tuple[int, int, int], encode: Encode) -> Residues:
     """Return the mapped file; it is written first, under another name, if it is missing or of another shape."""
     try:
+        private_folder(path.parent)
         found = np.load(path, mmap_mode="c") if path.exists() else None
         if found is not None and (found.shape, found.dtype) == (shape, np.dtype(np.uint64)):
             return found
-    except (ValueError, EOFError):
+    except RuleError:
+        raise
+    except (ValueError, EOFError, OSError):
         pass
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
         made = np.lib.format.open_memmap(draft, mode="w+", dtype=np.uint64, shape=shape)
         for first in range(0, shape[0], _AT_ONCE):
             some = np.empty((min(_AT_ONCE, shape[0] - first), *shape[1:]), dtype=np.uint64)

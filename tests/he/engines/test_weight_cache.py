@@ -128,3 +128,14 @@ def test_a_folder_that_cannot_be_written_is_named(messages: list[bytes], tmp_pat
     (tmp_path / "file").write_text("")
     with pytest.raises(RuleError, match=r"the folder of encoded weights must be writable.*file.*choose another folder"):
         residues(WeightCache(None, tmp_path / "file"), messages, SLOTS)
+
+
+def test_a_folder_of_weights_is_its_owners_alone(tmp_path):
+    """Whoever can read it has the model, whoever can write there can change it."""
+    folder = tmp_path / "new"
+    WeightCache(folder=folder).layer((2, 1, 4), lambda array, numbers: array.fill(7), lambda: "fingerprint")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o600]
+    folder.chmod(0o755)
+    with pytest.raises(RuleError, match=r"must be its owner's alone: got .* with mode 755; chmod 700"):
+        WeightCache(folder=folder).layer((2, 1, 4), lambda array, numbers: None, lambda: "fingerprint")

@@ -1,0 +1,47 @@
+"""Put load on a running server. `privcirnet load --help`."""
+
+from pathlib import Path
+
+from privcirnet.artifact import write_json
+from privcirnet.config import LoadConfig
+from privcirnet.console import progress_bar, show
+from privcirnet.pipeline.load import LoadTask, Sample, load
+from privcirnet.service.address import parse_address
+from privcirnet.settings import script
+
+
+@script(LoadConfig)
+def main(config: LoadConfig) -> None:
+    """Have clients ask for a while, and show latencies, throughput, errors and memory.
+
+    Args:
+        config: of the command line.
+    """
+    tls, program = (Path(folder) if folder else None for folder in (config.tls, config.program))
+    task = LoadTask(parse_address(config.server), tls, config.served, config.engine, config.seconds, program)
+    with progress_bar(f"Load ({config.clients} clients)", 0) as advance:
+
+        def step(sample: Sample) -> None:
+            advance(sample.error or f"{sample.seconds:.2f} s")
+
+        found = load(task, config.clients, config.metrics, step)
+    path = Path(config.out) / "summary.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"stage": "load", "clients": config.clients, **found})
+    times, growth = found["seconds"], found["server_growth"]
+    show(
+        f"load: {config.clients} clients for {config.seconds:g} s on {config.server}",
+        {
+            "images": f"{found['images']}, {found['images_per_second']:.2f} a second; "
+            f"of each client {', '.join(map(str, found['images_of_clients'].values()))}",
+            "latency": ", ".join(f"{name} {value:.3f} s" for name, value in times.items()),
+            "errors": ", ".join(f"{count} x {rule}" for rule, count in found["errors"].items()) or "none",
+            **({"classes": f"{found['same_class']} of {found['compared']} as the integer network"} if program else {}),
+            **(
+                {"memory": f"{found['server_bytes'][-1] / 1e6:.0f} MB, {growth:+.1%} after the first fifth"}
+                if growth is not None
+                else {}
+            ),
+            "saved": path,
+        },
+    )

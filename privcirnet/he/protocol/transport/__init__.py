@@ -1,1 +1,0 @@
-"""TCP between the parties."""

@@ -1,0 +1,176 @@
+"""Load on a running server: many clients at once, each in a process of its own, and what they see."""
+
+import multiprocessing
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privcirnet.artifact import read_program
+from privcirnet.errors import RuleError
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Input
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.session import run
+from privcirnet.service.access import ClientAccess
+from privcirnet.service.client import ServiceClient
+
+_MEMORY = "process_resident_memory_bytes"
+PERCENTILES = (50, 90, 99)
+
+
+@dataclass(frozen=True)
+class LoadTask:
+    """What each client does.
+
+    Attributes:
+        address: of the server.
+        tls: the client's folder; None for plain text.
+        served: name of the program; "" for the only one.
+        engine: of the clients.
+        seconds: to go on for.
+        program: folder whose integer network the answers are compared with; None: they are not.
+    """
+
+    address: tuple[str, int]
+    tls: Path | None
+    served: str
+    engine: str
+    seconds: float
+    program: Path | None
+
+
+class Sample(NamedTuple):
+    """One image, or one error.
+
+    Attributes:
+        client: its number.
+        ended: seconds since the clients began.
+        seconds: that the image took.
+        error: the rule that was broken; "" for an answer.
+        same: whether the class is the integer network's; None: not compared.
+    """
+
+    client: int
+    ended: float
+    seconds: float
+    error: str = ""
+    same: bool | None = None
+
+
+def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample], object]) -> dict[str, Any]:
+    """Put load on a server.
+
+    Args:
+        task: of each client.
+        clients: at once.
+        metrics: URL of the server's metrics, for its memory; "" for none.
+        progress: called for each image and error.
+
+    Returns:
+        plain data for JSON.
+
+    Raises:
+        RuleError: the first client cannot connect, or the metrics cannot be read.
+    """
+    with ServiceClient(task.address, task.engine, access=ClientAccess.of(task.tls), program=task.served):
+        pass  # a mistake is one line here
+    context = multiprocessing.get_context("spawn")
+    queue: Queue[Sample | None] = context.Queue()
+    processes = [context.Process(target=_client, args=(task, number, queue), daemon=True) for number in range(clients)]
+    for process in processes:
+        process.start()
+    samples, memory, left = list[Sample](), list[tuple[float, float]](), clients
+    while left:
+        sample = queue.get()
+        left -= sample is None
+        if sample is not None:
+            samples.append(sample)
+            progress(sample)
+            if metrics and (not memory or sample.ended - memory[-1][0] >= 1):
+                memory.append((sample.ended, _resident(metrics)))
+    for process in processes:
+        process.join()
+    return summary(samples, task.seconds, memory)
+
+
+def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, float]]) -> dict[str, Any]:
+    """Return what the clients saw.
+
+    Args:
+        samples: of all clients.
+        seconds: for which they went on.
+        memory: (seconds since the begin, bytes of the server) now and then.
+
+    Returns:
+        plain data for JSON.
+    """
+    answers = [sample for sample in samples if not sample.error]
+    times = np.array([sample.seconds for sample in answers] or [np.nan])
+    compared = [sample.same for sample in answers if sample.same is not None]
+    end = max((sample.ended for sample in samples), default=seconds)
+    late = [size for when, size in memory if when >= end / 5]
+    return {
+        "images": len(answers),
+        "images_of_clients": dict(sorted(Counter(sample.client for sample in answers).items())),
+        "images_per_second": len(answers) / end,
+        "seconds": {f"p{p}": float(np.percentile(times, p)) for p in PERCENTILES} | {"max": float(times.max())},
+        "errors": dict(Counter(sample.error for sample in samples if sample.error)),
+        "compared": len(compared),
+        "same_class": sum(map(bool, compared)),
+        "server_bytes": [size for _, size in memory],
+        "server_growth": max(late) / late[0] - 1 if late else None,
+    }
+
+
+def _client(task: LoadTask, number: int, queue: "Queue[Sample | None]") -> None:
+    """One client's process."""
+    random, began = np.random.default_rng(number), time.monotonic()
+    access = ClientAccess.of(task.tls)
+    try:
+        while time.monotonic() - began < task.seconds:
+            try:
+                with ServiceClient(task.address, task.engine, access=access, program=task.served) as remote:
+                    _images(
+                        task, remote, random, lambda *facts: queue.put(Sample(number, time.monotonic() - began, *facts))
+                    )
+            except RuleError as error:
+                queue.put(Sample(number, time.monotonic() - began, 0.0, error.rule))
+                time.sleep(getattr(error, "retry_after_s", 0) or 1)
+    finally:
+        queue.put(None)
+
+
+def _images(task: LoadTask, remote: ServiceClient, random: Any, report: Callable[..., object]) -> None:
+    """Image after image until the time is over."""
+    program: Program | None = read_program(task.program)[0] if task.program else None
+    source, end = remote.client.program.nodes[0], time.monotonic() + task.seconds
+    assert isinstance(source.operation, Input)
+    while time.monotonic() < end:
+        image = random.integers(source.operation.low, source.operation.high + 1, source.shape)
+        started = time.perf_counter()
+        logits, _ = run(remote.client, remote, image)
+        seconds = time.perf_counter() - started
+        same = None
+        if program is not None:
+            values: Mapping[str, Any] = interpret(program, image)
+            same = bool(values[program.output.name].argmax() == logits.argmax())
+        report(seconds, "", same)
+
+
+def _resident(url: str) -> float:
+    """Bytes of the server's memory, from its metrics."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as page:
+            lines = page.read().decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(_MEMORY))
+    except (OSError, ValueError, StopIteration) as problem:
+        got, remedy = f"{url}: {problem}", "start the server with metrics_port=9090"
+        raise RuleError("metrics= must be the URL of a server's metrics", got=got, remedy=remedy) from None

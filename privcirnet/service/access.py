@@ -1,0 +1,162 @@
+"""Who may talk to a service: the credentials of a server and of a client, and a client's name.
+
+A server's folder has server.crt and server.key, and one of these: clients.crt, the authority that signs its clients'
+certificates (mutual TLS; a client is called what the certificate's common name says), or tokens.json, which maps names
+to SHA-256 of bearer tokens. A client's folder has ca.crt, the authority that signed the server's certificate, and
+either client.crt and client.key, or client.token. TLS is version 1.3: :mod:`.service.tls13` sees to it.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+
+from privcirnet.errors import RuleError
+from privcirnet.service import tls13
+from privcirnet.service.refusals import stranger
+
+LOCAL = "local"
+"""What every client of a plain server on loopback is called."""
+_BEARER = "Bearer "
+_MAX_NAME = 64
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class ServerAccess:
+    """Whom a server lets in.
+
+    Attributes:
+        credentials: of TLS; None: plain, on loopback only.
+        tokens: name by SHA-256 of a bearer token, in hexadecimal; None: certificates or nothing tell who a client is.
+    """
+
+    credentials: Any = None
+    tokens: dict[str, str] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, folder: Path | None) -> "ServerAccess":
+        """Return the access that a server's folder gives.
+
+        Args:
+            folder: see above; None for plain text.
+
+        Raises:
+            RuleError: a file is missing or damaged, or the key can be read by everyone.
+        """
+        if folder is None:
+            return cls()
+        tls13.require()
+        certificate, key = _bytes(folder / "server.crt"), _secret(folder / "server.key")
+        clients, tokens = folder / "clients.crt", folder / "tokens.json"
+        if clients.is_file() == tokens.is_file():
+            got = "both" if tokens.is_file() else "neither"
+            rule = "a server's folder must have clients.crt or tokens.json"
+            raise RuleError(rule, got=f"{got} in {folder}", remedy="say in one way who its clients are")
+        authority = _bytes(clients) if clients.is_file() else None
+        credentials = grpc.ssl_server_credentials([(key, certificate)], authority, authority is not None)
+        return cls(credentials, None if authority else _tokens(tokens))
+
+    def name_of(self, context: Any) -> str:
+        """Return what the client of a call is called.
+
+        Args:
+            context: gRPC's, of the call.
+
+        Raises:
+            Refusing: it is a stranger.
+        """
+        if self.credentials is None:
+            return LOCAL
+        if self.tokens is None:
+            names = context.auth_context().get("x509_common_name", [])
+            return _checked(names[0].decode(errors="replace") if len(names) == 1 else "")
+        given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        if len(given) != 1 or not str(given[0]).startswith(_BEARER):
+            raise stranger("no bearer token")
+        token = str(given[0]).removeprefix(_BEARER)
+        name = self.tokens.get(hashlib.sha256(token.encode()).hexdigest())
+        if name is None:
+            raise stranger("another token")
+        return name
+
+
+@dataclass(frozen=True)
+class ClientAccess:
+    """What a client shows to a server.
+
+    Attributes:
+        credentials: of TLS; None: plain, for a server on loopback.
+        metadata: that goes with every call.
+    """
+
+    credentials: Any = None
+    metadata: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, folder: Path | None) -> "ClientAccess":
+        """Return the access that a client's folder gives.
+
+        Args:
+            folder: see above; None for plain text.
+
+        Raises:
+            RuleError: a file is missing or damaged, or a secret can be read by everyone.
+        """
+        if folder is None:
+            return cls()
+        tls13.require()
+        authority, token = _bytes(folder / "ca.crt"), folder / "client.token"
+        if token.is_file():
+            text = _secret(token).decode("ascii", "replace").strip()
+            return cls(grpc.ssl_channel_credentials(authority), (("authorization", _BEARER + text),))
+        certificate, key = _bytes(folder / "client.crt"), _secret(folder / "client.key")
+        return cls(grpc.ssl_channel_credentials(authority, key, certificate))
+
+
+PLAIN_SERVER, PLAIN_CLIENT = ServerAccess(), ClientAccess()
+"""Of parties on one machine."""
+
+
+def _checked(name: str) -> str:
+    if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
+        raise stranger("a certificate without a common name")
+    return name
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        got, remedy = (
+            f"{path}: {problem.strerror}",
+            "serve.py tls=trial makes an example; docs/operations.md lists them",
+        )
+        raise RuleError("a folder for TLS must have its files", got=got, remedy=remedy) from None
+
+
+def _secret(path: Path) -> bytes:
+    content = _bytes(path)
+    if path.stat().st_mode & 0o007:
+        raise RuleError("a secret must not be readable by everyone", got=path, remedy=f"chmod 600 {path}")
+    return content
+
+
+def _tokens(path: Path) -> dict[str, str]:
+    rule, remedy = "tokens.json must map names to SHA-256 of tokens", '{"alice": "9f86d081..."}, each one once'
+    try:
+        found = json.loads(_bytes(path))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RuleError(rule, got=path, remedy=remedy)
+    given = cast(dict[str, object], found)
+    tokens = {str(digest).lower(): name for name, digest in given.items()}
+    named = all(0 < len(name) <= _MAX_NAME and name.isprintable() for name in given)
+    if len(tokens) != len(given) or not named or not all(_DIGEST.fullmatch(digest) for digest in tokens):
+        raise RuleError(rule, got=path, remedy=remedy)
+    return tokens

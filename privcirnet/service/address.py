@@ -1,0 +1,51 @@
+"""Where a server listens: "HOST:PORT"."""
+
+import ipaddress
+
+from privcirnet.errors import RuleError
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of "HOST:PORT".
+
+    Args:
+        text: a name or an address, in brackets where it contains colons, and a decimal port.
+
+    >>> parse_address("127.0.0.1:5050"), parse_address("[::1]:5050")
+    (('127.0.0.1', 5050), ('::1', 5050))
+
+    Raises:
+        RuleError: the text is not of that form.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 0xFFFF:
+        raise RuleError("a server's address must be HOST:PORT", got=repr(text), remedy="e.g. server=127.0.0.1:5050")
+    return host.strip("[]"), int(port)
+
+
+def show_address(address: tuple[str, int]) -> str:
+    """Return an address as :func:`parse_address` takes it.
+
+    Args:
+        address: host and port.
+
+    >>> show_address(("::1", 5050))
+    '[::1]:5050'
+    """
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host can only be reached from its own machine.
+
+    Args:
+        host: a name or an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

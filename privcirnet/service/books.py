@@ -1,0 +1,28 @@
+"""What a service keeps about its clients: limits, keys, quotas, log and metrics."""
+
+from dataclasses import dataclass, field
+
+from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.log import Log
+from privcirnet.service.metrics import Metrics
+from privcirnet.service.quotas import Quotas
+from privcirnet.service.store import KeyStore
+
+
+@dataclass(frozen=True)
+class Books:
+    """What a service keeps about its clients; by default in memory only.
+
+    Attributes:
+        limits: how many clients, how long.
+        quotas: what each client may ask for.
+        store: of evaluation keys.
+        log: of events, and for an audit.
+        metrics: for Prometheus.
+    """
+
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
+    quotas: Quotas = field(default_factory=Quotas)
+    store: KeyStore = field(default_factory=KeyStore)
+    log: Log = field(default_factory=Log)
+    metrics: Metrics = field(default_factory=Metrics)

@@ -1,0 +1,127 @@
+"""The methods of inference.proto on the server's side, but for sessions."""
+
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from privcirnet.errors import RuleError
+from privcirnet.service import messages, refusals
+from privcirnet.service.access import ServerAccess
+from privcirnet.service.books import Books
+from privcirnet.service.limits import HANDSHAKE_S
+from privcirnet.service.messages import KEY_ID_BYTES, KeysKept, ProgramList
+from privcirnet.service.programs import Catalogue
+from privcirnet.service.sessions import Sessions
+from privcirnet.service.streams import HungUp, read, read_chunks, write_body
+
+Handler = Callable[[str, Any, Any], Awaitable[Any]]
+"""(client's name, request of a unary call, gRPC's context) -> response of a unary call."""
+
+
+class Calls:
+    """Every call to a service: who it is, what was asked for, and how it ends.
+
+    Args:
+        catalogue: what is offered.
+        access: whom it lets in.
+        books: limits, keys, quotas, log and metrics.
+        sessions: of the service.
+
+    Attributes:
+        catalogue: may be replaced; sessions keep what they have.
+        access: may be replaced, for the calls to come.
+    """
+
+    def __init__(self, catalogue: Catalogue, access: ServerAccess, books: Books, sessions: Sessions) -> None:
+        self.catalogue, self.access = catalogue, access
+        self._books, self._sessions = books, sessions
+        self._registering = Counter[str]()
+
+    def handlers(self) -> Any:
+        """Return gRPC's handlers of all methods."""
+        made: dict[str, Handler] = {
+            "Programs": self._programs,
+            "Describe": self._describe,
+            "FindKeys": self._find_keys,
+            "RegisterKeys": self._register_keys,
+            "Session": self._session,
+        }
+        handlers: dict[str, Any] = {}
+        for name, method in messages.METHODS.items():
+            make = getattr(grpc, f"{method.shape}_rpc_method_handler")
+            guarded = self._guarded(name, made[name])
+            handlers[name] = make(guarded, method.read_request, method.response.SerializeToString)
+        return grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
+
+    def _guarded(self, name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
+        """A handler that knows the client and ends a call with a reason, whatever happens."""
+
+        async def handle(request: Any, context: Any) -> Any:
+            client = ""
+            try:
+                client = self.access.name_of(context)
+                if request is None:
+                    raise refusals.garbled()
+                return await handler(client, request, context)
+            except HungUp:
+                return None
+            except RuleError as found:
+                error = found
+                self._books.log.event("refused", client=client, peer=context.peer(), call=name, why=str(found))
+            except Exception:
+                error = refusals.failure()
+                self._books.log.event("the server failed", client=client, call=name, why=traceback.format_exc())
+            status, text, trailing = refusals.packed(error)
+            self._books.metrics.refused.labels(status.name).inc()
+            await context.abort(status, text, trailing)
+
+        return handle
+
+    async def _programs(self, client: str, request: Any, context: Any) -> Any:
+        offers = self.catalogue.offers
+        return ProgramList(programs=[messages.Program(name=o.name, version=o.version) for o in offers])
+
+    async def _describe(self, client: str, request: Any, context: Any) -> None:
+        offer = self.catalogue.find(request.name, request.version)
+        await write_body(context, offer.greeting, self._books.limits)
+
+    async def _find_keys(self, client: str, request: Any, context: Any) -> Any:
+        return self._kept(client, request.id)
+
+    async def _register_keys(self, client: str, request: Any, context: Any) -> Any:
+        first = await read(context, HANDSHAKE_S, "the first message of a registration")
+        most = self.catalogue.find(first.program.name, first.program.version).most.keys
+        if len(first.id) != KEY_ID_BYTES:
+            rule, remedy = "keys must be announced by their SHA-256", "use the same release on both sides"
+            raise RuleError(rule, got=f"{len(first.id)} bytes", remedy=remedy)
+        books = self._books
+        if books.store.seconds_left(client, first.id) <= 0:
+            await self._receive(client, first.id, most, context)
+            books.log.audit("keys registered", client, keys=first.id.hex()[:16])
+        return self._kept(client, first.id)
+
+    async def _receive(self, client: str, key_id: bytes, most: int, context: Any) -> None:
+        books, quota = self._books, self._books.quotas.of(client).keys
+        if self._registering[client] >= quota:
+            raise refusals.busy(f"a client registers at most {quota} sets of keys at once", "one more", HANDSHAKE_S)
+        registration = books.store.receive(client, key_id, most, quota)
+        self._registering[client] += 1
+        try:
+            await read_chunks(context, registration.add, most, books.limits)
+            registration.finish()
+        except HungUp:
+            rule, remedy = "a registration must be whole", "send all of the keys"
+            raise RuleError(rule, got=f"{registration.size} bytes", remedy=remedy) from None
+        finally:
+            registration.cancel()
+            self._registering -= Counter([client])
+
+    def _kept(self, client: str, key_id: bytes) -> Any:
+        seconds = self._books.store.seconds_left(client, key_id)
+        return KeysKept(found=seconds > 0, seconds_left=max(int(seconds), 0))
+
+    async def _session(self, client: str, request: Any, context: Any) -> None:
+        await self._sessions.serve(client, self.catalogue, context)

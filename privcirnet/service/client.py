@@ -1,0 +1,232 @@
+"""The client's end, which a client uses like a session in its own process."""
+
+import hashlib
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, cast
+
+import grpc
+
+from privcirnet.errors import RuleError
+from privcirnet.he.program import limits
+from privcirnet.he.program.signature import PublicKey
+from privcirnet.he.protocol import message_sizes
+from privcirnet.he.protocol.client import Client
+from privcirnet.service import messages
+from privcirnet.service.access import PLAIN_CLIENT, ClientAccess
+from privcirnet.service.address import is_loopback, show_address
+from privcirnet.service.messages import Body, split
+from privcirnet.service.refusals import Lost, Refused, unpacked
+
+TIMEOUT_S = 600.0
+"""Seconds that a server may take to reply: it may have other clients to serve first."""
+_CONNECTING_S = 10.0
+"""Seconds that a server may take to accept a connection and to describe its program."""
+_WATCH_S = 0.1
+"""Seconds between two looks at whether a reply is overdue."""
+_OPTIONS = (
+    ("grpc.max_receive_message_length", messages.MAX_MESSAGE),
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_metadata_size", 1 << 14),
+)
+
+
+class ServiceClient:
+    """A connection to a service, and a session that replies to one client's requests; ``with`` closes both.
+
+    Args:
+        address: host and port.
+        engine: the client's. "kernel" and "tenseal" are the same, "cleartext" hides nothing; the client alone decides.
+        timeout_s: seconds to wait for a reply.
+        access: what the client shows; plain text is for a server on loopback only.
+        program: the name of one of the server's; "" for its only one.
+        key: with which the program must be signed; None for any.
+
+    Attributes:
+        client: made from the program's description; the server has accepted its keys.
+        version: of the program.
+        bytes_keys: bytes of the keys, which are sent once.
+        seconds: time to connect, to make the keys and to have the server load them.
+
+    Raises:
+        RuleError: no service listens there; the description is damaged or not secure; the client is refused.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        engine: str = "kernel",
+        timeout_s: float = TIMEOUT_S,
+        access: ClientAccess = PLAIN_CLIENT,
+        program: str = "",
+        key: PublicKey | None = None,
+    ) -> None:
+        started = time.perf_counter()
+        self._name, self._timeout_s = f"the server at {show_address(address)}", timeout_s
+        self._channel, self._metadata = _channel(address, access), access.metadata
+        self._stream: _Stream | None = None
+        try:
+            self._program = self._chosen(program)
+            self.version: str = self._program.version
+            self.client = Client(self._described(), engine, key)
+            self._most = message_sizes.largest(self.client.program).reply
+            self._keys = self.client.keys()
+            self._id = hashlib.sha256(self._keys).digest()
+            self.bytes_keys = len(self._keys)
+            self.reopen()
+        except BaseException:
+            self.close()
+            raise
+        self.seconds = time.perf_counter() - started
+
+    def reopen(self) -> None:
+        """Begin a new session with the same keys, which are only sent if the server does not have them.
+
+        Raises:
+            RuleError: the server refuses, or is gone.
+        """
+        if self._stream is not None:
+            self._stream.close()
+        for again in (False, True):
+            self._register()
+            self._stream = _Stream(self._call("Session"), self._metadata, self._name)
+            self._stream.send(messages.SessionRequest(program=self._program, keys=self._id))
+            try:
+                self._stream.receive(0, self._timeout_s)
+            except Refused:
+                if again or self._found():
+                    raise
+            else:
+                return
+
+    def handle(self, message: bytes) -> bytes:
+        """Return the server's reply to a request.
+
+        Args:
+            message: the client's request.
+
+        Raises:
+            RuleError: the server refused, hung up, or sent something else.
+        """
+        assert self._stream is not None
+        for data, last in split(message):
+            self._stream.send(messages.SessionRequest(data=data, last=last))
+        return self._stream.receive(self._most, self._timeout_s)
+
+    def close(self) -> None:
+        """End the session and the connection; zero the client's shares."""
+        if self._stream is not None:
+            self._stream.close()
+        self._channel.close()
+        if hasattr(self, "client"):
+            self.client.close()
+
+    def __enter__(self) -> "ServiceClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, name: str) -> Any:
+        method = messages.METHODS[name]
+        make = getattr(self._channel, method.shape)
+        return make(method.path, method.request.SerializeToString, method.response.FromString)
+
+    def _asked(self, name: str, request: Any, timeout_s: float) -> Any:
+        """The response of a unary call."""
+        try:
+            return self._call(name)(request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise unpacked(error, self._name) from None
+
+    def _chosen(self, name: str) -> Any:
+        programs = self._asked("Programs", messages.ProgramsRequest(), _CONNECTING_S).programs
+        found = [program for program in programs if program.name == name or not name]
+        if len(found) != 1:
+            known = ", ".join(sorted(repr(program.name)[:40] for program in programs)[:10])
+            raise RuleError("a client must name a program of its server", got=repr(name), remedy=f"it has {known}")
+        return found[0]
+
+    def _described(self) -> bytes:
+        call = self._call("Describe")(self._program, timeout=self._timeout_s, metadata=self._metadata)
+        return _joined(call, limits.MAX_BYTES, self._name)
+
+    def _found(self) -> bool:
+        return self._asked("FindKeys", messages.Keys(id=self._id), self._timeout_s).found
+
+    def _register(self) -> None:
+        if not self._found():
+            self._asked("RegisterKeys", self._upload(), self._timeout_s + self.bytes_keys / (1 << 15))
+
+    def _upload(self) -> Iterator[Any]:
+        yield messages.KeysUpload(program=self._program, id=self._id)
+        for data, last in split(self._keys):
+            yield messages.KeysUpload(data=data, last=last)
+
+
+class _Stream:
+    """One session's stream: gRPC's own thread sends what is put into the queue, the caller's receives."""
+
+    def __init__(self, call: Any, metadata: Any, server: str) -> None:
+        self._server, self._outbox = server, queue.SimpleQueue[Any]()
+        self._call = call(iter(self._outbox.get, None), metadata=metadata)
+        self._due, self._ended = float("inf"), threading.Event()
+        threading.Thread(target=self._watch, name="privcirnet watch", daemon=True).start()
+
+    def send(self, message: Any) -> None:
+        self._outbox.put(message)
+
+    def receive(self, most: int, seconds: float) -> bytes:
+        """The next body; the call is cancelled if it does not come."""
+        self._due = time.monotonic() + seconds
+        try:
+            return _joined(self._call, most, self._server, f"nothing in {seconds:.3g} s")
+        except RuleError:
+            self.close()
+            raise
+        finally:
+            self._due = float("inf")
+
+    def close(self) -> None:
+        self._ended.set()
+        self._outbox.put(None)
+        self._call.cancel()
+
+    def _watch(self) -> None:
+        """Cancel a call that is overdue: reading itself has no deadline, and a timer for each reply costs a thread."""
+        while not self._ended.wait(_WATCH_S):
+            if time.monotonic() > self._due:
+                self._call.cancel()
+
+
+def _channel(address: tuple[str, int], access: ClientAccess) -> Any:
+    if access.credentials is not None:
+        return grpc.secure_channel(show_address(address), access.credentials, _OPTIONS)
+    if not is_loopback(address[0]):
+        remedy = "use tls=DIR with what the server's operator gave you, or a tunnel"
+        raise RuleError("a client must use TLS beyond loopback", got=show_address(address), remedy=remedy)
+    return grpc.insecure_channel(show_address(address), _OPTIONS)
+
+
+def _joined(call: Any, most: int, server: str, cancelled: str = "") -> bytes:
+    """The body that a call returns in chunks."""
+    body = Body(most)
+    try:
+        for chunk in call:
+            if body.add(chunk):
+                return body.joined()
+        got = "the end of a message"
+    except grpc.FutureCancelledError:
+        got = cancelled
+    except grpc.RpcError as error:
+        if cast(Any, error).code() != grpc.StatusCode.CANCELLED:
+            raise unpacked(error, server) from None
+        got = cancelled
+    raise Lost("a peer must stay until both are done", got=f"{got} from {server}", remedy="connect again")

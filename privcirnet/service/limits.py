@@ -1,0 +1,60 @@
+"""What a service allows: how many, how long, how fast. Sizes of messages are the program's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from privcirnet.service.messages import MAX_MESSAGE
+
+HANDSHAKE_S = 10.0
+"""Seconds for a connection's handshake, and for the first message of a call."""
+SLOWEST = 1 << 15
+"""Bytes a second: a peer that sends or takes a long message more slowly is disconnected."""
+_IDLE_S = 300
+"""Seconds after which a connection without a call is closed."""
+_ALIVE_S = 30
+"""Seconds of silence after which a connection is asked whether its peer is still there."""
+_CALLS = 8
+"""Calls at once on one connection."""
+_SPARE = 16
+"""Connections beyond four for each session: health checks, registrations, and those not yet authenticated."""
+
+
+@dataclass(frozen=True)
+class ServiceLimits:
+    """How many clients a service takes, and how long it waits for them.
+
+    Attributes:
+        sessions: the most at once; further ones are told when to come again.
+        timeout_s: seconds for which a client may be silent, or take nothing.
+        age_s: seconds after which a session ends, however busy.
+        grace_s: seconds that images may take to end when the service stops.
+    """
+
+    sessions: int = 4
+    timeout_s: float = 120.0
+    age_s: float = 3600.0
+    grace_s: float = 30.0
+
+    def seconds_for(self, size: int) -> float:
+        """Return how long a whole message may take on its way.
+
+        Args:
+            size: bytes of it, at most.
+        """
+        return self.timeout_s + size / SLOWEST
+
+    def options(self) -> Sequence[tuple[str, int]]:
+        """Options of gRPC's server. They hold before a client has said who it is."""
+        return (
+            ("grpc.so_reuseport", 0),  # two servers at one port are a mistake
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+            ("grpc.max_concurrent_streams", _CALLS),
+            ("grpc.max_allowed_incoming_connections", 4 * self.sessions + _SPARE),
+            ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE_S)),
+            ("grpc.max_connection_idle_ms", 1000 * _IDLE_S),
+            ("grpc.keepalive_time_ms", 1000 * _ALIVE_S),
+            ("grpc.keepalive_timeout_ms", 1000 * _ALIVE_S),
+            ("grpc.max_metadata_size", 1 << 13),
+            ("grpc.absolute_max_metadata_size", 1 << 14),
+        )

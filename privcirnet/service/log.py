@@ -1,0 +1,87 @@
+"""What a service writes down: events for who runs it, and an audit log of who did what.
+
+A line has facts about a connection, never a secret: no key, no token, no share, nothing of an image. Lines of one kind
+about one client are limited in number, and what is left out is counted; the audit log is complete.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+Write = Callable[[str], object]
+"""Takes one line."""
+
+FORMS = ("text", "json")
+_LINES, _SECONDS = 20, 60.0
+"""Lines of one kind about one client in so many seconds."""
+_KINDS = 1 << 12
+"""Kinds and clients that are remembered; beyond it they are forgotten all at once."""
+
+
+class Log:
+    """Events, and the audit log.
+
+    Args:
+        write: takes the events' lines.
+        form: "json", or "text" for a terminal.
+        audit: takes the audit log's lines, JSON; None for no such log.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        write: Write = lambda line: None,
+        form: str = "text",
+        audit: Write | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write, self._form, self._audit, self._clock = write, form, audit, clock
+        self._seen: dict[tuple[str, object], tuple[float, int]] = {}
+
+    def event(self, what: str, **facts: object) -> None:
+        """Write an event, unless there were too many like it.
+
+        Args:
+            what: happened.
+            facts: about it; ``client`` says whom it concerns.
+        """
+        left_out = self._left_out(what, facts.get("client"))
+        if left_out is not None:
+            self._write(self._line(what, facts | ({"left_out": left_out} if left_out else {})))
+
+    def audit(self, what: str, client: str, **facts: object) -> None:
+        """Write an event, and in any case a line of the audit log.
+
+        Args:
+            what: happened.
+            client: who did it.
+            facts: about it.
+        """
+        if self._audit is not None:
+            self._audit(_json(what, {"client": client, **facts}))
+        self.event(what, client=client, **facts)
+
+    def _left_out(self, what: str, client: object) -> int | None:
+        """How many lines like this one were left out before it; None if it is to be left out as well."""
+        now, key = self._clock(), (what, client)
+        if len(self._seen) > _KINDS:
+            self._seen.clear()
+        began, count = self._seen.get(key, (now, 0))
+        fresh = now - began >= _SECONDS
+        left_out = max(count - _LINES, 0) if fresh else 0
+        began, count = (now, 0) if fresh else (began, count)
+        self._seen[key] = began, count + 1
+        return left_out if count < _LINES else None
+
+    def _line(self, what: str, facts: dict[str, object]) -> str:
+        if self._form == "json":
+            return _json(what, facts)
+        texts = (f"{name}={json.dumps(value, default=str)}" for name, value in facts.items() if value not in (None, ""))
+        return " ".join([datetime.now().strftime("%H:%M:%S"), what, *texts])
+
+
+def _json(what: str, facts: dict[str, object]) -> str:
+    return json.dumps(
+        {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": what, **facts}, default=str
+    )

@@ -1,0 +1,95 @@
+"""Metrics for Prometheus, at a port of their own."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.process_collector import ProcessCollector
+
+from privcirnet.errors import RuleError
+
+_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+class Metrics:
+    """What a service counts and measures. No label names a client: there may be many, and the audit log has them.
+
+    Attributes:
+        registry: of all of them.
+        sessions: open now.
+        opened: sessions so far, by program.
+        images: that ended, by program.
+        refused: calls, by status.
+        received: bytes of requests, by program.
+        sent: bytes of replies, by program.
+        waiting: seconds that a request waited for its turn.
+        work: seconds that a request was computed, by program.
+    """
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
+        def named(kind: Any, name: str, about: str, *labels: str, **more: Any) -> Any:
+            return kind(name, about, labels, namespace="privcirnet", registry=registry, **more)
+
+        self.sessions = named(Gauge, "sessions", "Sessions that are open")
+        self.opened = named(Counter, "sessions_opened", "Sessions that were opened", "program")
+        self.images = named(Counter, "images", "Images that were answered", "program")
+        self.refused = named(Counter, "refused", "Calls that were refused", "status")
+        self.received = named(Counter, "received_bytes", "Bytes of requests", "program")
+        self.sent = named(Counter, "sent_bytes", "Bytes of replies", "program")
+        self.waiting = named(Histogram, "turn_seconds", "Seconds that a request waited for its turn", buckets=_SECONDS)
+        self.work = named(Histogram, "work_seconds", "Seconds that a request was computed", "program", buckets=_SECONDS)
+        self._keys = named(Gauge, "keys_bytes", "Bytes of registered keys")
+        ProcessCollector(registry=registry)
+
+    def watch_keys(self, size: Callable[[], float]) -> None:
+        """Report the bytes of registered keys.
+
+        Args:
+            size: returns them.
+        """
+        self._keys.set_function(size)
+
+    def listen(self, host: str, port: int) -> "Listening":
+        """Offer the metrics at http://host:port/metrics, plain and to everyone who reaches it.
+
+        Args:
+            host: to listen at.
+            port: 0 for any that is free.
+
+        Returns:
+            the port, to be closed.
+
+        Raises:
+            RuleError: it cannot listen there.
+        """
+        try:
+            server, thread = start_http_server(port, host, registry=self.registry)
+        except OSError as problem:
+            got, remedy = f"{host}:{port}: {problem.strerror or problem}", "choose another metrics_port="
+            raise RuleError("metrics must have a port of their own", got=got, remedy=remedy) from None
+        return Listening(server, thread)
+
+
+class Listening:
+    """The port of the metrics.
+
+    Args:
+        server: of HTTP.
+        thread: in which it runs.
+
+    Attributes:
+        port: at which it listens.
+    """
+
+    def __init__(self, server: Any, thread: threading.Thread) -> None:
+        self._server, self._thread = server, thread
+        self.port: int = server.server_port
+
+    def close(self) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,97 @@
+"""The programs that a service offers, by name; a version is a checksum of what a program is."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from privcirnet.artifact import MANIFEST
+from privcirnet.he.protocol import message_sizes
+from privcirnet.he.protocol.message_sizes import Sizes
+from privcirnet.he.protocol.server import Server
+from privcirnet.service.refusals import unknown
+
+_VERSION = 12
+"""Hexadecimal digits of a version."""
+
+
+def version_of(folder: Path) -> str:
+    """Return the version of a program in a folder: a checksum of its manifest, which has those of its weights.
+
+    Args:
+        folder: that export.py made.
+    """
+    return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:_VERSION]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One version of one program.
+
+    Attributes:
+        name: by which clients ask for it.
+        version: see :func:`version_of`.
+        server: with its weights.
+    """
+
+    name: str
+    version: str
+    server: Server
+
+    @classmethod
+    def of(cls, name: str, server: Server) -> "Offer":
+        """Return a server as an offer whose version is a checksum of its public description.
+
+        Args:
+            name: by which clients ask for it.
+            server: with its weights.
+        """
+        return cls(name, hashlib.sha256(server.greeting()).hexdigest()[:_VERSION], server)
+
+    @cached_property
+    def greeting(self) -> bytes:
+        """The program's public description."""
+        return self.server.greeting()
+
+    @cached_property
+    def most(self) -> Sizes:
+        """Sizes of its longest messages."""
+        return message_sizes.largest(self.server.program)
+
+
+class Catalogue:
+    """What clients can ask for now. Sessions keep the version that they began with.
+
+    Args:
+        offers: one for each name, at least one.
+    """
+
+    def __init__(self, offers: Mapping[str, Offer]) -> None:
+        self._offers = dict(offers)
+
+    @property
+    def offers(self) -> list[Offer]:
+        """All of them."""
+        return [*self._offers.values()]
+
+    def find(self, name: str, version: str) -> Offer:
+        """Return what a client asks for.
+
+        Args:
+            name: of the program; "" where there is only one.
+            version: of it; "" for the current one.
+
+        Raises:
+            Refusing: there is none of that name and version.
+        """
+        remedy = f"ask for one of {', '.join(sorted(self._offers))}"
+        if not name and len(self._offers) > 1:
+            raise unknown("a client of several programs must name one", "no name", remedy)
+        found = self._offers.get(name) if name else next(iter(self._offers.values()))
+        if found is None:
+            raise unknown("a program must be offered here", repr(name[:64]), remedy)
+        if version and version != found.version:
+            remedy = f"read the description again: it is {found.version} now"
+            raise unknown("a program's version must be the current one", repr(version[:64]), remedy)
+        return found

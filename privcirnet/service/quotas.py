@@ -1,0 +1,163 @@
+"""What each client may ask for: sessions at once, images an hour, images in all, keys. Counts outlive a restart."""
+
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from privcirnet.errors import RuleError
+from privcirnet.service.refusals import Refusing, busy
+
+_MINUTE_S, _HOUR_S = 60, 3600
+_SOON_S = 10.0
+"""Seconds after which a session may have ended."""
+
+
+@dataclass
+class Quota:
+    """What one client may ask for.
+
+    Attributes:
+        sessions: at once; 0: none, which shuts a client out.
+        images_hour: images begun in any hour; 0: any number.
+        images: images begun in all; 0: any number.
+        keys: sets of evaluation keys that are kept; older ones make room for new ones.
+    """
+
+    sessions: int = 4
+    images_hour: int = 0
+    images: int = 0
+    keys: int = 8
+
+    def __post_init__(self) -> None:
+        numbers = self.sessions, self.images_hour, self.images, self.keys - 1
+        if min(numbers) < 0:
+            got, remedy = f"{self.sessions}, {self.images_hour}, {self.images}, {self.keys}", "use 0 for any number"
+            raise RuleError(
+                "a quota must have sessions, images_hour, images >= 0 and keys >= 1", got=got, remedy=remedy
+            )
+
+
+class Quotas:
+    """The quotas of all clients, and what they have used.
+
+    Args:
+        default: of clients without one of their own; None: :class:`Quota`'s.
+        own: by a client's name.
+        file: for counts of images; None: they are forgotten at the end.
+        clock: seconds since 1970.
+
+    Raises:
+        RuleError: the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        default: Quota | None = None,
+        own: Mapping[str, Quota] | None = None,
+        file: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._default, self._own, self._clock = default or Quota(), dict(own or {}), clock
+        self._sessions = Counter[str]()
+        try:
+            self._counts = sqlite3.connect(file or ":memory:", isolation_level=None, check_same_thread=False)
+            self._counts.execute("PRAGMA journal_mode=WAL")
+            self._counts.execute("PRAGMA synchronous=NORMAL")
+            self._counts.execute(
+                "CREATE TABLE IF NOT EXISTS images"
+                " (client TEXT, minute INTEGER, count INTEGER, PRIMARY KEY (client, minute)) WITHOUT ROWID"
+            )
+        except sqlite3.Error as problem:
+            got = f"{file}: {problem}"
+            raise RuleError("the counts of images must be a file of its own", got=got, remedy="move it away") from None
+
+    def of(self, client: str) -> Quota:
+        """Return a client's quota.
+
+        Args:
+            client: its name.
+        """
+        return self._own.get(client, self._default)
+
+    @contextmanager
+    def session(self, client: str, most: int) -> Generator[None]:
+        """Hold a place for a client's session.
+
+        Args:
+            client: its name.
+            most: sessions of all clients.
+
+        Yields:
+            nothing, once.
+
+        Raises:
+            Refusing: the client has as many as it may, or there is no place.
+        """
+        quota = self.of(client).sessions
+        if not quota:
+            rule, remedy = "a client must have a quota of sessions", "ask whoever runs the server"
+            raise Refusing(rule, got=0, remedy=remedy)
+        if self._sessions[client] >= quota:
+            raise busy(f"a client has at most {quota} sessions at once", "one more", _SOON_S)
+        if self._sessions.total() >= most:
+            raise busy(f"a server has at most {most} sessions at once", "one more", _SOON_S)
+        self._sessions[client] += 1
+        try:
+            yield
+        finally:
+            self._sessions[client] -= 1
+            if not self._sessions[client]:
+                del self._sessions[client]
+
+    def image(self, client: str) -> None:
+        """Count an image that begins, whether or not it ends.
+
+        Args:
+            client: whose it is.
+
+        Raises:
+            Refusing: the client has begun as many as it may.
+        """
+        quota, minute = self.of(client), int(self._clock()) // _MINUTE_S
+        if quota.images and self._begun(client, 0) >= quota.images:
+            remedy = "ask whoever runs the server"
+            raise Refusing(f"a client may begin {quota.images} images in all", got="one more", remedy=remedy)
+        since = minute - _HOUR_S // _MINUTE_S
+        if quota.images_hour and self._begun(client, since + 1) >= quota.images_hour:
+            oldest = self._first(client, since + 1)
+            seconds = (oldest - since) * _MINUTE_S - self._clock() % _MINUTE_S
+            raise busy(f"a client may begin {quota.images_hour} images an hour", "one more", seconds)
+        self._counts.execute(
+            "INSERT INTO images VALUES (?, ?, 1) ON CONFLICT (client, minute) DO UPDATE SET count = count + 1",
+            (client, minute),
+        )
+        self._condense(client, since)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._counts.close()
+
+    def _begun(self, client: str, since: int) -> int:
+        query = "SELECT COALESCE(SUM(count), 0) FROM images WHERE client = ? AND minute >= ?"
+        return self._counts.execute(query, (client, since)).fetchone()[0]
+
+    def _first(self, client: str, since: int) -> int:
+        query = "SELECT MIN(minute) FROM images WHERE client = ? AND minute >= ?"
+        return self._counts.execute(query, (client, since)).fetchone()[0]
+
+    def _condense(self, client: str, before: int) -> None:
+        """Put all minutes that no hour needs any more into the first row, 0."""
+        query = "SELECT SUM(count) FROM images WHERE client = ? AND minute BETWEEN 1 AND ?"
+        old = self._counts.execute(query, (client, before)).fetchone()[0]
+        if old:
+            self._counts.execute("BEGIN")
+            self._counts.execute("DELETE FROM images WHERE client = ? AND minute BETWEEN 1 AND ?", (client, before))
+            self._counts.execute(
+                "INSERT INTO images VALUES (?, 0, ?) ON CONFLICT (client, minute) DO UPDATE SET count = count + ?",
+                (client, old, old),
+            )
+            self._counts.execute("COMMIT")

@@ -1,0 +1,170 @@
+"""Why a call ends: a broken rule, with gRPC's status and when to come again; and how it reaches the client."""
+
+from typing import Any
+
+import grpc
+
+from privcirnet.errors import RuleError
+from privcirnet.service.messages import Refusal
+
+_METADATA, _RETRY = "privcirnet-refusal-bin", "grpc-retry-pushback-ms"
+_MAX_TEXT = 500
+"""Most characters of each text of a refusal."""
+
+
+class Refused(RuleError):
+    """The server refused, and said why.
+
+    Attributes:
+        retry_after_s: seconds after which it may be tried again; 0: never with the same.
+    """
+
+    def __init__(self, rule: str, *, got: object, remedy: str, retry_after_s: int = 0) -> None:
+        super().__init__(rule, got=got, remedy=remedy)
+        self.retry_after_s = retry_after_s
+
+
+class Lost(RuleError):
+    """The server cannot be reached, went, or was too slow."""
+
+
+class Refusing(RuleError):
+    """A rule that a client broke, or that there is no room for it now.
+
+    Args:
+        rule: in words.
+        got: offending value.
+        remedy: what the client can do.
+        status: of gRPC.
+        retry_after_s: seconds after which it may come again; 0: never with the same.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        *,
+        got: object,
+        remedy: str,
+        status: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT,
+        retry_after_s: int = 0,
+    ) -> None:
+        super().__init__(rule, got=got, remedy=remedy)
+        self.status, self.retry_after_s = status, retry_after_s
+
+
+def busy(rule: str, got: object, seconds: float) -> Refusing:
+    """Return a refusal for want of room.
+
+    Args:
+        rule: in words.
+        got: offending value.
+        seconds: after which it may be tried again.
+    """
+    after = max(round(seconds + 0.5), 1)
+    return _made(rule, got, f"come again in {after} s", grpc.StatusCode.RESOURCE_EXHAUSTED, after)
+
+
+def stopping() -> Refusing:
+    """Return the refusal of a server that shuts down."""
+    rule, remedy = "a server must stay up for a new image", "connect again in a minute"
+    return _made(rule, "it shuts down", remedy, grpc.StatusCode.UNAVAILABLE, 60)
+
+
+def late(what: str, seconds: float) -> Refusing:
+    """Return the refusal of a client that was too slow.
+
+    Args:
+        what: that did not come, or was not taken, in time.
+        seconds: that it had.
+    """
+    got = f"none in {seconds:.3g} s"
+    return _made(f"{what} must be in time", got, "connect again", grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def unknown(rule: str, got: object, remedy: str) -> Refusing:
+    """Return the refusal of something that the server does not have.
+
+    Args:
+        rule: in words.
+        got: offending value.
+        remedy: what the client can do.
+    """
+    return _made(rule, got, remedy, grpc.StatusCode.NOT_FOUND)
+
+
+def stranger(got: str) -> Refusing:
+    """Return the refusal of a client that has not said who it is.
+
+    Args:
+        got: what it sent.
+    """
+    rule, remedy = "a client must be known", "use the certificate or the token that the server's operator gave you"
+    return _made(rule, got, remedy, grpc.StatusCode.UNAUTHENTICATED)
+
+
+def garbled() -> Refusing:
+    """Return the refusal of bytes that are no message of inference.proto."""
+    rule, remedy = "a message must be one of inference.proto", "use the same release on both sides"
+    return Refusing(rule, got="other bytes", remedy=remedy)
+
+
+def failure() -> Refusing:
+    """Return what a client is told of a failure of the server: that there was one."""
+    return _made("a server must not fail", "it did", "ask whoever runs it", grpc.StatusCode.INTERNAL)
+
+
+def _made(rule: str, got: object, remedy: str, status: grpc.StatusCode, after: int = 0) -> Refusing:
+    return Refusing(rule, got=got, remedy=remedy, status=status, retry_after_s=after)
+
+
+def packed(error: RuleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:
+    """Return what gRPC sends for a broken rule: (status, text, trailing metadata).
+
+    Args:
+        error: :class:`Refusing`, or any other: then what the client sent is wrong.
+    """
+    kind = error if isinstance(error, Refusing) else Refusing(error.rule, got=error.got, remedy=error.remedy)
+    rule, got, remedy = (_plain(str(text)) for text in (error.rule, error.got, error.remedy))
+    refusal = Refusal(rule=rule, got=got, remedy=remedy, retry_after_s=kind.retry_after_s)
+    metadata: list[tuple[str, str | bytes]] = [(_METADATA, refusal.SerializeToString())]
+    metadata.append((_RETRY, str(1000 * kind.retry_after_s if kind.retry_after_s else -1)))
+    return kind.status, rule, tuple(metadata)
+
+
+def unpacked(error: Any, server: str) -> RuleError:
+    """Return why a call failed, as the client's user reads it.
+
+    Args:
+        error: gRPC's.
+        server: what the server is called.
+    """
+    found = next((value for key, value in error.trailing_metadata() or () if key == _METADATA), None)
+    try:
+        refusal = Refusal.FromString(found) if found is not None else None
+    except Exception:
+        refusal = None
+    if refusal is None or not refusal.rule:
+        return _lost(error, server)
+    rule, got, remedy = (_plain(text) for text in (refusal.rule, refusal.got, refusal.remedy))
+    return Refused(f"{server} refused: {rule}", got=got, remedy=remedy, retry_after_s=refusal.retry_after_s)
+
+
+def _lost(error: Any, server: str) -> RuleError:
+    """What gRPC itself says, in the words of this program."""
+    details, status = _plain(error.details() or ""), error.code()
+    if status == grpc.StatusCode.UNIMPLEMENTED:
+        rule, remedy = "both sides must speak the same version of the protocol", "install the same release on both"
+        return Lost(rule, got=f"another one from {server}", remedy=remedy)
+    if "andshake" in details or "CERTIFICATE" in details or "ertificate" in details:
+        rule, remedy = "server and client must have certificates of the same authority", "compare tls= on both sides"
+        return Lost(rule, got=f"{server}: {details}", remedy=remedy)
+    if "to connect" in details or "Connection refused" in details or "DNS" in details:
+        rule, remedy = "a server must listen at its address", "start one with serve.py, or compare tls= on both sides"
+        return Lost(rule, got=f"{server}: {details}", remedy=remedy)
+    got = f"{status.name.lower().replace('_', ' ')}: {details} from {server}"
+    return Lost("a peer must stay until both are done", got=got, remedy="connect again")
+
+
+def _plain(text: str) -> str:
+    """A text that a terminal and a log can show: one line, of no great length."""
+    return "".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT])

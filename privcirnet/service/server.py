@@ -1,0 +1,152 @@
+"""The service itself: a server of gRPC in a loop of its own, health, a change of programs, and a graceful end."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health  # pyright: ignore[reportAttributeAccessIssue]
+
+from privcirnet.errors import RuleError
+from privcirnet.service.access import PLAIN_SERVER, ServerAccess
+from privcirnet.service.address import is_loopback, show_address
+from privcirnet.service.books import Books
+from privcirnet.service.calls import Calls
+from privcirnet.service.messages import SERVICE
+from privcirnet.service.programs import Catalogue
+from privcirnet.service.sessions import Finished, Sessions
+from privcirnet.service.turns import Turns
+
+Reload = Callable[[Catalogue], tuple[Catalogue, ServerAccess]]
+"""(what is offered) -> what is offered from now on, and to whom. It may take long; it runs beside the service."""
+_POLL_S, _AT_END_S = 0.05, 10.0
+
+
+class Service:
+    """A server on a network. It listens as soon as it is made, and answers while it runs.
+
+    Args:
+        catalogue: what it offers.
+        address: host and port to listen at; port 0 takes a free one.
+        access: whom it lets in; plain on loopback only.
+        books: limits, keys, quotas, log and metrics.
+        reload: for :meth:`reload`.
+        finished: called with a session after each of its inferences, in this process. It is for a harness that audits
+            both parties; no message from a client reaches it.
+
+    Attributes:
+        address: host and port, as a client can reach them.
+
+    Raises:
+        RuleError: it cannot listen there, or must not.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        address: tuple[str, int] = ("127.0.0.1", 0),
+        access: ServerAccess = PLAIN_SERVER,
+        books: Books | None = None,
+        reload: Reload | None = None,
+        finished: Finished = lambda session: None,
+    ) -> None:
+        if access.credentials is None and not is_loopback(address[0]):
+            remedy = "use tls=trial or tls=DIR, or host=127.0.0.1"
+            raise RuleError("a server must use TLS beyond loopback", got=show_address(address), remedy=remedy)
+        self._books, self._reloader = books or Books(), reload
+        self._turns = Turns(self._books.metrics.waiting.observe)
+        self._sessions = Sessions(self._books, self._turns, finished)
+        self._calls = Calls(catalogue, access, self._books, self._sessions)
+        self._books.metrics.watch_keys(lambda: self._books.store.size)
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
+        self._reloading: asyncio.Task[None] | None = None
+        self._server, self._health = self._loop.run_until_complete(self._built())
+        try:
+            self.address = address[0], self._bound(address, access)
+        except RuleError:
+            self._loop.run_until_complete(self._server.stop(0))
+            self._loop.close()
+            raise
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that are open."""
+        return self._sessions.open
+
+    def run(self) -> None:
+        """Serve until :meth:`stop`, or until this thread is interrupted; then end all calls."""
+        main = self._loop.create_task(self._run())
+        try:
+            self._loop.run_until_complete(main)
+        except KeyboardInterrupt:
+            self._ended.set()
+            self._loop.run_until_complete(main)
+        finally:
+            self._turns.close()
+            self._loop.close()
+
+    def stop(self) -> None:
+        """Make :meth:`run` return, from any thread: images end, others do not begin."""
+        self._from_outside(self._ended.set)
+
+    def reload(self) -> None:
+        """Offer other programs, to others, from any thread; sessions keep what they have."""
+        self._from_outside(self._begin_reload)
+
+    def _from_outside(self, function: Callable[[], object]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    async def _built(self) -> tuple[Any, Any]:
+        server, found = grpc.aio.server(options=self._books.limits.options()), health.HealthServicer()
+        server.add_generic_rpc_handlers((self._calls.handlers(),))
+        health_pb2_grpc.add_HealthServicer_to_server(found, server)
+        return server, found
+
+    def _bound(self, address: tuple[str, int], access: ServerAccess) -> int:
+        try:
+            if access.credentials is None:
+                return self._server.add_insecure_port(show_address(address))
+            return self._server.add_secure_port(show_address(address), access.credentials)
+        except RuntimeError:
+            got, remedy = f"{show_address(address)}", "choose another port= or host="
+            raise RuleError("a server must be able to listen at its address", got=got, remedy=remedy) from None
+
+    async def _run(self) -> None:
+        limits, serving = self._books.limits, health_pb2.HealthCheckResponse.SERVING
+        await self._server.start()
+        for name in ("", SERVICE):
+            await self._health.set(name, serving)
+        await self._ended.wait()
+        await self._health.enter_graceful_shutdown()
+        self._sessions.stop()
+        end = time.monotonic() + limits.grace_s
+        while self._sessions.open and time.monotonic() < end:
+            await asyncio.sleep(_POLL_S)
+        await self._server.stop(0)
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls, timeout=_AT_END_S)
+
+    def _begin_reload(self) -> None:
+        if self._reloader is None or (self._reloading and not self._reloading.done()):
+            self._books.log.event(
+                "nothing is reloaded", why="it is going on" if self._reloader else "nothing to reload"
+            )
+        else:
+            self._reloading = self._loop.create_task(self._reload(self._reloader))
+
+    async def _reload(self, reload: Reload) -> None:
+        try:
+            found = await self._loop.run_in_executor(None, reload, self._calls.catalogue)
+        except RuleError as error:
+            self._books.log.event("nothing is reloaded", why=str(error))
+            return
+        self._calls.catalogue, self._calls.access = found
+        offers = [f"{offer.name} {offer.version}" for offer in self._calls.catalogue.offers]
+        self._books.log.event("reloaded", programs=", ".join(offers))

@@ -1,0 +1,240 @@
+"""Evaluation keys that clients have registered, each under its SHA-256, until they expire.
+
+Keys belong to the client that registered them: nobody else finds them. They are public in the sense of the
+cryptography, yet name their owner, so the folder is the service's alone. A file's time of change is when it was
+registered; its name says whose it is, so a restarted service finds all of them again.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privcirnet.errors import RuleError
+from privcirnet.he.engines.private_folder import private_folder
+from privcirnet.service.messages import KEY_ID_BYTES, checked_chunk
+from privcirnet.service.refusals import busy, unknown
+
+_SUFFIX, _DRAFT = ".keys", ".draft"
+_DAY_S = 86_400.0
+
+
+@dataclass
+class StoreLimits:
+    """How much is kept, and how long.
+
+    Attributes:
+        gigabytes: of all keys together, in 10^9 bytes.
+        days: after which keys expire.
+    """
+
+    gigabytes: float = 4.0
+    days: float = 30.0
+
+    def __post_init__(self) -> None:
+        got, remedy = f"{self.gigabytes}, {self.days}", "use 4 and 30"
+        if min(self.gigabytes, self.days) <= 0:
+            raise RuleError("a store of keys must have gigabytes and days over 0", got=got, remedy=remedy)
+
+
+@dataclass
+class _Kept:
+    size: int
+    registered: float
+    body: bytes | None  # None: in a file
+
+
+class KeyStore:
+    """The keys of all clients.
+
+    Args:
+        limits: of the store.
+        folder: for files; None: keys are kept in memory, and forgotten at the end.
+        clock: seconds since 1970.
+
+    Raises:
+        RuleError: the folder cannot be used.
+    """
+
+    def __init__(
+        self, limits: StoreLimits | None = None, folder: Path | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._limits, self._folder, self._clock = limits or StoreLimits(), folder, clock
+        self._kept: dict[tuple[str, bytes], _Kept] = {}
+        self._promised = 0
+        if folder is not None:
+            self._open(folder)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keys, and of those that are being received."""
+        return sum(kept.size for kept in self._kept.values()) + self._promised
+
+    def seconds_left(self, client: str, key_id: bytes) -> float:
+        """Return how long a client's keys are kept; 0 if there are none.
+
+        Args:
+            client: that registered them.
+            key_id: their SHA-256.
+        """
+        self._expire()
+        kept = self._kept.get((_digest(client), key_id))
+        return 0.0 if kept is None else kept.registered + self._limits.days * _DAY_S - self._clock()
+
+    def load(self, client: str, key_id: bytes) -> bytes:
+        """Return a client's keys.
+
+        Args:
+            client: that registered them.
+            key_id: their SHA-256.
+
+        Raises:
+            Refusing: there are none, they expired, or their file is damaged.
+        """
+        if self.seconds_left(client, key_id) > 0:
+            owner = _digest(client)
+            kept = self._kept[owner, key_id]
+            body = self._path(owner, key_id).read_bytes() if kept.body is None else kept.body
+            if hashlib.sha256(body).digest() == key_id:
+                return body
+            self.forget(client, key_id)
+        rule, remedy = "a session's keys must be registered, and not expired", "register them again"
+        raise unknown(rule, key_id.hex()[:16] or "none", remedy)
+
+    def receive(self, client: str, key_id: bytes, size: int, most: int) -> "Registration":
+        """Begin a registration.
+
+        Args:
+            client: who registers.
+            key_id: SHA-256 of the keys.
+            size: the most bytes that they may have.
+            most: keys that the client may have; its oldest make room.
+
+        Returns:
+            the registration, which takes the keys.
+
+        Raises:
+            Refusing: there is no room.
+        """
+        self._expire()
+        owner, limit = _digest(client), int(1e9 * self._limits.gigabytes)
+        mine = sorted((kept.registered, key) for (of, key), kept in self._kept.items() if of == owner)
+        for _, oldest in mine[: max(len(mine) + 1 - most, 0)]:
+            self.forget(client, oldest)
+        if self.size + size > limit:
+            first = min((kept.registered for kept in self._kept.values()), default=self._clock())
+            seconds = first + self._limits.days * _DAY_S - self._clock() if self._kept else 60.0
+            raise busy(f"a server must have room for keys, of {limit} bytes", f"{size} bytes more", seconds)
+        self._promised += size
+        return Registration(self, owner, key_id, size)
+
+    def forget(self, client: str, key_id: bytes) -> None:
+        """Forget a client's keys.
+
+        Args:
+            client: that registered them.
+            key_id: their SHA-256.
+        """
+        self._drop(_digest(client), key_id)
+
+    def _drop(self, owner: str, key_id: bytes) -> None:
+        kept = self._kept.pop((owner, key_id), None)
+        if kept is not None and kept.body is None:
+            self._path(owner, key_id).unlink(missing_ok=True)
+
+    def _expire(self) -> None:
+        last = self._clock() - self._limits.days * _DAY_S
+        for owner, key_id in [key for key, kept in self._kept.items() if kept.registered <= last]:
+            self._drop(owner, key_id)
+
+    def _path(self, owner: str, key_id: bytes) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{owner}.{key_id.hex()}{_SUFFIX}"
+
+    def _open(self, folder: Path) -> None:
+        try:
+            private_folder(folder)
+            for draft in folder.glob(f"*{_DRAFT}"):
+                draft.unlink()
+            for path in folder.glob(f"*{_SUFFIX}"):
+                owner, _, key_id = path.name.removesuffix(_SUFFIX).partition(".")
+                if len(key_id) != 2 * KEY_ID_BYTES:
+                    raise ValueError(f"{path.name} is not of this store")
+                status = path.stat()
+                self._kept[owner, bytes.fromhex(key_id)] = _Kept(status.st_size, status.st_mtime, None)
+        except RuleError:
+            raise
+        except (OSError, ValueError) as problem:
+            got = f"{folder}: {problem}"
+            raise RuleError("the store of keys must be a folder of its own", got=got, remedy="choose another") from None
+
+
+class Registration:
+    """Keys that are being received. It ends with :meth:`finish` or :meth:`cancel`, whichever comes first."""
+
+    def __init__(self, store: KeyStore, owner: str, key_id: bytes, size: int) -> None:
+        self._store, self._owner, self._id, self._promised = store, owner, key_id, size
+        self._hash, self._size, self._chunks = hashlib.sha256(), 0, list[bytes]()
+        self._draft: Path | None = None
+        if store._folder is not None:
+            self._draft = store._path(owner, key_id).with_suffix(f".{os.urandom(8).hex()}{_DRAFT}")
+            self._file = os.fdopen(os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._size
+
+    def add(self, chunk: Any) -> bool:
+        """Take the next bytes.
+
+        Args:
+            chunk: with ``data`` and ``last``.
+
+        Returns:
+            whether they were the last.
+
+        Raises:
+            RuleError: the chunk is badly cut, or makes the keys too long.
+        """
+        data = checked_chunk(chunk, self._size, self._promised)
+        self._hash.update(data)
+        self._size += len(data)
+        if self._draft is None:
+            self._chunks.append(data)
+        else:
+            self._file.write(data)
+        return chunk.last
+
+    def finish(self) -> None:
+        """Keep the keys.
+
+        Raises:
+            RuleError: they are not what was announced.
+        """
+        if self._hash.digest() != self._id:
+            rule, remedy = "keys must have the SHA-256 that was announced", "send them again"
+            raise RuleError(rule, got=self._hash.hexdigest()[:16], remedy=remedy)
+        if self._draft is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._draft.replace(self._store._path(self._owner, self._id))
+        body = b"".join(self._chunks) if self._draft is None else None
+        self._store._kept[self._owner, self._id] = _Kept(self._size, self._store._clock(), body)
+
+    def cancel(self) -> None:
+        """Forget what has not been kept, and give back the room that was held for it."""
+        self._store._promised -= self._promised
+        self._promised = 0
+        self._chunks.clear()
+        if self._draft is not None:
+            self._file.close()
+            self._draft.unlink(missing_ok=True)
+
+
+def _digest(client: str) -> str:
+    """A client's name as a part of a file's."""
+    return hashlib.sha256(client.encode()).hexdigest()[:32]

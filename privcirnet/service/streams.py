@@ -1,0 +1,102 @@
+"""Bodies over a stream of gRPC's asynchronous server, each in time."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from grpc import aio
+
+from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.messages import Body, Chunk, split
+from privcirnet.service.refusals import garbled, late
+
+
+class HungUp(Exception):
+    """The client has ended the call between two messages."""
+
+
+async def read(context: Any, seconds: float, what: str = "the next message") -> Any:
+    """Return the next message.
+
+    Args:
+        context: gRPC's.
+        seconds: in which it must come.
+        what: it is, for the error.
+
+    Raises:
+        HungUp: there is none.
+        Refusing: it did not come, or is none of inference.proto.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            message = await context.read()
+    except TimeoutError:
+        raise late(what, seconds) from None
+    if message is None:
+        raise garbled()
+    if message is aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
+        raise HungUp
+    return message
+
+
+async def read_body(context: Any, first: Any, most: int, limits: ServiceLimits) -> bytes:
+    """Return a body whose first chunk has come.
+
+    Args:
+        context: gRPC's.
+        first: chunk.
+        most: bytes that the body may have.
+        limits: each chunk must come in ``timeout_s``, all of them in the time for ``most``.
+
+    Raises:
+        RuleError: the body is too long or badly cut.
+        HungUp: it does not end.
+        Refusing: it was too slow.
+    """
+    body = Body(most)
+    if not body.add(first):
+        await read_chunks(context, body.add, most, limits)
+    return body.joined()
+
+
+async def read_chunks(context: Any, take: Callable[[Any], bool], most: int, limits: ServiceLimits) -> None:
+    """Read chunks until a function says that it has all of them.
+
+    Args:
+        context: gRPC's.
+        take: takes a chunk and returns whether it was the last.
+        most: bytes of all of them.
+        limits: each chunk must come in ``timeout_s``, all of them in the time for ``most``.
+
+    Raises:
+        RuleError: of ``take``.
+        HungUp: there are fewer.
+        Refusing: they were too slow.
+    """
+    seconds = limits.seconds_for(most)
+    try:
+        async with asyncio.timeout(seconds):
+            while not take(await read(context, limits.timeout_s, "the rest of a message")):
+                pass
+    except TimeoutError:
+        raise late("a whole message", seconds) from None
+
+
+async def write_body(context: Any, body: bytes, limits: ServiceLimits) -> None:
+    """Send a body.
+
+    Args:
+        context: gRPC's.
+        body: of any length.
+        limits: the client must take it in the time for it.
+
+    Raises:
+        Refusing: the client was too slow.
+    """
+    seconds = limits.seconds_for(len(body))
+    try:
+        async with asyncio.timeout(seconds):
+            for data, last in split(body):
+                await context.write(Chunk(data=data, last=last))
+    except TimeoutError:
+        raise late("a client that takes a reply", seconds) from None

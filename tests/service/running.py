@@ -1,0 +1,62 @@
+"""A service in a thread, and what it wrote."""
+
+import json
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from privcirnet.he.protocol.server import Server
+from privcirnet.service.access import PLAIN_SERVER
+from privcirnet.service.books import Books
+from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.log import Log
+from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.server import Service
+
+
+def until(condition, seconds=10.0):
+    """Wait for something that another thread does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+class Lines(list):
+    """JSON lines of a log."""
+
+    def of(self, event):
+        return [found for line in self if (found := json.loads(line))["event"] == event]
+
+
+def catalogue(**servers: Server) -> Catalogue:
+    return Catalogue({name: Offer.of(name, server) for name, server in servers.items()})
+
+
+@contextmanager
+def serving(server, limits=None, access=PLAIN_SERVER, **more) -> Generator[Service]:
+    """A service in a thread; when the block ends it must end too, without a thread left.
+
+    Args:
+        server: or a catalogue.
+        limits: of the service.
+        access: to it.
+        more: ``books`` without limits and log, ``finished``, ``reload``.
+    """
+    lines, audit = Lines(), Lines()
+    books = Books(
+        limits=limits or ServiceLimits(), log=Log(lines.append, "json", audit.append), **more.pop("books", {})
+    )
+    offered = catalogue(only=server) if isinstance(server, Server) else server
+    service = Service(offered, access=access, books=books, **more)
+    service.lines, service.audited, service.books = lines, audit, books
+    thread = threading.Thread(target=service.run)
+    thread.start()
+    try:
+        yield service
+    finally:
+        service.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert not [t for t in threading.enumerate() if t.name.startswith("privcirnet turn")]

@@ -1,0 +1,144 @@
+"""The container file and the systemd unit: their steps, run in an empty directory that takes the place of the root.
+
+What they install from elsewhere (a base image, dependencies) is borrowed from this environment, as in the wheel's test.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from privcirnet.artifact import write_program
+from privcirnet.he.protocol.session import run
+from privcirnet.service.access import ClientAccess
+from privcirnet.service.address import parse_address
+from privcirnet.service.certificates import make_trial
+from privcirnet.service.client import ServiceClient
+from tests.conftest import ROOT
+from tests.he.networks import network, random_image
+
+DEPLOY = ROOT / "deploy"
+TRIAL = ["engine=cleartext", "rehearsal=false", "port=0", "metrics_port=0", "host=127.0.0.1", "metrics_host=127.0.0.1"]
+"""What a test changes of the settings: nothing is compiled, no port is taken."""
+
+
+def instructions(name: str) -> list[tuple[str, str]]:
+    """(instruction, arguments) of each line of a container file."""
+    lines = (DEPLOY / name).read_text().replace("\\\n", " ").splitlines()
+    return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in lines if line and not line.startswith("#")]
+
+
+def unit(key: str) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", (DEPLOY / "privcirnet.service").read_text(), flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """An empty directory after the container file's COPY and RUN steps; bin/ is that of its Python."""
+    root = tmp_path_factory.mktemp("root")
+    venv.create(root, symlinks=True, with_pip=False)
+    library = next(root.glob("lib/python*/site-packages"))
+    (library / "borrowed.pth").write_text("\n".join(p for p in sys.path if p.endswith("-packages")))
+    for instruction, arguments in instructions("Containerfile"):
+        if instruction == "COPY":
+            source, target = arguments.split()
+            shutil.copytree(
+                ROOT / source, root / target[1:], ignore=shutil.ignore_patterns(".*", "outputs", "__pycache__")
+            )
+        elif instruction == "RUN":
+            for step in arguments.split(" && "):
+                perform(root, shlex.split(step))
+    return root
+
+
+def perform(root: Path, words: list[str]) -> None:
+    """Run one step of the container file inside of the directory."""
+    if words[0] == "useradd":
+        (root / words[words.index("--home-dir") + 1][1:]).mkdir()
+        return
+    words = [str(root / word[1:]) if word.startswith("/") else word for word in words]
+    if words[:2] == ["pip", "install"]:
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(root / "bin" / "python")]
+        words = [*pip, *words[1:], "--no-deps", "--no-index", "--no-build-isolation"]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def mount(root: Path, *names: str) -> tuple[list[str], Path]:
+    """Put a program and certificates where the settings want them: (settings that say where, the client's folder)."""
+    program, tls, state = (root / name[1:] for name in names)
+    write_program(program, network(), {})
+    server, client = make_trial(root / "trial", ["127.0.0.1"])
+    shutil.copytree(server, tls)
+    return [f"program={program}", f"tls={tls}", f"state={state}"], client
+
+
+def serve_and_ask(root: Path, command: list[str], client: Path) -> list[dict[str, object]]:
+    """Start the server, ask it, make it reload, end it; return its log."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            lines = []
+            while not (found := re.search(r"server=(\S+)", lines[-1] if lines else "")):
+                lines.append(process.stdout.readline())
+                assert lines[-1], "it ended"
+            with ServiceClient(parse_address(found[1]), "cleartext", access=ClientAccess.of(client)) as remote:
+                run(remote.client, remote, random_image(network()))
+            process.send_signal(signal.SIGHUP)
+            log = [json.loads(process.stdout.readline())]
+            while log[-1]["event"] != "reloaded":
+                log.append(json.loads(process.stdout.readline()))
+            process.send_signal(signal.SIGTERM)
+            rest, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+        assert process.returncode == 0
+    return [*log, *map(json.loads, rest.splitlines())]
+
+
+@pytest.mark.slow
+def test_the_containers_steps(installed):
+    steps = dict(instructions("Containerfile"))
+    entry = [word.replace("/etc/", f"{installed}/etc/") for word in json.loads(steps["ENTRYPOINT"])]
+    settings, client = mount(installed, "/program", "/tls", "/state")
+    command = [str(installed / "bin" / entry[0]), *entry[1:], *settings, *TRIAL]
+    log = serve_and_ask(installed, command, client)
+    assert [line["event"] for line in log][-1] == "stopped"
+    assert {"session opened", "image"} <= {line["event"] for line in log}
+    assert {path.name for path in (installed / "state").iterdir()} >= {"audit.jsonl", "keys"}
+    assert steps["USER"] != "root"
+
+
+@pytest.mark.slow
+def test_the_systemd_unit(installed, tmp_path):
+    """Its commands, with the paths of the empty directory; systemd itself checks the file where it is installed."""
+    (start,), (reload,), (stop,) = unit("ExecStart"), unit("ExecReload"), unit("KillSignal")
+    assert ("-HUP" in reload, stop) == (True, "SIGTERM")
+    words = [
+        word.replace("/opt/privcirnet", str(installed)).replace("/etc/", f"{installed}/etc/") for word in start.split()
+    ]
+    settings, client = mount(tmp_path, "/program", "/tls", "/state")
+    assert serve_and_ask(tmp_path, [*words, *settings, *TRIAL], client)[-1]["event"] == "stopped"
+    if shutil.which("systemd-analyze"):
+        copy = tmp_path / "privcirnet.service"
+        copy.write_text((DEPLOY / copy.name).read_text().replace("/opt/privcirnet", str(installed)))
+        done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_settings_of_both_name_only_what_exists():
+    from privcirnet.config import ServeConfig
+    from privcirnet.settings import offers
+
+    known = offers("serve", ServeConfig)
+    for path in (DEPLOY / "site").glob("*.yaml"):
+        for name in re.findall(r"^(\w+):", path.read_text(), flags=re.MULTILINE):
+            assert any(offer.startswith((f"{name}=", f"{name}.")) for offer in known), f"{path.name}: {name}"
