@@ -108,12 +108,12 @@ def serve_and_ask(root: Path, command: list[str], client: Path) -> list[dict[str
 def test_the_containers_steps(installed):
     steps = dict(instructions("Containerfile"))
     entry = [word.replace("/etc/", f"{installed}/etc/") for word in json.loads(steps["ENTRYPOINT"])]
-    settings, client = mount(installed, "/program", "/tls", "/state")
+    settings, client = mount(installed, "/program", "/tls", "/state/clients")
     command = [str(installed / "bin" / entry[0]), *entry[1:], *settings, *TRIAL]
     log = serve_and_ask(installed, command, client)
     assert [line["event"] for line in log][-1] == "stopped"
     assert {"session opened", "image"} <= {line["event"] for line in log}
-    assert {path.name for path in (installed / "state").iterdir()} >= {"audit.jsonl", "keys"}
+    assert {path.name for path in (installed / "state" / "clients").iterdir()} >= {"audit.jsonl", "keys"}
     assert steps["USER"] != "root"
 
 

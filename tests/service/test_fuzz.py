@@ -11,7 +11,7 @@ from privcirnet.service import messages
 from tests.conftest import ROOT
 from tests.service.fuzz import MUTATIONS
 
-MOST_SECONDS, GROWTH = 600, 64 << 20
+MOST_SECONDS, GROWTH = 1200, 64 << 20
 
 
 def test_there_are_ten_thousand():
