@@ -30,7 +30,7 @@ ONLY_USER = {
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
     "google": {"service/messages.py"},
     "grpc_health": {"service/server.py"},
-    "cryptography": {"he/program/signature.py", "service/certificates.py"},
+    "cryptography": {"he/program/signature.py", "he/ring/stream.py", "service/certificates.py"},
     "prometheus_client": {"service/metrics.py"},
 }
 """Library -> the only files that may import it."""

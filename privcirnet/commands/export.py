@@ -12,11 +12,10 @@ from privcirnet.config import ExportConfig
 from privcirnet.console import counting, in_words_revealed, progress_bar, show
 from privcirnet.data import load_for
 from privcirnet.he.params.security import SECURITY_BITS
-from privcirnet.he.planning.fit import layers_of, squares_of
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program import bounds, truncation
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.program import Program, layers_of, squares_of
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, lower_for, quantized
 from privcirnet.settings import script
@@ -38,7 +37,6 @@ def main(config: ExportConfig) -> None:
     program, intervals = lowered.program, lowered.fitted.intervals
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
     _write(config, program, data.classes, profile)
-    compact = [(8 * math.prod(layer.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
     summary = {
         "stage": "export",
         "program": str(out / "program"),
@@ -59,8 +57,7 @@ def main(config: ExportConfig) -> None:
         "output_bits": program.output_bits,
         "choice": lowered.choice.to_dict(),
         "truncation": truncation.truncation_facts(program, intervals, lowered.fitted.sizes),
-        "bytes_plaintexts": sum(size for size, _ in compact),
-        "bytes_plaintexts_dense": sum(size * b for size, b in compact),
+        **_plaintext_bytes(program),
         "files": folder_bytes(out / "program"),
         "seconds": time.perf_counter() - started,
         "config": asdict(config),
@@ -81,6 +78,13 @@ def main(config: ExportConfig) -> None:
             "saved": out / "program",
         },
     )
+
+
+def _plaintext_bytes(program: Program) -> dict[str, int]:
+    """As they are stored, and as they were if every weight were of its own."""
+    compact = [(8 * math.prod(layer.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
+    dense = sum(size * b for size, b in compact)
+    return {"bytes_plaintexts": sum(size for size, _ in compact), "bytes_plaintexts_dense": dense}
 
 
 def _write(config: ExportConfig, program: Program, classes: Sequence[str], profile: Profile) -> None:

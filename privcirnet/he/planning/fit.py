@@ -21,7 +21,6 @@ from functools import lru_cache
 from typing import assert_never
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import ParameterSet
@@ -35,7 +34,7 @@ from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.planning.rounding import published, rounded
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.he.program.program import Node, Program, Weights, layers_of, squares_of
 
 
 @dataclass(frozen=True)
@@ -260,24 +259,6 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
         link: the network between the parties.
     """
     return sum(operation_cost(node.operation, node.shape, profile, link).total for node in nodes)
-
-
-def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
-    """Return the encrypted layers in order, those of products too.
-
-    Args:
-        nodes: of a program, in order.
-    """
-    return tuple(layer for node in nodes for layer in op.encrypted_layers(node.operation))
-
-
-def squares_of(nodes: Sequence[Node]) -> tuple[int, ...]:
-    """Return the number of values of each square.
-
-    Args:
-        nodes: of a program, in order.
-    """
-    return tuple(math.prod(node.shape) for node in nodes if isinstance(node.operation, op.Square))
 
 
 def options(nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet]) -> tuple[Option, ...]:

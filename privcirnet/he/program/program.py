@@ -8,7 +8,7 @@ message each way; everything else is local on shares.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.params.parameters import Parameters
-from privcirnet.he.program.operations import Channels, ClientAided, Linear, Operation, encrypted_layers
+from privcirnet.he.program.operations import Channels, ClientAided, Linear, Operation, Square, encrypted_layers
 
 MASKS = ("uniform", "bounded")
 ANSWERS = ("logits", "rounded")
@@ -128,3 +128,21 @@ def masked_node(known: Mapping[str, Node], name: str) -> Node:
     while isinstance(node.operation, Channels):
         node = known[node.inputs[0]]
     return node
+
+
+def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
+    """Return the encrypted layers in order, those of products too.
+
+    Args:
+        nodes: of a program, in order.
+    """
+    return tuple(layer for node in nodes for layer in encrypted_layers(node.operation))
+
+
+def squares_of(nodes: Sequence[Node]) -> tuple[int, ...]:
+    """Return the number of values of each square.
+
+    Args:
+        nodes: of a program, in order.
+    """
+    return tuple(math.prod(node.shape) for node in nodes if isinstance(node.operation, Square))

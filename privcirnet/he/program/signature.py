@@ -131,7 +131,7 @@ def check_folder(key: PublicKey, manifest: bytes, signature: bytes) -> None:
     Raises:
         RuleError: it is not.
     """
-    _check(key, _FOLDER + manifest, signature, "the program", "export it again with its signing_key=")
+    _verify(key, _FOLDER + manifest, signature, "the program", "export it again with its signing_key=")
 
 
 def check_description(key: PublicKey, description: Mapping[str, Any], signature: bytes) -> None:
@@ -145,10 +145,10 @@ def check_description(key: PublicKey, description: Mapping[str, Any], signature:
     Raises:
         RuleError: it is not.
     """
-    _check(key, _DESCRIPTION + _canonical(description), signature, "the server's program", "do not use this server")
+    _verify(key, _DESCRIPTION + _canonical(description), signature, "the server's program", "do not use this server")
 
 
-def _check(key: PublicKey, message: bytes, signature: bytes, what: str, remedy: str) -> None:
+def _verify(key: PublicKey, message: bytes, signature: bytes, what: str, remedy: str) -> None:
     try:
         key.verify(signature, message)
     except InvalidSignature:

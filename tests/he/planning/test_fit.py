@@ -14,7 +14,6 @@ from privcirnet.he.planning.cost import for_one_use, linear_cost, product_cost, 
 from privcirnet.he.planning.fit import (
     Target,
     fit,
-    layers_of,
     planned_layer,
     planned_product,
     predicted_seconds,
@@ -25,6 +24,7 @@ from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Product, Square
+from privcirnet.he.program.program import layers_of
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import run
