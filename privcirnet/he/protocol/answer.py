@@ -122,9 +122,9 @@ def check_width(program: Program, found: dict[str, tuple[int, int]], values: Val
 
 
 def _wrong(program: Program, name: str, most: int, got: str, values: Values) -> WrongResult:
-    again = "ask for this image once more, later: masks are drawn anew"
-    measured = "; if it fails again, the image is beyond the measured bounds: export with images like it"
-    remedy = again + (measured if program.bounds == "measured" else "; if it fails again, leave this server")
+    remedy = "do not use it, and do not let the server know (SECURITY.md); masks are drawn anew for every image"
+    if program.bounds == "measured":
+        remedy = "do not use it; images beyond the measured bounds always fail: export with images like it"
     rule = f"values of {name} must have at most {most} bits, or the result is wrong"
     return WrongResult(rule, got=got, remedy=remedy, values=values)
 

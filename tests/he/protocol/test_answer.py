@@ -50,7 +50,7 @@ def test_nothing_beyond_the_window_is_handed_out() -> None:
 def test_a_result_beyond_the_window_is_refused(factor: int) -> None:
     program = rounded()
     client, server = truncated(np.full((10, 1, 1), factor), program.parameters.plain_modulus)
-    with pytest.raises(answer.WrongResult, match=r"values of head must have at most 5 bits, .* got more; ask .* later"):
+    with pytest.raises(answer.WrongResult, match=r"values of head must have at most 5 bits, .* got more; do not use it, and do not let the server know"):
         answer.result(program, client, answer.hand_out(program, server))
 
 
@@ -69,5 +69,5 @@ def test_width() -> None:
         answer.check_width(network(), {"a": (8, 7)}, values)
     assert (caught.value.values == values).all()
     measured = replace(network(), bounds="measured")
-    with pytest.raises(answer.WrongResult, match="beyond the measured bounds: export with images like it"):
+    with pytest.raises(answer.WrongResult, match="beyond the measured bounds always fail: export with images like it"):
         answer.check_width(measured, {"a": (8, 7)}, values)
