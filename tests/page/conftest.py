@@ -13,7 +13,7 @@ REBOUND = "rebound.example"
 """A name that an attacker has pointed at loopback."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator:
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
