@@ -15,7 +15,7 @@ from privcirnet.service.limits import HANDSHAKE_S
 from privcirnet.service.messages import KEY_ID_BYTES, KeysKept, ProgramList
 from privcirnet.service.programs import Catalogue
 from privcirnet.service.sessions import Sessions
-from privcirnet.service.streams import HungUp, read, read_chunks, write_body
+from privcirnet.service.streams import HungUp, read_chunks, read_opening, write_body
 
 Handler = Callable[[str, Any, Any], Awaitable[Any]]
 """(client's name, request of a unary call, gRPC's context) -> response of a unary call."""
@@ -53,7 +53,7 @@ class Calls:
         for name, method in messages.METHODS.items():
             make = getattr(grpc, f"{method.shape}_rpc_method_handler")
             guarded = self._guarded(name, made[name])
-            handlers[name] = make(guarded, method.read_request, method.response.SerializeToString)
+            handlers[name] = make(guarded, method.read_request, messages.write)
         return grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
 
     def _guarded(self, name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
@@ -92,7 +92,7 @@ class Calls:
         return self._kept(client, request.id)
 
     async def _register_keys(self, client: str, request: Any, context: Any) -> Any:
-        first = await read(context, HANDSHAKE_S, "the first message of a registration")
+        first = await read_opening(context, "the first message of a registration")
         most = self.catalogue.find(first.program.name, first.program.version).most.keys
         if len(first.id) != KEY_ID_BYTES:
             rule, remedy = "keys must be announced by their SHA-256", "use the same release on both sides"

@@ -18,7 +18,7 @@ from privcirnet.he.protocol.client import Client
 from privcirnet.service import messages
 from privcirnet.service.access import PLAIN_CLIENT, ClientAccess
 from privcirnet.service.address import is_loopback, show_address
-from privcirnet.service.messages import Body, split
+from privcirnet.service.chunks import MAX_MESSAGE, Body, split
 from privcirnet.service.refusals import Lost, Refused, unpacked
 
 TIMEOUT_S = 600.0
@@ -28,7 +28,7 @@ _CONNECTING_S = 10.0
 _WATCH_S = 0.1
 """Seconds between two looks at whether a reply is overdue."""
 _OPTIONS = (
-    ("grpc.max_receive_message_length", messages.MAX_MESSAGE),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -114,8 +114,8 @@ class ServiceClient:
             RuleError: the server refused, hung up, or sent something else.
         """
         assert self._stream is not None
-        for data, last in split(message):
-            self._stream.send(messages.SessionRequest(data=data, last=last))
+        for piece in split(message):
+            self._stream.send(piece)
         return self._stream.receive(self._most, self._timeout_s)
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class ServiceClient:
     def _call(self, name: str) -> Any:
         method = messages.METHODS[name]
         make = getattr(self._channel, method.shape)
-        return make(method.path, method.request.SerializeToString, method.response.FromString)
+        return make(method.path, messages.write, method.read_response)
 
     def _asked(self, name: str, request: Any, timeout_s: float) -> Any:
         """The response of a unary call."""
@@ -167,8 +167,7 @@ class ServiceClient:
 
     def _upload(self) -> Iterator[Any]:
         yield messages.KeysUpload(program=self._program, id=self._id)
-        for data, last in split(self._keys):
-            yield messages.KeysUpload(data=data, last=last)
+        yield from split(self._keys)
 
 
 class _Stream:

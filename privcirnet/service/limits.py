@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from privcirnet.service.messages import MAX_MESSAGE
+from privcirnet.service.chunks import MAX_MESSAGE
 
 HANDSHAKE_S = 10.0
 """Seconds for a connection's handshake, and for the first message of a call."""

@@ -1,10 +1,9 @@
-"""The messages and methods of inference.proto, and bodies in chunks.
+"""The messages and methods of inference.proto.
 
 inference.binpb is what protoc makes of inference.proto: its descriptor. Classes are made from it at import, so they fit
 whichever release of protobuf is installed; a test compares both files.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from privcirnet.errors import RuleError
+from privcirnet.service.chunks import Piece
 
-CHUNK = 1 << 20
-"""Bytes of every chunk of a body but the last."""
-MAX_MESSAGE = CHUNK + 4096
-"""Bytes of a gRPC message, at most: a chunk and what is around it."""
 KEY_ID_BYTES = 32
 
 _FILES = descriptor_pb2.FileDescriptorSet.FromString((Path(__file__).parent / "inference.binpb").read_bytes())
@@ -59,9 +54,37 @@ class Method:
             content: its bytes.
         """
         try:
-            return self.request.FromString(content)
+            return _read(self.request, content)
         except DecodeError:
             return None
+
+    def read_response(self, content: bytes) -> Any:
+        """Return what the server sent.
+
+        Args:
+            content: its bytes.
+
+        Raises:
+            DecodeError: it is no such message.
+        """
+        return _read(self.response, content)
+
+
+_CHUNKED = Chunk, SessionRequest, KeysUpload
+
+
+def _read(made: Any, content: bytes) -> Any:
+    piece = Piece.of(content) if made in _CHUNKED else None
+    return made.FromString(content) if piece is None else piece
+
+
+def write(message: Any) -> bytes:
+    """Return the bytes of a message.
+
+    Args:
+        message: of any class here, or a piece.
+    """
+    return message.packed() if isinstance(message, Piece) else message.SerializeToString()
 
 
 def _methods() -> dict[str, Method]:
@@ -81,66 +104,3 @@ def _methods() -> dict[str, Method]:
 SERVICE = f"{PACKAGE}.Inference"
 METHODS = _methods()
 """Method by name."""
-
-
-def split(body: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Yield a body in chunks: (data, whether it is the last).
-
-    Args:
-        body: of any length; an empty one is one chunk.
-    """
-    for start in range(0, max(len(body), 1), CHUNK):
-        yield body[start : start + CHUNK], start + CHUNK >= len(body)
-
-
-class Body:
-    """A body that comes in chunks.
-
-    Args:
-        most: bytes that it may have.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most, self._chunks, self._size = most, list[bytes](), 0
-
-    def add(self, chunk: Any) -> bool:
-        """Take the next chunk.
-
-        Args:
-            chunk: with ``data`` and ``last``.
-
-        Returns:
-            whether the body is whole.
-
-        Raises:
-            RuleError: it is short but not the last, or makes the body too long.
-        """
-        data = checked_chunk(chunk, self._size, self._most)
-        self._size += len(data)
-        self._chunks.append(data)
-        return chunk.last
-
-    def joined(self) -> bytes:
-        """The whole body."""
-        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-
-
-def checked_chunk(chunk: Any, before: int, most: int) -> bytes:
-    """Return the data of a chunk, which every look at the field would copy.
-
-    Args:
-        chunk: with ``data`` and ``last``.
-        before: bytes of the body that came before.
-        most: bytes that the body may have.
-
-    Raises:
-        RuleError: it is short but not the last, or makes the body too long.
-    """
-    data, last, remedy = chunk.data, chunk.last, "use the same version and program on both sides"
-    size = len(data)
-    if size > CHUNK or (size < CHUNK and not last):
-        raise RuleError(f"a chunk must have {CHUNK} bytes, the last one fewer", got=f"{size} bytes", remedy=remedy)
-    if before + size > most:
-        rule = f"a message must have at most {most} bytes here"
-        raise RuleError(rule, got=f"{before + size} bytes{'' if last else ' and more'}", remedy=remedy)
-    return data

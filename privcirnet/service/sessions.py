@@ -13,10 +13,9 @@ from privcirnet.errors import RuleError
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.server import Session
 from privcirnet.service.books import Books
-from privcirnet.service.limits import HANDSHAKE_S
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.refusals import late, stopping
-from privcirnet.service.streams import read, read_body, write_body
+from privcirnet.service.streams import read, read_body, read_opening, write_body
 from privcirnet.service.turns import Turns
 
 Finished = Callable[[Session], object]
@@ -64,7 +63,7 @@ class Sessions:
             HungUp: the client left.
         """
         books = self._books
-        first = await read(context, HANDSHAKE_S, "a session's first message")
+        first = await read_opening(context, "a session's first message")
         offer = catalogue.find(first.program.name, first.program.version)
         if self.stopping:
             raise stopping()

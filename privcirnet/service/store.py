@@ -15,7 +15,8 @@ from typing import Any
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.private_folder import private_folder
-from privcirnet.service.messages import KEY_ID_BYTES, checked_chunk
+from privcirnet.service import chunks
+from privcirnet.service.messages import KEY_ID_BYTES
 from privcirnet.service.refusals import busy, unknown
 
 _SUFFIX, _DRAFT = ".keys", ".draft"
@@ -200,7 +201,7 @@ class Registration:
         Raises:
             RuleError: the chunk is badly cut, or makes the keys too long.
         """
-        data = checked_chunk(chunk, self._size, self._promised)
+        data = chunks.checked(chunk, self._size, self._promised)
         self._hash.update(data)
         self._size += len(data)
         if self._draft is None:

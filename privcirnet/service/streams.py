@@ -6,8 +6,9 @@ from typing import Any
 
 from grpc import aio
 
-from privcirnet.service.limits import ServiceLimits
-from privcirnet.service.messages import Body, Chunk, split
+from privcirnet.errors import RuleError
+from privcirnet.service.chunks import Body, Piece, split
+from privcirnet.service.limits import HANDSHAKE_S, ServiceLimits
 from privcirnet.service.refusals import garbled, late
 
 
@@ -37,6 +38,25 @@ async def read(context: Any, seconds: float, what: str = "the next message") -> 
     if message is aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
         raise HungUp
     return message
+
+
+async def read_opening(context: Any, what: str) -> Any:
+    """Return the first message of a call, which says what is asked for.
+
+    Args:
+        context: gRPC's.
+        what: it is, for the error.
+
+    Raises:
+        RuleError: it is a chunk of a body.
+        HungUp: there is none.
+        Refusing: it did not come, or is none of inference.proto.
+    """
+    first = await read(context, HANDSHAKE_S, what)
+    if isinstance(first, Piece):
+        rule, remedy = "a call must begin with what it asks for", "use the same release on both sides"
+        raise RuleError(rule, got=f"a chunk of {len(first.data)} bytes", remedy=remedy)
+    return first
 
 
 async def read_body(context: Any, first: Any, most: int, limits: ServiceLimits) -> bytes:
@@ -96,7 +116,7 @@ async def write_body(context: Any, body: bytes, limits: ServiceLimits) -> None:
     seconds = limits.seconds_for(len(body))
     try:
         async with asyncio.timeout(seconds):
-            for data, last in split(body):
-                await context.write(Chunk(data=data, last=last))
+            for piece in split(body):
+                await context.write(piece)
     except TimeoutError:
         raise late("a client that takes a reply", seconds) from None

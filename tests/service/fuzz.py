@@ -20,6 +20,7 @@ from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import run
 from privcirnet.service import messages
 from privcirnet.service.books import Books
+from privcirnet.service.chunks import split
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
@@ -85,7 +86,7 @@ class ServiceFuzz:
         """Register keys, and return their id."""
         key_id = hashlib.sha256(keys).digest()
         first = messages.KeysUpload(program=self._program, id=key_id)
-        parts = [messages.KeysUpload(data=data, last=last) for data, last in messages.split(keys)]
+        parts = [messages.KeysUpload(data=data, last=last) for data, last in split(keys)]
         self._call("RegisterKeys", METHODS["RegisterKeys"].request.SerializeToString)(
             iter([first, *parts]), timeout=HANG
         )
@@ -162,7 +163,7 @@ class ServiceFuzz:
         return message
 
     def _chunked(self, body: bytes) -> list[bytes]:
-        found = [messages.SessionRequest(data=data, last=last) for data, last in messages.split(body)]
+        found = [messages.SessionRequest(data=data, last=last) for data, last in split(body)]
         return [message.SerializeToString() for message in found]
 
     def _call(self, name: str, serializer: Any) -> Any:

@@ -8,11 +8,11 @@ import pytest
 
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import run
-from privcirnet.service import calls, messages, sessions
+from privcirnet.service import calls, messages, sessions, streams
 from privcirnet.service import limits as limits_module
+from privcirnet.service.chunks import CHUNK
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
-from privcirnet.service.messages import CHUNK
 from privcirnet.service.refusals import Refused
 from tests.he.networks import network, random_image
 from tests.service.running import serving, until
@@ -24,7 +24,7 @@ IMAGE = random_image(network())
 @pytest.fixture
 def hasty(monkeypatch):
     """Short deadlines for everything that comes before a session."""
-    for module in (calls, sessions, limits_module):
+    for module in (calls, streams, limits_module):
         monkeypatch.setattr(module, "HANDSHAKE_S", 0.3)
 
 

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.service.messages import KeysUpload, split
+from privcirnet.service.chunks import split
 from privcirnet.service.store import KeyStore, StoreLimits
 
 DAY = 86_400.0
@@ -37,8 +37,8 @@ def put(store, client, keys, most=4, announced=None):
     key_id = hashlib.sha256(keys if announced is None else announced).digest()
     registration = store.receive(client, key_id, len(keys), most)
     try:
-        for data, last in split(keys):
-            registration.add(KeysUpload(data=data, last=last))
+        for piece in split(keys):
+            registration.add(piece)
         registration.finish()
     finally:
         registration.cancel()

@@ -50,7 +50,10 @@ def test_nothing_beyond_the_window_is_handed_out() -> None:
 def test_a_result_beyond_the_window_is_refused(factor: int) -> None:
     program = rounded()
     client, server = truncated(np.full((10, 1, 1), factor), program.parameters.plain_modulus)
-    with pytest.raises(answer.WrongResult, match=r"values of head must have at most 5 bits, .* got more; do not use it, and do not let the server know"):
+    with pytest.raises(
+        answer.WrongResult,
+        match=r"values of head must have at most 5 bits, .* got more; do not use it, and do not let the server know",
+    ):
         answer.result(program, client, answer.hand_out(program, server))
 
 

@@ -1,0 +1,125 @@
+"""Bodies in chunks, whose bytes are written and read here: protobuf would copy each of them twice on either side."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from privcirnet.errors import RuleError
+
+CHUNK = 1 << 20
+"""Bytes of every chunk of a body but the last."""
+MAX_MESSAGE = CHUNK + 4096
+"""Bytes of a gRPC message, at most: a chunk and what is around it."""
+_DATA, _LAST = b"\x0a", b"\x10\x01"
+"""What protobuf writes before field 1 of bytes, and as field 2 that is true."""
+_MORE, _BITS = 0x80, 7
+
+
+class Piece(NamedTuple):
+    """A message of inference.proto with a chunk alone: fields 1 and 2 of ``Chunk``, ``SessionRequest``, ``KeysUpload``.
+
+    Attributes:
+        data: of the chunk.
+        last: whether it is the last of its body.
+    """
+
+    data: bytes
+    last: bool
+
+    def packed(self) -> bytes:
+        """Return the message as protobuf writes it."""
+        before = _DATA + _varint(len(self.data)) if self.data else b""
+        return b"".join((before, self.data, _LAST if self.last else b""))
+
+    @classmethod
+    def of(cls, content: bytes) -> "Piece | None":
+        """Return the piece in a message; None if it is something else, or written in another order.
+
+        Args:
+            content: the message's bytes.
+        """
+        if content[:1] != _DATA:
+            return None
+        size, start = 0, 1
+        for byte in content[1:5]:
+            size |= (byte & ~_MORE) << _BITS * (start - 1)
+            start += 1
+            if not byte & _MORE:
+                break
+        else:
+            return None
+        end, rest = start + size, len(content) - start - size
+        if rest not in (0, len(_LAST)) or content[end:] not in (b"", _LAST):
+            return None
+        return cls(content[start:end], rest > 0)
+
+
+def _varint(number: int) -> bytes:
+    """Protobuf's form of a number: seven bits a byte, the low ones first."""
+    found = bytearray()
+    while number >= _MORE:
+        found.append(number & ~_MORE & 0xFF | _MORE)
+        number >>= _BITS
+    return bytes((*found, number))
+
+
+def split(body: bytes) -> Iterator[Piece]:
+    """Yield a body in chunks.
+
+    Args:
+        body: of any length; an empty one is one chunk.
+    """
+    for start in range(0, max(len(body), 1), CHUNK):
+        yield Piece(body[start : start + CHUNK], start + CHUNK >= len(body))
+
+
+class Body:
+    """A body that comes in chunks.
+
+    Args:
+        most: bytes that it may have.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._chunks, self._size = most, list[bytes](), 0
+
+    def add(self, chunk: Any) -> bool:
+        """Take the next chunk.
+
+        Args:
+            chunk: with ``data`` and ``last``.
+
+        Returns:
+            whether the body is whole.
+
+        Raises:
+            RuleError: it is short but not the last, or makes the body too long.
+        """
+        data = checked(chunk, self._size, self._most)
+        self._size += len(data)
+        self._chunks.append(data)
+        return chunk.last
+
+    def joined(self) -> bytes:
+        """The whole body."""
+        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+
+
+def checked(chunk: Any, before: int, most: int) -> bytes:
+    """Return the data of a chunk, which every look at a field of protobuf would copy.
+
+    Args:
+        chunk: with ``data`` and ``last``.
+        before: bytes of the body that came before.
+        most: bytes that the body may have.
+
+    Raises:
+        RuleError: it is short but not the last, or makes the body too long.
+    """
+    data, last, remedy = chunk.data, chunk.last, "use the same version and program on both sides"
+    size = len(data)
+    if size > CHUNK or (size < CHUNK and not last):
+        raise RuleError(f"a chunk must have {CHUNK} bytes, the last one fewer", got=f"{size} bytes", remedy=remedy)
+    if before + size > most:
+        rule = f"a message must have at most {most} bytes here"
+        raise RuleError(rule, got=f"{before + size} bytes{'' if last else ' and more'}", remedy=remedy)
+    return data
