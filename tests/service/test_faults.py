@@ -20,6 +20,7 @@ from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import run
 from privcirnet.he.ring import sampling
 from privcirnet.service import messages
+from privcirnet.service.chunks import CHUNK
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.quotas import Quota, Quotas
@@ -172,7 +173,7 @@ def test_reordered_messages(monkeypatch):
 def test_reordered_chunks_and_a_tail(monkeypatch):
     """The last chunk first: what comes after it is not the message that is due."""
     with watched(monkeypatch) as service, ServiceClient(service.address, "cleartext") as remote:
-        for data, last in ((b"tail", True), (bytes(messages.CHUNK), False)):
+        for data, last in ((b"tail", True), (bytes(CHUNK), False)):
             remote._stream.send(messages.SessionRequest(data=data, last=last))
         with pytest.raises(Refused):
             remote._stream.receive(1, 5.0)
