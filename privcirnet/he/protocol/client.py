@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Generator
+from functools import cached_property
 from types import TracebackType
 from typing import cast
 
@@ -16,6 +17,9 @@ from privcirnet.he.protocol import answer, shares, wire
 from privcirnet.he.protocol.exchange import Exchange
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.meter import Meter
+from privcirnet.he.protocol.prepared import Form, owner_of
+from privcirnet.he.protocol.prepared_client import PreparedClient, Walk
+from privcirnet.he.protocol.store import MaterialStore, MemoryStore
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -29,10 +33,14 @@ class Client:
         engine: "kernel" or "tenseal", which are the same for a client, or "cleartext" for a rehearsal that hides
             nothing.
         key: with which the description must be signed; None for any.
+        store: of what is prepared; None: memory, for as long as the client.
+        owner: 32 bytes that stand for the client; empty: those that follow from its keys.
 
     Attributes:
         program: the public description, without weights.
-        meter: what was measured.
+        meter: what was measured of images.
+        preparation: what was measured of work ahead.
+        used: "prepared" or "direct": how the last image was inferred; "" before the first.
         shares: the client's own share of every node of the last inference.
 
     Raises:
@@ -40,7 +48,14 @@ class Client:
             engine is unknown.
     """
 
-    def __init__(self, greeting: bytes, engine: str = "tenseal", key: PublicKey | None = None) -> None:
+    def __init__(
+        self,
+        greeting: bytes,
+        engine: str = "tenseal",
+        key: PublicKey | None = None,
+        store: MaterialStore | None = None,
+        owner: bytes = b"",
+    ) -> None:
         if len(greeting) > limits.MAX_BYTES:
             raise RuleError(
                 f"a greeting must have at most {limits.MAX_BYTES} bytes",
@@ -56,7 +71,8 @@ class Client:
         if key is not None:
             check_signature(key, description)
         self.program = manifest.from_dict(description)
-        self.meter = Meter()
+        self.meter, self.preparation, self.used = Meter(), Meter(), ""
+        self._store, self._owner = MemoryStore() if store is None else store, owner
         self.shares: dict[str, Residues] = {}
         self._exchanges = exchanges_of(self.program)
         self._engine: ClientEngine | None = client_engine(engine, self.program.parameters)
@@ -82,14 +98,16 @@ class Client:
 
     def keys(self) -> bytes:
         """A public key, and Galois keys for exactly the program's rotations; they are sent once."""
-        return self._open().public_keys(self.program.column_steps)
+        keys = self._open().public_keys(self.program.column_steps)
+        self._owner = self._owner or owner_of(keys)
+        return keys
 
     def _open(self) -> ClientEngine:
         assert self._engine is not None, "a closed client has no keys"
         return self._engine
 
     def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
-        """Run the program on one image.
+        """Run the program on one image, with material if both parties have some.
 
         Args:
             image: integers in the input node's range, of its shape.
@@ -105,12 +123,59 @@ class Client:
             WrongResult: the result, or a value that this client saw on the way to it, is wider than right ones are. The
                 server is not told: all of the image's requests were sent.
         """
-        source, *others = self.program.nodes
-        t = self.program.parameters.plain_modulus
-        check_image(source, image)
+        check_image(self.program.nodes[0], image)
         if self._finished:
             wipe(self.shares.values())
         self._finished, seen = False, dict[str, tuple[int, int]]()
+        part = yield from self._prepared_image(image, seen)
+        if part is None:
+            part = yield from self._direct(image, seen)
+        self._finished = True
+        values = answer.result(self.program, self.shares[self.program.output.name], part)
+        seen[self.program.output.name] = answer.width(values), self.program.output_bits
+        answer.check_width(self.program, seen, values)
+        return values
+
+    def prepare(self, count: int) -> Generator[bytes, bytes, None]:
+        """Do all encrypted work for some images to come.
+
+        Args:
+            count: of images.
+
+        Yields:
+            requests for the server; the generator is sent the reply to each.
+
+        Raises:
+            RuleError: the program's masks are bounded, a reply is not what the protocol expects, or there is no room.
+        """
+        for _ in range(count):
+            yield from self._prepared.prepare(self._open)
+
+    @property
+    def dropped(self) -> list[str]:
+        """Why material was dropped, in words."""
+        return self._prepared.dropped
+
+    @cached_property
+    def _prepared(self) -> PreparedClient:
+        form = Form("client", self.program, self._owner or owner_of(b""))
+        return PreparedClient(self.program, self._exchanges, self._store, form, self.meter, self.preparation)
+
+    def _prepared_image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, bytes | None]:
+        """What the server hands out of the result, if both parties have material; None otherwise."""
+        while (material := self._prepared.take()) is not None:
+            self.used, held = "prepared", Walk(self.program, material.kept)
+            self.shares = held
+            part = yield from self._prepared.infer(material, image, held, seen)
+            if part is not None:
+                return part
+            wipe(held.values())
+        return None
+
+    def _direct(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, bytes]:
+        """What the server hands out of the result, by work on this image alone."""
+        source, *others = self.program.nodes
+        t, self.used = self.program.parameters.plain_modulus, "direct"
         held = self.shares = {source.name: modular.residues(image.reshape(source.shape), t)}
         for position, node in enumerate(others, start=1):
             arguments = [held[name] for name in node.inputs]
@@ -122,12 +187,8 @@ class Client:
                     seen[node.inputs[0]] = found, node.operation.value_bits
             else:
                 held[node.name] = shares.local_client(node.operation, arguments, t)
-        (share,) = wire.unframe((yield wire.frame(wire.OUTPUT, [])), wire.OUTPUT, 1)
-        self._finished = True
-        values = answer.result(self.program, held[self.program.output.name], share)
-        seen[self.program.output.name] = answer.width(values), self.program.output_bits
-        answer.check_width(self.program, seen, values)
-        return values
+        (part,) = wire.unframe((yield wire.frame(wire.OUTPUT, [])), wire.OUTPUT, 1)
+        return part
 
     def _round(
         self, position: int, name: str, exchange: Exchange, arguments: list[Residues]

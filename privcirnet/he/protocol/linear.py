@@ -5,7 +5,9 @@ encryption, subtracts a mask from every slot and keeps mask + bias as its share;
 Both parties transform their shares of input and output in clear. Source: docs/mathematics.md, "The protocol".
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -15,8 +17,62 @@ from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.interpreter import spread
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.interim import ClearLinear
+from privcirnet.he.protocol.online import SHARE, Kept
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Residues
+
+
+@dataclass(frozen=True)
+class LinearOnline:
+    """A linear layer's: the server keeps its mask, with the bias.
+
+    Attributes:
+        shape: of the result.
+    """
+
+    shape: tuple[int, int, int]
+    asked: int = 0
+    answered: int = 0
+
+    @property
+    def client(self) -> Mapping[str, int]:
+        """See :attr:`Online.client`."""
+        return {SHARE: prod(self.shape)}
+
+    @property
+    def server(self) -> Mapping[str, int]:
+        """See :attr:`Online.server`."""
+        return {"mask": prod(self.shape)}
+
+    def stand_ins(self, t: int) -> list[Residues | None]:
+        """See :meth:`Online.stand_ins`."""
+        return [None]
+
+    def keep_client(self, result: Residues | None, t: int) -> Kept:
+        """See :meth:`Online.keep_client`."""
+        assert result is not None
+        return {SHARE: result.reshape(-1)}
+
+    def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+        """See :meth:`Online.keep_server`."""
+        assert own is not None
+        return {"mask": own.reshape(-1)}
+
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Residues:
+        """See :meth:`Online.ask`."""
+        raise AssertionError("a linear layer asks for nothing")
+
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Residues, t: int) -> Residues:
+        """See :meth:`Online.answer`."""
+        raise AssertionError("a linear layer asks for nothing")
+
+    def close(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Residues | None, t: int
+    ) -> Residues:
+        """See :meth:`Online.close`."""
+        assert layer is not None
+        return layer.apply(shares[0], kept["mask"].reshape(self.shape))
 
 
 @dataclass(frozen=True)
@@ -42,6 +98,11 @@ class LinearExchange:
             rotations=layer.rotations,
             pmults=layer.pmults,
         )
+
+    @property
+    def online(self) -> LinearOnline:
+        """See :attr:`Exchange.online`."""
+        return LinearOnline(self.layer.shape.output_shape)
 
     def noise_bits(self, parameters: Parameters) -> int:
         """See :meth:`Exchange.noise_bits`."""

@@ -11,7 +11,9 @@ weights. Each comes back under masks of its own. The client knows the third term
 Cost: what both layers' plans say, with every plaintext encoded anew, because shares are fresh for every image.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -23,7 +25,9 @@ from privcirnet.he.program.interpreter import as_weights, spread
 from privcirnet.he.program.operations import Product
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.interim import multiply
 from privcirnet.he.protocol.linear import LinearExchange
+from privcirnet.he.protocol.online import CrossedOnline
 from privcirnet.he.protocol.shares import present
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
@@ -52,6 +56,14 @@ class ProductExchange:
             ciphertexts_down=left.ciphertexts_down + right.ciphertexts_down,
             rotations=left.rotations + right.rotations,
             pmults=left.pmults + right.pmults,
+        )
+
+    @property
+    def online(self) -> CrossedOnline:
+        """See :attr:`Exchange.online`: a b and, of the client, a_c d_b + d_a b_c."""
+        left, right = self.product.left.shape, self.product.right.shape
+        return CrossedOnline(
+            (left.input_shape, right.input_shape), prod(left.output_shape), self._function, self._cross
         )
 
     @property
@@ -112,8 +124,14 @@ class ProductExchange:
 
     def _multiply(self, left: Residues, right: Residues, t: int) -> Residues:
         """The product of two shares in clear, (g B, A, 1)."""
-        left, right = (share.reshape(self.product.groups, -1, share.shape[1]) for share in (left, right))
-        return modular.matmul(right.swapaxes(1, 2), left, t).reshape(self.product.left.shape.output_shape)
+        return multiply(left, right, self.product.groups, t)
+
+    def _function(self, shares: Sequence[Residues], t: int) -> Residues:
+        return self._multiply(shares[0], shares[1], t)
+
+    def _cross(self, shares: Sequence[Residues], differences: Sequence[Residues], t: int) -> Residues:
+        first = self._multiply(shares[0], differences[1], t)
+        return modular.add(first, self._multiply(differences[0], shares[1], t), t)
 
 
 def _share_as_weights(layer: SpectralLayer, share: Residues, engine: ServerEngine) -> EncodedWeights:

@@ -11,7 +11,7 @@ most (|y| + 1) / t.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from privcirnet.he.encodings.integer import Values
 from privcirnet.he.params.sizes import SHARE_BYTES
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import spread
+from privcirnet.he.program.program import Node, Program
 from privcirnet.he.program.rearrangement import rearrange
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
@@ -134,6 +135,19 @@ def local_server(
     zero = np.zeros_like(known[0])
     result = local(operation, [zero if share is None else share for share in shares], t)
     return result if constants is None else modular.add(result, modular.residues(spread(constants), t), t)
+
+
+def step_server(program: Program, node: Node, held: Mapping[str, Residues | None]) -> Residues | None:
+    """Return the server's share of a local node.
+
+    Args:
+        program: with weights.
+        node: one of its nodes that takes no round.
+        held: the server's shares of the nodes before.
+    """
+    constants = program.weights[node.name].bias if op.has_weights(node.operation) else None
+    arguments = [held[name] for name in node.inputs]
+    return local_server(node.operation, arguments, constants, program.parameters.plain_modulus)
 
 
 def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residues:

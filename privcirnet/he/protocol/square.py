@@ -5,6 +5,7 @@ One product a ciphertext, no rotation, no oblivious transfer. Values that do not
 which shortens both messages (:mod:`encodings.subring`). Source: docs/mathematics.md, "The protocol".
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from privcirnet.he.params.noise import square_noise_bits
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.online import CrossedOnline
 from privcirnet.he.protocol.shares import present
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Residues
@@ -37,6 +39,11 @@ class SquareExchange:
         """One product for each ciphertext."""
         count = len(subring.sizes(self.values, self.ring_degree))
         return RoundPlan("square", "slots", ciphertexts_up=count, ciphertexts_down=count, pmults=count)
+
+    @property
+    def online(self) -> CrossedOnline:
+        """See :attr:`Exchange.online`: (c + a)^2 and 2 (c + a) d, of the client 2 c d."""
+        return CrossedOnline(((self.values,),), self.values, _squares, _twice_products)
 
     def noise_bits(self, parameters: Parameters) -> int:
         """See :meth:`Exchange.noise_bits`."""
@@ -87,3 +94,11 @@ class SquareExchange:
         mask = subring.spread(own.reshape(-1), n, fill)
         rows = subring.spread(share.reshape(-1), n)
         return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), own
+
+
+def _squares(shares: Sequence[Residues], t: int) -> Residues:
+    return modular.multiply(shares[0], shares[0], t)
+
+
+def _twice_products(shares: Sequence[Residues], differences: Sequence[Residues], t: int) -> Residues:
+    return modular.multiply(modular.add(shares[0], shares[0], t), differences[0], t)
