@@ -4,8 +4,6 @@ The server sends d = z_s - a, the client answers e = 2 z_c d + 2 v_c + z_c^2 - w
 square. The server's share is z_s^2 + e + 2 v_s = z^2 - w. Each of the two is one pass over the values.
 """
 
-import numpy as np
-
 from privcirnet.he.clear import compiled
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues

@@ -26,9 +26,7 @@ def product(x: Word, y: Word, moduli: Moduli) -> Word:
 
 
 @jit
-def square_answer(  # noqa: PLR0913, PLR0917
-    e: Residues, z: Residues, d: Residues, v: Residues, w: Residues, moduli: Moduli
-) -> None:
+def square_answer(e: Residues, z: Residues, d: Residues, v: Residues, w: Residues, moduli: Moduli) -> None:
     """Write e = 2 z d + 2 v + z^2 - w = z (2 d + z) + 2 v - w.
 
     Args:
