@@ -78,10 +78,11 @@ ROOMS = {
     "params": {"ring"},
     "engines": {"ring", "params"},
     "encodings": {"ring", "params", "engines"},
+    "clear": {"ring", "params", "engines", "encodings"},
     "program": {"ring", "params", "engines", "encodings"},
     "planning": {"ring", "params", "engines", "encodings", "program"},
-    "protocol": {"ring", "params", "engines", "encodings", "program"},
-    "measure": {"ring", "params", "engines", "encodings", "program", "planning", "protocol"},
+    "protocol": {"ring", "params", "engines", "encodings", "clear", "program"},
+    "measure": {"ring", "params", "engines", "encodings", "clear", "program", "planning", "protocol"},
     "__init__": set(),
 }
 """Room of ``he/`` -> the rooms below it, which are all that it may import. Planning and protocol do not know each other."""

@@ -20,7 +20,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def forget_stale(folder: Path) -> None:
+def forget_stale(folder: Path, *others: Path) -> None:
     """Remove machine code that was compiled before any source of a folder changed, or this file.
 
     Numba looks only at the file that a kernel stands in, but kernels have those of other files compiled into them. Each
@@ -28,10 +28,11 @@ def forget_stale(folder: Path) -> None:
 
     Args:
         folder: of kernels; their machine code is in its ``__pycache__``.
+        others: folders whose kernels are compiled into those of this one.
     """
     sources, kept = hashlib.sha256(), folder / "__pycache__" / "sources.sha256"
     with suppress(OSError):  # of an installation that cannot be written to, whose sources do not change either
-        for path in [Path(__file__), *sorted(folder.glob("*.py"))]:
+        for path in [Path(__file__), *(path for part in (folder, *others) for path in sorted(part.glob("*.py")))]:
             sources.update(path.read_bytes())
         if not kept.exists() or kept.read_text() != sources.hexdigest():
             for path in [*kept.parent.glob("*.nbi"), *kept.parent.glob("*.nbc")]:

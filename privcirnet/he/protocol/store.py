@@ -1,88 +1,98 @@
-"""Where a party keeps what it prepared: material by its serial number, each taken once."""
+"""What a store of prepared material must do, and whose material it is."""
 
-import threading
+import hashlib
+from dataclasses import dataclass
 from typing import Protocol
 
 from privcirnet.errors import RuleError
+from privcirnet.he.protocol.store_files import DIGEST_BYTES, SERIAL_BYTES, Label
 
 
 class MaterialStore(Protocol):
-    """Material of one owner and one program, by its serial number."""
+    """One party's material of one client and one program."""
 
     @property
     def size(self) -> int:
-        """Bytes of all material."""
+        """Bytes of it."""
         ...
 
     def put(self, serial: bytes, data: bytes) -> None:
-        """Keep one.
+        """Keep material. It outlives this process, if the store does, when this returns.
 
         Args:
-            serial: its number, of which there is none yet.
-            data: of the material.
+            serial: of the pair, 16 random bytes.
+            data: this party's half.
 
         Raises:
-            RuleError: there is no room.
+            RuleError: the serial is known, there is no room, or the disk is full; nothing is kept then.
         """
         ...
 
     def take(self, serial: bytes) -> bytes:
-        """Return one, which is gone for good before this returns.
+        """Remove material and return it: nobody gets it a second time, whatever happens after this.
 
         Args:
-            serial: its number.
+            serial: of the pair.
+
+        Returns:
+            this party's half.
 
         Raises:
-            RuleError: there is none.
+            Unusable: there is none, or it is damaged; it is there no longer.
         """
         ...
 
     def drop(self, serial: bytes) -> None:
-        """Remove one unused, if there is one.
+        """Remove material, if it is there.
 
         Args:
-            serial: its number.
+            serial: of the pair.
         """
         ...
 
     def serials(self) -> list[bytes]:
-        """Return the numbers of all, the oldest first."""
+        """Return the serials of what is kept, oldest first."""
         ...
 
 
-class MemoryStore:
-    """Material that ends with its process."""
+@dataclass(frozen=True)
+class Binding:
+    """Whose material it is. Material is found under the binding that it was kept under, and no other.
 
-    def __init__(self) -> None:
-        self._held: dict[bytes, bytes] = {}
-        self._lock = threading.Lock()
+    Attributes:
+        program: digest of the program, 32 bytes.
+        peer: name of the other party: for a server the client's, as it was authenticated.
+        owner: 32 bytes that the client chose at random, for all of its material.
+    """
 
-    @property
-    def size(self) -> int:
-        """See :attr:`MaterialStore.size`."""
-        with self._lock:
-            return sum(map(len, self._held.values()))
+    program: bytes = bytes(DIGEST_BYTES)
+    peer: str = ""
+    owner: bytes = bytes(DIGEST_BYTES)
 
-    def put(self, serial: bytes, data: bytes) -> None:
-        """See :meth:`MaterialStore.put`."""
-        with self._lock:
-            assert serial not in self._held, "serial numbers are drawn anew"
-            self._held[serial] = data
+    def __post_init__(self) -> None:
+        if {len(self.program), len(self.owner)} != {DIGEST_BYTES}:
+            rule, remedy = f"an owner of material must have {DIGEST_BYTES} bytes", "use the same release on both sides"
+            raise RuleError(rule, got=f"{len(self.owner)} bytes", remedy=remedy)
 
-    def take(self, serial: bytes) -> bytes:
-        """See :meth:`MaterialStore.take`."""
-        with self._lock:
-            data = self._held.pop(serial, None)
-        if data is None:
-            raise RuleError("material must be there", got=f"none of number {serial.hex()}", remedy="prepare again")
-        return data
+    def label(self, serial: bytes) -> Label:
+        """Return what material of this binding is kept under.
 
-    def drop(self, serial: bytes) -> None:
-        """See :meth:`MaterialStore.drop`."""
-        with self._lock:
-            self._held.pop(serial, None)
+        Args:
+            serial: of the pair.
 
-    def serials(self) -> list[bytes]:
-        """See :meth:`MaterialStore.serials`."""
-        with self._lock:
-            return list(self._held)
+        Raises:
+            RuleError: it has not 16 bytes.
+        """
+        if len(serial) != SERIAL_BYTES:
+            rule, remedy = f"a serial must have {SERIAL_BYTES} bytes", "use the same release on both sides"
+            raise RuleError(rule, got=f"{len(serial)} bytes", remedy=remedy)
+        return Label(self.program, digest_of(self.peer), self.owner, serial)
+
+
+def digest_of(name: str) -> bytes:
+    """Return the digest that a peer's name is kept as.
+
+    Args:
+        name: of a party.
+    """
+    return hashlib.sha256(name.encode()).digest()

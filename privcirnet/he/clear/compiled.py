@@ -1,0 +1,62 @@
+"""Whether there are compiled kernels, and how a pass over many values is shared out among threads."""
+
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.threads import each, ranges
+
+AT_ONCE = 1 << 14
+"""Values of a share that a kernel takes at a time: a fraction of a millisecond. A multiple of 64."""
+
+
+@cache
+def installed() -> bool:
+    """Return whether Numba is installed, without loading it."""
+    return find_spec("numba") is not None
+
+
+@lru_cache(maxsize=64)
+def modulus(t: int) -> Any:
+    """Return what kernels need to know of a modulus, :class:`engines.kernels.inner_products.Moduli` of it alone.
+
+    Args:
+        t: under 2^61.
+    """
+    from privcirnet.he.engines.kernels.inner_products import moduli
+
+    return moduli([t])
+
+
+def in_parts(work: Callable[[int, int], object], count: int, step: int = 1) -> None:
+    """Call a function for ranges of values that cover all of them, on all threads.
+
+    Args:
+        work: of (first, end).
+        count: of values.
+        step: each range begins at a multiple of it.
+    """
+    steps = -(-count // step)
+    each(lambda part: work(part.start * step, min(part.stop * step, count)), ranges(steps, max(1, AT_ONCE // step)))
+
+
+def elementwise(kernel: Callable[..., None], shares: Sequence[Residues], *constants: object) -> Residues:
+    """Return what a kernel makes of shares, value by value.
+
+    Args:
+        kernel: writes its first argument, from the shares and the constants.
+        shares: all of one shape.
+        constants: for the kernel.
+
+    Returns:
+        residues of that shape.
+    """
+    found = np.empty(shares[0].shape, dtype=np.uint64)
+    flat = [np.ascontiguousarray(share).reshape(-1) for share in (found, *shares)]
+    assert all(share.size == found.size for share in flat)
+    in_parts(lambda first, end: kernel(*(share[first:end] for share in flat), *constants), found.size)
+    return found
