@@ -19,8 +19,9 @@ from privcirnet.he.program.operations import Input
 from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.materials import Materials
 from privcirnet.he.ring import threads
-from privcirnet.pipeline.infer import answers
+from privcirnet.pipeline.answers import answers
 from privcirnet.pipeline.serving import ProgramFolders
 from privcirnet.service.access import ServerAccess
 from privcirnet.service.address import show_address
@@ -92,11 +93,21 @@ def _books(config: ServeConfig, stack: ExitStack) -> Books:
         private_folder(state)
     quotas = Quotas(config.quota, config.quotas, state and state / "images.sqlite")
     stack.callback(quotas.close)
+    log = Log(_write, config.log, _appending(state / "audit.jsonl", stack) if state else None)
+    folder = config.prepared_folder or (state and state / "prepared")
+    materials = Materials(
+        folder=Path(folder) if folder else None,
+        limit=int(1e9 * config.prepared_gb),
+        days=config.keys.days,
+        note=lambda why: log.event("prepared material", why=why),
+    )
+    stack.callback(materials.close)
     return Books(
         limits=ServiceLimits(config.sessions, config.timeout_s, config.age_s, config.grace_s),
         quotas=quotas,
         store=KeyStore(config.keys, state and state / "keys"),
-        log=Log(_write, config.log, _appending(state / "audit.jsonl", stack) if state else None),
+        materials=materials,
+        log=log,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.store import Binding, digest_of
+from privcirnet.he.protocol.store import Binding, MaterialStore, digest_of
 from privcirnet.he.protocol.store_files import DIGEST_BYTES, SERIAL_BYTES, Label, MaterialFiles, Note, Unusable
 
 _DAY_S = 86_400.0
@@ -81,6 +81,20 @@ class Materials:
             binding: whose it is.
         """
         return BoundStore(self, binding)
+
+    def fits(self, size: int) -> bool:
+        """Return whether there is room for one more.
+
+        Args:
+            size: bytes of it.
+        """
+        self.expire()
+        return self._limit is None or self.size + size <= self._limit
+
+    @property
+    def limit(self) -> int | None:
+        """Bytes of all material, at most; None for any number."""
+        return self._limit
 
     def count(self, peer: str) -> int:
         """Return how many inferences are prepared with a peer.
@@ -250,6 +264,23 @@ class BoundStore:
     def serials(self) -> list[bytes]:
         """See :meth:`MaterialStore.serials`."""
         return [*self._materials.whole(self._binding)]
+
+
+def agree(store: MaterialStore, theirs: Collection[bytes]) -> list[bytes]:
+    """Drop the material whose other half is gone.
+
+    Args:
+        store: of one party.
+        theirs: serials of the other party's.
+
+    Returns:
+        the serials that both have, oldest first.
+    """
+    mine, known = store.serials(), set(theirs)
+    for serial in mine:
+        if serial not in known:
+            store.drop(serial)
+    return [serial for serial in mine if serial in known]
 
 
 class MemoryStore(BoundStore):
