@@ -1,5 +1,6 @@
 """Residues as a few signed limbs whose sums of products with weights are exact in float64."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from privcirnet.errors import RuleError
@@ -58,13 +59,36 @@ def split(t: int, weight_sum: int) -> Split:
     >>> split((1 << 60) - 93, 127 * 512 * 9)
     Split(t=1152921504606846883, width=30, count=2)
     """
-    bits, most = t.bit_length(), (1 << EXACT_BITS) // max(weight_sum, 1)
+    found = _fewest(t, lambda limb, _: limb * weight_sum)
+    if found is None:
+        raise RuleError(
+            "absolute weights of an output must add up to less than 2^51",
+            got=f"{weight_sum.bit_length()} bits",
+            remedy="quantize to fewer bits",
+        )
+    return found
+
+
+def split_both(t: int, terms: int) -> Split:
+    """Return the split into the fewest limbs with which products of residues and residues are exact.
+
+    Args:
+        t: modulus.
+        terms: products that make one sum. Those of all pairs of limbs with the same power are added up too.
+
+    >>> split_both((1 << 60) - 93, 64)
+    Split(t=1152921504606846883, width=20, count=3)
+    """
+    found = _fewest(t, lambda limb, count: count * terms * limb**2)
+    assert found, "no memory holds so many products"
+    return found
+
+
+def _fewest(t: int, largest: Callable[[int, int], int]) -> Split | None:
+    """The fewest limbs whose sums are exact: ``largest`` of (the largest limb, how many there are)."""
+    bits = t.bit_length()
     for count in range(1, bits):
         width = -(-bits // count)
-        if (1 << (width - 1)) + 1 <= most:
+        if largest((1 << (width - 1)) + 1, count) <= 1 << EXACT_BITS:
             return Split(t, width, count)
-    raise RuleError(
-        "absolute weights of an output must add up to less than 2^51",
-        got=f"{weight_sum.bit_length()} bits",
-        remedy="quantize to fewer bits",
-    )
+    return None

@@ -63,7 +63,7 @@ def place(blocks: int, number: int, offset: int, least: int) -> int:
 
 
 @inline
-def _split(planes: Floats, column: int, word: Word, limbs: Limbs) -> None:
+def split_into(planes: Floats, column: int, word: Word, limbs: Limbs) -> None:
     """Write a residue's limbs, (L, columns), into one column."""
     rest = np.int64(word)
     if rest > np.int64(limbs.t) >> 1:
@@ -106,7 +106,7 @@ def spread(planes: Floats, x: Residues, block: Block, limbs: Limbs, corner: tupl
             for k in range(block.size):
                 target = planes[place(x.shape[0] // block.size, number, k, block.least), :, i]
                 for j in range(first, last):
-                    _split(target, j, held[k, j], limbs)
+                    split_into(target, j, held[k, j], limbs)
 
 
 @inline
