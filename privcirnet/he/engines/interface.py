@@ -188,7 +188,7 @@ def client_engine(name: str, parameters: Parameters) -> ClientEngine:
     Raises:
         RuleError: unknown name.
     """
-    _check(name)
+    check_engine(name)
     if name == "cleartext":
         from privcirnet.he.engines.cleartext import CleartextClient
 
@@ -209,7 +209,7 @@ def server_engine(name: str, parameters: Parameters, cache: WeightCache | None =
     Raises:
         RuleError: unknown name.
     """
-    _check(name)
+    check_engine(name)
     if name == "cleartext":
         from privcirnet.he.engines.cleartext import CleartextServer
 
@@ -229,6 +229,14 @@ def server_engine(name: str, parameters: Parameters, cache: WeightCache | None =
     return TensealServer(parameters)
 
 
-def _check(name: str) -> None:
+def check_engine(name: str) -> None:
+    """Raise unless an engine is a known one.
+
+    Args:
+        name: of it.
+
+    Raises:
+        RuleError: it is not one of :data:`ENGINES`.
+    """
     if name not in ENGINES:
         raise RuleError("the engine must be a known one", got=repr(name), remedy=f"use one of {', '.join(ENGINES)}")

@@ -1,14 +1,14 @@
 """The client: it has the image and the keys, and never sees a weight."""
 
 import json
-from collections.abc import Generator
-from functools import cached_property
+from collections.abc import Callable, Generator
+from functools import partial
 from types import TracebackType
 from typing import cast
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
-from privcirnet.he.engines.interface import ClientEngine, client_engine
+from privcirnet.he.engines.interface import ClientEngine, check_engine, client_engine
 from privcirnet.he.program import limits, manifest, signature
 from privcirnet.he.program.operations import ClientAided, Input
 from privcirnet.he.program.program import Node
@@ -16,10 +16,12 @@ from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import answer, shares, wire
 from privcirnet.he.protocol.exchange import Exchange
 from privcirnet.he.protocol.exchanges import exchanges_of
+from privcirnet.he.protocol.materials import MemoryStore
 from privcirnet.he.protocol.meter import Meter
-from privcirnet.he.protocol.prepared import Form, owner_of
+from privcirnet.he.protocol.prepared import Form
 from privcirnet.he.protocol.prepared_client import PreparedClient, Walk
-from privcirnet.he.protocol.store import MaterialStore, MemoryStore
+from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.he.protocol.store_files import DIGEST_BYTES
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -34,7 +36,7 @@ class Client:
             nothing.
         key: with which the description must be signed; None for any.
         store: of what is prepared; None: memory, for as long as the client.
-        owner: 32 bytes that stand for the client; empty: those that follow from its keys.
+        owner: 32 random bytes that all of the store's material is bound to; empty if the store ends with the client.
 
     Attributes:
         program: the public description, without weights.
@@ -72,10 +74,15 @@ class Client:
             check_signature(key, description)
         self.program = manifest.from_dict(description)
         self.meter, self.preparation, self.used = Meter(), Meter(), ""
-        self._store, self._owner = MemoryStore() if store is None else store, owner
+        form = Form("client", self.program, owner or bytes(DIGEST_BYTES))
         self.shares: dict[str, Residues] = {}
         self._exchanges = exchanges_of(self.program)
-        self._engine: ClientEngine | None = client_engine(engine, self.program.parameters)
+        self._prepared = PreparedClient(
+            self.program, self._exchanges, MemoryStore() if store is None else store, form, self.meter, self.preparation
+        )
+        check_engine(engine)
+        self._make: Callable[[], ClientEngine] | None = partial(client_engine, engine, self.program.parameters)
+        self._engine: ClientEngine | None = None
         self._finished = False
 
     def close(self) -> None:
@@ -84,7 +91,7 @@ class Client:
         Python cannot overwrite the keys, which are SEAL's: SEAL zeroes a secret key when the last reference to it ends,
         which is here unless an inference still runs.
         """
-        self._engine = None
+        self._engine = self._make = None
         wipe(self.shares.values())
         self.shares = {}
 
@@ -98,12 +105,13 @@ class Client:
 
     def keys(self) -> bytes:
         """A public key, and Galois keys for exactly the program's rotations; they are sent once."""
-        keys = self._open().public_keys(self.program.column_steps)
-        self._owner = self._owner or owner_of(keys)
-        return keys
+        return self._open().public_keys(self.program.column_steps)
 
     def _open(self) -> ClientEngine:
-        assert self._engine is not None, "a closed client has no keys"
+        """The engine. Its secret key is made when it is first needed: images with material need none."""
+        assert self._make is not None, "a closed client has no keys"
+        if self._engine is None:
+            self._engine = self._make()
         return self._engine
 
     def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
@@ -148,21 +156,32 @@ class Client:
         Raises:
             RuleError: the program's masks are bounded, a reply is not what the protocol expects, or there is no room.
         """
+        yield from self.agree()
         for _ in range(count):
             yield from self._prepared.prepare(self._open)
+
+    def agree(self) -> Generator[bytes, bytes, None]:
+        """Drop the material of which the server has no half, and the server's of which this client has none.
+
+        A connection begins with it; else an image with material that an earlier client left does.
+
+        Yields:
+            one request for the server; the generator is sent the reply.
+
+        Raises:
+            RuleError: the reply is not what the protocol expects.
+        """
+        yield from self._prepared.agree()
 
     @property
     def dropped(self) -> list[str]:
         """Why material was dropped, in words."""
         return self._prepared.dropped
 
-    @cached_property
-    def _prepared(self) -> PreparedClient:
-        form = Form("client", self.program, self._owner or owner_of(b""))
-        return PreparedClient(self.program, self._exchanges, self._store, form, self.meter, self.preparation)
-
     def _prepared_image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, bytes | None]:
         """What the server hands out of the result, if both parties have material; None otherwise."""
+        if self._prepared.unknown:
+            yield from self.agree()
         while (material := self._prepared.take()) is not None:
             self.used, held = "prepared", Walk(self.program, material.kept)
             self.shares = held

@@ -1,8 +1,9 @@
 """Material: what one party keeps of the work that was done ahead for one image, and its bytes.
 
 Format, little-endian: magic "PCM1", a byte that says whose it is, 16 bytes of serial number, the digest of the program
-(32 bytes) and the owner's (32 bytes); then all values that the party keeps, in the order of the program, at the bits of
-t - 1 a value; then a digest of all that came before (32 bytes). The program alone says how many values there are.
+(32 bytes) and the owner (32 bytes); then all values that the party keeps, in the order of the program, packed at the
+bits of t - 1 a value. The program alone says how many there are. Whether bytes are those that were written is for the
+store to say (:mod:`protocol.store_files`).
 """
 
 import hashlib
@@ -14,16 +15,15 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.clear.packing import pack, packed_size, unpack
 from privcirnet.he.program import manifest
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.exchanges import exchanges_of
-from privcirnet.he.protocol.interim import pack, packed_bytes, unpack
 from privcirnet.he.protocol.online import SHARE, Kept
+from privcirnet.he.protocol.store_files import DIGEST_BYTES, SERIAL_BYTES, Unusable
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
-SERIAL_BYTES = 16
-DIGEST_BYTES = 32
 _MAGIC, _SIDES = b"PCM1", {"client": b"c", "server": b"s"}
 _HEADER_BYTES = len(_MAGIC) + 1 + SERIAL_BYTES + 2 * DIGEST_BYTES
 
@@ -76,7 +76,7 @@ class Form:
     @property
     def length(self) -> int:
         """Bytes of :meth:`write`'s result."""
-        return _HEADER_BYTES + packed_bytes(self.values, self.program.parameters.plain_modulus) + DIGEST_BYTES
+        return _HEADER_BYTES + packed_size(self.values, self.program.parameters.plain_modulus)
 
     def write(self, material: Material) -> bytes:
         """Return material as bytes.
@@ -85,9 +85,7 @@ class Form:
             material: whose arrays have these sizes.
         """
         arrays = [material.kept[node][name] for node, names in self.sizes.items() for name in names]
-        packed = pack(np.concatenate(arrays), self.program.parameters.plain_modulus)
-        content = self._header(material.serial) + packed
-        return content + _digest(content)
+        return self._header(material.serial) + pack(np.concatenate(arrays), self.program.parameters.plain_modulus)
 
     def read(self, serial: bytes, data: bytes) -> Material:
         """Return the material of :meth:`write`.
@@ -97,16 +95,17 @@ class Form:
             data: from a store.
 
         Raises:
-            RuleError: it was damaged, or belongs to another program, owner, party or number.
+            Unusable: it was damaged, or belongs to another program, owner, party or number.
         """
         if len(data) != self.length:
             raise _unfit("have the program's length", f"{len(data)} bytes where {self.length} are due")
-        if _digest(data[:-DIGEST_BYTES]) != data[-DIGEST_BYTES:]:
-            raise _unfit("be as it was written", "another checksum")
         if data[:_HEADER_BYTES] != self._header(serial):
             raise _unfit("be of this program, client, party and number", "material of another")
-        t = self.program.parameters.plain_modulus
-        flat, kept, start = unpack(data[_HEADER_BYTES:-DIGEST_BYTES], (self.values,), t), dict[str, Kept](), 0
+        try:
+            flat = unpack(data[_HEADER_BYTES:], (self.values,), self.program.parameters.plain_modulus)
+        except RuleError as error:
+            raise _unfit("hold residues", error.got) from None
+        kept, start = dict[str, Kept](), 0
         for node, names in self.sizes.items():
             arrays = dict[str, Residues]()
             for name, size in names.items():
@@ -115,25 +114,16 @@ class Form:
         return Material(serial, kept)
 
     def _header(self, serial: bytes) -> bytes:
-        return _MAGIC + _SIDES[self.side] + serial + self._program + self.owner
+        return _MAGIC + _SIDES[self.side] + serial + self.digest + self.owner
 
     @cached_property
-    def _program(self) -> bytes:
+    def digest(self) -> bytes:
         """The digest of the program's description, and of its weights where it has some."""
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         digest.update(json.dumps(manifest.to_dict(self.program), sort_keys=True).encode())
         for name, weights in sorted(self.program.weights.items()):
             digest.update(name.encode() + weights.rows.astype("<i8").tobytes() + weights.bias.astype("<i8").tobytes())
         return digest.digest()
-
-
-def owner_of(keys: bytes) -> bytes:
-    """Return what stands for a client: a digest of its keys.
-
-    Args:
-        keys: what :meth:`Client.keys` returned.
-    """
-    return hashlib.sha256(keys).digest()
 
 
 def check_masks(program: Program) -> None:
@@ -178,9 +168,5 @@ MAX_HELD = 1024
 """Most inferences that a client prepares for."""
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
-
-
-def _unfit(rule: str, got: str) -> RuleError:
-    return RuleError(f"material must {rule}", got=got, remedy="it is dropped; prepare again")
+def _unfit(rule: str, got: object) -> Unusable:
+    return Unusable(f"material must {rule}", got=got, remedy="it is dropped; prepare again")

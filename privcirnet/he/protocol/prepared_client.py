@@ -4,17 +4,18 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
 from privcirnet.errors import RuleError
+from privcirnet.he.clear.packing import pack, unpack
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.interface import ClientEngine
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import answer, prepared, shares, wire
 from privcirnet.he.protocol.exchange import Exchange
-from privcirnet.he.protocol.interim import pack, unpack
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.online import SHARE, Kept
 from privcirnet.he.protocol.prepared import Form, Material
 from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -70,10 +71,28 @@ class PreparedClient:
     meter: Meter
     preparation: Meter
     dropped: list[str] = field(default_factory=list[str])
+    _agreed: set[bytes] = field(default_factory=set[bytes])
 
     @property
     def _t(self) -> int:
         return self.program.parameters.plain_modulus
+
+    def agree(self) -> Generator[bytes, bytes, None]:
+        """Drop what the server has no half of. No other material is used: a store from a backup has what was used.
+
+        Yields:
+            one request for the server; the generator is sent the reply.
+
+        Raises:
+            RuleError: the reply is not what the protocol expects.
+        """
+        mine = self.store.serials()
+        reply = yield wire.frame(wire.AGREE, [prepared.join(mine[: prepared.MAX_HELD])])
+        theirs = set(prepared.split(*wire.unframe(reply, wire.AGREE, 1)))
+        self._agreed = theirs.intersection(mine)
+        for serial in mine:
+            if serial not in theirs:
+                self._drop(serial)
 
     def prepare(self, engine: Callable[[], ClientEngine]) -> Generator[bytes, bytes, None]:
         """Prepare one image.
@@ -88,11 +107,9 @@ class PreparedClient:
             RuleError: the program's masks are bounded, a reply is not what the protocol expects, or there is no room.
         """
         prepared.check_masks(self.program)
-        reply = yield wire.frame(wire.PREPARE, [prepared.join(self.store.serials())])
-        serial, both = wire.unframe(reply, wire.PREPARE, 2)
-        if len(serial) != prepared.SERIAL_BYTES or serial in self.store.serials():
+        (serial,) = wire.unframe((yield wire.frame(wire.PREPARE, [])), wire.PREPARE, 1)
+        if len(serial) != SERIAL_BYTES or serial in self.store.serials():
             raise RuleError("material must have a number of its own", got=serial.hex(), remedy="do not use this server")
-        self._keep_only(prepared.split(both))
         source, *others = self.program.nodes
         kept: dict[str, Kept] = {source.name: {SHARE: sampling.uniform(source.shape, self._t).reshape(-1)}}
         held = Walk(self.program, kept)
@@ -103,6 +120,7 @@ class PreparedClient:
                     held[node.name] = kept[node.name][SHARE].reshape(node.shape)
             self.store.put(serial, self.form.write(Material(serial, kept)))
             wire.unframe((yield wire.frame(wire.PREPARE, [serial])), wire.PREPARE, 0)
+            self._agreed.add(serial)
         except BaseException:
             self.store.drop(serial)
             raise
@@ -110,12 +128,21 @@ class PreparedClient:
             wipe(held.values())
             Material(serial, kept).wipe()
 
+    @property
+    def unknown(self) -> bool:
+        """Whether there is material, and none of which the server is known to have the other half."""
+        mine = self.store.serials()
+        return bool(mine) and self._agreed.isdisjoint(mine)
+
     def take(self) -> Material | None:
         """Return the oldest material that is whole, which is gone from the store; None if there is none."""
         for serial in self.store.serials():
+            if serial not in self._agreed:
+                continue
+            self._agreed.discard(serial)
             try:
                 return self.form.read(serial, self.store.take(serial))
-            except RuleError as error:
+            except Unusable as error:
                 self.dropped.append(str(error))
         return None
 
@@ -146,7 +173,8 @@ class PreparedClient:
                 request = wire.frame(wire.ONLINE, [material.serial, pack(others, self._t)])
             reply = yield request
             if wire.begins(reply) == wire.ONLINE:
-                self._refused(material.serial, prepared.split(*wire.unframe(reply, wire.ONLINE, 1)))
+                wire.unframe(reply, wire.ONLINE, 0)
+                self._drop(material.serial)
                 return None
             for position, node in enumerate(self.program.nodes):
                 if node.name in self.exchanges and self.exchanges[node.name].online.asked:
@@ -187,13 +215,7 @@ class PreparedClient:
             seen[node.inputs[0]] = answer.width(values), node.operation.value_bits
         return wire.frame(position, [pack(online.answer(kept, arguments, asked, self._t), self._t)])
 
-    def _refused(self, serial: bytes, theirs: list[bytes]) -> None:
+    def _drop(self, serial: bytes) -> None:
+        self.store.drop(serial)
+        self._agreed.discard(serial)
         self.dropped.append(f"the server has no material of number {serial.hex()}")
-        self._keep_only(theirs)
-
-    def _keep_only(self, theirs: list[bytes]) -> None:
-        """Drop what the other party does not have: its half is gone."""
-        for serial in self.store.serials():
-            if serial not in theirs:
-                self.store.drop(serial)
-                self.dropped.append(f"the server has no material of number {serial.hex()}")

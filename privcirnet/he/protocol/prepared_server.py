@@ -5,15 +5,17 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
 from privcirnet.errors import RuleError
+from privcirnet.he.clear.packing import pack, unpack
 from privcirnet.he.engines.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import answer, prepared, shares, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
-from privcirnet.he.protocol.interim import ClearLinear, pack, unpack
+from privcirnet.he.protocol.interim import ClearLinear
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.online import Kept
 from privcirnet.he.protocol.prepared import Form, Material
 from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
@@ -51,11 +53,28 @@ class PreparedServer:
     def _t(self) -> int:
         return self.program.parameters.plain_modulus
 
+    def agree(self, message: bytes) -> bytes:
+        """Drop what the client has no half of, and return the reply: what is left.
+
+        Args:
+            message: the request, with the serial numbers of the material that the client has.
+
+        Raises:
+            RuleError: the message is something else.
+        """
+        (part,) = wire.unframe(message, wire.AGREE, 1)
+        mine, theirs = self.store.serials(), set(prepared.split(part))
+        for serial in mine:
+            if serial not in theirs:
+                self.store.drop(serial)
+                self.dropped.append(f"the client has no material of number {serial.hex()}")
+        return wire.frame(wire.AGREE, [prepared.join([serial for serial in mine if serial in theirs])])
+
     def ahead(self, message: bytes, engine: ServerEngine, keys: EvaluationKeys) -> Phase:
         """Prepare one image.
 
         Args:
-            message: the first request, with the numbers of the material that the client has. The rest is dropped.
+            message: the first request.
             engine: the server's.
             keys: the client's, as the engine loaded them.
 
@@ -63,12 +82,11 @@ class PreparedServer:
             RuleError: the program's masks are bounded, a request is not the one that is due, or there is no room.
         """
         prepared.check_masks(self.program)
-        (part,) = wire.unframe(message, wire.PREPARE, 1)
-        both = self._agreed(prepared.split(part))
+        wire.unframe(message, wire.PREPARE, 0)
         self.layers()  # made now: nobody waits
-        serial, kept = os.urandom(prepared.SERIAL_BYTES), dict[str, Kept]()
+        serial, kept = os.urandom(SERIAL_BYTES), dict[str, Kept]()
         try:
-            message = yield wire.frame(wire.PREPARE, [serial, prepared.join(both)])
+            message = yield wire.frame(wire.PREPARE, [serial])
             for position, node in enumerate(self.program.nodes):
                 if node.name not in self.rounds:
                     continue
@@ -95,7 +113,7 @@ class PreparedServer:
         serial, packed = wire.unframe(message, wire.ONLINE, 2)
         material = self._taken(serial)
         if material is None:
-            return wire.frame(wire.ONLINE, [prepared.join(self.store.serials())])
+            return wire.frame(wire.ONLINE, [])
         try:
             source, *others = self.program.nodes
             held[source.name] = unpack(packed, source.shape, self._t)
@@ -110,14 +128,6 @@ class PreparedServer:
         finally:
             material.wipe()
         return wire.frame(wire.OUTPUT, [answer.hand_out(self.program, share)])
-
-    def _agreed(self, theirs: list[bytes]) -> list[bytes]:
-        """The numbers that both have; the others' material is dropped."""
-        mine, known = self.store.serials(), set(theirs)
-        for serial in mine:
-            if serial not in known:
-                self.store.drop(serial)
-        return [serial for serial in mine if serial in known]
 
     def _round(
         self, position: int, name: str, message: bytes, engine: ServerEngine, keys: EvaluationKeys
@@ -153,6 +163,6 @@ class PreparedServer:
     def _taken(self, serial: bytes) -> Material | None:
         try:
             return self.form.read(serial, self.store.take(serial))
-        except RuleError as error:
+        except Unusable as error:
             self.dropped.append(str(error))
             return None

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 
+from privcirnet.errors import RuleError
 from privcirnet.he.engines.interface import EvaluationKeys, server_engine
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.params.noise import check_noise
@@ -16,10 +17,12 @@ from privcirnet.he.protocol import answer, shares, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.interim import ClearLinear, clear_linear
+from privcirnet.he.protocol.materials import MemoryStore
 from privcirnet.he.protocol.meter import Meter
-from privcirnet.he.protocol.prepared import Form, owner_of
+from privcirnet.he.protocol.prepared import Form
 from privcirnet.he.protocol.prepared_server import Phase, PreparedServer
-from privcirnet.he.protocol.store import MaterialStore, MemoryStore
+from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.he.protocol.store_files import DIGEST_BYTES
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
@@ -77,19 +80,19 @@ class Server:
         signed = {"signature": self._signature.hex()} if self._signature else {}
         return json.dumps({**manifest.to_dict(self.program), **signed}).encode()
 
-    def session(self, keys: bytes, store: MaterialStore | None = None, owner: bytes = b"") -> "Session":
+    def session(self, keys: bytes | None, store: MaterialStore | None = None, owner: bytes = b"") -> "Session":
         """Return a session with one client.
 
         Args:
-            keys: what :meth:`Client.keys` returned.
+            keys: what :meth:`Client.keys` returned; None: the session serves images with material only.
             store: of what is prepared with this client; None: memory, for as long as the session.
-            owner: 32 bytes that stand for the client; empty: those that follow from its keys.
+            owner: 32 random bytes that a client chose for all of its material; empty where the store ends here.
 
         Raises:
             RuleError: the keys are not what the program's rotations need.
         """
-        form = Form("server", self.program, owner or owner_of(keys))
-        loaded = self.engine.load_keys(keys, self.program.column_steps)
+        form = Form("server", self.program, owner or bytes(DIGEST_BYTES))
+        loaded = None if keys is None else self.engine.load_keys(keys, self.program.column_steps)
         return Session(self, loaded, form, MemoryStore() if store is None else store)
 
     @cached_property
@@ -104,7 +107,7 @@ class Session:
 
     Args:
         server: with the weights.
-        keys: the client's, as the server's engine loaded them.
+        keys: the client's, as the server's engine loaded them; None: it has sent none.
         form: of the material for this client.
         store: of the material.
 
@@ -115,7 +118,7 @@ class Session:
         shares: the server's own share of every node of the last inference; None for zero.
     """
 
-    def __init__(self, server: Server, keys: EvaluationKeys, form: Form, store: MaterialStore) -> None:
+    def __init__(self, server: Server, keys: EvaluationKeys | None, form: Form, store: MaterialStore) -> None:
         self.meter, self.preparation = Meter(), Meter()
         self.shares: dict[str, Residues | None] = {}
         self._server = server
@@ -171,15 +174,27 @@ class Session:
         reply = b""
         while True:
             message = yield reply
-            if wire.begins(message) == wire.PREPARE:
-                reply = yield from self._prepared.ahead(message, self._server.engine, self._keys)
+            if wire.begins(message) in (wire.AGREE, wire.PREPARE):
+                reply = yield from self._ahead(message)
                 continue
             wipe(self.shares.values())  # those of the image before
             self.shares = {}
             if wire.begins(message) == wire.ONLINE:
                 reply = yield from self._prepared.online(message, self.shares)
             else:
+                self._check_keys()
                 reply = yield from self._direct(message, self.shares)
+
+    def _ahead(self, message: bytes) -> Phase:
+        if wire.begins(message) == wire.AGREE:
+            return self._prepared.agree(message)
+        self._check_keys()
+        return (yield from self._prepared.ahead(message, self._server.engine, self._keys))
+
+    def _check_keys(self) -> None:
+        if self._keys is None:
+            rule = "a client without keys must have material for its images"
+            raise RuleError(rule, got="a request that needs keys", remedy="register keys")
 
     def _direct(self, message: bytes, held: dict[str, Residues | None]) -> Phase:
         """Run the program on an image for which nothing was prepared."""

@@ -22,27 +22,20 @@ def shares(count: int, number: int, t: int) -> list[Residues]:
 
 @pytest.mark.parametrize("t", MODULI)
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 1000])
-def test_answer(t: int, count: int) -> None:
-    z, d, v, w = given = shares(count, 4, t)
-    rows = zip(*(share.tolist() for share in given), strict=True)
-    wanted = [(2 * z * d + 2 * v + z * z - w) % t for z, d, v, w in rows]
-    assert squares.answer(z, d, v, w, t).tolist() == wanted
-
-
-@pytest.mark.parametrize("t", MODULI)
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 1000])
-def test_finish(t: int, count: int) -> None:
-    z, e, v = given = shares(count, 3, t)
-    rows = zip(*(share.tolist() for share in given), strict=True)
-    assert squares.finish(z, e, v, t).tolist() == [(z * z + e + 2 * v) % t for z, e, v in rows]
+def test_both_formulae(t: int, count: int) -> None:
+    z, d, terms = given = shares(count, 3, t)
+    rows = [*zip(*(share.tolist() for share in given), strict=True)]
+    assert squares.answer(z, d, terms, t).tolist() == [(2 * z * d + v) % t for z, d, v in rows]
+    assert squares.finish(z, d, terms, t).tolist() == [(z * z + e + v) % t for z, e, v in rows]
 
 
 @pytest.mark.parametrize("t", MODULI)
 def test_extremes_in_every_place(t: int) -> None:
-    edges = [0, 1, t // 2, t - 1]
-    z, d, v, w = (np.array(x, dtype=np.uint64).reshape(-1) for x in np.meshgrid(edges, edges, edges, edges))
-    rows = zip(*(x.tolist() for x in (z, d, v, w)), strict=True)
-    assert squares.answer(z, d, v, w, t).tolist() == [(2 * z * d + 2 * v + z * z - w) % t for z, d, v, w in rows]
+    edges = [0, 1, t // 2, t // 2 + 1, t - 2, t - 1]
+    z, d, terms = (np.array(x, dtype=np.uint64).reshape(-1) for x in np.meshgrid(edges, edges, edges))
+    rows = [*zip(*(x.tolist() for x in (z, d, terms)), strict=True)]
+    assert squares.answer(z, d, terms, t).tolist() == [(2 * z * d + v) % t for z, d, v in rows]
+    assert squares.finish(z, d, terms, t).tolist() == [(z * z + e + v) % t for z, e, v in rows]
 
 
 def test_the_shares_add_up_to_the_square_on_several_threads() -> None:
@@ -50,18 +43,18 @@ def test_the_shares_add_up_to_the_square_on_several_threads() -> None:
     count = 7 * (compiled.AT_ONCE // 2 + 1)
     values = np.array([random.randrange(-1000, 1000) for _ in range(count)]).reshape(-1, 7, 1)
     z_c, a, v_c, w = (share.reshape(values.shape) for share in shares(count, 4, t))
-    z_s = modular.subtract(modular.residues(values, t), z_c, t)
-    v_s = modular.subtract(modular.multiply(z_c, a, t), v_c, t)
+    z_s, sum_ = modular.subtract(modular.residues(values, t), z_c, t), modular.add(z_c, a, t)
+    v_s = modular.subtract(modular.multiply(sum_, sum_, t), v_c, t)
     with threads.using(3):
-        e = squares.answer(z_c, modular.subtract(z_s, a, t), v_c, w, t)
-        found = squares.finish(z_s, e, v_s, t)
+        e = squares.answer(z_c, modular.subtract(z_s, a, t), modular.subtract(v_c, w, t), t)
+        found = squares.finish(z_s, e, modular.subtract(v_s, modular.multiply(a, a, t), t), t)
     assert found.shape == values.shape
     assert (modular.centered(modular.add(found, w, t), t) == values * values).all()
 
 
 def test_shares_may_be_strided_and_are_not_changed() -> None:
     t = MODULI[2]
-    given = [share.reshape(30, 40)[:, ::2] for share in shares(1200, 4, t)]
+    given = [share.reshape(30, 40)[:, ::2] for share in shares(1200, 3, t)]
     before = [share.copy() for share in given]
     assert (squares.answer(*given, t) == squares.answer(*before, t)).all()
     assert all((share == kept).all() for share, kept in zip(given, before, strict=True))

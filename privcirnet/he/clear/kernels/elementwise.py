@@ -26,47 +26,87 @@ def product(x: Word, y: Word, moduli: Moduli) -> Word:
 
 
 @jit
-def square_answer(e: Residues, z: Residues, d: Residues, v: Residues, w: Residues, moduli: Moduli) -> None:
-    """Write e = 2 z d + 2 v + z^2 - w = z (2 d + z) + 2 v - w.
+def square_answer(e: Residues, z: Residues, d: Residues, terms: Residues, moduli: Moduli) -> None:
+    """Write e = 2 z d + terms.
 
     Args:
         e: written.
         z: the client's share.
         d: from the server.
-        v: the client's share of the prepared product.
-        w: the client's share of the square.
+        terms: the client's.
         moduli: of t alone.
     """
     t = moduli.primes[0]
     for i in range(e.size):
-        factor = sub_if_ge(sub_if_ge(d[i] + d[i], t) + z[i], t)
-        e[i] = reduce_4p(product(z[i], factor, moduli) + (v[i] + v[i]) + (t - w[i]), t)
+        e[i] = sub_if_ge(product(z[i], sub_if_ge(d[i] + d[i], t), moduli) + terms[i], t)
 
 
 @jit
-def square_finish(square: Residues, z: Residues, e: Residues, v: Residues, moduli: Moduli) -> None:
-    """Write z^2 + e + 2 v.
+def square_finish(square: Residues, z: Residues, e: Residues, terms: Residues, moduli: Moduli) -> None:
+    """Write z^2 + e + terms.
 
     Args:
         square: written.
         z: the server's share.
         e: from the client.
-        v: the server's share of the prepared product.
+        terms: the server's.
         moduli: of t alone.
     """
+    t = moduli.primes[0]
     for i in range(square.size):
-        square[i] = reduce_4p(product(z[i], z[i], moduli) + e[i] + (v[i] + v[i]), moduli.primes[0])
+        square[i] = reduce_4p(product(z[i], z[i], moduli) + e[i] + terms[i], t)
 
 
 @jit
-def multiply(result: Residues, x: Residues, y: Residues, moduli: Moduli) -> None:
-    """Write x y.
+def add(total: Residues, x: Residues, y: Residues, t: Word) -> None:
+    """Write x + y.
 
     Args:
-        result: written.
-        x: first factor.
-        y: second factor.
-        moduli: of t alone.
+        total: written.
+        x: first summand.
+        y: second summand.
+        t: modulus.
     """
-    for i in range(result.size):
-        result[i] = product(x[i], y[i], moduli)
+    for i in range(total.size):
+        total[i] = sub_if_ge(x[i] + y[i], t)
+
+
+@jit
+def subtract(difference: Residues, x: Residues, y: Residues, t: Word) -> None:
+    """Write x - y.
+
+    Args:
+        difference: written.
+        x: from which is subtracted.
+        y: what is subtracted.
+        t: modulus.
+    """
+    for i in range(difference.size):
+        difference[i] = sub_if_ge(x[i] + (t - y[i]), t)
+
+
+@jit
+def truncate_client(quotient: Residues, share: Residues, bits: Word, t: Word) -> None:
+    """Write -floor((t - share) / 2^bits).
+
+    Args:
+        quotient: written.
+        share: the client's.
+        bits: f.
+        t: modulus.
+    """
+    for i in range(quotient.size):
+        quotient[i] = sub_if_ge(t - ((t - share[i]) >> bits), t)
+
+
+@jit
+def truncate_server(quotient: Residues, share: Residues, bits: Word) -> None:
+    """Write floor(share / 2^bits).
+
+    Args:
+        quotient: written.
+        share: the server's.
+        bits: f.
+    """
+    for i in range(quotient.size):
+        quotient[i] = share[i] >> bits

@@ -1,0 +1,66 @@
+"""Sums, differences and truncations of shares: one pass over the values each, on all threads."""
+
+import numpy as np
+
+from privcirnet.he.clear import compiled
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Residues
+
+
+def add(x: Residues, y: Residues, t: int) -> Residues:
+    """Return x + y mod t.
+
+    Args:
+        x: residues of any shape.
+        y: residues of the same shape.
+        t: modulus under 2^61.
+    """
+    if not compiled.installed():
+        return modular.add(x, y, t)
+    from privcirnet.he.clear.kernels import elementwise
+
+    return compiled.elementwise(elementwise.add, (x, y), np.uint64(t))
+
+
+def subtract(x: Residues, y: Residues, t: int) -> Residues:
+    """Return x - y mod t.
+
+    Args:
+        x: residues of any shape.
+        y: residues of the same shape.
+        t: modulus under 2^61.
+    """
+    if not compiled.installed():
+        return modular.subtract(x, y, t)
+    from privcirnet.he.clear.kernels import elementwise
+
+    return compiled.elementwise(elementwise.subtract, (x, y), np.uint64(t))
+
+
+def truncate_server(share: Residues, bits: int) -> Residues:
+    """Return the server's share of a truncated value: floor(share / 2^bits).
+
+    Args:
+        share: the server's, residues of any shape.
+        bits: f, under 64.
+    """
+    if not compiled.installed():
+        return share >> np.uint64(bits)
+    from privcirnet.he.clear.kernels import elementwise
+
+    return compiled.elementwise(elementwise.truncate_server, (share,), np.uint64(bits))
+
+
+def truncate_client(share: Residues, bits: int, t: int) -> Residues:
+    """Return the client's share of a truncated value: ceil((share - t) / 2^bits) = -floor((t - share) / 2^bits), mod t.
+
+    Args:
+        share: the client's, residues of any shape.
+        bits: f, under 64.
+        t: modulus under 2^61.
+    """
+    if not compiled.installed():
+        return modular.subtract(np.zeros_like(share), (np.uint64(t) - share) >> np.uint64(bits), t)
+    from privcirnet.he.clear.kernels import elementwise
+
+    return compiled.elementwise(elementwise.truncate_client, (share,), np.uint64(bits), np.uint64(t))

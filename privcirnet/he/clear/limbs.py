@@ -1,0 +1,94 @@
+"""Residues as a few signed limbs whose sums of products with weights are exact in float64."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ring.modular import Integers
+
+EXACT_BITS = 53
+"""Integers of up to 2^53 in absolute value are exact in float64, in whatever order they are added."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A residue x, between -t/2 and t/2, is the sum of its limbs x_l 2^(width l).
+
+    All limbs but the last are at most 2^(width - 1) in absolute value, and the last is by at most one more.
+
+    Attributes:
+        t: modulus.
+        width: bits of all limbs but the last.
+        count: how many limbs there are.
+    """
+
+    t: int
+    width: int
+    count: int
+
+    def power(self, limb: int) -> int:
+        """Return what a limb is multiplied by, mod t.
+
+        Args:
+            limb: its number.
+        """
+        return pow(2, self.width * limb, self.t)
+
+    def cut(self, rest: Integers, limb: int) -> tuple[Integers, Integers]:
+        """Return a limb and what is left for those above it.
+
+        Args:
+            rest: what the limbs below it left, of residues between -t/2 and t/2.
+            limb: its number.
+        """
+        half = 1 << (self.width - 1)
+        low = rest if limb == self.count - 1 else ((rest + half) & (2 * half - 1)) - half
+        return low, (rest - low) >> self.width
+
+
+def split(t: int, weight_sum: int) -> Split:
+    """Return the split into the fewest limbs that is exact.
+
+    Args:
+        t: modulus.
+        weight_sum: the largest sum of absolute weights that make one output.
+
+    Raises:
+        RuleError: weights so large that no sum of products is exact.
+
+    >>> split((1 << 60) - 93, 127 * 512 * 9)
+    Split(t=1152921504606846883, width=30, count=2)
+    """
+    found = _fewest(t, lambda limb, _: limb * weight_sum)
+    if found is None:
+        raise RuleError(
+            "absolute weights of an output must add up to less than 2^51",
+            got=f"{weight_sum.bit_length()} bits",
+            remedy="quantize to fewer bits",
+        )
+    return found
+
+
+def split_both(t: int, terms: int) -> Split:
+    """Return the split into the fewest limbs with which products of residues and residues are exact.
+
+    Args:
+        t: modulus.
+        terms: products that make one sum. Those of all pairs of limbs with the same power are added up too.
+
+    >>> split_both((1 << 60) - 93, 64)
+    Split(t=1152921504606846883, width=20, count=3)
+    """
+    found = _fewest(t, lambda limb, count: count * terms * limb**2)
+    assert found, "no memory holds so many products"
+    return found
+
+
+def _fewest(t: int, largest: Callable[[int, int], int]) -> Split | None:
+    """The fewest limbs whose sums are exact: ``largest`` of (the largest limb, how many there are)."""
+    bits = t.bit_length()
+    for count in range(1, bits):
+        width = -(-bits // count)
+        if largest((1 << (width - 1)) + 1, count) <= 1 << EXACT_BITS:
+            return Split(t, width, count)
+    return None

@@ -1,0 +1,152 @@
+"""A linear layer mod t as products of float64 matrices that never round.
+
+Residues are split into limbs (:mod:`clear.limbs`), two for weights of 8 bits; circulant blocks into pieces
+(:mod:`clear.circulant`). A task makes a rectangle of outputs, from residues to residues, so that what lies between
+stays in a core's cache. Tasks are shared out among threads; a matrix product runs on one.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.he.clear.circulant import matrices
+from privcirnet.he.clear.kernels import convolution
+from privcirnet.he.clear.kernels.convolution import Block, Limbs
+from privcirnet.he.clear.limbs import EXACT_BITS, Split, split
+from privcirnet.he.encodings.integer import Values
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.ring import threads
+from privcirnet.he.ring.modular import Residues
+
+Floats = npt.NDArray[np.float64]
+
+_VALUES_AT_ONCE = 1 << 17
+"""Columns or results of a task at most, times positions and limbs: a megabyte, which a core's second cache holds."""
+_LEAST_POSITIONS = 64
+_NO_BIAS: Residues = np.empty((0, 0, 0), dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Rows and columns of outputs, and the block rows of each group that they are made for."""
+
+    rows: range
+    columns: range
+    blocks: range
+
+
+class MatrixProducts:
+    """A layer's weights as float64 matrices, and how it is computed with them.
+
+    Args:
+        shape: dimensions.
+        block_size: b.
+        rows: the first row of each circulant block row, shape (K/b, C/groups, R, R).
+        t: prime modulus under 2^61.
+
+    Raises:
+        RuleError: weights so large that no sum of products is exact.
+    """
+
+    def __init__(self, shape: LinearShape, block_size: int, rows: Values, t: int) -> None:
+        least = block_size // (block_size & -block_size)
+        pieces = matrices(rows, block_size, least, shape.groups)
+        self._split = split(t, max(int(np.abs(piece).sum(axis=2).max()) for piece in pieces))
+        self._shape, self._block = _flat(shape), Block(block_size, least)
+        self._result_shape, self._weights = shape.output_shape, [piece.astype(np.float64) for piece in pieces]
+        self._limbs = Limbs(np.uint64(t), self._split.width, self._split.count)
+        self._powers = _powers(self._split, len(pieces))
+
+    def __call__(self, share: Residues, bias: Residues | None = None) -> Residues:
+        """Return the layer's result, see :meth:`ClearLinear.apply`.
+
+        Args:
+            share: residues, shape (C, H, W).
+            bias: residues of the result's shape.
+        """
+        x = np.ascontiguousarray(share).reshape(self._shape.input_shape)
+        result = np.empty(self._shape.output_shape, dtype=np.uint64)
+        constants = _NO_BIAS if bias is None else np.ascontiguousarray(bias).reshape(result.shape)
+        with threads.one_thread():
+            threads.each(lambda task: self._rectangle(result, x, constants, task), self._tasks())
+        return result.reshape(self._result_shape)
+
+    def _tasks(self) -> list[_Task]:
+        """Rectangles of outputs; where they are too few for all threads, for a part of the maps each."""
+        shape, (_, height, width) = self._shape, self._shape.output_shape
+        depth = self._split.count * max(shape.in_channels * shape.kernel**2, shape.out_channels)
+        positions = max(_LEAST_POSITIONS, _VALUES_AT_ONCE // depth)
+        columns = _ranges(width, positions)
+        rows = _ranges(height, max(1, positions // len(columns[0])))
+        blocks = shape.out_channels // shape.groups // self._block.size
+        parts = -(-threads.count() // (len(rows) * len(columns))) if shape.groups == 1 else 1
+        return [_Task(*each) for each in product(rows, columns, _ranges(blocks, -(-blocks // parts)))]
+
+    def _rectangle(self, result: Residues, x: Residues, bias: Residues, task: _Task) -> None:
+        """Write one rectangle of the result (K, H', W')."""
+        size, per_group = self._block.size, len(task.blocks) * self._block.size
+        columns, sums = self._columns(x, task), None
+        positions = columns.shape[-1]
+        sums = np.empty((self._shape.groups * per_group, positions))
+        start = first = 0
+        for weight in self._weights:
+            piece = weight.shape[1] * size // (self._shape.out_channels // self._shape.groups)
+            part = weight[:, task.blocks.start * piece : task.blocks.stop * piece]
+            end, last = start + part.shape[0] * part.shape[1], first + weight.shape[0] * weight.shape[2]
+            np.matmul(
+                part,
+                columns[first:last].reshape(part.shape[0], -1, positions),
+                out=sums[start:end].reshape(part.shape[0], -1, positions),
+            )
+            start, first = end, last
+        maps = slice(task.blocks.start * size, task.blocks.start * size + len(sums))
+        where = maps, _slice(task.rows), _slice(task.columns)
+        limbs = sums.reshape(len(sums), self._split.count, -1)
+        bias = bias[where] if bias.size else bias
+        convolution.collect(result[where], limbs, bias, self._block, self._powers, self._limbs.t)
+
+    def _columns(self, x: Residues, task: _Task) -> Floats:
+        """What the outputs of a rectangle see, (C R R, L rows columns)."""
+        kernel, stride, limbs = self._shape.kernel, self._shape.stride, self._split.count
+        step = stride if kernel == 1 else 1
+        corner = task.rows.start * stride - self._shape.padding, task.columns.start * stride - self._shape.padding
+        sizes = [(len(part) - 1) * stride // step + kernel for part in (task.rows, task.columns)]
+        planes = np.zeros((len(x), limbs, *sizes))
+        convolution.spread(planes, x, self._block, self._limbs, corner, step)
+        if kernel == 1:
+            return planes.reshape(len(x), -1)
+        columns = np.empty((len(x) * kernel**2, limbs, len(task.rows), len(task.columns)))
+        convolution.windows(columns, planes, kernel, stride)
+        return columns.reshape(len(columns), -1)
+
+
+def _flat(shape: LinearShape) -> LinearShape:
+    """The same layer with all positions in one row, where it computes each position by itself."""
+    if shape.kernel == shape.stride == 1:
+        return replace(shape, height=1, width=shape.height * shape.width)
+    return shape
+
+
+def _ranges(count: int, most: int) -> list[range]:
+    """The numbers under a count in the fewest ranges of like size."""
+    parts = -(-count // most)
+    edges = [count * part // parts for part in range(parts + 1)]
+    return [range(*edge) for edge in pairwise(edges)]
+
+
+def _slice(part: range) -> slice:
+    return slice(part.start, part.stop)
+
+
+def _powers(limbs: Split, pieces: int) -> Residues:
+    """See :func:`kernels.convolution.collect`: a piece of level i is halved i times when blocks are joined."""
+    t = limbs.t
+    found: list[list[tuple[int, int]]] = []
+    for piece in range(pieces):
+        scale = pow(pow(2, -1, t), min(pieces - piece, pieces - 1), t)
+        factors = [scale * limbs.power(limb) % t for limb in range(limbs.count)]
+        constant = -(sum(factors) << EXACT_BITS) % t
+        found.append([*((factor, (factor << 64) // t) for factor in factors), (constant, 0)])
+    return np.array(found, dtype=np.uint64)

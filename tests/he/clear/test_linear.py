@@ -1,0 +1,150 @@
+"""Linear layers in clear against Python's integers, for every kind of layer, and with the largest numbers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privcirnet.errors import RuleError
+from privcirnet.he.clear.linear import ClearLinear, clear_linear
+from privcirnet.he.encodings.integer import Values, expand_rows
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.interpreter import apply
+from privcirnet.he.program.program import Weights
+from privcirnet.he.ring import modular, threads
+from privcirnet.he.ring.modular import Residues
+from tests.he.layers import depthwise_shapes, layers, shapes
+
+T = modular.largest_prime(60, 2)
+MODULI = [modular.largest_prime(bits, 2) for bits in (4, 20, 41, 54, 60, 61)]
+
+
+def python_convolution(x: np.ndarray, weight: np.ndarray, shape: LinearShape, t: int) -> Residues:
+    """The sum over the window in Python's integers: x (C, H, W), weight (K, C/groups, R, R)."""
+    padded = np.pad(x, ((0, 0), (shape.padding,) * 2, (shape.padding,) * 2)).astype(object)
+    maps, channels = shape.out_channels // shape.groups, shape.in_channels // shape.groups
+    result = np.zeros(shape.output_shape, dtype=object)
+    _, height, width = shape.output_shape
+    for k in range(shape.out_channels):
+        start = k // maps * channels
+        for r in range(shape.kernel):
+            for s in range(shape.kernel):
+                seen = padded[start : start + channels, r :: shape.stride, s :: shape.stride][:, :height, :width]
+                result[k] += (seen * weight[k, :, r, s].astype(object)[:, None, None]).sum(axis=0)
+    return (result % t).astype(np.uint64)
+
+
+def residues(shape: tuple[int, ...], t: int, seed: int = 0) -> Residues:
+    """Random ones, with the extremes of signed residues among them."""
+    found = np.random.default_rng(seed).integers(0, t, shape, dtype=np.uint64)
+    found.reshape(-1)[:4] = np.array([t - 1, 0, t // 2, t // 2 + 1], dtype=np.uint64)[: found.size]
+    return found
+
+
+def weights(shape: LinearShape, b: int, largest: int = 127, seed: int = 0) -> Values:
+    return np.random.default_rng(seed).integers(-largest, largest + 1, shape.weight_shape(b))
+
+
+def check(shape: LinearShape, b: int, t: int, rows: Values | None = None, share: Residues | None = None) -> None:
+    rows = weights(shape, b) if rows is None else rows
+    share = residues(shape.input_shape, t) if share is None else share
+    bias = residues(shape.output_shape, t, 1)
+    wanted = python_convolution(share, expand_rows(rows, b), shape, t)
+    layer = ClearLinear(shape, b, rows, t)
+    assert (layer.apply(share) == wanted).all()
+    assert (layer.apply(share, bias) == modular.add(wanted, bias, t)).all()
+
+
+@given(shapes(), st.sampled_from(MODULI), st.integers(0, 20))
+@settings(max_examples=60, deadline=None)
+def test_any_convolution(found: tuple[LinearShape, int], t: int, bits: int) -> None:
+    shape, b = found
+    check(shape, b, t, weights(shape, b, 1 << bits))
+
+
+@given(depthwise_shapes(), st.sampled_from(MODULI))
+@settings(max_examples=30, deadline=None)
+def test_any_depthwise_convolution(shape: LinearShape, t: int) -> None:
+    check(shape, 1, t)
+
+
+@given(layers())
+@settings(max_examples=20, deadline=None)
+def test_what_the_interpreter_says(layer: SpectralLayer) -> None:
+    rows, random = weights(layer.shape, layer.block_size), np.random.default_rng(0)
+    x, bias = (
+        random.integers(-128, 128, layer.shape.input_shape),
+        random.integers(-1000, 1000, layer.shape.out_channels),
+    )
+    wanted = apply(op.Linear(layer), [x], Weights(rows, bias))
+    own = residues(x.shape, T)
+    other = modular.subtract(modular.residues(x, T), own, T)
+    constants = np.broadcast_to(modular.residues(bias, T)[:, None, None], wanted.shape)
+    clear = clear_linear(layer, rows, T)
+    total = modular.add(clear.apply(own), clear.apply(other, constants), T)
+    assert (modular.centered(total, T) == wanted).all()
+
+
+@pytest.mark.parametrize("b", [1, 2, 4, 8, 16, 32, 64, 3, 12])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_block_sizes(b: int, kernel: int) -> None:
+    channels = 2 * b, 3 * b
+    check(LinearShape(5, 3, *channels, kernel, 1, kernel // 2), b, T)
+
+
+@pytest.mark.parametrize("threads_", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        LinearShape(48, 40, 8, 16, 3, 1, 1),
+        LinearShape(45, 45, 64, 8, 3, 2, 1),
+        LinearShape(1, 1, 64, 40),
+        LinearShape.gemm(2000, 40, 8),
+        LinearShape(30, 30, 48, 48, 3, 1, 1, groups=3),
+        LinearShape(30, 30, 48, 48, 3, 2, 1, groups=48),
+    ],
+)
+def test_work_in_parts(shape: LinearShape, threads_: int) -> None:
+    b = 1 if shape.groups == 48 else 4
+    with threads.using(threads_):
+        check(shape, b, T)
+
+
+@pytest.mark.parametrize("t", MODULI)
+@pytest.mark.parametrize("bits", [1, 8, 12, 20, 30])
+@pytest.mark.parametrize("extreme", ["half", "above", "least", "most"])
+def test_the_largest_numbers_in_every_place(t: int, bits: int, extreme: str) -> None:
+    shape, b = LinearShape(3, 3, 32, 16, 3, 1, 1), 8
+    value = {"half": t // 2, "above": t // 2 + 1, "least": 1, "most": t - 1}[extreme]
+    for sign in (1, -1):
+        rows = np.full(shape.weight_shape(b), sign << bits)
+        check(shape, b, t, rows, np.full(shape.input_shape, value, dtype=np.uint64))
+
+
+def test_a_split_with_the_largest_low_limbs_is_exact() -> None:
+    shape, b = LinearShape(2, 2, 64, 64), 1
+    share = np.full(shape.input_shape, sum(1 << (30 * i + 29) for i in range(1)) + (1 << 59) - (1 << 30), np.uint64)
+    check(shape, b, T, np.full(shape.weight_shape(b), (1 << 17) - 1), share % np.uint64(T))
+
+
+def test_shares_may_be_strided_and_are_not_changed() -> None:
+    shape = LinearShape(6, 6, 8, 8, 3, 1, 1)
+    share = residues((16, 6, 12), T)[::2, :, ::2]
+    before = share.copy()
+    layer = ClearLinear(shape, 4, weights(shape, 4), T)
+    assert (layer.apply(share) == layer.apply(before)).all()
+    assert (share == before).all()
+
+
+def test_zero_weights() -> None:
+    shape = LinearShape(2, 2, 4, 4)
+    layer = ClearLinear(shape, 2, np.zeros(shape.weight_shape(2), dtype=np.int64), T)
+    assert not layer.apply(residues(shape.input_shape, T)).any()
+
+
+def test_weights_beyond_exact_sums_are_refused() -> None:
+    shape = LinearShape(1, 1, 4, 4)
+    with pytest.raises(RuleError, match="absolute weights of an output must add up to less than 2"):
+        ClearLinear(shape, 1, np.full(shape.weight_shape(1), 1 << 51), T)
