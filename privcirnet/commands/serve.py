@@ -20,6 +20,7 @@ from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.materials import Materials
+from privcirnet.he.protocol.session import prepare
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.answers import answers
 from privcirnet.pipeline.serving import ProgramFolders
@@ -162,8 +163,12 @@ def _rehearse(offer: Offer, engine: str) -> None:
     assert isinstance(source.operation, Input)
     client = Client(offer.greeting, engine)
     session = offer.server.session(client.keys())
+    image = np.full(source.shape, source.operation.high)
     with inference_bar(offer.server.program, 1) as progress:
-        list(answers(client, session, [np.full(source.shape, source.operation.high)], progress))
+        list(answers(client, session, [image], progress))
+    if offer.server.program.masks == "uniform":
+        prepare(client, session)
+        list(answers(client, session, [image]))
     session.close()
 
 

@@ -13,9 +13,10 @@ import grpc
 from privcirnet.errors import RuleError
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol import message_sizes, prepared, wire
+from privcirnet.he.protocol import message_sizes, wire
 from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.materials import Materials, agree
+from privcirnet.he.protocol.materials import Materials
+from privcirnet.he.protocol.session import agree
 from privcirnet.he.protocol.store import Binding
 from privcirnet.service import messages
 from privcirnet.service.access import PLAIN_CLIENT, ClientAccess
@@ -120,16 +121,16 @@ class ServiceClient:
             self._register()
             self._stream = _Stream(self._call("Session"), self._metadata, self._name)
             opening = {"program": self._program, "keys": self._id, "owner": self._binding.owner}
-            serials = prepared.join(self.store.serials())
-            self._stream.send(messages.SessionRequest(**opening, serials=serials))
+            self._stream.send(messages.SessionRequest(**opening))
             try:
-                theirs = self._stream.receive(len(serials), self._timeout_s)
+                self._stream.receive(0, self._timeout_s)
             except Refused:
                 if again or not self._keys or self._found():
                     raise
             else:
-                agree(self.store, prepared.split(theirs))
                 self._online = False
+                if self.store.serials():
+                    agree(self.client, self)
                 return
 
     def handle(self, message: bytes) -> bytes:
@@ -142,7 +143,7 @@ class ServiceClient:
             RuleError: the server refused, hung up, or sent something else.
         """
         self._online = self._online or wire.begins(message) == wire.ONLINE
-        if not self._online and not self._keys:
+        if not self._online and not self._keys and wire.begins(message) != wire.AGREE:
             self._make_keys()
             self.reopen()
         assert self._stream is not None

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol import prepared, wire
-from privcirnet.he.protocol.materials import BoundStore, agree
-from privcirnet.he.protocol.server import Server, Session
+from privcirnet.he.protocol.server import Session
 from privcirnet.he.protocol.store import Binding
 from privcirnet.service.books import Books
 from privcirnet.service.programs import Catalogue, Offer
@@ -73,20 +72,19 @@ class Sessions:
         if self.stopping:
             raise stopping()
         binding = Binding(offer.digest, client, first.owner or first.keys)
-        theirs = prepared.split(first.serials)
         with books.quotas.session(client, books.limits.sessions):
             keys = books.store.load(client, first.keys) if first.keys else None
-            loading = partial(_begun, offer.server, keys, books.materials.of(binding), binding.owner, theirs)
+            loading = partial(offer.server.session, keys, books.materials.of(binding), binding.owner)
             del keys
             try:
-                session, both = await self._turns.run(client, loading)
+                session = await self._turns.run(client, loading)
             except RuleError:
                 books.store.forget(client, first.keys)
                 raise
             del loading
-            await self._bounded(Conversation(client, offer, session, binding, context), prepared.join(both))
+            await self._bounded(Conversation(client, offer, session, binding, context))
 
-    async def _bounded(self, with_client: "Conversation", opening: bytes) -> None:
+    async def _bounded(self, with_client: "Conversation") -> None:
         """Converse until the session's greatest age."""
         client, offer, session, _, context = with_client
         books, facts = self._books, {"program": offer.name, "version": offer.version}
@@ -96,7 +94,7 @@ class Sessions:
         self._open += 1
         try:
             async with asyncio.timeout(books.limits.age_s):
-                await write_body(context, opening, books.limits)
+                await write_body(context, b"", books.limits)
                 await self._converse(with_client)
         except TimeoutError:
             raise late("a session's end", books.limits.age_s) from None
@@ -114,7 +112,7 @@ class Sessions:
             phase = wire.begins(request)
             if phase == wire.PREPARE:
                 self._admit(with_client)
-            elif not counted:
+            elif phase != wire.AGREE and not counted:
                 self._books.quotas.image(client)
             work, exchanged, done, reply = 0.0, 0, False, b""
             while not done:
@@ -127,7 +125,7 @@ class Sessions:
                 await write_body(context, reply, self._books.limits)
                 if not done:
                     request = await self._request(offer, context)
-            counted = wire.begins(reply) == wire.ONLINE
+            counted = wire.begins(reply) == wire.ONLINE or (counted and phase == wire.AGREE)
             if wire.position_of(reply) == wire.OUTPUT:
                 self._finished(session)
 
@@ -152,7 +150,7 @@ class Sessions:
         if phase == wire.PREPARE:
             books.metrics.prepared.labels(offer.name).inc()
             books.log.audit("prepared", client, **facts, **measured)
-        elif wire.begins(reply) != wire.ONLINE:
+        elif wire.position_of(reply) == wire.OUTPUT:
             books.metrics.images.labels(offer.name).inc()
             books.metrics.images_prepared.labels(offer.name).inc(phase == wire.ONLINE)
             how = {"prepared": True} if phase == wire.ONLINE else {}
@@ -204,14 +202,6 @@ class Conversation(NamedTuple):
     session: Session
     binding: Binding
     context: Any
-
-
-def _begun(
-    server: Server, keys: bytes | None, store: BoundStore, owner: bytes, theirs: list[bytes]
-) -> tuple[Session, list[bytes]]:
-    """A session, and the serials of the material that both parties have."""
-    session = server.session(keys, store, owner)
-    return session, agree(store, theirs)
 
 
 def _timed(session: Session, request: bytes) -> tuple[float, bytes]:

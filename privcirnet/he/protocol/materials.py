@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.store import Binding, MaterialStore, digest_of
+from privcirnet.he.protocol.store import Binding, digest_of
 from privcirnet.he.protocol.store_files import DIGEST_BYTES, SERIAL_BYTES, Label, MaterialFiles, Note, Unusable
 
 _DAY_S = 86_400.0
@@ -264,23 +264,6 @@ class BoundStore:
     def serials(self) -> list[bytes]:
         """See :meth:`MaterialStore.serials`."""
         return [*self._materials.whole(self._binding)]
-
-
-def agree(store: MaterialStore, theirs: Collection[bytes]) -> list[bytes]:
-    """Drop the material whose other half is gone.
-
-    Args:
-        store: of one party.
-        theirs: serials of the other party's.
-
-    Returns:
-        the serials that both have, oldest first.
-    """
-    mine, known = store.serials(), set(theirs)
-    for serial in mine:
-        if serial not in known:
-            store.drop(serial)
-    return [serial for serial in mine if serial in known]
 
 
 class MemoryStore(BoundStore):

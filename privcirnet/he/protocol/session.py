@@ -84,6 +84,19 @@ def prepare(
     return _conversed(client.prepare(count), session, progress)[1]
 
 
+def agree(client: Client, session: Handler) -> None:
+    """Drop the material that only one party has.
+
+    Args:
+        client: the client.
+        session: the server's session with it.
+
+    Raises:
+        RuleError: either party refuses the other's message.
+    """
+    _conversed(client.agree(), session, lambda exchange: None)
+
+
 def _conversed(
     exchange: Generator[bytes, bytes, T], session: Handler, progress: ExchangeProgress
 ) -> tuple[T, list[Traffic]]:
