@@ -89,7 +89,8 @@ class ServiceClient:
             self.store = self._materials.of(self._binding)
             self.client = Client(greeting, engine, key, self.store, owner)
             self._most = message_sizes.largest(self.client.program).reply
-            self._keys, self._id, self._online = b"", b"", False
+            self._keys: bytes | None = None
+            self._id, self._online = b"", False
             self.bytes_keys = 0
             if self.store.serials():
                 self.reopen()  # which drops those that the server does not have
@@ -125,7 +126,7 @@ class ServiceClient:
             try:
                 self._stream.receive(0, self._timeout_s)
             except Refused:
-                if again or not self._keys or self._found():
+                if again or self._keys is None or self._found():
                     raise
             else:
                 self._online = False
@@ -143,7 +144,7 @@ class ServiceClient:
             RuleError: the server refused, hung up, or sent something else.
         """
         self._online = self._online or wire.begins(message) == wire.ONLINE
-        if not self._online and not self._keys and wire.begins(message) != wire.AGREE:
+        if not self._online and self._keys is None and wire.begins(message) != wire.AGREE:
             self._make_keys()
             self.reopen()
         assert self._stream is not None
@@ -202,12 +203,12 @@ class ServiceClient:
         return self._asked("FindKeys", messages.Keys(id=self._id), self._timeout_s).found
 
     def _register(self) -> None:
-        if self._keys and not self._found():
+        if self._keys is not None and not self._found():
             self._asked("RegisterKeys", self._upload(), self._timeout_s + self.bytes_keys / (1 << 15))
 
     def _upload(self) -> Iterator[Any]:
         yield messages.KeysUpload(program=self._program, id=self._id)
-        yield from split(self._keys)
+        yield from split(self._keys or b"")
 
 
 class _Stream:
