@@ -7,13 +7,13 @@ Nothing is encrypted and nothing is masked, so the client sees every value that 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.interpreter import apply
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
-from privcirnet.he.protocol.interim import ClearLinear
 from privcirnet.he.protocol.online import SHARE, Kept, flat
 from privcirnet.he.protocol.shares import from_bytes, present, to_bytes
 from privcirnet.he.ring import modular, sampling

@@ -11,13 +11,13 @@ from math import prod
 
 import numpy as np
 
+from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.interpreter import spread
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
-from privcirnet.he.protocol.interim import ClearLinear
 from privcirnet.he.protocol.online import SHARE, Kept
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Residues

@@ -20,8 +20,9 @@ from typing import Protocol
 
 import numpy as np
 
-from privcirnet.he.protocol.interim import ClearLinear
-from privcirnet.he.ring import modular, sampling
+from privcirnet.he.clear.elementwise import subtract
+from privcirnet.he.clear.linear import ClearLinear
+from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 
 Kept = Mapping[str, Residues]
@@ -131,14 +132,14 @@ class CrossedOnline:
     Attributes:
         inputs: shapes of the inputs.
         values: number of values of the result.
-        function: (shares, t) -> f, residues of any shape.
-        cross: (shares, differences, t) -> its terms that have a factor of each, residues of any shape.
+        answered_by: (the client's shares c, differences d, terms, t) -> cross(c, d) + terms.
+        finished_by: (the server's shares s, answer e, terms, t) -> f(s) + e + terms.
     """
 
     inputs: tuple[tuple[int, ...], ...]
     values: int
-    function: Callable[[Sequence[Residues], int], Residues]
-    cross: Callable[[Sequence[Residues], Sequence[Residues], int], Residues]
+    answered_by: Callable[[Sequence[Residues], Sequence[Residues], Residues, int], Residues]
+    finished_by: Callable[[Sequence[Residues], Residues, Residues, int], Residues]
 
     @property
     def client(self) -> Mapping[str, int]:
@@ -168,33 +169,33 @@ class CrossedOnline:
         """See :meth:`Online.keep_client`."""
         assert result is not None
         share = sampling.uniform((self.values,), t)
-        return {SHARE: share, "terms": modular.subtract(result.reshape(-1), share, t)}
+        return {SHARE: share, "terms": subtract(result.reshape(-1), share, t)}
 
     def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
         """See :meth:`Online.keep_server`."""
         known = [share for share in stand_ins if share is not None]
         assert own is not None
-        terms = modular.subtract(own.reshape(-1), self.function(known, t).reshape(-1), t)
+        zero = np.zeros(self.values, dtype=np.uint64)
+        terms = subtract(own.reshape(-1), self.finished_by(known, zero, zero, t).reshape(-1), t)
         return {"stand_ins": flat(known), "terms": terms}
 
     def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Residues:
         """See :meth:`Online.ask`."""
-        return modular.subtract(flat(shares), kept["stand_ins"], t)
+        return subtract(flat(shares), kept["stand_ins"], t)
 
     def answer(self, kept: Kept, shares: Sequence[Residues], asked: Residues, t: int) -> Residues:
         """See :meth:`Online.answer`."""
         cuts = np.cumsum([share.size for share in shares])[:-1]
         pairs = zip(np.split(asked, cuts), shares, strict=True)
         differences = [part.reshape(share.shape) for part, share in pairs]
-        return modular.add(self.cross(shares, differences, t).reshape(-1), kept["terms"], t)
+        return self.answered_by(shares, differences, kept["terms"], t).reshape(-1)
 
     def close(
         self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Residues | None, t: int
     ) -> Residues:
         """See :meth:`Online.close`."""
         assert answer is not None
-        own = self.function(shares, t)
-        return modular.add(own, modular.add(answer, kept["terms"], t).reshape(own.shape), t)
+        return self.finished_by(shares, answer, kept["terms"], t)
 
 
 def flat(shares: Sequence[Residues]) -> Residues:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
 from privcirnet.errors import RuleError
+from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.clear.packing import pack, unpack
 from privcirnet.he.engines.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import answer, prepared, shares, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
-from privcirnet.he.protocol.interim import ClearLinear
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.online import Kept
 from privcirnet.he.protocol.prepared import Form, Material

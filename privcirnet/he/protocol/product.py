@@ -17,6 +17,7 @@ from math import prod
 
 import numpy as np
 
+from privcirnet.he.clear import products
 from privcirnet.he.encodings.integer import transpose
 from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
@@ -25,7 +26,6 @@ from privcirnet.he.program.interpreter import as_weights, spread
 from privcirnet.he.program.operations import Product
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
-from privcirnet.he.protocol.interim import multiply
 from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.protocol.online import CrossedOnline
 from privcirnet.he.protocol.shares import present
@@ -60,11 +60,9 @@ class ProductExchange:
 
     @property
     def online(self) -> CrossedOnline:
-        """See :attr:`Exchange.online`: a b and, of the client, a_c d_b + d_a b_c."""
+        """See :attr:`Exchange.online`."""
         left, right = self.product.left.shape, self.product.right.shape
-        return CrossedOnline(
-            (left.input_shape, right.input_shape), prod(left.output_shape), self._function, self._cross
-        )
+        return CrossedOnline((left.input_shape, right.input_shape), prod(left.output_shape), self._answer, self._finish)
 
     @property
     def _left(self) -> LinearExchange:
@@ -120,18 +118,21 @@ class ProductExchange:
         first = self._left.finish([left], messages[:count], engine)
         second = self._right.finish([right], messages[count:], engine)
         sent = modular.add(first, transpose(second, self.product.groups), t)
-        return modular.add(sent, self._multiply(left, right, t), t)
+        return products.product(left, right, self.product.groups, t, sent)
 
-    def _multiply(self, left: Residues, right: Residues, t: int) -> Residues:
-        """The product of two shares in clear, (g B, A, 1)."""
-        return multiply(left, right, self.product.groups, t)
+    def _answer(self, shares: Sequence[Residues], differences: Sequence[Residues], terms: Residues, t: int) -> Residues:
+        """a_c d_b + d_a b_c + terms, (g B, A, 1)."""
+        shape = self.product.left.shape.output_shape
+        return products.answer(
+            shares[0], shares[1], differences[0], differences[1], self.product.groups, t, terms.reshape(shape)
+        )
 
-    def _function(self, shares: Sequence[Residues], t: int) -> Residues:
-        return self._multiply(shares[0], shares[1], t)
-
-    def _cross(self, shares: Sequence[Residues], differences: Sequence[Residues], t: int) -> Residues:
-        first = self._multiply(shares[0], differences[1], t)
-        return modular.add(first, self._multiply(differences[0], shares[1], t), t)
+    def _finish(self, shares: Sequence[Residues], answer: Residues, terms: Residues, t: int) -> Residues:
+        """The server's a_s b_s + answer + terms, (g B, A, 1)."""
+        shape = self.product.left.shape.output_shape
+        return products.finish(
+            shares[0], shares[1], answer.reshape(shape), self.product.groups, t, terms.reshape(shape)
+        )
 
 
 def _share_as_weights(layer: SpectralLayer, share: Residues, engine: ServerEngine) -> EncodedWeights:

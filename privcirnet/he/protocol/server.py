@@ -7,6 +7,7 @@ from functools import cached_property
 from types import TracebackType
 
 from privcirnet.errors import RuleError
+from privcirnet.he.clear.linear import ClearLinear, clear_linear
 from privcirnet.he.engines.interface import EvaluationKeys, server_engine
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.params.noise import check_noise
@@ -16,7 +17,6 @@ from privcirnet.he.program.program import Program, masked_node
 from privcirnet.he.protocol import answer, shares, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
 from privcirnet.he.protocol.exchanges import exchanges_of
-from privcirnet.he.protocol.interim import ClearLinear, clear_linear
 from privcirnet.he.protocol.materials import MemoryStore
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.prepared import Form

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privcirnet.he.clear import squares
 from privcirnet.he.encodings import subring
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.noise import square_noise_bits
@@ -42,8 +43,8 @@ class SquareExchange:
 
     @property
     def online(self) -> CrossedOnline:
-        """See :attr:`Exchange.online`: (c + a)^2 and 2 (c + a) d, of the client 2 c d."""
-        return CrossedOnline(((self.values,),), self.values, _squares, _twice_products)
+        """See :attr:`Exchange.online`."""
+        return CrossedOnline(((self.values,),), self.values, _answer, _finish)
 
     def noise_bits(self, parameters: Parameters) -> int:
         """See :meth:`Exchange.noise_bits`."""
@@ -96,9 +97,10 @@ class SquareExchange:
         return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), own
 
 
-def _squares(shares: Sequence[Residues], t: int) -> Residues:
-    return modular.multiply(shares[0], shares[0], t)
+def _answer(shares: Sequence[Residues], differences: Sequence[Residues], terms: Residues, t: int) -> Residues:
+    return squares.answer(shares[0], differences[0], terms.reshape(shares[0].shape), t)
 
 
-def _twice_products(shares: Sequence[Residues], differences: Sequence[Residues], t: int) -> Residues:
-    return modular.multiply(modular.add(shares[0], shares[0], t), differences[0], t)
+def _finish(shares: Sequence[Residues], answer: Residues, terms: Residues, t: int) -> Residues:
+    shape = shares[0].shape
+    return squares.finish(shares[0], answer.reshape(shape), terms.reshape(shape), t)
