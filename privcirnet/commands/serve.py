@@ -20,6 +20,7 @@ from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.materials import Materials
+from privcirnet.he.protocol.prepared import Form
 from privcirnet.he.protocol.session import prepare
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.answers import answers
@@ -131,7 +132,8 @@ def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, comma
             f"{message_sizes.rounds(program)} rounds an image, n = {program.parameters.ring_degree}, "
             f"log q = {program.parameters.log_q}; images of {' x '.join(map(str, source.shape))} integers in "
             f"[{source.operation.low}, {source.operation.high}]; a client sends {offer.most.keys / 1e6:.1f} MB of keys "
-            f"once, its session takes {message_sizes.keys_in_memory(program) / 1e6:.0f} MB"
+            f"once, its session takes {message_sizes.keys_in_memory(program) / 1e6:.0f} MB, "
+            f"an inference that it prepares {Form('server', program, bytes(32)).length / 1e6:.1f} MB"
         )
     secured = "TLS 1.3" if config.tls else "plain, on loopback"
     trial = f", certificates for {TRIAL_DAYS} days" if config.tls == "trial" else ""
