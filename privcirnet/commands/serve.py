@@ -22,6 +22,7 @@ from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.materials import Materials
 from privcirnet.he.protocol.prepared import Form
 from privcirnet.he.protocol.session import prepare
+from privcirnet.he.protocol.store_files import InUse
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.answers import answers
 from privcirnet.pipeline.serving import ProgramFolders
@@ -96,13 +97,7 @@ def _books(config: ServeConfig, stack: ExitStack) -> Books:
     quotas = Quotas(config.quota, config.quotas, state and state / "images.sqlite")
     stack.callback(quotas.close)
     log = Log(_write, config.log, _appending(state / "audit.jsonl", stack) if state else None)
-    folder = config.prepared_folder or (state and state / "prepared")
-    materials = Materials(
-        folder=Path(folder) if folder else None,
-        limit=int(1e9 * config.prepared_gb),
-        days=config.keys.days,
-        note=lambda why: log.event("prepared material", why=why),
-    )
+    materials = _materials(config, state, log)
     stack.callback(materials.close)
     return Books(
         limits=ServiceLimits(config.sessions, config.timeout_s, config.age_s, config.grace_s),
@@ -111,6 +106,22 @@ def _books(config: ServeConfig, stack: ExitStack) -> Books:
         materials=materials,
         log=log,
     )
+
+
+def _materials(config: ServeConfig, state: Path | None, log: Log) -> Materials:
+    """Where prepared material is kept: in its folder, unless another server of the same state has it."""
+
+    def note(why: str) -> None:
+        log.event("prepared material", why=why)
+
+    limit, named = int(1e9 * config.prepared_gb), Path(config.prepared_folder) if config.prepared_folder else None
+    try:
+        return Materials(named or (state and state / "prepared"), limit, config.keys.days, note)
+    except InUse as error:
+        if named:
+            raise
+        note(f"kept in memory: {error}")
+        return Materials(None, limit, config.keys.days, note)
 
 
 def _appending(path: Path, stack: ExitStack) -> Callable[[str], object]:

@@ -33,6 +33,10 @@ class Unusable(RuleError):
     """Material that cannot be used and is there no longer: its other half must be dropped."""
 
 
+class InUse(RuleError):
+    """Another process has the folder."""
+
+
 class Label(NamedTuple):
     """Whose material it is, and which.
 
@@ -77,7 +81,8 @@ class MaterialFiles:
         note: is told what is removed.
 
     Raises:
-        RuleError: others can read the folder, another process has it open, or it cannot be written.
+        InUse: another process has it.
+        RuleError: others can read the folder, or it cannot be written.
     """
 
     def __init__(self, folder: Path, note: Note) -> None:
@@ -90,7 +95,7 @@ class MaterialFiles:
         except OSError:
             os.close(self._lock)
             rule, remedy = "a folder of prepared material must have one process at a time", "wait, or name another"
-            raise RuleError(rule, got=f"{folder}, which another one uses", remedy=remedy) from None
+            raise InUse(rule, got=f"{folder}, which another one uses", remedy=remedy) from None
         for draft in folder.glob(f"*{_DRAFT}"):
             draft.unlink(missing_ok=True)
 
