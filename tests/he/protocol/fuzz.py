@@ -328,7 +328,7 @@ def main(place: mmap.mmap, engine: str, chosen: list[str]) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + BYTES,) * 2)
     found: dict[str, dict[str, float]] = {}
-    tasks = [(k, range(count)) for k, count in MUTATIONS[engine].items()]
+    tasks = [(k, range(count)) for k, count in mutations.due(MUTATIONS[engine]).items()]
     if chosen:
         tasks = [(" ".join(chosen[:-1]), range(int(chosen[-1]), int(chosen[-1]) + 1))]
     for kind, seeds in tasks:
