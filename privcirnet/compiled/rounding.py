@@ -1,0 +1,103 @@
+"""The passes of quantizers over their values: rounding to a multiple of a step, and its gradients.
+
+All arrays are float32, (N,). Each kernel works on the values from ``first`` to ``last``, so that threads share them.
+Random numbers are a hash of the value's place and of a seed: a backward pass finds those of the forward pass again, so
+nothing is kept between the two but the values themselves. The hash is Wellons' "lowbias32"; it hides nothing and needs
+not to.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privcirnet.compiled.jit import inline, jit
+
+Values = NDArray[np.float32]
+NEAREST = 0
+"""The seed that stands for rounding to nearest, ties up."""
+
+
+@inline
+def _rounded(scaled: np.float32, place: int, seed: np.uint32) -> np.float32:
+    """Return the integer to which a number of steps is rounded: up if what is left after flooring exceeds a threshold.
+
+    The threshold is a random number in [0, 1), or 1/2, which itself goes up, for the seed :data:`NEAREST`.
+    """
+    floor = np.floor(scaled)
+    rest = scaled - floor
+    if seed == np.uint32(NEAREST):
+        return floor + np.float32(rest >= np.float32(0.5))
+    bits = np.uint32(np.uint32(place) * np.uint32(0x9E3779B9)) ^ seed  # Numba makes 64 bits of a product
+    bits = np.uint32((bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D))
+    bits = np.uint32((bits ^ (bits >> np.uint32(15))) * np.uint32(0x846CA68B))
+    bits = bits ^ (bits >> np.uint32(16))
+    threshold = np.float32(bits >> np.uint32(8)) * np.float32(2**-24)
+    return floor + np.float32(rest > threshold)
+
+
+@jit
+def round_all(  # noqa: PLR0913, PLR0917
+    x: Values, step: float, lowest: float, highest: float, seed: int, out: Values, first: int, last: int
+) -> None:
+    """Write each value rounded to a multiple of the step within limits.
+
+    Args:
+        x: values.
+        step: a power of two.
+        lowest: limit, in steps; minus infinity for none.
+        highest: limit.
+        seed: under 2^32; :data:`NEAREST` for none.
+        out: changed in place.
+        first: place.
+        last: place behind the last one.
+    """
+    scale, size, key = np.float32(1 / step), np.float32(step), np.uint32(seed)
+    low, high = np.float32(lowest), np.float32(highest)
+    for i in range(first, last):
+        value = _rounded(x[i] * scale, i, key)
+        value = low if value < low else value
+        value = high if value > high else value
+        out[i] = value * size
+
+
+@jit
+def learned_gradients(  # noqa: PLR0913, PLR0917
+    x: Values,
+    step: float,
+    lowest: float,
+    highest: float,
+    seed: int,
+    gradient: Values,
+    out: Values,
+    total: NDArray[np.float64],
+    first: int,
+    last: int,
+) -> None:
+    """Write the gradient of :func:`round_all` for x, and add that for the logarithm of the step.
+
+    Args:
+        x: values.
+        step: as for :func:`round_all`, like the next three.
+        lowest: limit.
+        highest: limit.
+        seed: of the forward pass.
+        gradient: of the rounded values.
+        out: gradient of x, changed in place.
+        total: (1,), changed in place.
+        first: place.
+        last: place behind the last one.
+    """
+    scale, key = np.float32(1 / step), np.uint32(seed)
+    low, high, slope = np.float32(lowest), np.float32(highest), np.float32(step * math.log(2))
+    for start in range(first, last, 1024):
+        partial = np.float32(0)
+        for i in range(start, min(start + 1024, last)):
+            scaled = x[i] * scale
+            value = _rounded(scaled, i, key)
+            inside = low <= value <= high
+            clipped = low if value < low else value
+            clipped = high if clipped > high else clipped
+            out[i] = gradient[i] if inside else np.float32(0)
+            partial += gradient[i] * (clipped - scaled if inside else clipped)
+        total[0] += np.float64(partial) * slope
