@@ -11,32 +11,33 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from privcirnet.compiled.jit import inline, jit
+from privcirnet.compiled.jit import inline, jit_of_floats
 
 Values = NDArray[np.float32]
 NEAREST = 0
 """The seed that stands for rounding to nearest, ties up."""
+_RUN = 1024
+"""Values whose gradients are added up in float32."""
 
 
 @inline
 def _rounded(scaled: np.float32, place: int, seed: np.uint32) -> np.float32:
-    """Return the integer to which a number of steps is rounded: up if what is left after flooring exceeds a threshold.
+    """The integer to which a number of steps is rounded: up if what is left after flooring exceeds a threshold.
 
     The threshold is a random number in [0, 1), or 1/2, which itself goes up, for the seed :data:`NEAREST`.
     """
     floor = np.floor(scaled)
     rest = scaled - floor
-    if seed == np.uint32(NEAREST):
-        return floor + np.float32(rest >= np.float32(0.5))
     bits = np.uint32(np.uint32(place) * np.uint32(0x9E3779B9)) ^ seed  # Numba makes 64 bits of a product
     bits = np.uint32((bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D))
     bits = np.uint32((bits ^ (bits >> np.uint32(15))) * np.uint32(0x846CA68B))
     bits = bits ^ (bits >> np.uint32(16))
-    threshold = np.float32(bits >> np.uint32(8)) * np.float32(2**-24)
-    return floor + np.float32(rest > threshold)
+    threshold = np.float32(np.int32(bits >> np.uint32(8))) * np.float32(2**-24)
+    up = rest >= np.float32(0.5) if seed == np.uint32(NEAREST) else rest > threshold
+    return floor + (np.float32(1) if up else np.float32(0))
 
 
-@jit
+@jit_of_floats
 def round_all(  # noqa: PLR0913, PLR0917
     x: Values, step: float, lowest: float, highest: float, seed: int, out: Values, first: int, last: int
 ) -> None:
@@ -54,14 +55,15 @@ def round_all(  # noqa: PLR0913, PLR0917
     """
     scale, size, key = np.float32(1 / step), np.float32(step), np.uint32(seed)
     low, high = np.float32(lowest), np.float32(highest)
-    for i in range(first, last):
-        value = _rounded(x[i] * scale, i, key)
+    x, out = x[first:last], out[first:last]  # places from 0 on are vectorized: none can be negative
+    for i in range(x.size):
+        value = _rounded(x[i] * scale, first + i, key)
         value = low if value < low else value
         value = high if value > high else value
         out[i] = value * size
 
 
-@jit
+@jit_of_floats
 def learned_gradients(  # noqa: PLR0913, PLR0917
     x: Values,
     step: float,
@@ -89,15 +91,16 @@ def learned_gradients(  # noqa: PLR0913, PLR0917
         last: place behind the last one.
     """
     scale, key = np.float32(1 / step), np.uint32(seed)
-    low, high, slope = np.float32(lowest), np.float32(highest), np.float32(step * math.log(2))
-    for start in range(first, last, 1024):
-        partial = np.float32(0)
-        for i in range(start, min(start + 1024, last)):
-            scaled = x[i] * scale
-            value = _rounded(scaled, i, key)
-            inside = low <= value <= high
+    low, high, slope = np.float32(lowest), np.float32(highest), step * math.log(2)
+    for start in range(first, last, _RUN):
+        end, partial = min(start + _RUN, last), np.float32(0)
+        values, given, found = x[start:end], gradient[start:end], out[start:end]
+        for i in range(values.size):
+            scaled = values[i] * scale
+            value = _rounded(scaled, start + i, key)
             clipped = low if value < low else value
             clipped = high if clipped > high else clipped
-            out[i] = gradient[i] if inside else np.float32(0)
-            partial += gradient[i] * (clipped - scaled if inside else clipped)
-        total[0] += np.float64(partial) * slope
+            inside = clipped == value
+            found[i] = given[i] if inside else np.float32(0)
+            partial += given[i] * (clipped - (scaled if inside else np.float32(0)))
+        total[0] += partial * slope
