@@ -64,7 +64,9 @@ class KernelClient:
 
     def decrypt_all(self, messages: Sequence[bytes], kept: Sequence[Integers] | None = None) -> Residues:
         """See :meth:`ClientEngine.decrypt_all`; on all threads."""
-        return np.stack(each(lambda i: self.decrypt(messages[i], None if kept is None else kept[i]), range(len(messages))))
+        return np.stack(
+            each(lambda i: self.decrypt(messages[i], None if kept is None else kept[i]), range(len(messages)))
+        )
 
     def close(self) -> None:
         """See :meth:`ClientEngine.close`; the key's memory is zeroed."""

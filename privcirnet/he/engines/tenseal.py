@@ -142,7 +142,7 @@ class TensealClient(SequentialClient):
         return np.array(self._context.encoder.decode_uint64(plaintext), dtype=np.uint64)
 
     def close(self) -> None:
-        """See :meth:`ClientEngine.close`; SEAL zeroes its secrets when the last reference to them ends, which is here."""
+        """See :meth:`ClientEngine.close`; SEAL zeroes its secrets when the last reference to them ends: here."""
         self._keys = self._encryptor = self._decryptor = None
 
 

@@ -1,4 +1,4 @@
-"""A stream of random words for one reply or request: AES-256 in counter mode under a key from the operating system's generator.
+"""A stream of random words for one reply or request: AES-256 in counter mode, its key the operating system's.
 
 Every stream has a key of its own, so that nothing that a ciphertext is hidden by depends on state that others share:
 not on a fork, a copied virtual machine, or a generator that an earlier one was drawn from. It is twelve times as fast

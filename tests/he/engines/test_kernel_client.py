@@ -228,9 +228,7 @@ def test_two_clients_have_different_keys() -> None:
     slots, zeros = clients().slots(1), np.zeros((1, DEFAULT.ring_degree), dtype=np.uint64)
     engine = server("kernel", DEFAULT)
     messages = first.encrypt_all(slots)
-    replies = engine.reply_all(
-        engine.receive_all(messages, None), zeros, engine.load_keys(first.public_keys([]), [])
-    )
+    replies = engine.reply_all(engine.receive_all(messages, None), zeros, engine.load_keys(first.public_keys([]), []))
     assert np.array_equal(first.decrypt_all(replies), slots)
     assert not np.array_equal(second.decrypt_all(replies), slots)
 

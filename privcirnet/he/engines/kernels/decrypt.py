@@ -4,8 +4,8 @@ Maths: with x = c0 + c1 s mod q, q = p_1 ... p_k, the plaintext is round(t x / q
 
     t x / q = sum over j of t y_j / p_j  (mod t),    y_j = x (q / p_j)^-1 mod p_j,
 
-so each prime gives a whole number, which is added mod t, and a fraction, of which 64 bits are added up. They are exact to
-2^-58, and noise that decrypts is further than that from where the rounding turns. Memory that held x or its
+so each prime gives a whole number, which is added mod t, and a fraction, of which 64 bits are added up. They are exact
+to 2^-58, and noise that decrypts is further than that from where the rounding turns. Memory that held x or its
 fractions is zeroed: with the reply it gives c1 s, and that gives s.
 """
 
@@ -112,9 +112,7 @@ def _words(message: Message) -> Residues:
 
 
 @jit
-def _decrypt(
-    slots: Residues, first: Residues, second: Residues, kept: Integers, key: Residues, form: Form
-) -> bool:
+def _decrypt(slots: Residues, first: Residues, second: Residues, kept: Integers, key: Residues, form: Form) -> bool:
     """:func:`decrypt` from packed words; False if a residue is not under its prime."""
     limbs, n = form.primes.size, slots.size
     words, phase = np.empty((2, limbs, n), dtype=np.uint64), np.empty((1, n), dtype=np.uint64)
@@ -142,7 +140,7 @@ def _decrypt(
 
 @inline
 def _add_scaled(total: Residues, fractions: Residues, x: Residues, form: Form, limb: int, t: Word) -> None:
-    """Add t y / p under one prime: its whole part mod t to ``total``, its fraction, with the carry, to ``fractions``."""
+    """Add t y / p under one prime: its whole part mod t to ``total``, its fraction to ``fractions``."""
     p, inverse, inverse_quotient = form.primes[limb], form.inverse[limb, 0], form.inverse[limb, 1]
     whole, rest, rest_quotient = form.whole[limb], form.rest[limb, 0], form.rest[limb, 1]
     upper, lower = form.fraction[limb, 0], form.fraction[limb, 1]

@@ -15,7 +15,8 @@ from tests.he.engines.kernels.oracles import integers, negacyclic, primes_of, ra
 
 N = 1024
 SETS = pytest.mark.parametrize(
-    ("bits", "plain_bits"), [((54,), 41), ((54, 53), 46), ((48, 47), 60), ((60, 60), 60), ((30, 30, 29), 60), ((41,), 28)]
+    ("bits", "plain_bits"),
+    [((54,), 41), ((54, 53), 46), ((48, 47), 60), ((60, 60), 60), ((30, 30, 29), 60), ((41,), 28)],
 )
 """One to three primes, longer and shorter than t."""
 
