@@ -30,7 +30,7 @@ def stream() -> Words:
 
     def words(count: int) -> Residues:
         found = np.empty(count + _BLOCK // 8, dtype=np.uint64)  # the library wants room for one more block
-        encryptor.update_into(bytes(8 * count), found.view(np.uint8))
+        encryptor.update_into(bytes(8 * count), found.data.cast("B"))
         return found[:count]
 
     return words

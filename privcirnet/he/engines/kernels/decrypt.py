@@ -48,7 +48,7 @@ class Form(NamedTuple):
     tables: ntt.Tables
     plain: plaintexts.Plain
     primes: Residues
-    bits: Residues
+    bits: Integers
     inverse: Residues
     whole: Residues
     rest: Residues
@@ -70,7 +70,7 @@ def form(tables: ntt.Tables, plain: plaintexts.Plain, modulus: Modulus) -> Form:
         tables,
         plain,
         np.array(primes, dtype=np.uint64),
-        8 * np.array(modulus.widths, dtype=np.uint64),
+        8 * np.array(modulus.widths),
         np.stack([with_quotient(pow(q // p, -1, p), p) for p in primes]),
         np.array([t // p for p in primes], dtype=np.uint64),
         np.stack([with_quotient(t % p, p) for p in primes]),

@@ -74,8 +74,7 @@ def prepared(ternary: Residues, ring: Ring) -> Residues:
     """
     key = np.empty((2, len(ring.primes), ring.degree), dtype=np.uint64)
     primes = ring.tables.primes
-    for limb, p in enumerate(primes):
-        np.add(ternary, p - np.uint64(1), out=key[0, limb])  # under 2 p, which transforms reduce
+    np.add(ternary, primes[:, None] - np.uint64(1), out=key[0])  # under 2 p, which transforms reduce
     to_values(key[:1], ring.tables)
     quotients(key[1:], key[:1], primes)
     return key
