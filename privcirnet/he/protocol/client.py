@@ -26,8 +26,8 @@ class Client:
 
     Args:
         greeting: what :meth:`Server.greeting` returned: the program's public description.
-        engine: "kernel" or "tenseal", which are the same for a client, or "cleartext" for a rehearsal that hides
-            nothing.
+        engine: "kernel", "tenseal" (slower; the server need not have the same), or "cleartext" for a rehearsal that
+            hides nothing.
         key: with which the description must be signed; None for any.
 
     Attributes:
@@ -40,7 +40,7 @@ class Client:
             engine is unknown.
     """
 
-    def __init__(self, greeting: bytes, engine: str = "tenseal", key: PublicKey | None = None) -> None:
+    def __init__(self, greeting: bytes, engine: str = "kernel", key: PublicKey | None = None) -> None:
         if len(greeting) > limits.MAX_BYTES:
             raise RuleError(
                 f"a greeting must have at most {limits.MAX_BYTES} bytes",
@@ -63,11 +63,9 @@ class Client:
         self._finished = False
 
     def close(self) -> None:
-        """Forget the keys and the shares, whose memory is zeroed. No image can be inferred afterwards.
-
-        Python cannot overwrite the keys, which are SEAL's: SEAL zeroes a secret key when the last reference to it ends,
-        which is here unless an inference still runs.
-        """
+        """Forget the keys and the shares, whose memory is zeroed. No image can be inferred afterwards."""
+        if self._engine is not None:
+            self._engine.close()
         self._engine = None
         wipe(self.shares.values())
         self.shares = {}
