@@ -45,7 +45,7 @@ class ServiceClient:
 
     Args:
         address: host and port.
-        engine: the client's. "kernel" and "tenseal" are the same, "cleartext" hides nothing; the client alone decides.
+        engine: the client's own, whatever the server's: "kernel", "tenseal" (slower); "cleartext" hides nothing.
         timeout_s: seconds to wait for a reply.
         access: what the client shows; plain text is for a server on loopback only.
         program: the name of one of the server's; "" for its only one.

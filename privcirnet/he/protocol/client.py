@@ -32,8 +32,8 @@ class Client:
 
     Args:
         greeting: what :meth:`Server.greeting` returned: the program's public description.
-        engine: "kernel" or "tenseal", which are the same for a client, or "cleartext" for a rehearsal that hides
-            nothing.
+        engine: "kernel", "tenseal" (slower; the server need not have the same), or "cleartext" for a rehearsal that
+            hides nothing.
         key: with which the description must be signed; None for any.
         store: of what is prepared; None: memory, for as long as the client.
         owner: 32 random bytes that all of the store's material is bound to; empty if the store ends with the client.
@@ -53,7 +53,7 @@ class Client:
     def __init__(
         self,
         greeting: bytes,
-        engine: str = "tenseal",
+        engine: str = "kernel",
         key: PublicKey | None = None,
         store: MaterialStore | None = None,
         owner: bytes = b"",
@@ -86,11 +86,9 @@ class Client:
         self._finished = False
 
     def close(self) -> None:
-        """Forget the keys and the shares, whose memory is zeroed. No image can be inferred afterwards.
-
-        Python cannot overwrite the keys, which are SEAL's: SEAL zeroes a secret key when the last reference to it ends,
-        which is here unless an inference still runs.
-        """
+        """Forget the keys and the shares, whose memory is zeroed. No image can be inferred afterwards."""
+        if self._engine is not None:
+            self._engine.close()
         self._engine = self._make = None
         wipe(self.shares.values())
         self.shares = {}

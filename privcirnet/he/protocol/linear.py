@@ -124,8 +124,7 @@ class LinearExchange:
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         """See :meth:`Exchange.request`."""
-        rows = self.layer.encode_input(shares[0], engine.parameters.plain_modulus)
-        return [engine.encrypt(row) for row in rows]
+        return engine.encrypt_all(self.layer.encode_input(shares[0], engine.parameters.plain_modulus))
 
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
@@ -140,8 +139,7 @@ class LinearExchange:
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         """See :meth:`Exchange.finish`."""
-        kept = self.layer.kept or [None] * len(messages)
-        slots = np.stack([engine.decrypt(message, places) for message, places in zip(messages, kept, strict=True)])
+        slots = engine.decrypt_all(messages, self.layer.kept)
         return self.layer.decode_output(slots, engine.parameters.plain_modulus)
 
     def _mask(self, held: Held, t: int) -> tuple[Residues, Residues]:

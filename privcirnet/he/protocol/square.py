@@ -8,8 +8,6 @@ which shortens both messages (:mod:`encodings.subring`). Source: docs/mathematic
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from privcirnet.he.clear import squares
 from privcirnet.he.encodings import subring
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
@@ -64,8 +62,7 @@ class SquareExchange:
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         """See :meth:`Exchange.request`."""
         (share,), n = shares, self.ring_degree
-        rows = zip(subring.spread(share.reshape(-1), n), subring.kept(self.values, n), strict=True)
-        return [engine.encrypt(row, kept) for row, kept in rows]
+        return engine.encrypt_all(subring.spread(share.reshape(-1), n), subring.kept(self.values, n))
 
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
@@ -83,7 +80,7 @@ class SquareExchange:
         """See :meth:`Exchange.finish`."""
         (share,), t = shares, engine.parameters.plain_modulus
         kept = subring.kept(self.values, self.ring_degree)
-        slots = np.stack([engine.decrypt(message, places) for message, places in zip(messages, kept, strict=True)])
+        slots = engine.decrypt_all(messages, kept)
         cross = subring.collect(slots, self.values, t)
         return modular.add(cross.reshape(share.shape), modular.multiply(share, share, t), t)
 
