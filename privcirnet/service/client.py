@@ -84,7 +84,9 @@ class ServiceClient:
             self._program = self._chosen(program)
             self.version: str = self._program.version
             greeting, owner = self._described(), self._materials.owner
-            self._binding = Binding(digest_of(self.version, greeting), f"{show_address(address)}/{program}", owner)
+            self._binding = Binding(
+                digest_of(self.version, greeting), f"{show_address(address)}/{self._program.name}", owner
+            )
             self._materials.retain([self._binding.program], self._binding.peer)
             self.store = self._materials.of(self._binding)
             self.client = Client(greeting, engine, key, self.store, owner)
