@@ -59,6 +59,9 @@ class PreparedServer:
         Args:
             message: the request, with the serial numbers of the material that the client has.
 
+        Returns:
+            the serial numbers that are left.
+
         Raises:
             RuleError: the message is something else.
         """
@@ -77,6 +80,12 @@ class PreparedServer:
             message: the first request.
             engine: the server's.
             keys: the client's, as the engine loaded them.
+
+        Yields:
+            replies; the generator is sent the request after each.
+
+        Returns:
+            the last reply.
 
         Raises:
             RuleError: the program's masks are bounded, a request is not the one that is due, or there is no room.
@@ -106,6 +115,12 @@ class PreparedServer:
         Args:
             message: the first request, with the number of the material and the server's share of the image.
             held: is given the server's share of every node.
+
+        Yields:
+            replies; the generator is sent the request after each.
+
+        Returns:
+            the last reply.
 
         Raises:
             RuleError: a request is not the one that is due.

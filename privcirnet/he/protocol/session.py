@@ -70,13 +70,16 @@ def run(
 def prepare(
     client: Client, session: Handler, count: int = 1, progress: ExchangeProgress = lambda exchange: None
 ) -> list[Traffic]:
-    """Do all encrypted work for some images to come, and return what was sent for it.
+    """Do all encrypted work for some images to come.
 
     Args:
         client: the client.
         session: the server's session with it.
-        count: of images, at least 1.
+        count: of images.
         progress: called after each round.
+
+    Returns:
+        the traffic of each round.
 
     Raises:
         RuleError: the program's masks are bounded, there is no room, or either party refuses the other's message.
