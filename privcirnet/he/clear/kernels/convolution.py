@@ -158,6 +158,34 @@ def windows(columns: Floats, planes: Floats, kernel: int, stride: int) -> None:
 
 
 @jit
+def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride: int) -> None:
+    """Write the sums of a layer in which every channel is a group, straight from the limbs.
+
+    Args:
+        sums: written, shape (C, L, rows of outputs, columns of outputs).
+        planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
+        weight: shape (C, R R).
+        kernel: R.
+        stride: of the layer.
+    """
+    channels, limbs, height, width = sums.shape
+    for channel in range(channels):
+        for limb in range(limbs):
+            for i in range(height):
+                target = sums[channel, limb, i]
+                target[:] = 0
+                for tap in range(kernel * kernel):
+                    factor = weight[channel, tap]
+                    source = planes[channel, limb, i * stride + tap // kernel, tap % kernel :]
+                    if stride == 1:
+                        for j in range(width):
+                            target[j] += factor * source[j]
+                    else:
+                        for j in range(width):
+                            target[j] += factor * source[j * stride]
+
+
+@jit
 def collect(result: Residues, sums: Floats, bias: Residues, block: Block, powers: Residues, t: Word) -> None:
     """Write a rectangle of outputs from sums of limbs, blocks joined.
 
