@@ -58,6 +58,7 @@ class MatrixProducts:
         self._result_shape, self._weights = shape.output_shape, [piece.astype(np.float64) for piece in pieces]
         self._limbs = Limbs(np.uint64(t), self._split.width, self._split.count)
         self._powers = _powers(self._split, len(pieces))
+        self.bytes = sum(weight.nbytes for weight in self._weights)
         self._depthwise = shape.kind == "depthwise" and shape.kernel > 1
 
     def __call__(self, share: Residues, bias: Residues | None = None) -> Residues:
