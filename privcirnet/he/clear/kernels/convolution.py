@@ -64,7 +64,14 @@ def place(blocks: int, number: int, offset: int, least: int) -> int:
 
 @inline
 def split_into(planes: Floats, column: int, word: Word, limbs: Limbs) -> None:
-    """Write a residue's limbs, (L, columns), into one column."""
+    """Write the limbs of a residue.
+
+    Args:
+        planes: written in one column, shape (L, columns).
+        column: which one.
+        word: the residue.
+        limbs: how it is split.
+    """
     rest = np.int64(word)
     if rest > np.int64(limbs.t) >> 1:
         rest -= np.int64(limbs.t)
