@@ -96,6 +96,9 @@ def online(config: BenchConfig, bar: Bar = silent) -> list[dict[str, Any]]:
     Args:
         config: block sizes, bits of t, repetitions.
         bar: advanced at each row.
+
+    Returns:
+        a row for each network and block size, then for each pass.
     """
     with bar("rows", online_runs(config.block_sizes)) as advance:
         return run_online(config.block_sizes, bench_run(config), advance)
