@@ -14,7 +14,7 @@ from privcirnet.commands import SUBCOMMANDS
 from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.message_sizes import rounds
-from privcirnet.pipeline.infer import Step
+from privcirnet.pipeline.answers import Step
 from privcirnet.pipeline.progress import Advance, silent
 
 _RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"

@@ -31,6 +31,13 @@ def subprocess_python():
     return run
 
 
+@pytest.fixture(scope="session")
+def image_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for decoded image archives, which all processes of this run share."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "images"
+
+
 @pytest.fixture
 def file_limit() -> Iterator:
     """A function that lets no file grow beyond some bytes until the test is over: a full disk, from the system itself."""

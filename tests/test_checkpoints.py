@@ -14,7 +14,7 @@ from privcirnet.he.program.operations import Square
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import lower_for
 from privcirnet.training import stages
-from privcirnet.training.accuracy import accuracy
+from privcirnet.training.accuracy import predict
 from tests.data.test_real import ARCHIVES
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
@@ -51,17 +51,20 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
 @pytest.mark.slow
 @pytest.mark.skipif(not ARCHIVES.is_dir(), reason="there is no folder of image archives beside the project")
 @pytest.mark.parametrize(
-    ("file", "model", "name", "top1"),
+    ("file", "model", "name", "right"),
     [
-        ("resnet18_cifar10", "resnet18_tiny", "cifar10", 87.00),
-        ("tutorial_mnist", "tutorial_mnist", "mnist", 98.74),
-        ("dense/mobilenetv2_cifar10", "mobilenetv2_cifar", "cifar10", 92.58),
-        ("circulant/mobilenetv2_cifar10", "mobilenetv2_cifar", "cifar10", 92.13),
+        ("resnet18_cifar10", "resnet18_tiny", "cifar10", 895),
+        ("tutorial_mnist", "tutorial_mnist", "mnist", 984),
+        ("dense/mobilenetv2_cifar10", "mobilenetv2_cifar", "cifar10", 935),
+        ("circulant/mobilenetv2_cifar10", "mobilenetv2_cifar", "cifar10", 927),
+        ("aespa/mobilenetv2_cifar10", "mobilenetv2_cifar", "cifar10", 932),
     ],
 )
-def test_the_accuracy_that_the_table_states(file, model, name, top1, tmp_path):
-    data = load(name, files=Files(str(ARCHIVES), cache=str(tmp_path)))
+def test_the_first_thousand_held_out_images(file, model, name, right, image_cache):
+    """As many are right as when the table's accuracy was measured on all 10,000: see there for the command."""
+    data = load(name, files=Files(str(ARCHIVES), cache=str(image_cache)))
     held = read_checkpoint(FOLDER / f"{file}.safetensors")
     assert (held.model, held.bits) == (model, None if "/" in file else (8, 8, 8))
     network = stages.load_checkpoint(FOLDER / f"{file}.safetensors", data).model
-    assert accuracy(network, data) == pytest.approx(top1, abs=0.1)
+    hits = predict(network, data, data.test_images[:1000]).argmax(dim=1) == data.test_labels[:1000]
+    assert hits.sum().item() == pytest.approx(right, abs=2)

@@ -114,6 +114,29 @@ def test_a_client_without_a_reference(root, server, monkeypatch, tmp_path):
     assert "float" not in found["predictions"][0]
 
 
+def test_a_client_finds_what_it_prepared(server, monkeypatch, capsys, tmp_path):
+    """Three inferences are prepared for one image; the next run uses the other two and makes no keys."""
+    folder, found = tmp_path / "prepared", []
+    for images, prepare in ((1, 3), (2, 3), (1, 0)):
+        settings = f"images={images}", f"prepare={prepare}", f"prepared_folder={folder}", f"out={tmp_path / 'out'}"
+        call(monkeypatch, "infer", f"server={server[1]}", "reference=", *settings)
+        found.append(json.loads((tmp_path / "out" / "summary.json").read_text()))
+    first, second, third = found
+    assert [run["prepared"] for run in found] == [1, 2, 0]
+    assert [run["bytes_keys"] > 0 for run in found] == [True, False, True]
+    assert [run["preparation"] is None for run in found] == [False, True, True]
+    assert second["online"]["bytes_per_image"] == first["online"]["bytes_per_image"] == second["bytes_per_image"]
+    assert first["preparation"]["bytes_per_image"] > 10 * second["bytes_per_image"]
+    assert third["online"] is None
+    assert set(first["online"]) == {"seconds_per_image", "bytes_per_image", "rounds", "links"}
+    shown = capsys.readouterr().out
+    assert re.search(r"prepared +1 of 1 images: ", shown)
+    assert "an image, for its preparation" in shown
+    assert sorted(path.name for path in folder.iterdir()) == ["lock", "owner"]
+    error = refused(monkeypatch, capsys, "infer", f"prepared_folder={folder}")
+    assert "prepared_folder is for the client of server=: got" in error
+
+
 def test_a_client_too_many_is_one_line(server, monkeypatch, capsys, tmp_path):
     host, port = server[1].split(":")
     with ServiceClient((host, int(port))), ServiceClient((host, int(port))):
@@ -208,6 +231,6 @@ def test_a_program_that_serves_has_no_room_for_a_pipe(root):
             "grace_s",
         ),
         *("quota", "quotas", "keys", "metrics_port", "metrics_host", "log", "rehearsal"),
-        *("engine", "weights_gb", "weights_folder", "threads"),
+        *("engine", "weights_gb", "weights_folder", "threads", "prepared_gb", "prepared_folder"),
     }
     assert "finished" not in (ROOT / "serve.py").read_text() + (ROOT / "privcirnet/commands/serve.py").read_text()

@@ -9,9 +9,9 @@ from torch import Tensor
 from privcirnet.errors import RuleError, listed
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
+from privcirnet.pipeline.answers import answers
 from privcirnet.pipeline.compiled import CompiledProgram
 from privcirnet.pipeline.evaluation import evaluate
-from privcirnet.pipeline.infer import answers
 
 
 def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine: str = "kernel") -> Tensor:

@@ -1,7 +1,7 @@
 """Classify held-out images encrypted and check every step of it. `privcirnet infer --help`."""
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from privcirnet.artifact import read_profile, read_program, write_arrays, write_json
 from privcirnet.config import InferConfig
-from privcirnet.console import counting, in_words_revealed, inference_bar, show, show_rows
+from privcirnet.console import counting, in_words_revealed, inference_bar, show, show_rows, show_text
 from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.signature import pinned
+from privcirnet.he.protocol.materials import Materials
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
 from privcirnet.pipeline.infer import infer
@@ -30,7 +31,7 @@ from privcirnet.settings import script
 from privcirnet.training import stages
 from privcirnet.training.accuracy import predict
 
-_SHOWN = 10
+_SHOWN, _REASONS = 10, 3
 _TESTS = 12
 """Test images that the page offers."""
 
@@ -66,16 +67,19 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     cache = WeightCache.of(config.weights_gb, config.weights_folder)
     run = evaluate if config.processes == 1 else evaluate_apart
     with inference_bar(program, len(labels)) as progress:
-        result = run(program, spectra, images.numpy().astype(np.int64), config.engine, progress, cache)
+        integers = images.numpy().astype(np.int64)
+        result = run(program, spectra, integers, config.engine, progress, cache, prepare=config.prepare)
     return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
 
 
 def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
     """Run the client alone, without program folder and weights."""
     clear = _predicted(config, data, images) if config.reference else None
-    with _asked(config) as remote:
+    keep = bool(config.prepared_folder)
+    materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
+    with closing(materials), _asked(config, materials) as remote:
         with inference_bar(remote.client.program, len(labels)) as progress:
-            result = infer(remote, images.numpy().astype(np.int64), progress)
+            result = infer(remote, images.numpy().astype(np.int64), progress, config.prepare, keep)
     return {"server": config.server, **result.summary(clear, labels)}
 
 
@@ -99,11 +103,11 @@ def _page(config: InferConfig) -> None:
     serve(partial(_connected, config), content, config.ui_port, partial(_show_address, config, place))
 
 
-def _asked(config: InferConfig) -> ServiceClient:
+def _asked(config: InferConfig, materials: Materials | None = None) -> ServiceClient:
     """A connection to the server of the settings."""
     access, key = ClientAccess.of(Path(config.tls) if config.tls else None), pinned(config.model_key)
     address = parse_address(config.server)
-    return ServiceClient(address, config.engine, config.timeout_s, access, config.served, key)
+    return ServiceClient(address, config.engine, config.timeout_s, access, config.served, key, materials=materials)
 
 
 @contextmanager
@@ -130,6 +134,23 @@ def _predicted(config: InferConfig, data: ImageData, images: Tensor) -> np.ndarr
     return predict(stages.load_network(config.reference, data), data, images).argmax(dim=1).numpy()
 
 
+def _phases(summary: dict[str, Any]) -> dict[str, str]:
+    """What was done before the images, and with them."""
+    online, ahead, facts = summary["online"], summary["preparation"], dict[str, str]()
+    if online:
+        links = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in online["links"].items())
+        facts["prepared"] = (
+            f"{summary['prepared']} of {summary['images']} images: {online['seconds_per_image']:.3f} s, "
+            f"{online['bytes_per_image'] / 1e6:.2f} MB and {online['rounds']} rounds each; {links}, predicted"
+        )
+    if ahead:
+        each = f"{ahead['seconds_per_image']:.3f} s and {ahead['bytes_per_image'] / 1e6:.2f} MB an image"
+        facts["before"] = f"{each}, for its preparation"
+    if summary["dropped"]:
+        facts["unprepared"] = "; ".join(summary["dropped"][-_REASONS:])
+    return facts
+
+
 def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None:
     """Show the result in a few lines; for a client alone also the first images' classes."""
     if config.server:
@@ -153,6 +174,7 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
         f"{summary['bytes_per_image'] / 1e6:.2f} MB and {summary['rounds']} rounds an image, "
         f"keys {summary['bytes_keys'] / 1e6:.2f} MB once"
     )
+    facts |= _phases(summary)
     facts |= in_words_revealed(summary["revealed"])
     facts["links"] = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in summary["links"].items()) + ", predicted"
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"

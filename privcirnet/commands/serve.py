@@ -19,8 +19,12 @@ from privcirnet.he.program.operations import Input
 from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.materials import Materials
+from privcirnet.he.protocol.prepared import Form
+from privcirnet.he.protocol.session import prepare
+from privcirnet.he.protocol.store_files import InUse
 from privcirnet.he.ring import threads
-from privcirnet.pipeline.infer import answers
+from privcirnet.pipeline.answers import answers
 from privcirnet.pipeline.serving import ProgramFolders
 from privcirnet.service.access import ServerAccess
 from privcirnet.service.address import show_address
@@ -92,12 +96,32 @@ def _books(config: ServeConfig, stack: ExitStack) -> Books:
         private_folder(state)
     quotas = Quotas(config.quota, config.quotas, state and state / "images.sqlite")
     stack.callback(quotas.close)
+    log = Log(_write, config.log, _appending(state / "audit.jsonl", stack) if state else None)
+    materials = _materials(config, state, log)
+    stack.callback(materials.close)
     return Books(
         limits=ServiceLimits(config.sessions, config.timeout_s, config.age_s, config.grace_s),
         quotas=quotas,
         store=KeyStore(config.keys, state and state / "keys"),
-        log=Log(_write, config.log, _appending(state / "audit.jsonl", stack) if state else None),
+        materials=materials,
+        log=log,
     )
+
+
+def _materials(config: ServeConfig, state: Path | None, log: Log) -> Materials:
+    """Where prepared material is kept: in its folder, unless another server of the same state has it."""
+
+    def note(why: str) -> None:
+        log.event("prepared material", why=why)
+
+    limit, named = int(1e9 * config.prepared_gb), Path(config.prepared_folder) if config.prepared_folder else None
+    try:
+        return Materials(named or (state and state / "prepared"), limit, config.keys.days, note)
+    except InUse as error:
+        if named:
+            raise
+        note(f"kept in memory: {error}")
+        return Materials(None, limit, config.keys.days, note)
 
 
 def _appending(path: Path, stack: ExitStack) -> Callable[[str], object]:
@@ -119,7 +143,8 @@ def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, comma
             f"{message_sizes.rounds(program)} rounds an image, n = {program.parameters.ring_degree}, "
             f"log q = {program.parameters.log_q}; images of {' x '.join(map(str, source.shape))} integers in "
             f"[{source.operation.low}, {source.operation.high}]; a client sends {offer.most.keys / 1e6:.1f} MB of keys "
-            f"once, its session takes {message_sizes.keys_in_memory(program) / 1e6:.0f} MB"
+            f"once, its session takes {message_sizes.keys_in_memory(program) / 1e6:.0f} MB, "
+            f"an inference that it prepares {Form('server', program, bytes(32)).length / 1e6:.1f} MB"
         )
     secured = "TLS 1.3" if config.tls else "plain, on loopback"
     trial = f", certificates for {TRIAL_DAYS} days" if config.tls == "trial" else ""
@@ -151,8 +176,12 @@ def _rehearse(offer: Offer, engine: str) -> None:
     assert isinstance(source.operation, Input)
     client = Client(offer.greeting, engine)
     session = offer.server.session(client.keys())
+    image = np.full(source.shape, source.operation.high)
     with inference_bar(offer.server.program, 1) as progress:
-        list(answers(client, session, [np.full(source.shape, source.operation.high)], progress))
+        list(answers(client, session, [image], progress))
+    if offer.server.program.masks == "uniform":
+        prepare(client, session)
+        list(answers(client, session, [image]))
     session.close()
 
 

@@ -51,12 +51,14 @@ def jit(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def jit_of_floats(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function compiled as by :func:`jit`, in which a product and a sum may become one operation.
+    """Return a function compiled as by :func:`jit`, but for the order and the rounding of sums.
+
+    A product and a sum may become one operation, and sums may be taken in another order.
 
     Args:
         function: a kernel of floating-point numbers.
     """
-    return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})(function)
+    return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})(function)
 
 
 def inline(function: Callable[P, R]) -> Callable[P, R]:

@@ -49,6 +49,10 @@ class InferConfig:
     """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
     threads: int = 0
     """number of threads; 0: one for each core."""
+    prepare: int = 0
+    """inferences to prepare at a time, before their images: all encrypted work; 0: none, it is done with the image."""
+    prepared_folder: str = ""
+    """where the client of server= keeps what is prepared, and finds it again; empty: in memory."""
     profile: str = "${root}/export/profile.json"
     """profile that times are predicted with."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -58,6 +62,9 @@ class InferConfig:
         check(self.images >= 1, "images must be at least 1", self.images, "use 32")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")
+        check(self.prepare >= 0, "prepare must be 0 or more", self.prepare, "use 8, or 0 for no preparation")
+        alone = self.server or not self.prepared_folder
+        check(alone, "prepared_folder is for the client of server=", self.prepared_folder, "name a server")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 600")
         check(0 <= self.ui_port <= 0xFFFF, "ui_port must be in [0, 65535]", self.ui_port, "use 0 for a free one")
         if self.server:
@@ -99,6 +106,10 @@ class ServeConfig:
     """the same for clients with a quota of their own, by name."""
     keys: StoreLimits = field(default_factory=StoreLimits)
     """how much room for clients' keys, and how long they are kept."""
+    prepared_gb: float = 4.0
+    """of prepared material of all clients, at most; 0: nothing is prepared."""
+    prepared_folder: str = ""
+    """where prepared material stays from one start to the next; empty: a folder in state=, or in memory without one."""
     metrics_port: int = -1
     """of Prometheus metrics; 0: any that is free; -1: none."""
     metrics_host: str = "127.0.0.1"
@@ -125,6 +136,7 @@ class ServeConfig:
         check(self.sessions >= 1, "sessions must be at least 1", self.sessions, "use 4")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 120")
         check(self.age_s > 0, "age_s must be positive", self.age_s, "use 3600")
+        check(self.prepared_gb >= 0, "prepared_gb must be 0 or more", self.prepared_gb, "use 4, or 0 for nothing")
         check(self.grace_s >= 0, "grace_s must not be negative", self.grace_s, "use 30")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         plain = not self.tls and not is_loopback(self.host)

@@ -6,11 +6,13 @@ rounding.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from privcirnet.errors import RuleError
+from privcirnet.functional import rounding
 
 _SMALLEST = 2.0**-60
 """Largest value that is assumed where all are zero, so that a step exists."""
@@ -79,6 +81,8 @@ def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -
     tensor([0.5000, 1.0000, 0.0000])
     """
     step = 2.0**log_step
+    if rounding.compiled_for(x):
+        return _Rounded.apply(x, step, rounding.seed_for(stochastic))
     rounded = _integers(x.detach() / step, stochastic).mul_(step)
     return rounded + (x - x.detach()) if x.requires_grad else rounded
 
@@ -120,9 +124,38 @@ def quantize_learned(
     tensor([0.5000, 3.5000], grad_fn=<AddBackward0>)
     """
     step, (lowest, highest) = 2.0**log_step, limits
+    if rounding.compiled_for(x):
+        return _Learned.apply(x, learned, step, limits, rounding.seed_for(stochastic))
     scaled = x.detach() / step
     rounded = _integers(scaled, stochastic)
     integers = rounded.clamp(lowest, highest)
     inside = integers == rounded
     slope = step * math.log(2) * torch.where(inside, integers - scaled, integers)
     return integers * step + inside * (x - x.detach()) + slope * (learned - learned.detach())
+
+
+class _Rounded(torch.autograd.Function):
+    """:func:`quantize_activation` in compiled passes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, step: float, seed: int) -> Tensor:  # type: ignore[override]
+        return rounding.rounded(x, step, rounding.UNLIMITED, seed)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        return gradient, None, None
+
+
+class _Learned(torch.autograd.Function):
+    """:func:`quantize_learned` in compiled passes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, learned: Tensor, step: float, limits: tuple[int, int], seed: int) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(x)
+        ctx.facts = step, limits, seed
+        return rounding.rounded(x, step, limits, seed)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:  # type: ignore[override]
+        (x,), (step, limits, seed) = ctx.saved_tensors, ctx.facts
+        return *rounding.learned_gradients(x, step, limits, seed, gradient), None, None, None

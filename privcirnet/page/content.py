@@ -15,7 +15,7 @@ from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.exchange import RoundPlan
 from privcirnet.he.protocol.exchanges import exchanges_of
-from privcirnet.pipeline.infer import name_of
+from privcirnet.pipeline.answers import name_of
 
 _KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convolution", "square": "squares"}
 """What rounds are called; functions that the client computes are called by their own names."""

@@ -20,7 +20,7 @@ from privcirnet.he.protocol.client import Client
 from privcirnet.page.content import Content, described
 from privcirnet.page.events import Event, plain
 from privcirnet.page.pictures import ciphertext_picture, for_canvas
-from privcirnet.pipeline.infer import Answer, answers
+from privcirnet.pipeline.answers import Answer, answers
 
 MOST_LOGITS = 10
 """Logits that are shown, at most: the largest."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,22 +17,16 @@ from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.exchange import RoundPlan
 from privcirnet.he.protocol.exchanges import exchanges_of
+from privcirnet.he.protocol.materials import MemoryStore
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import Handler
 from privcirnet.he.ring import threads
 from privcirnet.he.ring.modular import Residues
 from privcirnet.pipeline import audit
-from privcirnet.pipeline.infer import (
-    Inference,
-    StepProgress,
-    answers,
-    check_some,
-    name_of,
-    no_progress,
-    percent,
-    predictions,
-)
+from privcirnet.pipeline.answers import StepProgress, answers, name_of, no_progress
+from privcirnet.pipeline.infer import Inference, check_some, percent, predictions
+from privcirnet.pipeline.preparation import Ahead
 from privcirnet.pipeline.server_process import ServerReport, ServerTask, start_server
 from privcirnet.service.client import ServiceClient
 
@@ -50,6 +44,7 @@ class Evaluation:
         inference: the client's side.
         server: what the server measured.
         peak: most memory of the client's process and of the server's, bytes; None where they are one.
+        preparation: what the server measured of work ahead.
     """
 
     program: Program
@@ -58,6 +53,7 @@ class Evaluation:
     inference: Inference
     server: Meter
     peak: tuple[int, int] | None = None
+    preparation: Meter = field(default_factory=Meter)
 
     @property
     def encrypted(self) -> Values:
@@ -106,9 +102,14 @@ class Evaluation:
         }
 
     def _layer(self, position: int, node: Node, plan: RoundPlan, predicted: Cost) -> dict[str, Any]:
-        traffic = next(t for t in self.inference.answers[-1].traffic if t.position == position)
-        counts, images = self.server.counts[node.name], len(self.inference.answers)
-        seconds = self.inference.client.meter.seconds[node.name] + self.server.seconds[node.name]
+        inference = self.inference
+        now, ahead = inference.exchanged(position)
+        images = sum(not answer.prepared for answer in inference.answers)
+        if images:
+            counts = self.server.counts[node.name]
+        else:
+            counts, images = self.preparation.counts[node.name], len(inference.ahead.done) if inference.ahead else 1
+        client = inference.seconds_of(inference.client.meter, inference.client.preparation, node.name)
         return {
             "name": name_of(node),
             "kind": plan.kind,
@@ -118,23 +119,25 @@ class Evaluation:
             "pmults": counts["pmult"] // images,
             "rotations_planned": plan.rotations,
             "pmults_planned": plan.pmults,
-            "rounds": 1,
+            "rounds": len(now),
             "ciphertexts_up": plan.ciphertexts_up,
             "ciphertexts_down": plan.ciphertexts_down,
-            "bytes_up": traffic.up,
-            "bytes_down": traffic.down,
+            "bytes_up": sum(t.up for t in now + ahead),
+            "bytes_down": sum(t.down for t in now + ahead),
             "seconds_predicted": predicted.total,
-            "seconds": seconds / images,
+            "seconds": client + inference.seconds_of(self.server, self.preparation, node.name),
         }
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913
     program: Program,
     spectra: Mapping[str, Residues],
     images: Values,
     engine: str = "kernel",
     progress: StepProgress = no_progress,
     cache: WeightCache | None = None,
+    *,
+    prepare: int = 0,
 ) -> Evaluation:
     """Run the protocol on every image, both parties in this process, and check every step of it.
 
@@ -145,6 +148,7 @@ def evaluate(
         engine: "kernel", "tenseal" or "cleartext".
         progress: called after each round.
         cache: for the server's encoded weights.
+        prepare: inferences to prepare at a time, before their images; 0: none.
 
     Returns:
         the results.
@@ -155,24 +159,28 @@ def evaluate(
     check_some(images)
     started = time.perf_counter()
     server = Server(program, engine, spectra, cache=cache)
-    client = Client(server.greeting(), engine)
+    store = MemoryStore()
+    client = Client(server.greeting(), engine, store=store)
     keys = client.keys()
     session = server.session(keys)
     setup = time.perf_counter() - started
 
     def report() -> ServerReport:
-        return ServerReport(session.shares, session.meter, peak_bytes())
+        return ServerReport(session.shares, session.meter, peak_bytes(), session.preparation)
 
-    return _audited(program, _Parties(client, session, report, setup, len(keys)), images, progress)
+    ahead = Ahead(prepare, store, keep=False, again=lambda: None)
+    return _audited(program, _Parties(client, session, report, setup, len(keys), ahead), images, progress)
 
 
-def evaluate_apart(
+def evaluate_apart(  # noqa: PLR0913
     program: Program,
     spectra: Mapping[str, Residues],
     images: Values,
     engine: str = "kernel",
     progress: StepProgress = no_progress,
     cache: WeightCache | None = None,
+    *,
+    prepare: int = 0,
 ) -> Evaluation:
     """Run :func:`evaluate` with the server in a process of its own, and gRPC on loopback between the parties.
 
@@ -183,6 +191,7 @@ def evaluate_apart(
         engine: "kernel", "tenseal" or "cleartext".
         progress: called after each round.
         cache: its limit and folder are those of the server's encoded weights.
+        prepare: inferences to prepare at a time, before their images; 0: none.
 
     Returns:
         the results, with both processes' memory.
@@ -195,7 +204,8 @@ def evaluate_apart(
     task = ServerTask(program, spectra, engine, cache.limit, cache.folder, threads.count())
     with start_server(task) as process, ServiceClient(process.address, engine) as remote:
         setup = time.perf_counter() - started
-        parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, apart=True)
+        ahead = Ahead(prepare, remote.store, keep=False, again=remote.reopen)
+        parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, ahead, apart=True)
         return _audited(program, parties, images, progress)
 
 
@@ -209,6 +219,7 @@ class _Parties:
         report: tells what the server did for the last image.
         seconds_setup: until the first request.
         bytes_keys: of the client's keys.
+        ahead: prepares inferences before their images.
         apart: whether the server is a process of its own.
     """
 
@@ -217,6 +228,7 @@ class _Parties:
     report: Callable[[], ServerReport]
     seconds_setup: float
     bytes_keys: int
+    ahead: Ahead
     apart: bool = False
 
 
@@ -224,7 +236,8 @@ def _audited(program: Program, parties: _Parties, images: Values, progress: Step
     integer: list[Values] = []
     wrong: list[list[str]] = []
     found, report = [], None
-    for image, answer in zip(images, answers(parties.client, parties.server, images, progress), strict=True):
+    answered = answers(parties.client, parties.server, images, progress, parties.ahead)
+    for image, answer in zip(images, answered, strict=True):
         report = parties.report()
         values = audit.reconstruct(program, parties.client.shares, report.shares)
         ends = {program.nodes[0].name: image, program.output.name: answer.logits}
@@ -233,6 +246,6 @@ def _audited(program: Program, parties: _Parties, images: Values, progress: Step
         integer.append(interpret(program, image)[program.output.name].reshape(-1))
         found.append(answer)
     assert report is not None
-    inference = Inference(program, found, parties.client, parties.seconds_setup, parties.bytes_keys)
+    inference = Inference(program, found, parties.client, parties.seconds_setup, parties.bytes_keys, parties.ahead)
     peak = (peak_bytes(), report.peak) if parties.apart else None
-    return Evaluation(program, np.stack(integer), wrong, inference, report.meter, peak)
+    return Evaluation(program, np.stack(integer), wrong, inference, report.meter, peak, report.preparation)

@@ -1,107 +1,24 @@
 """Encrypted inference of many images as the client alone sees it: logits, seconds, bytes and rounds."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
-from privcirnet.he.planning.profile import LINKS, Link
+from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.program import Node, Program
-from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.exchange import RoundPlan
 from privcirnet.he.protocol.exchanges import exchanges_of
-from privcirnet.he.protocol.session import Handler, Traffic, run
+from privcirnet.he.protocol.meter import Meter
+from privcirnet.he.protocol.session import Traffic
+from privcirnet.pipeline.answers import Answer, StepProgress, answers, name_of, no_progress
+from privcirnet.pipeline.preparation import Ahead
 from privcirnet.service.client import ServiceClient
-
-
-class Answer(NamedTuple):
-    """The result of one image.
-
-    Attributes:
-        logits: integers in units of the output's step, (classes,).
-        traffic: of each round.
-        seconds: in all.
-        refused: why nobody should use the logits; None where nothing is known against them.
-    """
-
-    logits: Values
-    traffic: list[Traffic]
-    seconds: float
-    refused: WrongResult | None = None
-
-
-class Step(NamedTuple):
-    """How far an inference is.
-
-    Attributes:
-        image: its number, from 0.
-        name: of the node whose round is done; "result" for the last round.
-        bytes: of this image so far, both ways.
-    """
-
-    image: int
-    name: str
-    bytes: int
-
-
-StepProgress = Callable[[Step], object]
-
-
-def no_progress(step: Step) -> None:
-    """Ignore a step.
-
-    Args:
-        step: what has been done.
-    """
-
-
-def answers(
-    client: Client, server: Handler, images: Iterable[Values], progress: StepProgress = no_progress
-) -> Iterator[Answer]:
-    """Run the protocol on one image after the other. A refused result does not end it: the server must not notice.
-
-    Args:
-        client: with its keys accepted.
-        server: its session.
-        images: integers, (C, H, W) each.
-        progress: called after each round.
-
-    Yields:
-        the result of each image.
-
-    Raises:
-        RuleError: an image does not fit the program, or the server refuses.
-    """
-    nodes = dict(enumerate(client.program.nodes))
-    for number, image in enumerate(images):
-        traffic: list[Traffic] = []
-
-        def step(exchange: Traffic, number: int = number, traffic: list[Traffic] = traffic) -> None:
-            traffic.append(exchange)
-            exchanged = sum(done.up + done.down for done in traffic)
-            node = nodes.get(exchange.position)
-            progress(Step(number, name_of(node) if node else "result", exchanged))
-
-        started, refused = time.perf_counter(), None
-        try:
-            logits, _ = run(client, server, image, step)
-        except WrongResult as error:
-            refused, logits = error, error.values
-        yield Answer(logits.reshape(-1), traffic, time.perf_counter() - started, refused)
-
-
-def name_of(node: Node) -> str:
-    """Return what a node is called in reports: the name of its module, if it comes from one, otherwise its own.
-
-    Args:
-        node: of a program.
-    """
-    return node.module or node.name
 
 
 @dataclass(frozen=True)
@@ -114,6 +31,7 @@ class Inference:
         client: with its measurements.
         seconds_setup: until the first request: making and loading keys, and encoding weights where that was done too.
         bytes_keys: public key and Galois keys, sent once.
+        ahead: what was prepared; None for nothing.
     """
 
     program: Program
@@ -121,6 +39,7 @@ class Inference:
     client: Client
     seconds_setup: float
     bytes_keys: int
+    ahead: Ahead | None = None
 
     @property
     def logits(self) -> Values:
@@ -146,18 +65,16 @@ class Inference:
 
     def costs(self) -> dict[str, Any]:
         """The keys of infer's summary.json about time and traffic."""
-        count, traffic = len(self.answers), self.answers[-1].traffic
-        up, down = sum(t.up for t in traffic), sum(t.down for t in traffic)
+        count, (up, down) = len(self.answers), self.answers[-1].bytes
         return {
             "seconds_per_image": self.seconds / count,
             "seconds_images": [answer.seconds for answer in self.answers],
             "seconds_client": sum(self.client.meter.seconds.values()) / count,
-            "links": {
-                name: self._over(link, up + down, len(traffic)) for name, link in LINKS.items() if name != "local"
-            },
+            "links": over_links(self.answers),
+            **self.phases(),
             "revealed": self.program.revealed,
             "refused": self.refused,
-            "rounds": len(traffic),
+            "rounds": len(self.answers[-1].traffic),
             "bytes_up": up,
             "bytes_down": down,
             "bytes_per_image": up + down,
@@ -166,11 +83,35 @@ class Inference:
             "seconds_setup": self.seconds_setup,
         }
 
-    def _over(self, link: Link, size: int, rounds: int) -> dict[str, float]:
-        """Seconds of an image over a link: what was measured here, and what its bytes and round trips add."""
-        compute = median(answer.seconds for answer in self.answers)
-        parts = {"compute": compute, "transfer": size / link.bandwidth, "round_trips": rounds * link.round_trip}
-        return {**parts, "seconds": sum(parts.values())}
+    def phases(self) -> dict[str, Any]:
+        """The keys of infer's summary.json about images with prepared material, and about its preparation."""
+        online = [answer for answer in self.answers if answer.prepared]
+        found = None
+        if online:
+            found = {
+                "seconds_per_image": sum(answer.seconds for answer in online) / len(online),
+                "bytes_per_image": sum(online[-1].bytes),
+                "rounds": len(online[-1].traffic),
+                "links": over_links(online),
+            }
+        ahead = self.ahead
+        return {
+            "prepared": len(online),
+            "online": found,
+            "preparation": ahead.summary() if ahead else None,
+            "dropped": [*self.client.dropped, *([ahead.stopped] if ahead and ahead.stopped else [])],
+        }
+
+    def exchanged(self, position: int) -> tuple[list[Traffic], list[Traffic]]:
+        """Return the rounds of a node: with the last image, and in the last preparation of one.
+
+        Args:
+            position: of the node in the program.
+        """
+        last = self.answers[-1]
+        ahead = self.ahead.done[-1].traffic if last.prepared and self.ahead and self.ahead.done else []
+        found = ([t for t in traffic if t.position == position] for traffic in (last.traffic, ahead))
+        return next(found), next(found)
 
     def summary(self, clear: Values | None, labels: Values) -> dict[str, Any]:
         """The keys of infer's summary.json that a client alone can fill in.
@@ -183,38 +124,75 @@ class Inference:
             plain data for JSON.
         """
         encrypted, step = self.classes, 2.0**self.program.output.log_step
-        columns = {"label": labels, "float": clear, "encrypted": encrypted}
+        columns, exchanges = {"label": labels, "float": clear, "encrypted": encrypted}, exchanges_of(self.program)
         return {
             "images": len(labels),
             "top1_float": None if clear is None else percent(clear == labels),
             "top1_encrypted": percent(encrypted == labels),
             **self.costs(),
-            "layers": [self._layer(traffic) for traffic in self.answers[-1].traffic[:-1]],
+            "layers": [
+                self._layer(position, node, exchanges[node.name].plan)
+                for position, node in enumerate(self.program.nodes)
+                if node.name in exchanges
+            ],
             "predictions": predictions(columns, {"logits": step * self.logits}),
         }
 
-    def _layer(self, traffic: Traffic) -> dict[str, Any]:
-        node = self.program.nodes[traffic.position]
-        plan = exchanges_of(self.program)[node.name].plan
+    def _layer(self, position: int, node: Node, plan: RoundPlan) -> dict[str, Any]:
+        now, ahead = self.exchanged(position)
         return {
             "name": name_of(node),
-            "rounds": 1,
+            "rounds": len(now),
             "ciphertexts_up": plan.ciphertexts_up,
             "ciphertexts_down": plan.ciphertexts_down,
-            "bytes_up": traffic.up,
-            "bytes_down": traffic.down,
-            "seconds_client": self.client.meter.seconds[node.name] / len(self.answers),
-            "seconds_waiting": traffic.seconds,
+            "bytes_up": sum(t.up for t in now + ahead),
+            "bytes_down": sum(t.down for t in now + ahead),
+            "seconds_client": self.seconds_of(self.client.meter, self.client.preparation, node.name),
+            "seconds_waiting": sum(t.seconds for t in now + ahead),
         }
 
+    def seconds_of(self, images: Meter, preparation: Meter, name: str) -> float:
+        """Return one party's seconds for a node and an image, with its preparation.
 
-def infer(remote: ServiceClient, images: Sequence[Values] | Values, progress: StepProgress = no_progress) -> Inference:
+        Args:
+            images: what the party measured of images.
+            preparation: what it measured of work ahead.
+            name: of the node.
+        """
+        prepared = len(self.ahead.done) if self.ahead else 0
+        return images.seconds[name] / len(self.answers) + preparation.seconds[name] / max(prepared, 1)
+
+
+def over_links(answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
+    """Return an image's seconds over links: what was measured here, and what its bytes and round trips add.
+
+    Args:
+        answers: of images, at least one.
+    """
+    compute, size, rounds = median(a.seconds for a in answers), sum(answers[-1].bytes), len(answers[-1].traffic)
+    found = dict[str, dict[str, float]]()
+    for name, link in LINKS.items():
+        if name != "local":
+            parts = {"compute": compute, "transfer": size / link.bandwidth, "round_trips": rounds * link.round_trip}
+            found[name] = {**parts, "seconds": sum(parts.values())}
+    return found
+
+
+def infer(
+    remote: ServiceClient,
+    images: Sequence[Values] | Values,
+    progress: StepProgress = no_progress,
+    prepare: int = 0,
+    keep: bool = False,
+) -> Inference:
     """Have a server classify images.
 
     Args:
         remote: connected.
         images: integers, (N, C, H, W).
         progress: called after each round.
+        prepare: inferences to prepare at a time, before their images; 0: none.
+        keep: whether those that are left over will be found again; otherwise none is left over.
 
     Returns:
         the results.
@@ -223,8 +201,9 @@ def infer(remote: ServiceClient, images: Sequence[Values] | Values, progress: St
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
     check_some(images)
-    found = [*answers(remote.client, remote, images, progress)]
-    return Inference(remote.client.program, found, remote.client, remote.seconds, remote.bytes_keys)
+    ahead = Ahead(prepare, remote.store, keep, remote.reopen)
+    found = [*answers(remote.client, remote, images, progress, ahead)]
+    return Inference(remote.client.program, found, remote.client, remote.seconds, remote.bytes_keys, ahead)
 
 
 def check_some(images: Sequence[Values] | Values) -> None:

@@ -58,6 +58,7 @@ class Sample(NamedTuple):
         seconds: that the image took.
         error: the rule that was broken; "" for an answer.
         same: whether the class is the integer network's; None: not compared.
+        off: greatest difference of a logit from the integer network's, as a part of their range; None: not compared.
     """
 
     client: int
@@ -65,6 +66,7 @@ class Sample(NamedTuple):
     seconds: float
     error: str = ""
     same: bool | None = None
+    off: float | None = None
 
 
 def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample], object]) -> dict[str, Any]:
@@ -127,6 +129,7 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
         "errors": dict(Counter(sample.error for sample in samples if sample.error)),
         "compared": len(compared),
         "same_class": sum(map(bool, compared)),
+        "largest_difference": max((sample.off for sample in answers if sample.off is not None), default=None),
         "server_bytes": [size for _, size in memory],
         "server_growth": max(late) / late[0] - 1 if late else None,
     }
@@ -134,10 +137,10 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
 
 def _client(task: LoadTask, number: int, queue: "Queue[Sample | None]") -> None:
     """One client's process."""
-    random, began = np.random.default_rng(number), time.monotonic()
+    random, began, parent = np.random.default_rng(number), time.monotonic(), multiprocessing.parent_process()
     access = ClientAccess.of(task.tls)
     try:
-        while time.monotonic() - began < task.seconds:
+        while time.monotonic() - began < task.seconds and parent is not None and parent.is_alive():
             try:
                 with ServiceClient(task.address, task.engine, access=access, program=task.served) as remote:
                     _images(
@@ -161,11 +164,13 @@ def _images(task: LoadTask, remote: ServiceClient, random: Any, report: Callable
         started = time.perf_counter()
         logits, _ = run(remote.client, remote, image)
         seconds = time.perf_counter() - started
-        same = None
-        if program is not None:
+        if program is None:
+            report(seconds, "")
+        else:
             values: Mapping[str, Any] = interpret(program, image)
-            same = bool(values[program.output.name].argmax() == logits.argmax())
-        report(seconds, "", same)
+            exact = values[program.output.name]
+            off = np.abs(logits - exact).max() / max(np.ptp(exact), 1)
+            report(seconds, "", bool(exact.argmax() == logits.argmax()), float(off))
 
 
 def _resident(url: str) -> float:

@@ -29,11 +29,13 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.service.books import Books
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service
 
 _AT_END = 10.0
 _HARNESS = ServiceLimits(sessions=1, timeout_s=1e6, age_s=1e7, grace_s=0.0)
 """One client, which may take its time: between two images it audits."""
+_ANY = Quota(prepared=1 << 20)
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,13 @@ class ServerReport(NamedTuple):
         shares: the server's of every node; None for zero.
         meter: of all inferences so far.
         peak: the most memory that its process ever had, bytes.
+        preparation: of all work ahead so far.
     """
 
     shares: Mapping[str, Residues | None]
     meter: Meter
     peak: int
+    preparation: Meter
 
 
 class ServerProcess:
@@ -141,12 +145,12 @@ def serve(inherited: int) -> None:
 
     def report(session: Session) -> None:
         if task.audited:
-            pipe.send(ServerReport(session.shares, session.meter, peak_bytes()))
+            pipe.send(ServerReport(session.shares, session.meter, peak_bytes(), session.preparation))
 
     try:
         server = Server(task.program, task.engine, task.spectra, cache=WeightCache(task.limit, task.folder))
         offers = Catalogue({task.engine: Offer.of(task.engine, server)})
-        service = Service(offers, books=Books(limits=_HARNESS), finished=report)
+        service = Service(offers, books=Books(limits=_HARNESS, quotas=Quotas(_ANY)), finished=report)
     except RuleError as error:
         pipe.send(error)
         return

@@ -147,6 +147,24 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Online:
+    """An image whose encrypted work was done before it came."""
+
+    seconds_per_image: float
+    bytes_per_image: int
+    rounds: int
+    links: dict[str, LinkPrediction]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What was done before an image came."""
+
+    seconds_per_image: float
+    bytes_per_image: float
+
+
+@dataclass(frozen=True)
 class Inference:
     """The encrypted run; the ``top1`` values are percents on the encrypted images, ``logits_equal`` counts images."""
 
@@ -173,6 +191,9 @@ class Inference:
     revealed: int = 0
     links: dict[str, LinkPrediction] = field(default_factory=dict)
     memory: Memory | None = None
+    prepared: int = 0
+    online: Online | None = None
+    preparation: Preparation | None = None
 
 
 def read_record(kind: type[Record], path: Path) -> Record:

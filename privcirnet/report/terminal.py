@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privcirnet.report import quantities
-from privcirnet.report.records import LayerRow
+from privcirnet.report.records import Inference, LayerRow
 from privcirnet.report.runs import Rung, Runs, rungs, total
 
 
@@ -26,10 +26,22 @@ def print_tables(runs: Runs, console: Console) -> None:
     console.print(
         f"{infer.logits_equal} of {infer.images} images have the integer network's logits, up to the truncation unit; "
         f"{quantities.seconds(infer.seconds_per_image)} and {quantities.size(infer.bytes_per_image)} an image. "
-        f"Report: {runs.page_path}",
+        f"{_prepared(infer)}Report: {runs.page_path}",
         markup=False,
         highlight=False,
         soft_wrap=True,
+    )
+
+
+def _prepared(infer: Inference) -> str:
+    """What was done before the images."""
+    online, before = infer.online, infer.preparation
+    if online is None:
+        return ""
+    first = f"after {quantities.seconds(before.seconds_per_image)} of preparation each" if before else "prepared before"
+    return (
+        f"{infer.prepared} images took {quantities.seconds(online.seconds_per_image)} and "
+        f"{quantities.size(online.bytes_per_image)}, {first}. "
     )
 
 

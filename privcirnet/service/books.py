@@ -1,7 +1,8 @@
-"""What a service keeps about its clients: limits, keys, quotas, log and metrics."""
+"""What a service keeps about its clients: limits, keys, prepared material, quotas, log and metrics."""
 
 from dataclasses import dataclass, field
 
+from privcirnet.he.protocol.materials import Materials
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.metrics import Metrics
@@ -17,6 +18,7 @@ class Books:
         limits: how many clients, how long.
         quotas: what each client may ask for.
         store: of evaluation keys.
+        materials: that were prepared with clients.
         log: of events, and for an audit.
         metrics: for Prometheus.
     """
@@ -24,5 +26,6 @@ class Books:
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     quotas: Quotas = field(default_factory=Quotas)
     store: KeyStore = field(default_factory=KeyStore)
+    materials: Materials = field(default_factory=Materials)
     log: Log = field(default_factory=Log)
     metrics: Metrics = field(default_factory=Metrics)

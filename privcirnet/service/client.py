@@ -13,12 +13,16 @@ import grpc
 from privcirnet.errors import RuleError
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol import message_sizes
+from privcirnet.he.protocol import message_sizes, wire
 from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.materials import Materials
+from privcirnet.he.protocol.session import agree
+from privcirnet.he.protocol.store import Binding
 from privcirnet.service import messages
 from privcirnet.service.access import PLAIN_CLIENT, ClientAccess
 from privcirnet.service.address import is_loopback, show_address
 from privcirnet.service.chunks import MAX_MESSAGE, Body, split
+from privcirnet.service.programs import digest_of
 from privcirnet.service.refusals import Lost, Refused, unpacked
 
 TIMEOUT_S = 600.0
@@ -41,23 +45,26 @@ class ServiceClient:
 
     Args:
         address: host and port.
-        engine: the client's. "kernel" and "tenseal" are the same, "cleartext" hides nothing; the client alone decides.
+        engine: the client's own, whatever the server's: "kernel", "tenseal" (slower); "cleartext" hides nothing.
         timeout_s: seconds to wait for a reply.
         access: what the client shows; plain text is for a server on loopback only.
         program: the name of one of the server's; "" for its only one.
         key: with which the program must be signed; None for any.
+        materials: of what is prepared; None: memory, for as long as this client. If there is some for this server and
+            program, no keys are made before they are needed.
 
     Attributes:
-        client: made from the program's description; the server has accepted its keys.
+        client: made from the program's description; the server has accepted its keys, if they were made.
         version: of the program.
-        bytes_keys: bytes of the keys, which are sent once.
+        bytes_keys: of the keys, which are sent once; 0 while there are none.
+        store: of what is prepared.
         seconds: time to connect, to make the keys and to have the server load them.
 
     Raises:
         RuleError: no service listens there; the description is damaged or not secure; the client is refused.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         address: tuple[str, int],
         engine: str = "kernel",
@@ -65,27 +72,46 @@ class ServiceClient:
         access: ClientAccess = PLAIN_CLIENT,
         program: str = "",
         key: PublicKey | None = None,
+        *,
+        materials: Materials | None = None,
     ) -> None:
         started = time.perf_counter()
+        self._materials = Materials() if materials is None else materials
         self._name, self._timeout_s = f"the server at {show_address(address)}", timeout_s
         self._channel, self._metadata = _channel(address, access), access.metadata
         self._stream: _Stream | None = None
         try:
             self._program = self._chosen(program)
             self.version: str = self._program.version
-            self.client = Client(self._described(), engine, key)
+            greeting, owner = self._described(), self._materials.owner
+            self._binding = Binding(digest_of(self.version, greeting), f"{show_address(address)}/{program}", owner)
+            self._materials.retain([self._binding.program], self._binding.peer)
+            self.store = self._materials.of(self._binding)
+            self.client = Client(greeting, engine, key, self.store, owner)
             self._most = message_sizes.largest(self.client.program).reply
-            self._keys = self.client.keys()
-            self._id = hashlib.sha256(self._keys).digest()
-            self.bytes_keys = len(self._keys)
-            self.reopen()
+            self._keys: bytes | None = None
+            self._id, self._online = b"", False
+            self.bytes_keys = 0
+            if self.store.serials():
+                self.reopen()  # which drops those that the server does not have
+            if not self.store.serials():
+                self._make_keys()
+                self.reopen()
         except BaseException:
             self.close()
             raise
         self.seconds = time.perf_counter() - started
 
+    @property
+    def prepared(self) -> int:
+        """How many inferences are prepared."""
+        return len(self.store.serials())
+
     def reopen(self) -> None:
         """Begin a new session with the same keys, which are only sent if the server does not have them.
+
+        Material that the server does not have any more is dropped: so nothing is used a second time that comes from a
+        copy of the folder.
 
         Raises:
             RuleError: the server refuses, or is gone.
@@ -95,13 +121,17 @@ class ServiceClient:
         for again in (False, True):
             self._register()
             self._stream = _Stream(self._call("Session"), self._metadata, self._name)
-            self._stream.send(messages.SessionRequest(program=self._program, keys=self._id))
+            opening = {"program": self._program, "keys": self._id, "owner": self._binding.owner}
+            self._stream.send(messages.SessionRequest(**opening))
             try:
                 self._stream.receive(0, self._timeout_s)
             except Refused:
-                if again or self._found():
+                if again or self._keys is None or self._found():
                     raise
             else:
+                self._online = False
+                if self.store.serials():
+                    agree(self.client, self)
                 return
 
     def handle(self, message: bytes) -> bytes:
@@ -113,10 +143,21 @@ class ServiceClient:
         Raises:
             RuleError: the server refused, hung up, or sent something else.
         """
+        self._online = self._online or wire.begins(message) == wire.ONLINE
+        if not self._online and self._keys is None and wire.begins(message) != wire.AGREE:
+            self._make_keys()
+            self.reopen()
         assert self._stream is not None
         for piece in split(message):
             self._stream.send(piece)
-        return self._stream.receive(self._most, self._timeout_s)
+        reply = self._stream.receive(self._most, self._timeout_s)
+        self._online = self._online and not wire.ends(reply)
+        return reply
+
+    def _make_keys(self) -> None:
+        self._keys = self.client.keys()
+        self._id = hashlib.sha256(self._keys).digest()
+        self.bytes_keys = len(self._keys)
 
     def close(self) -> None:
         """End the session and the connection; zero the client's shares."""
@@ -162,12 +203,12 @@ class ServiceClient:
         return self._asked("FindKeys", messages.Keys(id=self._id), self._timeout_s).found
 
     def _register(self) -> None:
-        if not self._found():
+        if self._keys is not None and not self._found():
             self._asked("RegisterKeys", self._upload(), self._timeout_s + self.bytes_keys / (1 << 15))
 
     def _upload(self) -> Iterator[Any]:
         yield messages.KeysUpload(program=self._program, id=self._id)
-        yield from split(self._keys)
+        yield from split(self._keys or b"")
 
 
 class _Stream:

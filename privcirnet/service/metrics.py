@@ -20,6 +20,8 @@ class Metrics:
         sessions: open now.
         opened: sessions so far, by program.
         images: that ended, by program.
+        images_prepared: those of them with prepared material, by program.
+        prepared: inferences that were prepared, by program.
         refused: calls, by status.
         received: bytes of requests, by program.
         sent: bytes of replies, by program.
@@ -36,21 +38,26 @@ class Metrics:
         self.sessions = named(Gauge, "sessions", "Sessions that are open")
         self.opened = named(Counter, "sessions_opened", "Sessions that were opened", "program")
         self.images = named(Counter, "images", "Images that were answered", "program")
+        self.images_prepared = named(Counter, "images_prepared", "Those of them with prepared material", "program")
+        self.prepared = named(Counter, "prepared", "Inferences that were prepared", "program")
         self.refused = named(Counter, "refused", "Calls that were refused", "status")
         self.received = named(Counter, "received_bytes", "Bytes of requests", "program")
         self.sent = named(Counter, "sent_bytes", "Bytes of replies", "program")
         self.waiting = named(Histogram, "turn_seconds", "Seconds that a request waited for its turn", buckets=_SECONDS)
         self.work = named(Histogram, "work_seconds", "Seconds that a request was computed", "program", buckets=_SECONDS)
         self._keys = named(Gauge, "keys_bytes", "Bytes of registered keys")
+        self._materials = named(Gauge, "prepared_bytes", "Bytes of prepared material")
         ProcessCollector(registry=registry)
 
-    def watch_keys(self, size: Callable[[], float]) -> None:
-        """Report the bytes of registered keys.
+    def watch(self, keys: Callable[[], float], materials: Callable[[], float]) -> None:
+        """Report the bytes of what is kept for clients.
 
         Args:
-            size: returns them.
+            keys: returns those of registered keys.
+            materials: returns those of prepared material.
         """
-        self._keys.set_function(size)
+        self._keys.set_function(keys)
+        self._materials.set_function(materials)
 
     def listen(self, host: str, port: int) -> "Listening":
         """Offer the metrics at http://host:port/metrics, plain and to everyone who reaches it.

@@ -25,6 +25,19 @@ def version_of(folder: Path) -> str:
     return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:_VERSION]
 
 
+def digest_of(version: str, greeting: bytes) -> bytes:
+    """Return what prepared material of a program is bound to: its version and its public description.
+
+    Args:
+        version: of the program.
+        greeting: its public description.
+
+    Returns:
+        32 bytes.
+    """
+    return hashlib.sha256(f"{version}:".encode() + greeting).digest()
+
+
 @dataclass(frozen=True)
 class Offer:
     """One version of one program.
@@ -53,6 +66,11 @@ class Offer:
     def greeting(self) -> bytes:
         """The program's public description."""
         return self.server.greeting()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What prepared material of the program is bound to, see :func:`digest_of`."""
+        return digest_of(self.version, self.greeting)
 
     @cached_property
     def most(self) -> Sizes:

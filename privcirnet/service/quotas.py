@@ -1,4 +1,4 @@
-"""What each client may ask for: sessions at once, images an hour, images in all, keys. Counts outlive a restart."""
+"""What each client may ask for: sessions, images an hour and in all, keys, preparations. Counts outlive a restart."""
 
 import sqlite3
 import time
@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from grpc import StatusCode
 
 from privcirnet.errors import RuleError
 from privcirnet.service.refusals import Refusing, busy
@@ -25,20 +27,20 @@ class Quota:
         images_hour: images begun in any hour; 0: any number.
         images: images begun in all; 0: any number.
         keys: sets of evaluation keys that are kept; older ones make room for new ones.
+        prepared: inferences whose material may lie at the server at once; 0: none.
     """
 
     sessions: int = 4
     images_hour: int = 0
     images: int = 0
     keys: int = 8
+    prepared: int = 16
 
     def __post_init__(self) -> None:
-        numbers = self.sessions, self.images_hour, self.images, self.keys - 1
-        if min(numbers) < 0:
-            got, remedy = f"{self.sessions}, {self.images_hour}, {self.images}, {self.keys}", "use 0 for any number"
-            raise RuleError(
-                "a quota must have sessions, images_hour, images >= 0 and keys >= 1", got=got, remedy=remedy
-            )
+        numbers = self.sessions, self.images_hour, self.images, self.keys, self.prepared
+        if min(numbers) < 0 or not self.keys:
+            rule = "a quota must have sessions, images_hour, images, prepared >= 0 and keys >= 1"
+            raise RuleError(rule, got=", ".join(map(str, numbers)), remedy="use 0 for any number of images")
 
 
 class Quotas:
@@ -136,6 +138,21 @@ class Quotas:
             (client, minute),
         )
         self._condense(client, since)
+
+    def preparation(self, client: str, held: int) -> None:
+        """Check that a client may prepare one inference more.
+
+        Args:
+            client: who prepares.
+            held: inferences that it has prepared and not used.
+
+        Raises:
+            Refusing: that is as many as it may.
+        """
+        quota = self.of(client).prepared
+        if held >= quota:
+            rule, remedy = f"a client may have {quota} inferences prepared here", "use them first, or run unprepared"
+            raise Refusing(rule, got="one more", remedy=remedy, status=StatusCode.RESOURCE_EXHAUSTED)
 
     def close(self) -> None:
         """Close the file."""

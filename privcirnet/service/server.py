@@ -59,7 +59,8 @@ class Service:
         self._turns = Turns(self._books.metrics.waiting.observe)
         self._sessions = Sessions(self._books, self._turns, finished)
         self._calls = Calls(catalogue, access, self._books, self._sessions)
-        self._books.metrics.watch_keys(lambda: self._books.store.size)
+        self._books.metrics.watch(lambda: self._books.store.size, lambda: self._books.materials.size)
+        self._retain()
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
         self._reloading: asyncio.Task[None] | None = None
@@ -133,6 +134,10 @@ class Service:
         if calls:
             await asyncio.wait(calls, timeout=_AT_END_S)
 
+    def _retain(self) -> None:
+        """Drop the material of programs that are not offered any more."""
+        self._books.materials.retain([offer.digest for offer in self._calls.catalogue.offers])
+
     def _begin_reload(self) -> None:
         if self._reloader is None or (self._reloading and not self._reloading.done()):
             self._books.log.event(
@@ -148,5 +153,6 @@ class Service:
             self._books.log.event("nothing is reloaded", why=str(error))
             return
         self._calls.catalogue, self._calls.access = found
+        await self._loop.run_in_executor(None, self._retain)
         offers = [f"{offer.name} {offer.version}" for offer in self._calls.catalogue.offers]
         self._books.log.event("reloaded", programs=", ".join(offers))

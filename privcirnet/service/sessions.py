@@ -1,24 +1,28 @@
 """Sessions: each is one stream, from the client's first message to whatever ends it.
 
 It holds a place, the client's keys as the engine loaded them, its shares and one message; all of them go when it ends.
+What was prepared with the client stays, for its next session.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol import wire
+from privcirnet.he.protocol import prepared, wire
 from privcirnet.he.protocol.server import Session
+from privcirnet.he.protocol.store import Binding
 from privcirnet.service.books import Books
 from privcirnet.service.programs import Catalogue, Offer
-from privcirnet.service.refusals import late, stopping
+from privcirnet.service.refusals import busy, late, stopping
 from privcirnet.service.streams import read, read_body, read_opening, write_body
 from privcirnet.service.turns import Turns
 
 Finished = Callable[[Session], object]
+_SOON_S = 60.0
+"""Seconds after which others may have used what they prepared."""
 
 
 class Sessions:
@@ -67,9 +71,10 @@ class Sessions:
         offer = catalogue.find(first.program.name, first.program.version)
         if self.stopping:
             raise stopping()
+        binding = Binding(offer.digest, client, first.owner or first.keys)
         with books.quotas.session(client, books.limits.sessions):
-            keys = books.store.load(client, first.keys)
-            loading = partial(offer.server.session, keys)
+            keys = books.store.load(client, first.keys) if first.keys else None
+            loading = partial(offer.server.session, keys, books.materials.of(binding), binding.owner)
             del keys
             try:
                 session = await self._turns.run(client, loading)
@@ -77,10 +82,11 @@ class Sessions:
                 books.store.forget(client, first.keys)
                 raise
             del loading
-            await self._bounded(client, offer, session, context)
+            await self._bounded(Conversation(client, offer, session, binding, context))
 
-    async def _bounded(self, client: str, offer: Offer, session: Session, context: Any) -> None:
+    async def _bounded(self, with_client: "Conversation") -> None:
         """Converse until the session's greatest age."""
+        client, offer, session, _, context = with_client
         books, facts = self._books, {"program": offer.name, "version": offer.version}
         books.log.audit("session opened", client, **facts)
         books.metrics.opened.labels(offer.name).inc()
@@ -89,7 +95,7 @@ class Sessions:
         try:
             async with asyncio.timeout(books.limits.age_s):
                 await write_body(context, b"", books.limits)
-                await self._converse(client, offer, session, context)
+                await self._converse(with_client)
         except TimeoutError:
             raise late("a session's end", books.limits.age_s) from None
         finally:
@@ -98,24 +104,57 @@ class Sessions:
             books.log.audit("session closed", client, **facts)
             self._turns.later(session.close)
 
-    async def _converse(self, client: str, offer: Offer, session: Session, context: Any) -> None:
+    async def _converse(self, with_client: "Conversation") -> None:
+        client, offer, session, _, context = with_client
+        counted = False  # an image that was begun with material that is not here goes on without it
         while True:
             request = await self._request(offer, context, between=True)
-            self._books.quotas.image(client)
-            work, exchanged, done = 0.0, 0, False
+            phase = wire.begins(request)
+            if phase == wire.PREPARE:
+                self._admit(with_client)
+            elif phase != wire.AGREE and not counted:
+                self._books.quotas.image(client)
+            work, exchanged, done, reply = 0.0, 0, False, b""
             while not done:
                 seconds, reply = await self._turns.run(client, partial(_timed, session, request))
                 work, exchanged = work + seconds, exchanged + len(request) + len(reply)
                 self._measured(offer, seconds, request, reply)
-                done = wire.position_of(reply) == wire.OUTPUT
+                done = wire.ends(reply)
                 if done:  # the client may leave as soon as it has the reply
-                    self._books.metrics.images.labels(offer.name).inc()
-                    facts = {"program": offer.name, "version": offer.version}
-                    self._books.log.audit("image", client, **facts, seconds=round(work, 3), bytes=exchanged)
+                    self._note(with_client, phase, reply, seconds=round(work, 3), bytes=exchanged)
                 await write_body(context, reply, self._books.limits)
                 if not done:
                     request = await self._request(offer, context)
-            self._finished(session)
+            counted = wire.begins(reply) == wire.ONLINE or (counted and phase == wire.AGREE)
+            if wire.position_of(reply) == wire.OUTPUT:
+                self._finished(session)
+
+    def _admit(self, with_client: "Conversation") -> None:
+        """Raise unless a client may prepare one inference more, and make room for it."""
+        client, offer, _, binding, _ = with_client
+        materials, quotas = self._books.materials, self._books.quotas
+        quotas.preparation(client, len(materials.of(binding).serials()))
+        materials.make_room(binding, quotas.of(client).prepared)
+        size = prepared.Form("server", offer.server.program, binding.owner).length
+        if not materials.fits(size):
+            rule = f"a server must have room for prepared material, of {materials.limit} bytes"
+            raise busy(rule, f"{size} bytes more", _SOON_S)
+
+    def _note(self, with_client: "Conversation", phase: int, reply: bytes, **measured: float) -> None:
+        """Count and write down what has ended."""
+        client, offer, session, _, _ = with_client
+        books, facts = self._books, {"program": offer.name, "version": offer.version}
+        for why in session.dropped:
+            books.log.event("prepared material dropped", client=client, **facts, why=why)
+        session.dropped.clear()
+        if phase == wire.PREPARE:
+            books.metrics.prepared.labels(offer.name).inc()
+            books.log.audit("prepared", client, **facts, **measured)
+        elif wire.position_of(reply) == wire.OUTPUT:
+            books.metrics.images.labels(offer.name).inc()
+            books.metrics.images_prepared.labels(offer.name).inc(phase == wire.ONLINE)
+            how = {"prepared": True} if phase == wire.ONLINE else {}
+            books.log.audit("image", client, **facts, **measured, **how)
 
     async def _request(self, offer: Offer, context: Any, between: bool = False) -> bytes:
         """The next request; ``between`` two images the service may stop instead."""
@@ -145,6 +184,24 @@ class Sessions:
         metrics.work.labels(offer.name).observe(seconds)
         metrics.received.labels(offer.name).inc(len(request))
         metrics.sent.labels(offer.name).inc(len(reply))
+
+
+class Conversation(NamedTuple):
+    """One session of one client.
+
+    Attributes:
+        client: what it is called.
+        offer: the program.
+        session: the server's.
+        binding: of the material that is prepared in it.
+        context: gRPC's.
+    """
+
+    client: str
+    offer: Offer
+    session: Session
+    binding: Binding
+    context: Any
 
 
 def _timed(session: Session, request: bytes) -> tuple[float, bytes]:

@@ -25,6 +25,7 @@ from privcirnet.training.image_size import GrowingImages
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
+from privcirnet.training.recalibration import recalibrate_
 from privcirnet.training.tails import Tails
 
 
@@ -108,6 +109,8 @@ def fit(  # noqa: PLR0913, PLR0917
             started = time.perf_counter()
             with run.sizes.of_epoch(progress.epoch) if run.sizes else nullcontext():
                 measured = run.epoch(progress.epoch, after_step)
+            if run.average:
+                recalibrate_(run.trained, data, recipe.batch_size)
             if data.has_tests:
                 measured["top1"] = accuracy(run.trained, data)
             progress.epoch += 1

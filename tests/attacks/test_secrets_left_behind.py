@@ -1,6 +1,7 @@
 """Somebody reads the memory of a process whose session is over: a core dump, a swapped page, another bug.
 
-Closing a client or a session zeroes the arrays of its shares, and nothing refers to its keys any longer.
+Closing a client or a session zeroes the arrays of its shares and of the client's key, and nothing refers to its keys
+any longer.
 """
 
 import gc
@@ -43,15 +44,18 @@ def test_a_closed_session_leaves_no_keys_and_no_shares() -> None:
     assert not session.shares
 
 
-def test_a_closed_client_leaves_no_keys_and_no_shares() -> None:
-    server = Server(network(), "tenseal")
-    client = Client(server.greeting())
+@pytest.mark.parametrize("name", ["kernel", "tenseal"])
+def test_a_closed_client_leaves_no_keys_and_no_shares(name: str) -> None:
+    server = Server(network(), name)
+    client = Client(server.greeting(), name)
     with server.session(client.keys()) as session:
         run(client, session, random_image(server.program))
     engine, held = weakref.ref(client._open()), [*client.shares.values()]
     assert any(share.any() for share in held)
+    key = client._open()._key() if name == "kernel" else None
     client.close()
     assert engine() is None, "and with it SEAL's objects, which zero their secrets"
+    assert key is None or not key.any(), "other references to the key find zeros"
     assert not any(share.any() for share in held)
     client.close()
 

@@ -22,7 +22,7 @@ from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Session
 from privcirnet.he.protocol.session import run
-from privcirnet.pipeline.infer import answers
+from privcirnet.pipeline.answers import answers
 from tests.attacks.test_shifted_share import rounding_network
 from tests.he.networks import attention, network, random_image, revealing
 from tests.he.parties import parties

@@ -20,10 +20,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory):
+def loaded(image_cache):
     """A data set, decoded into a cache that goes with the tests."""
-    cache = tmp_path_factory.mktemp("cache")
-    return lambda name: load(name, files=Files(str(ARCHIVES), cache=str(cache)))
+    return lambda name: load(name, files=Files(str(ARCHIVES), cache=str(image_cache)))
 
 
 def check_channels(images, mean, std):

@@ -4,7 +4,7 @@ import functools
 import numpy as np
 import pytest
 
-import privcirnet.pipeline.infer as inference_module
+import privcirnet.pipeline.answers as answers_module
 from privcirnet.artifact import spectra
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import linear_cost, product_cost, square_cost
@@ -33,6 +33,10 @@ KEYS = {
     "seconds_client",
     "seconds_server",
     "links",
+    "prepared",
+    "online",
+    "preparation",
+    "dropped",
     "memory",
     "revealed",
     "refused",
@@ -130,6 +134,29 @@ def test_layers_are_described_by_their_plans():
     assert square["ciphertexts_up"] == square["ciphertexts_down"] == square["pmults"] == 1
     assert square["seconds_predicted"] == square_cost(8 * 4 * 4, COUNTED, LINKS["local"]).total
     assert all(layer["seconds"] > 0 for layer in layers)
+
+
+@pytest.mark.parametrize("run", [evaluate, evaluate_apart])
+def test_prepared_images_are_told_from_others(run):
+    """Two at a time of three images: the third's preparation is one, for none would be used after it."""
+    found = run(program(), {}, IMAGES, "cleartext", prepare=2)
+    assert found.wrong == [[], [], []]
+    told = found.summary(LABELS, LABELS, COUNTED, LINKS["local"])
+    assert (told["prepared"], told["dropped"], len(found.inference.ahead.done)) == (3, [], 3)
+    assert told["online"].keys() == {"seconds_per_image", "bytes_per_image", "rounds", "links"}
+    assert told["online"]["rounds"] == 2  # the image, with which the square's difference comes, and its answer
+    assert told["online"]["bytes_per_image"] == told["bytes_per_image"] < told["preparation"]["bytes_per_image"]
+    assert told["online"]["links"]["wan"]["round_trips"] == 2 * LINKS["wan"].round_trip
+    layers = {layer["name"]: layer for layer in told["layers"]}
+    assert [layers[name]["rounds"] for name in layers] == [0, 1, 0, 0]
+    assert all(layer["rotations"] == layer["rotations_planned"] for layer in layers.values())
+    assert all(layer["pmults"] == layer["pmults_planned"] for layer in layers.values())
+    assert all(layer["bytes_up"] > 0 and layer["seconds"] > 0 for layer in layers.values())
+
+
+def test_an_image_without_preparation_says_so():
+    told = summary()
+    assert (told["prepared"], told["online"], told["preparation"]) == (0, None, None)
 
 
 def test_kinds_of_layers():
@@ -271,13 +298,13 @@ def test_unsuitable_images():
 @pytest.mark.parametrize("end", ["image", "logits"])
 def test_the_ends_of_an_inference_are_checked_too(end, monkeypatch):
     """Steps that follow from one another are not enough: they must start from the image and end in the logits."""
-    original = inference_module.run
+    original = answers_module.run
 
     def altered(client, session, image, progress):
         logits, traffic = original(client, session, image[:, ::-1].copy() if end == "image" else image, progress)
         return logits + (end == "logits"), traffic
 
-    monkeypatch.setattr(inference_module, "run", altered)
+    monkeypatch.setattr(answers_module, "run", altered)
     nodes = program().nodes
     result = evaluate(program(), spectra(program()), IMAGES[:1], "cleartext")
     assert result.wrong == [[nodes[0].name if end == "image" else nodes[-1].name]]

@@ -154,3 +154,22 @@ def test_too_many_images_keep_the_marked_ones(root):
 
 def test_prediction_marks_name_a_float_that_differs():
     assert marks(Prediction(label=1, integer=1, encrypted=1, float=2)) == ("float says 2",)
+
+
+def test_page_shows_what_was_done_before_the_images(root):
+    def prepared(contents):
+        contents["infer"] |= {
+            "prepared": 5,
+            "online": {
+                "seconds_per_image": 0.123,
+                "bytes_per_image": 1_230_000,
+                "rounds": 18,
+                "links": {"wan": {"compute": 0.1, "transfer": 0.2, "round_trips": 1.44, "seconds": 1.74}},
+            },
+            "preparation": {"seconds_per_image": 2.34, "bytes_per_image": 45_600_000.0},
+        }
+
+    assert "Before the image, and with it" not in page_with(root, lambda contents: None)
+    page = page_with(root, prepared).replace("\xa0", " ")
+    for text in ("5 of", "123 ms", "1.23 MB", ">18<", "1.74 s", "2.34 s", "45.6 MB", "over WAN"):
+        assert text in page, text

@@ -44,7 +44,7 @@ MUTATIONS = {
     "chunk": 1000,
 }
 """Bodies of each kind, and gRPC messages: a session's first one, and one in the middle of an image."""
-EVERY = 250
+EVERY = 100
 """Mutations between two images of a correct client, which is connected all the time."""
 
 
@@ -175,7 +175,7 @@ def drive(port: int, place: mmap.mmap) -> None:
     """Try every mutation; a correct client asks in between."""
     allow_insecure_parameters()
     fuzz, found, tried = ServiceFuzz(("127.0.0.1", port)), {}, 0
-    for kind, count in MUTATIONS.items():
+    for kind, count in mutations.due(MUTATIONS).items():
         processed = 0
         fuzz.register(fuzz.keys)  # which mutated ones may have pushed out
         for seed in range(count):

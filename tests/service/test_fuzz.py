@@ -1,4 +1,7 @@
-"""10,000 mutated messages against a running service: no crash, no hang, no growth, and a correct client is served."""
+"""Mutated messages against a running service: no crash, no hang, no growth, and a correct client is served.
+
+10,000 with FUZZ=all in the environment, else a quarter of them.
+"""
 
 import json
 import subprocess
@@ -9,6 +12,7 @@ import pytest
 
 from privcirnet.service import messages
 from tests.conftest import ROOT
+from tests.he.protocol import mutations
 from tests.service.fuzz import MUTATIONS
 
 MOST_SECONDS, GROWTH = 1200, 64 << 20
@@ -30,7 +34,7 @@ def resident(pid: int) -> int:
 
 @pytest.mark.slow
 def test_mutated_messages(tmp_path):
-    """Memory is compared from the first thousand mutations on: by then every path has been taken."""
+    """Memory is compared from the fourth image of the correct client on: by then every path has been taken."""
     tried = tmp_path / "tried"
     tried.write_bytes(bytes(64))
     module = [sys.executable, "-m", "tests.service.fuzz"]
@@ -51,7 +55,7 @@ def test_mutated_messages(tmp_path):
             server.kill()
         assert server.stderr.read() == "", "of a failure of the server's own"
     found = json.loads(rest.splitlines()[-1])
-    assert {name: kind["tried"] for name, kind in found.items()} == MUTATIONS
+    assert {name: kind["tried"] for name, kind in found.items()} == mutations.due(MUTATIONS)
     for name, kind in found.items():
         assert kind["processed"] < kind["tried"] / 2, name
-        assert kind["processed"] > 20 or name in ("request output", "opening", "chunk"), name
+        assert kind["processed"] > kind["tried"] / 80 or name in ("request output", "opening", "chunk"), name

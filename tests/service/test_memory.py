@@ -48,8 +48,8 @@ def test_memory_is_flat_over_a_thousand_connects(monkeypatch):
 
     original = server_module.Server.session
 
-    def session(self, keys):
-        made = original(self, keys)
+    def session(self, keys, store, owner):
+        made = original(self, keys, store, owner)
         made._keys = made._keys if isinstance(made._keys, Loaded) else _Watched(made._keys)
         held.append(weakref.ref(made._keys))
         return made

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.sequential import Sequential
+from privcirnet.he.engines.sequential import Sequential, SequentialClient
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring import batching, modular
 from privcirnet.he.ring.modular import Integers, Residues
@@ -29,7 +29,7 @@ class Slots:
     ntt: bool = False
 
 
-class CleartextClient:
+class CleartextClient(SequentialClient):
     """The client's side in clear.
 
     Args:
@@ -50,6 +50,9 @@ class CleartextClient:
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
         """See :meth:`ClientEngine.decrypt`; coefficients that were not kept are zero."""
         return _from_bytes(message, kept, self.parameters)
+
+    def close(self) -> None:
+        """See :meth:`ClientEngine.close`; there is no key."""
 
 
 class CleartextServer(Sequential):

@@ -8,6 +8,7 @@ The methods are whole steps of the protocol, on all ciphertexts of a layer: how 
 form and on how many cores is the engine's business. :mod:`engines.sequential` makes them out of single operations.
 """
 
+import importlib
 import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -24,7 +25,7 @@ EncodedWeights = Any
 EvaluationKeys = Any
 
 ENGINES = ("kernel", "tenseal", "cleartext")
-"""kernel: the client's is TenSEAL's, the server's our own, compiled by Numba; cleartext hides nothing."""
+"""kernel: our own, compiled by Numba; tenseal: SEAL's; either client with either server. cleartext hides nothing."""
 
 
 class ClientEngine(Protocol):
@@ -49,6 +50,15 @@ class ClientEngine(Protocol):
         """
         ...
 
+    def encrypt_all(self, slots: Residues, kept: Sequence[Integers] | None = None) -> list[bytes]:
+        """Return what :meth:`encrypt` makes of each of several plaintexts.
+
+        Args:
+            slots: residues, shape (ciphertexts, n).
+            kept: of each message; None: all coefficients.
+        """
+        ...
+
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
         """Decrypt one of the messages that :meth:`ServerEngine.reply_all` returned.
 
@@ -62,6 +72,25 @@ class ClientEngine(Protocol):
         Raises:
             RuleError: the bytes are not such a ciphertext.
         """
+        ...
+
+    def decrypt_all(self, messages: Sequence[bytes], kept: Sequence[Integers] | None = None) -> Residues:
+        """Return what :meth:`decrypt` makes of each of several replies.
+
+        Args:
+            messages: the replies, at least one.
+            kept: what each was made with; None: all coefficients.
+
+        Returns:
+            slots, shape (replies, n).
+
+        Raises:
+            RuleError: the bytes of one are not such a ciphertext.
+        """
+        ...
+
+    def close(self) -> None:
+        """Forget the secret key. The engine is of no use afterwards; to close it again does nothing."""
         ...
 
 
@@ -179,20 +208,24 @@ class ServerEngine(Protocol):
 
 
 def client_engine(name: str, parameters: Parameters) -> ClientEngine:
-    """Return the client's engine by name, with fresh keys.
+    """Return the client's engine by name, with fresh keys; "kernel" is "tenseal", with a warning, without Numba.
 
     Args:
-        name: one of :data:`ENGINES`; the client of "kernel" is that of "tenseal".
+        name: one of :data:`ENGINES`.
         parameters: n, q, t.
 
     Raises:
         RuleError: unknown name.
     """
-    _check(name)
+    check_engine(name)
     if name == "cleartext":
         from privcirnet.he.engines.cleartext import CleartextClient
 
         return CleartextClient(parameters)
+    if name == "kernel" and _has_numba():
+        from privcirnet.he.engines.kernel_client import KernelClient
+
+        return KernelClient(parameters)
     from privcirnet.he.engines.tenseal import TensealClient
 
     return TensealClient(parameters)
@@ -209,26 +242,41 @@ def server_engine(name: str, parameters: Parameters, cache: WeightCache | None =
     Raises:
         RuleError: unknown name.
     """
-    _check(name)
+    check_engine(name)
     if name == "cleartext":
         from privcirnet.he.engines.cleartext import CleartextServer
 
         return CleartextServer(parameters)
-    if name == "kernel":
-        try:
-            from privcirnet.he.engines.kernel import KernelServer
-        except ModuleNotFoundError as missing:
-            if missing.name != "numba":
-                raise
-            slower = "engine=kernel needs Numba, which is not installed: engine=tenseal, ten times slower, is used"
-            warnings.warn(slower, stacklevel=2)
-        else:
-            return KernelServer(parameters, cache)
+    if name == "kernel" and _has_numba():
+        from privcirnet.he.engines.kernel import KernelServer
+
+        return KernelServer(parameters, cache)
     from privcirnet.he.engines.tenseal import TensealServer
 
     return TensealServer(parameters)
 
 
-def _check(name: str) -> None:
+def _has_numba() -> bool:
+    """Whether kernels can be compiled, with a warning if not."""
+    try:
+        importlib.import_module("privcirnet.compiled.jit")
+    except ModuleNotFoundError as missing:
+        if missing.name != "numba":
+            raise
+        slower = "engine=kernel needs Numba, which is not installed: engine=tenseal, ten times slower, is used"
+        warnings.warn(slower, stacklevel=3)
+        return False
+    return True
+
+
+def check_engine(name: str) -> None:
+    """Raise unless an engine is a known one.
+
+    Args:
+        name: of it.
+
+    Raises:
+        RuleError: it is not one of :data:`ENGINES`.
+    """
     if name not in ENGINES:
         raise RuleError("the engine must be a known one", got=repr(name), remedy=f"use one of {', '.join(ENGINES)}")

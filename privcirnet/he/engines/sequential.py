@@ -1,20 +1,43 @@
-"""Whole steps of the protocol on an engine that works on one ciphertext at a time.
+"""Whole steps of the protocol on an engine that works on one ciphertext at a time, a server's or a client's.
 
 Order of work for a circuit: rotate in coefficient form, change to NTT form once for each rotated input, multiply and
 add in NTT form, change back once for each inner sum, rotate and add the inner sums in coefficient form. See
 docs/mathematics.md, "Engine order of work".
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
+
+import numpy as np
 
 from privcirnet.he.engines.circuit import Circuit, Pair, Slots, check_sums
 from privcirnet.he.ring.modular import Integers, Residues
 
 PlainWeights = list[Any | None]
 """Encoded plaintexts; None for zeros, because SEAL refuses a product with zero."""
+
+
+class SequentialClient(ABC):
+    """A client's engine that encrypts and decrypts one ciphertext after the other."""
+
+    @abstractmethod
+    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
+        """See :meth:`ClientEngine.encrypt`."""
+
+    @abstractmethod
+    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
+        """See :meth:`ClientEngine.decrypt`."""
+
+    def encrypt_all(self, slots: Residues, kept: Sequence[Integers] | None = None) -> list[bytes]:
+        """See :meth:`ClientEngine.encrypt_all`."""
+        return [self.encrypt(*one) for one in zip(slots, kept or [None] * len(slots), strict=True)]
+
+    def decrypt_all(self, messages: Sequence[bytes], kept: Sequence[Integers] | None = None) -> Residues:
+        """See :meth:`ClientEngine.decrypt_all`."""
+        return np.stack([self.decrypt(*one) for one in zip(messages, kept or [None] * len(messages), strict=True)])
 
 
 class Operations(Protocol):

@@ -25,7 +25,7 @@ import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines import sealfile, wire_bytes
-from privcirnet.he.engines.sequential import Sequential
+from privcirnet.he.engines.sequential import Sequential, SequentialClient
 from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
@@ -101,7 +101,7 @@ class TensealKeys:
     public: Any
 
 
-class TensealClient:
+class TensealClient(SequentialClient):
     """The client's side: it makes the keys, encrypts with the secret key (seeded) and decrypts.
 
     Args:
@@ -114,10 +114,10 @@ class TensealClient:
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         self._context = _Context(parameters)
-        self._keys = seal.KeyGenerator(self._context.seal)
+        self._keys: Any = seal.KeyGenerator(self._context.seal)
         secret_key = self._keys.secret_key()
-        self._encryptor = seal.Encryptor(self._context.seal, secret_key)
-        self._decryptor = seal.Decryptor(self._context.seal, secret_key)
+        self._encryptor: Any = seal.Encryptor(self._context.seal, secret_key)
+        self._decryptor: Any = seal.Decryptor(self._context.seal, secret_key)
 
     def public_keys(self, steps: Collection[int]) -> bytes:
         """See :meth:`ClientEngine.public_keys`; the public key is an encryption of zero, and all of them are seeded."""
@@ -140,6 +140,10 @@ class TensealClient:
         plaintext = seal.Plaintext()
         self._decryptor.decrypt(ciphertext, plaintext)
         return np.array(self._context.encoder.decode_uint64(plaintext), dtype=np.uint64)
+
+    def close(self) -> None:
+        """See :meth:`ClientEngine.close`; SEAL zeroes its secrets when the last reference to them ends: here."""
+        self._keys = self._encryptor = self._decryptor = None
 
 
 class TensealServer(Sequential):

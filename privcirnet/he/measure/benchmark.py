@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
     Attributes:
         layer: the layer.
-        engine: of the server.
+        engine: of both parties.
         threads: to work on; 0: as many as are in use.
     """
 
@@ -79,14 +79,16 @@ class Entry(NamedTuple):
     threads: int = 0
 
 
-def speedup(found: LayerBenchmark, other: LayerBenchmark) -> float:
-    """Return how many times as long the other's server took: median over the runs, pair by pair.
+def speedup(found: LayerBenchmark, other: LayerBenchmark, part: str = "server") -> float:
+    """Return how many times as long the other took: median over the runs, pair by pair.
 
     Args:
         found: of one layer.
         other: of another that was run in turns with it.
+        part: a field of :class:`Timing`.
     """
-    return statistics.median(b.server / a.server for a, b in zip(found.timings, other.timings, strict=True))
+    pairs = zip(found.timings, other.timings, strict=True)
+    return statistics.median(getattr(b, part) / getattr(a, part) for a, b in pairs)
 
 
 def bench_layer(
@@ -127,7 +129,7 @@ def bench_layers(
     """Run layers ``repetitions`` times on shared random inputs, in turns; weights are encoded beforehand, once.
 
     Args:
-        entries: layer and server's engine, by name.
+        entries: layer and engine, by name.
         plain_bits: bits of t.
         coefficient_bits: bits of the primes of q.
         repetitions: timed runs of each, after one that is not timed if there are more than one.

@@ -1,13 +1,14 @@
 """The client: it has the image and the keys, and never sees a weight."""
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from types import TracebackType
 from typing import cast
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
-from privcirnet.he.engines.interface import ClientEngine, client_engine
+from privcirnet.he.engines.interface import ClientEngine, check_engine, client_engine
 from privcirnet.he.program import limits, manifest, signature
 from privcirnet.he.program.operations import ClientAided, Input
 from privcirnet.he.program.program import Node
@@ -15,7 +16,12 @@ from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import answer, shares, wire
 from privcirnet.he.protocol.exchange import Exchange
 from privcirnet.he.protocol.exchanges import exchanges_of
+from privcirnet.he.protocol.materials import MemoryStore
 from privcirnet.he.protocol.meter import Meter
+from privcirnet.he.protocol.prepared import Form
+from privcirnet.he.protocol.prepared_client import PreparedClient, Walk
+from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.he.protocol.store_files import DIGEST_BYTES
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -26,13 +32,17 @@ class Client:
 
     Args:
         greeting: what :meth:`Server.greeting` returned: the program's public description.
-        engine: "kernel" or "tenseal", which are the same for a client, or "cleartext" for a rehearsal that hides
-            nothing.
+        engine: "kernel", "tenseal" (slower; the server need not have the same), or "cleartext" for a rehearsal that
+            hides nothing.
         key: with which the description must be signed; None for any.
+        store: of what is prepared; None: memory, for as long as the client.
+        owner: 32 random bytes that all of the store's material is bound to; empty if the store ends with the client.
 
     Attributes:
         program: the public description, without weights.
-        meter: what was measured.
+        meter: what was measured of images.
+        preparation: what was measured of work ahead.
+        used: "prepared" or "direct": how the last image was inferred; "" before the first.
         shares: the client's own share of every node of the last inference.
 
     Raises:
@@ -40,7 +50,14 @@ class Client:
             engine is unknown.
     """
 
-    def __init__(self, greeting: bytes, engine: str = "tenseal", key: PublicKey | None = None) -> None:
+    def __init__(
+        self,
+        greeting: bytes,
+        engine: str = "kernel",
+        key: PublicKey | None = None,
+        store: MaterialStore | None = None,
+        owner: bytes = b"",
+    ) -> None:
         if len(greeting) > limits.MAX_BYTES:
             raise RuleError(
                 f"a greeting must have at most {limits.MAX_BYTES} bytes",
@@ -56,19 +73,23 @@ class Client:
         if key is not None:
             check_signature(key, description)
         self.program = manifest.from_dict(description)
-        self.meter = Meter()
+        self.meter, self.preparation, self.used = Meter(), Meter(), ""
+        form = Form("client", self.program, owner or bytes(DIGEST_BYTES))
         self.shares: dict[str, Residues] = {}
         self._exchanges = exchanges_of(self.program)
-        self._engine: ClientEngine | None = client_engine(engine, self.program.parameters)
+        self._prepared = PreparedClient(
+            self.program, self._exchanges, MemoryStore() if store is None else store, form, self.meter, self.preparation
+        )
+        check_engine(engine)
+        self._make: Callable[[], ClientEngine] | None = partial(client_engine, engine, self.program.parameters)
+        self._engine: ClientEngine | None = None
         self._finished = False
 
     def close(self) -> None:
-        """Forget the keys and the shares, whose memory is zeroed. No image can be inferred afterwards.
-
-        Python cannot overwrite the keys, which are SEAL's: SEAL zeroes a secret key when the last reference to it ends,
-        which is here unless an inference still runs.
-        """
-        self._engine = None
+        """Forget the keys and the shares, whose memory is zeroed. No image can be inferred afterwards."""
+        if self._engine is not None:
+            self._engine.close()
+        self._engine = self._make = None
         wipe(self.shares.values())
         self.shares = {}
 
@@ -85,11 +106,14 @@ class Client:
         return self._open().public_keys(self.program.column_steps)
 
     def _open(self) -> ClientEngine:
-        assert self._engine is not None, "a closed client has no keys"
+        """The engine. Its secret key is made when it is first needed: images with material need none."""
+        assert self._make is not None, "a closed client has no keys"
+        if self._engine is None:
+            self._engine = self._make()
         return self._engine
 
     def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
-        """Run the program on one image.
+        """Run the program on one image, with material if both parties have some.
 
         Args:
             image: integers in the input node's range, of its shape.
@@ -105,12 +129,70 @@ class Client:
             WrongResult: the result, or a value that this client saw on the way to it, is wider than right ones are. The
                 server is not told: all of the image's requests were sent.
         """
-        source, *others = self.program.nodes
-        t = self.program.parameters.plain_modulus
-        check_image(source, image)
+        check_image(self.program.nodes[0], image)
         if self._finished:
             wipe(self.shares.values())
         self._finished, seen = False, dict[str, tuple[int, int]]()
+        part = yield from self._prepared_image(image, seen)
+        if part is None:
+            part = yield from self._direct(image, seen)
+        self._finished = True
+        values = answer.result(self.program, self.shares[self.program.output.name], part)
+        seen[self.program.output.name] = answer.width(values), self.program.output_bits
+        answer.check_width(self.program, seen, values)
+        return values
+
+    def prepare(self, count: int) -> Generator[bytes, bytes, None]:
+        """Do all encrypted work for some images to come.
+
+        Args:
+            count: of images.
+
+        Yields:
+            requests for the server; the generator is sent the reply to each.
+
+        Raises:
+            RuleError: the program's masks are bounded, a reply is not what the protocol expects, or there is no room.
+        """
+        yield from self.agree()
+        for _ in range(count):
+            yield from self._prepared.prepare(self._open)
+
+    def agree(self) -> Generator[bytes, bytes, None]:
+        """Drop the material of which the server has no half, and the server's of which this client has none.
+
+        A connection begins with it; else an image with material that an earlier client left does.
+
+        Yields:
+            one request for the server; the generator is sent the reply.
+
+        Raises:
+            RuleError: the reply is not what the protocol expects.
+        """
+        yield from self._prepared.agree()
+
+    @property
+    def dropped(self) -> list[str]:
+        """Why material was dropped, in words."""
+        return self._prepared.dropped
+
+    def _prepared_image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, bytes | None]:
+        """What the server hands out of the result, if both parties have material; None otherwise."""
+        if self._prepared.unknown:
+            yield from self.agree()
+        while (material := self._prepared.take()) is not None:
+            self.used, held = "prepared", Walk(self.program, material.kept)
+            self.shares = held
+            part = yield from self._prepared.infer(material, image, held, seen)
+            if part is not None:
+                return part
+            wipe(held.values())
+        return None
+
+    def _direct(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, bytes]:
+        """What the server hands out of the result, by work on this image alone."""
+        source, *others = self.program.nodes
+        t, self.used = self.program.parameters.plain_modulus, "direct"
         held = self.shares = {source.name: modular.residues(image.reshape(source.shape), t)}
         for position, node in enumerate(others, start=1):
             arguments = [held[name] for name in node.inputs]
@@ -122,12 +204,8 @@ class Client:
                     seen[node.inputs[0]] = found, node.operation.value_bits
             else:
                 held[node.name] = shares.local_client(node.operation, arguments, t)
-        (share,) = wire.unframe((yield wire.frame(wire.OUTPUT, [])), wire.OUTPUT, 1)
-        self._finished = True
-        values = answer.result(self.program, held[self.program.output.name], share)
-        seen[self.program.output.name] = answer.width(values), self.program.output_bits
-        answer.check_width(self.program, seen, values)
-        return values
+        (part,) = wire.unframe((yield wire.frame(wire.OUTPUT, [])), wire.OUTPUT, 1)
+        return part
 
     def _round(
         self, position: int, name: str, exchange: Exchange, arguments: list[Residues]

@@ -4,17 +4,81 @@ Nothing is encrypted and nothing is masked, so the client sees every value that 
 :mod:`program.nonpolynomial`.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.interpreter import apply
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
-from privcirnet.he.protocol.shares import present, reveal, to_bytes
-from privcirnet.he.ring import modular
+from privcirnet.he.protocol.online import SHARE, Kept, flat
+from privcirnet.he.protocol.shares import from_bytes, present, to_bytes
+from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
+
+
+@dataclass(frozen=True)
+class RevealedOnline:
+    """That of a function in clear: the server's whole share goes to the client, whose answer is masked by its own.
+
+    Attributes:
+        values: number of values, of the input and of the result.
+        function: (the client's share, the server's, t) -> the result, residues of the share's shape.
+    """
+
+    values: int
+    function: Callable[[Residues, Residues, int], Residues]
+
+    @property
+    def client(self) -> Mapping[str, int]:
+        """See :attr:`Online.client`."""
+        return {SHARE: self.values}
+
+    @property
+    def server(self) -> Mapping[str, int]:
+        """See :attr:`Online.server`."""
+        return {}
+
+    @property
+    def asked(self) -> int:
+        """See :attr:`Online.asked`."""
+        return self.values
+
+    @property
+    def answered(self) -> int:
+        """See :attr:`Online.answered`."""
+        return self.values
+
+    def stand_ins(self, t: int) -> list[Residues | None]:
+        """See :meth:`Online.stand_ins`."""
+        return []
+
+    def keep_client(self, result: Residues | None, t: int) -> Kept:
+        """See :meth:`Online.keep_client`."""
+        return {SHARE: sampling.uniform((self.values,), t)}
+
+    def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+        """See :meth:`Online.keep_server`."""
+        return {}
+
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Residues:
+        """See :meth:`Online.ask`."""
+        return flat(shares)
+
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Residues, t: int) -> Residues:
+        """See :meth:`Online.answer`."""
+        found = self.function(shares[0], asked.reshape(shares[0].shape), t)
+        return modular.subtract(found.reshape(-1), kept[SHARE], t)
+
+    def close(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Residues | None, t: int
+    ) -> Residues:
+        """See :meth:`Online.close`."""
+        assert answer is not None
+        return answer.reshape(shares[0].shape)
 
 
 @dataclass(frozen=True)
@@ -33,6 +97,11 @@ class ClientAidedExchange:
     def plan(self) -> RoundPlan:
         """An empty request, and a reply of shares alone."""
         return RoundPlan(self.operation.function, "in clear", shares_down=self.values)
+
+    @property
+    def online(self) -> RevealedOnline:
+        """See :attr:`Exchange.online`."""
+        return RevealedOnline(self.values, self._apply)
 
     def noise_bits(self, parameters: Parameters) -> int:
         """See :meth:`Exchange.noise_bits`. Without ciphertexts there is no noise."""
@@ -62,4 +131,8 @@ class ClientAidedExchange:
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         """See :meth:`Exchange.finish`."""
         (share,), (message,), t = shares, messages, engine.parameters.plain_modulus
-        return modular.residues(apply(self.operation, [reveal(share, message, t)]), t)
+        return self._apply(share, from_bytes(message, share.shape, t), t)
+
+    def _apply(self, share: Residues, other: Residues, t: int) -> Residues:
+        values = modular.centered(modular.add(share, other, t), t)
+        return modular.residues(apply(self.operation, [values]), t)

@@ -12,6 +12,7 @@ from typing import Protocol
 from privcirnet.he.engines.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.program import Weights
+from privcirnet.he.protocol.online import Online
 from privcirnet.he.ring.modular import Integers, Residues
 
 ClientShares = Sequence[Residues]
@@ -71,6 +72,11 @@ class Exchange(Protocol):
     @property
     def plan(self) -> RoundPlan:
         """Sizes and counts of the round."""
+        ...
+
+    @property
+    def online(self) -> Online:
+        """What is left to do with the image where the round was done ahead."""
         ...
 
     def noise_bits(self, parameters: Parameters) -> int:

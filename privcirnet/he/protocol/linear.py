@@ -5,18 +5,74 @@ encryption, subtracts a mask from every slot and keeps mask + bias as its share;
 Both parties transform their shares of input and output in clear. Source: docs/mathematics.md, "The protocol".
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
+from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.interpreter import spread
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.online import SHARE, Kept
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Residues
+
+
+@dataclass(frozen=True)
+class LinearOnline:
+    """A linear layer's: the server keeps its mask, with the bias.
+
+    Attributes:
+        shape: of the result.
+    """
+
+    shape: tuple[int, int, int]
+    asked: int = 0
+    answered: int = 0
+
+    @property
+    def client(self) -> Mapping[str, int]:
+        """See :attr:`Online.client`."""
+        return {SHARE: prod(self.shape)}
+
+    @property
+    def server(self) -> Mapping[str, int]:
+        """See :attr:`Online.server`."""
+        return {"mask": prod(self.shape)}
+
+    def stand_ins(self, t: int) -> list[Residues | None]:
+        """See :meth:`Online.stand_ins`."""
+        return [None]
+
+    def keep_client(self, result: Residues | None, t: int) -> Kept:
+        """See :meth:`Online.keep_client`."""
+        assert result is not None
+        return {SHARE: result.reshape(-1)}
+
+    def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+        """See :meth:`Online.keep_server`."""
+        assert own is not None
+        return {"mask": own.reshape(-1)}
+
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Residues:
+        """See :meth:`Online.ask`."""
+        raise AssertionError("a linear layer asks for nothing")
+
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Residues, t: int) -> Residues:
+        """See :meth:`Online.answer`."""
+        raise AssertionError("a linear layer asks for nothing")
+
+    def close(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Residues | None, t: int
+    ) -> Residues:
+        """See :meth:`Online.close`."""
+        assert layer is not None
+        return layer.apply(shares[0], kept["mask"].reshape(self.shape))
 
 
 @dataclass(frozen=True)
@@ -43,6 +99,11 @@ class LinearExchange:
             pmults=layer.pmults,
         )
 
+    @property
+    def online(self) -> LinearOnline:
+        """See :attr:`Exchange.online`."""
+        return LinearOnline(self.layer.shape.output_shape)
+
     def noise_bits(self, parameters: Parameters) -> int:
         """See :meth:`Exchange.noise_bits`."""
         return self.layer.noise_bits(parameters)
@@ -63,8 +124,7 @@ class LinearExchange:
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         """See :meth:`Exchange.request`."""
-        rows = self.layer.encode_input(shares[0], engine.parameters.plain_modulus)
-        return [engine.encrypt(row) for row in rows]
+        return engine.encrypt_all(self.layer.encode_input(shares[0], engine.parameters.plain_modulus))
 
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
@@ -79,8 +139,7 @@ class LinearExchange:
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         """See :meth:`Exchange.finish`."""
-        kept = self.layer.kept or [None] * len(messages)
-        slots = np.stack([engine.decrypt(message, places) for message, places in zip(messages, kept, strict=True)])
+        slots = engine.decrypt_all(messages, self.layer.kept)
         return self.layer.decode_output(slots, engine.parameters.plain_modulus)
 
     def _mask(self, held: Held, t: int) -> tuple[Residues, Residues]:

@@ -1,15 +1,19 @@
-"""How many messages an image takes and how long they may be: known to both parties from the public description alone.
+"""How many messages an image takes and how long they may be, with material or without.
 
-A length that a peer announces is compared with these before room is made for it. They bound every engine's messages;
-the exact lengths are checked where messages are parsed.
+Both parties know it from the public description alone. A length that a peer announces is compared with these before
+room is made for it. They bound every engine's messages; the exact lengths are checked where messages are parsed.
 """
 
 from dataclasses import dataclass
+from math import prod
 
+from privcirnet.he.clear.packing import packed_size
 from privcirnet.he.params.sizes import SHARE_BYTES, key_bytes, message_bytes
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import answer, wire
 from privcirnet.he.protocol.exchanges import exchanges_of
+from privcirnet.he.protocol.prepared import MAX_HELD
+from privcirnet.he.protocol.store_files import SERIAL_BYTES
 
 _WORD = 8
 """Bytes of a residue in the clear-text engine's messages and in a server's memory."""
@@ -39,6 +43,37 @@ def rounds(program: Program) -> int:
     return 1 + len(exchanges_of(program))
 
 
+def rounds_ahead(program: Program) -> int:
+    """Return the number of messages each way that prepare one image: one for each encrypted exchange, and two more.
+
+    Args:
+        program: with or without weights.
+    """
+    return 2 + sum(exchange.plan.ciphertexts_up > 0 for exchange in exchanges_of(program).values())
+
+
+def rounds_online(program: Program) -> int:
+    """Return the number of messages each way for an image with material: the image's, and one for each that asks.
+
+    Args:
+        program: with or without weights.
+    """
+    return 1 + sum(exchange.online.asked > 0 for exchange in exchanges_of(program).values())
+
+
+def bytes_online(program: Program) -> Sizes:
+    """Return the bytes of all messages of an image with material, exactly.
+
+    Args:
+        program: with or without weights.
+
+    Returns:
+        of requests and replies; no keys are needed.
+    """
+    requests, replies = _online(program)
+    return Sizes(0, sum(requests), sum(replies))
+
+
 def keys_in_memory(program: Program) -> int:
     """Return the bytes that one client's Galois keys take at the server: both polynomials of every digit, in words.
 
@@ -60,14 +95,30 @@ def largest(program: Program) -> Sizes:
     parameters = program.parameters
     clear = _WORD * parameters.ring_degree
     up, down = (max(size, clear) for size in message_bytes(parameters))
+    requests, replies = _online(program)
     plans = [exchange.plan for exchange in exchanges_of(program).values()]
     steps = len(program.column_steps)
     return Sizes(
         keys=message_bytes(parameters)[0] + steps * max(key_bytes(parameters), _WORD),
-        request=max(wire.framed_bytes([up] * plan.ciphertexts_up) for plan in plans),
+        request=max(
+            *(wire.framed_bytes([up] * plan.ciphertexts_up) for plan in plans),
+            wire.framed_bytes([SERIAL_BYTES * MAX_HELD]),
+            *requests,
+        ),
         reply=max(
             *(wire.framed_bytes([down] * plan.ciphertexts_down) for plan in plans),
             *(wire.framed_bytes([SHARE_BYTES * plan.shares_down]) for plan in plans),
-            wire.framed_bytes([answer.part_bytes(program)]),
+            wire.framed_bytes([SERIAL_BYTES * MAX_HELD]),
+            *replies,
         ),
     )
+
+
+def _online(program: Program) -> tuple[list[int], list[int]]:
+    """Bytes of every request and reply of an image with material."""
+    t, online = program.parameters.plain_modulus, [exchange.online for exchange in exchanges_of(program).values()]
+    asking = [part for part in online if part.asked]
+    first = wire.framed_bytes([SERIAL_BYTES, packed_size(prod(program.nodes[0].shape), t)])
+    requests = [first, *(wire.framed_bytes([packed_size(part.answered, t)]) for part in asking)]
+    replies = [wire.framed_bytes([packed_size(part.asked, t)]) for part in asking]
+    return requests, [*replies, wire.framed_bytes([answer.part_bytes(program)])]

@@ -11,10 +11,13 @@ weights. Each comes back under masks of its own. The client knows the third term
 Cost: what both layers' plans say, with every plaintext encoded anew, because shares are fresh for every image.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
+from privcirnet.he.clear import products
 from privcirnet.he.encodings.integer import transpose
 from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
@@ -24,6 +27,7 @@ from privcirnet.he.program.operations import Product
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.linear import LinearExchange
+from privcirnet.he.protocol.online import CrossedOnline
 from privcirnet.he.protocol.shares import present
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
@@ -53,6 +57,12 @@ class ProductExchange:
             rotations=left.rotations + right.rotations,
             pmults=left.pmults + right.pmults,
         )
+
+    @property
+    def online(self) -> CrossedOnline:
+        """See :attr:`Exchange.online`."""
+        left, right = self.product.left.shape, self.product.right.shape
+        return CrossedOnline((left.input_shape, right.input_shape), prod(left.output_shape), self._answer, self._finish)
 
     @property
     def _left(self) -> LinearExchange:
@@ -108,12 +118,21 @@ class ProductExchange:
         first = self._left.finish([left], messages[:count], engine)
         second = self._right.finish([right], messages[count:], engine)
         sent = modular.add(first, transpose(second, self.product.groups), t)
-        return modular.add(sent, self._multiply(left, right, t), t)
+        return products.product(left, right, self.product.groups, t, sent)
 
-    def _multiply(self, left: Residues, right: Residues, t: int) -> Residues:
-        """The product of two shares in clear, (g B, A, 1)."""
-        left, right = (share.reshape(self.product.groups, -1, share.shape[1]) for share in (left, right))
-        return modular.matmul(right.swapaxes(1, 2), left, t).reshape(self.product.left.shape.output_shape)
+    def _answer(self, shares: Sequence[Residues], differences: Sequence[Residues], terms: Residues, t: int) -> Residues:
+        """a_c d_b + d_a b_c + terms, (g B, A, 1)."""
+        shape = self.product.left.shape.output_shape
+        return products.answer(
+            shares[0], shares[1], differences[0], differences[1], self.product.groups, t, terms.reshape(shape)
+        )
+
+    def _finish(self, shares: Sequence[Residues], answer: Residues, terms: Residues, t: int) -> Residues:
+        """The server's a_s b_s + answer + terms, (g B, A, 1)."""
+        shape = self.product.left.shape.output_shape
+        return products.finish(
+            shares[0], shares[1], answer.reshape(shape), self.product.groups, t, terms.reshape(shape)
+        )
 
 
 def _share_as_weights(layer: SpectralLayer, share: Residues, engine: ServerEngine) -> EncodedWeights:

@@ -3,18 +3,26 @@
 import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 
+from privcirnet.errors import RuleError
+from privcirnet.he.clear.linear import ClearLinear, clear_linear
 from privcirnet.he.engines.interface import EvaluationKeys, server_engine
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.params.noise import check_noise
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.operations import Truncate, has_weights
+from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Program, masked_node
 from privcirnet.he.protocol import answer, shares, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
 from privcirnet.he.protocol.exchanges import exchanges_of
+from privcirnet.he.protocol.materials import MemoryStore
 from privcirnet.he.protocol.meter import Meter
+from privcirnet.he.protocol.prepared import Form
+from privcirnet.he.protocol.prepared_server import Phase, PreparedServer
+from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.he.protocol.store_files import DIGEST_BYTES
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
@@ -72,16 +80,26 @@ class Server:
         signed = {"signature": self._signature.hex()} if self._signature else {}
         return json.dumps({**manifest.to_dict(self.program), **signed}).encode()
 
-    def session(self, keys: bytes) -> "Session":
+    def session(self, keys: bytes | None, store: MaterialStore | None = None, owner: bytes = b"") -> "Session":
         """Return a session with one client.
 
         Args:
-            keys: what :meth:`Client.keys` returned.
+            keys: what :meth:`Client.keys` returned; None: the session serves images with material only.
+            store: of what is prepared with this client; None: memory, for as long as the session.
+            owner: 32 random bytes that a client chose for all of its material; empty where the store ends here.
 
         Raises:
             RuleError: the keys are not what the program's rotations need.
         """
-        return Session(self, self.engine.load_keys(keys, self.program.column_steps))
+        form = Form("server", self.program, owner or bytes(DIGEST_BYTES))
+        loaded = None if keys is None else self.engine.load_keys(keys, self.program.column_steps)
+        return Session(self, loaded, form, MemoryStore() if store is None else store)
+
+    @cached_property
+    def layers(self) -> dict[str, ClearLinear]:
+        """The linear layers in clear by node, for the online phase; made when they are first asked for."""
+        t, weights = self.program.parameters.plain_modulus, self.program.weights
+        return {node.name: clear_linear(layer, weights[node.name].rows, t) for node, layer in self.program.linear_nodes}
 
 
 class Session:
@@ -89,17 +107,25 @@ class Session:
 
     Args:
         server: with the weights.
-        keys: the client's, as the server's engine loaded them.
+        keys: the client's, as the server's engine loaded them; None: it has sent none.
+        form: of the material for this client.
+        store: of the material.
 
     Attributes:
-        meter: what was measured.
+        meter: what was measured of images.
+        preparation: what was measured of work ahead.
+        dropped: why material could not be used, in words.
         shares: the server's own share of every node of the last inference; None for zero.
     """
 
-    def __init__(self, server: Server, keys: EvaluationKeys) -> None:
-        self.meter = Meter()
+    def __init__(self, server: Server, keys: EvaluationKeys | None, form: Form, store: MaterialStore) -> None:
+        self.meter, self.preparation = Meter(), Meter()
         self.shares: dict[str, Residues | None] = {}
         self._server = server
+        self._prepared = PreparedServer(
+            server.program, server.rounds, lambda: server.layers, store, form, self.meter, self.preparation
+        )
+        self.dropped = self._prepared.dropped
         self._keys: EvaluationKeys | None = keys
         self._steps: Generator[bytes, bytes, None] | None = self._start()
 
@@ -133,13 +159,10 @@ class Session:
         """
         assert self._steps is not None, "a closed session handles nothing"
         try:
-            reply = self._steps.send(message)
+            return self._steps.send(message)
         except Exception:
             self._steps = self._start()
             raise
-        if wire.position_of(reply) == wire.OUTPUT:
-            self._steps = self._start()
-        return reply
 
     def _start(self) -> Generator[bytes, bytes, None]:
         steps = self._run()
@@ -148,23 +171,45 @@ class Session:
 
     def _run(self) -> Generator[bytes, bytes, None]:
         """Is sent requests and yields the reply to each; what it yields before the first request is no reply."""
-        program, t = self._server.program, self._server.program.parameters.plain_modulus
-        source, *others = program.nodes
-        held: dict[str, Residues | None] = {source.name: None}
         reply = b""
-        for position, node in enumerate(others, start=1):
-            arguments = [held[name] for name in node.inputs]
-            if node.name in self._server.rounds:
-                message = yield reply
-                if self.shares is not held:
-                    wipe(self.shares.values())  # those of the image before
-                self.shares = held
-                reply, held[node.name] = self._answer(position, node.name, arguments, message)
+        while True:
+            message = yield reply
+            if wire.begins(message) in (wire.AGREE, wire.PREPARE):
+                reply = yield from self._ahead(message)
+                continue
+            wipe(self.shares.values())  # those of the image before
+            self.shares = {}
+            if wire.begins(message) == wire.ONLINE:
+                reply = yield from self._prepared.online(message, self.shares)
             else:
-                constants = program.weights[node.name].bias if has_weights(node.operation) else None
-                held[node.name] = shares.local_server(node.operation, arguments, constants, t)
-        wire.unframe((yield reply), wire.OUTPUT, 0)
-        yield wire.frame(wire.OUTPUT, [answer.hand_out(program, shares.present(held[program.output.name]))])
+                self._check_keys()
+                reply = yield from self._direct(message, self.shares)
+
+    def _ahead(self, message: bytes) -> Phase:
+        if wire.begins(message) == wire.AGREE:
+            return self._prepared.agree(message)
+        self._check_keys()
+        return (yield from self._prepared.ahead(message, self._server.engine, self._keys))
+
+    def _check_keys(self) -> None:
+        if self._keys is None:
+            rule = "a client without keys must have material for its images"
+            raise RuleError(rule, got="a request that needs keys", remedy="register keys")
+
+    def _direct(self, message: bytes, held: dict[str, Residues | None]) -> Phase:
+        """Run the program on an image for which nothing was prepared."""
+        program = self._server.program
+        source, *others = program.nodes
+        held[source.name] = None
+        for position, node in enumerate(others, start=1):
+            if node.name in self._server.rounds:
+                arguments = [held[name] for name in node.inputs]
+                reply, held[node.name] = self._answer(position, node.name, arguments, message)
+                message = yield reply
+            else:
+                held[node.name] = shares.step_server(program, node, held)
+        wire.unframe(message, wire.OUTPUT, 0)
+        return wire.frame(wire.OUTPUT, [answer.hand_out(program, shares.present(held[program.output.name]))])
 
     def _answer(
         self, position: int, name: str, arguments: list[Residues | None], message: bytes

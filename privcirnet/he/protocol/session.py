@@ -1,13 +1,15 @@
 """One inference from the client's side: its requests, and whoever replies to them, in this process or far away."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.client import Client
+
+T = TypeVar("T")
 
 
 class Handler(Protocol):
@@ -62,7 +64,43 @@ def run(
     Raises:
         RuleError: the image does not fit the program, or either party refuses the other's message.
     """
-    exchange = client.infer(image)
+    return _conversed(client.infer(image), session, progress)
+
+
+def prepare(
+    client: Client, session: Handler, count: int = 1, progress: ExchangeProgress = lambda exchange: None
+) -> list[Traffic]:
+    """Do all encrypted work for some images to come, and return what was sent for it.
+
+    Args:
+        client: the client.
+        session: the server's session with it.
+        count: of images, at least 1.
+        progress: called after each round.
+
+    Raises:
+        RuleError: the program's masks are bounded, there is no room, or either party refuses the other's message.
+    """
+    return _conversed(client.prepare(count), session, progress)[1]
+
+
+def agree(client: Client, session: Handler) -> None:
+    """Drop the material that only one party has.
+
+    Args:
+        client: the client.
+        session: the server's session with it.
+
+    Raises:
+        RuleError: either party refuses the other's message.
+    """
+    _conversed(client.agree(), session, lambda exchange: None)
+
+
+def _conversed(
+    exchange: Generator[bytes, bytes, T], session: Handler, progress: ExchangeProgress
+) -> tuple[T, list[Traffic]]:
+    """What a client's generator returns in the end, and the traffic of each round."""
     traffic: list[Traffic] = []
     message = next(exchange)
     while True:

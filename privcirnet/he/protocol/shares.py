@@ -11,15 +11,17 @@ most (|y| + 1) / t.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.clear.elementwise import add, truncate_client, truncate_server
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.params.sizes import SHARE_BYTES
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import spread
+from privcirnet.he.program.program import Node, Program
 from privcirnet.he.program.rearrangement import rearrange
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
@@ -80,27 +82,6 @@ def from_bytes(message: bytes, shape: tuple[int, ...], limit: int) -> Residues:
     return share
 
 
-def truncate_server(share: Residues, bits: int) -> Residues:
-    """Return the server's share of a truncated value: floor(share / 2^bits).
-
-    Args:
-        share: the server's, residues of any shape.
-        bits: f.
-    """
-    return share >> np.uint64(bits)
-
-
-def truncate_client(share: Residues, bits: int, t: int) -> Residues:
-    """Return the client's share of a truncated value: ceil((share - t) / 2^bits) = -floor((t - share) / 2^bits), mod t.
-
-    Args:
-        share: the client's, residues of any shape.
-        bits: f.
-        t: plain modulus.
-    """
-    return modular.subtract(np.zeros_like(share), (np.uint64(t) - share) >> np.uint64(bits), t)
-
-
 def local_client(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residues:
     """Return the client's share of a local operation's result.
 
@@ -136,6 +117,19 @@ def local_server(
     return result if constants is None else modular.add(result, modular.residues(spread(constants), t), t)
 
 
+def step_server(program: Program, node: Node, held: Mapping[str, Residues | None]) -> Residues | None:
+    """Return the server's share of a local node.
+
+    Args:
+        program: with weights.
+        node: one of its nodes that takes no round.
+        held: the server's shares of the nodes before.
+    """
+    constants = program.weights[node.name].bias if op.has_weights(node.operation) else None
+    arguments = [held[name] for name in node.inputs]
+    return local_server(node.operation, arguments, constants, program.parameters.plain_modulus)
+
+
 def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residues:
     """Return a share of a sum, a power of two or a rearrangement, which both parties compute alike.
 
@@ -146,7 +140,7 @@ def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residu
     """
     match operation:
         case op.Add():
-            return modular.add(shares[0], shares[1], t)
+            return add(shares[0], shares[1], t)
         case op.Scale(bits):
             return _doubled(shares[0], bits, t)
         case op.Concat():

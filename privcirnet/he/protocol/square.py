@@ -5,16 +5,17 @@ One product a ciphertext, no rotation, no oblivious transfer. Values that do not
 which shortens both messages (:mod:`encodings.subring`). Source: docs/mathematics.md, "The protocol".
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from privcirnet.he.clear import squares
 from privcirnet.he.encodings import subring
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.noise import square_noise_bits
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.online import CrossedOnline
 from privcirnet.he.protocol.shares import present
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Residues
@@ -38,6 +39,11 @@ class SquareExchange:
         count = len(subring.sizes(self.values, self.ring_degree))
         return RoundPlan("square", "slots", ciphertexts_up=count, ciphertexts_down=count, pmults=count)
 
+    @property
+    def online(self) -> CrossedOnline:
+        """See :attr:`Exchange.online`."""
+        return CrossedOnline(((self.values,),), self.values, _answer, _finish)
+
     def noise_bits(self, parameters: Parameters) -> int:
         """See :meth:`Exchange.noise_bits`."""
         return square_noise_bits(parameters)
@@ -56,8 +62,7 @@ class SquareExchange:
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         """See :meth:`Exchange.request`."""
         (share,), n = shares, self.ring_degree
-        rows = zip(subring.spread(share.reshape(-1), n), subring.kept(self.values, n), strict=True)
-        return [engine.encrypt(row, kept) for row, kept in rows]
+        return engine.encrypt_all(subring.spread(share.reshape(-1), n), subring.kept(self.values, n))
 
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
@@ -75,7 +80,7 @@ class SquareExchange:
         """See :meth:`Exchange.finish`."""
         (share,), t = shares, engine.parameters.plain_modulus
         kept = subring.kept(self.values, self.ring_degree)
-        slots = np.stack([engine.decrypt(message, places) for message, places in zip(messages, kept, strict=True)])
+        slots = engine.decrypt_all(messages, kept)
         cross = subring.collect(slots, self.values, t)
         return modular.add(cross.reshape(share.shape), modular.multiply(share, share, t), t)
 
@@ -87,3 +92,12 @@ class SquareExchange:
         mask = subring.spread(own.reshape(-1), n, fill)
         rows = subring.spread(share.reshape(-1), n)
         return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), own
+
+
+def _answer(shares: Sequence[Residues], differences: Sequence[Residues], terms: Residues, t: int) -> Residues:
+    return squares.answer(shares[0], differences[0], terms.reshape(shares[0].shape), t)
+
+
+def _finish(shares: Sequence[Residues], answer: Residues, terms: Residues, t: int) -> Residues:
+    shape = shares[0].shape
+    return squares.finish(shares[0], answer.reshape(shape), terms.reshape(shape), t)

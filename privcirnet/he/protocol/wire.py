@@ -2,6 +2,9 @@
 
 Format, little-endian: magic "PCN1", u16 position of the node in the program (0xFFFF: the output), u16 number of parts;
 then for each part u32 length and the bytes.
+
+The position of its first message tells what a client begins: :data:`AGREE` and :data:`PREPARE` work ahead,
+:data:`ONLINE` an image with material, any other an image without.
 """
 
 import struct
@@ -14,6 +17,12 @@ _LENGTH = struct.Struct("<I")
 _MAGIC = b"PCN1"
 OUTPUT = 0xFFFF
 """Position that asks for the server's share of the output."""
+PREPARE = 0xFFFE
+"""Position of the first and last messages of work ahead."""
+AGREE = 0xFFFC
+"""Position of the message that says what material a client has, and of the reply: of which the server has halves."""
+ONLINE = 0xFFFD
+"""Position of an image's first message where there is material for it, and of the reply that there is none."""
 
 
 def frame(position: int, parts: list[bytes]) -> bytes:
@@ -48,6 +57,29 @@ def position_of(message: bytes) -> int:
         message: what :func:`frame` made.
     """
     return _HEADER.unpack_from(message)[1]
+
+
+def begins(message: bytes) -> int:
+    """Return what a message of the other party is about, before anything else in it is looked at.
+
+    Args:
+        message: from the other party.
+
+    Returns:
+        :data:`AGREE`, :data:`PREPARE` or :data:`ONLINE`; 0 for everything else.
+    """
+    position = position_of(message) if len(message) >= _HEADER.size else 0
+    return position if position in (AGREE, PREPARE, ONLINE) else 0
+
+
+def ends(reply: bytes) -> bool:
+    """Return whether a reply of this process is the last one of an image, of an image's material, or of an agreement.
+
+    Args:
+        reply: what a session returned.
+    """
+    _, position, parts = _HEADER.unpack_from(reply)
+    return position in (AGREE, OUTPUT, ONLINE) or (position == PREPARE and parts == 0)
 
 
 def unframe(message: bytes, position: int, count: int | None = None) -> list[bytes]:

@@ -1,4 +1,7 @@
-"""The compiled engine against TenSEAL's, on one thread and on all, and against what the machine could do at best."""
+"""The compiled engine against TenSEAL's, on one thread and on all, and against what the machine could do at best.
+
+The client's encryption and decryption are timed with its transforms in clear, which both engines have in common.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +22,9 @@ LAYERS = {
     "conv (32,32,64,64,3), b = 4": (LinearShape(32, 32, 64, 64, 3, 1, 1), 4),
 }
 """Large layers of ViT and ResNet-18."""
+
+CLIENT = {"encrypt": "client_encrypt", "decrypt": "client_decrypt"}
+"""Name of a part of the client's work -> field of :class:`measure.benchmark.Timing`."""
 
 _BYTES = 8
 
@@ -54,9 +60,15 @@ def run_engines(
         )
         work = layer_work(layers["kernel"], len(bench_run.coefficient_bits) - 1)
         seconds = {name: result.median.server for name, result in found.items()}
+        client = {
+            part: {name: getattr(result.median, field) for name, result in found.items()}
+            | {"speedup": speedup(found["all"], found["tenseal"], field)}
+            for part, field in CLIENT.items()
+        }
         rows.append(
             {"layer": title, "block_size": b, **counts(layers["kernel"]), "seconds": seconds}
             | {"speedup": speedup(found["all"], found["tenseal"]), "scaling": speedup(found["all"], found["one"])}
+            | {"client": client}
             | {"words": work.words, "products": work.products}
             | dict(zip(("least_memory", "least_products"), work.seconds(*least), strict=True))
             | {"max_abs_error": max(result.max_abs_error for result in found.values())}
@@ -91,6 +103,8 @@ def engine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
             "scaling": f"{row['scaling']:.2f}",
             "memory's limit": f"{1e3 * row['least_memory']:.1f}",
             "products' limit": f"{1e3 * row['least_products']:.1f}",
+            **{f"{part} ms": f"{1e3 * row['client'][part]['all']:.1f}" for part in CLIENT},
+            **{f"{part} speed-up": f"{row['client'][part]['speedup']:.1f}" for part in CLIENT},
             "error": f"{row['max_abs_error']}",
         }
         for row in rows

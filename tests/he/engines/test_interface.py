@@ -4,7 +4,7 @@ import pytest
 
 import privcirnet.he
 from privcirnet.errors import RuleError
-from privcirnet.he.engines import cleartext, interface, kernel, tenseal
+from privcirnet.he.engines import cleartext, interface, kernel, kernel_client, tenseal
 from tests.he.engines.pairs import PARAMETERS, pair
 
 
@@ -25,24 +25,27 @@ def test_unknown_engine() -> None:
 
 def test_without_numba_the_slower_engine_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privcirnet.he.engines, "kernels", privcirnet.he.engines.kernels)
-    compiled = kernel.__name__, "privcirnet.compiled"
+    compiled = kernel.__name__, "privcirnet.compiled"  # the client's module begins like the server's
     for name in [name for name in sys.modules if name.startswith(compiled)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.warns(UserWarning, match="engine=kernel needs Numba"):
         assert type(interface.server_engine("kernel", PARAMETERS)) is tenseal.TensealServer
+    with pytest.warns(UserWarning, match="engine=kernel needs Numba"):
+        assert type(interface.client_engine("kernel", PARAMETERS)) is tenseal.TensealClient
 
 
 def test_with_numba_the_compiled_engine_is_used() -> None:
     assert type(interface.server_engine("kernel", PARAMETERS)) is kernel.KernelServer
-    assert type(interface.client_engine("kernel", PARAMETERS)) is tenseal.TensealClient
+    assert type(interface.client_engine("kernel", PARAMETERS)) is kernel_client.KernelClient
 
 
 def test_engines_have_every_method_of_the_interface() -> None:
-    for role, modules in (("Client", (cleartext, tenseal)), ("Server", (cleartext, tenseal, kernel))):
+    for role, modules in (("Client", (cleartext, tenseal, kernel_client)), ("Server", (cleartext, tenseal, kernel))):
         methods = {name for name in vars(getattr(interface, f"{role}Engine")) if not name.startswith("_")}
         for module in modules:
-            assert methods <= set(dir(getattr(module, f"{module.__name__.split('.')[-1].capitalize()}{role}"))) | {
+            name = module.__name__.split(".")[-1].removesuffix("_client").capitalize()
+            assert methods <= set(dir(getattr(module, f"{name}{role}"))) | {
                 "parameters",
                 "counts",
             }

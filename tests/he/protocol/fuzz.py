@@ -26,10 +26,10 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.engines.sealfile import Level
-from privcirnet.he.params.parameters import choose
+from privcirnet.he.engines.wire_bytes import Modulus
+from privcirnet.he.params.parameters import choose, ordered_primes
 from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.params.sizes import key_bytes
+from privcirnet.he.params.sizes import key_bytes, reply_primes
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Square
 from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
@@ -47,7 +47,7 @@ INSECURE = {"tenseal": (128, 4), "kernel": (1024, 14)}
 
 MUTATIONS = {
     "tenseal": {
-        "greeting": 2100,
+        "greeting": 1100,
         "keys": 400,
         "request 1": 400,
         "request 2": 300,
@@ -61,6 +61,7 @@ MUTATIONS = {
         "reply output": 300,
     },
     "kernel": {
+        "greeting": 1000,
         "keys": 650,
         "request 1": 600,
         "request 2": 350,
@@ -74,19 +75,19 @@ MUTATIONS = {
         "reply output": 350,
     },
 }
-"""By engine of the server; the client's is the same, and a greeting is for the client."""
+"""By engine of both parties; a greeting is for the client."""
 
 STEPS = ("1", "2", "3", "4", "output")
 SECONDS, BYTES, HANG, CHARACTERS = 2.0, 1 << 30, 20, 600
 """Processor time and memory that one message may cost, time that is a hang, length of an error that is clean."""
 
 
-def allow_insecure_parameters() -> None:
-    """Make the package and the library take toy ring degrees, in this process only."""
+def allow_insecure_parameters(engine: str) -> None:
+    """Make the package and the library take an engine's toy ring degree, in this process only."""
     real = seal.SEALContext
     seal.SEALContext = lambda literal, expand, _: real(literal, expand, seal.SEC_LEVEL_TYPE.NONE)
-    for ring_degree, _ in INSECURE.values():
-        MAX_LOG_Q[ring_degree] = MAX_LOG_Q[8192]
+    ring_degree, _ = INSECURE[engine]
+    MAX_LOG_Q[ring_degree] = MAX_LOG_Q[8192]
 
 
 def network(n: int, side: int) -> Program:
@@ -125,16 +126,20 @@ class Fuzz:
     """Both parties, one honest inference recorded, and a way to try a mutated message of each kind."""
 
     def __init__(self, engine: str) -> None:
-        self.program = network(*INSECURE[engine])
+        self.engine, self.program = engine, network(*INSECURE[engine])
+        parameters = self.program.parameters
+        n, bits = parameters.ring_degree, parameters.coefficient_bits
+        primes, left = ordered_primes(n, bits), reply_primes(bits, parameters.plain_bits)
+        self.keys_modulus, self.modulus, self.reply_modulus = (Modulus(primes[:k], n) for k in (None, -1, left))
         self.server = Server(self.program, engine)
         greeting = self.server.greeting()
-        self.client = Client(greeting)
+        self.client = Client(greeting, engine)
         keys = self.client.keys()
         self.session = self.server.session(keys)
         self.image = np.random.default_rng(0).integers(-8, 16, self.program.nodes[0].shape)
         self.result = interpret(self.program, self.image)["sum"]
         self.requests, self.replies = self.record(self.client, self.session)
-        strangers = self.record(Client(greeting), self.session)
+        strangers = self.record(Client(greeting, engine), self.session)
         self.honest = {"greeting": Honest(greeting, [], [], [keys]), "keys": self.honest_keys(keys, greeting)}
         for kind, own, other in (("request", *self.pair(0, strangers)), ("reply", *self.pair(1, strangers))):
             for step, name in enumerate(STEPS):
@@ -157,18 +162,17 @@ class Fuzz:
                 return requests, replies
 
     def honest_keys(self, content: bytes, greeting: bytes) -> Honest:
-        context = self.client._engine._context
-        digits = len(self.program.column_steps) * len(context.data_level.primes)
+        digits = len(self.program.column_steps) * len(self.modulus.primes)
         whole = self.program.parameters.ring_degree
         runs, seeds, place = [], [], 0
-        for level in (context.data_level, *[context.key_level] * digits):
-            more, place = _polynomials(level, place, whole)
+        for modulus in (self.modulus, *[self.keys_modulus] * digits):
+            more, place = _polynomials(modulus, place, whole)
             runs, seeds, place = runs + more, [*seeds, (place, place + 64)], place + 64
         assert place == len(content)
         return Honest(content, runs, seeds, [self.requests[0], self.replies[0], greeting])
 
     def honest_message(self, kind: str, content: bytes, others: list[bytes]) -> Honest:
-        context, place, position = self.client._engine._context, HEADER, int.from_bytes(content[4:6], "little")
+        place, position = HEADER, int.from_bytes(content[4:6], "little")
         whole = self.program.parameters.ring_degree
         kept = dict(enumerate(kept_of(self.program.nodes[position]))) if position != OUTPUT else {}
         runs: list[Residues] = []
@@ -180,12 +184,12 @@ class Fuzz:
                 more = [Residues(place, 8, self.program.parameters.plain_modulus, self.result.size)]
                 place = more[0].stop
             elif kind == "request":
-                more, place = _polynomials(context.data_level, place, whole)
+                more, place = _polynomials(self.modulus, place, whole)
                 seeds.append((place, place + 64))
                 place += 64
             else:
                 first = kept.get(next(parts), whole)
-                more, place = _polynomials(context.reply_level, place, first, whole)
+                more, place = _polynomials(self.reply_modulus, place, first, whole)
             runs += more
         assert place == len(content)
         return Honest(content, runs, seeds, others)
@@ -236,7 +240,7 @@ class Fuzz:
 
     def greeting(self, message: bytes, _: int, random: Random) -> bool:
         clients: list[Client] = []
-        if refused(lambda: clients.append(Client(message))):
+        if refused(lambda: clients.append(Client(message, self.engine))):
             return False
         (client,) = clients
         if small(client.program):
@@ -323,12 +327,12 @@ def peak_mebibytes() -> int:
 
 def main(place: mmap.mmap, engine: str, chosen: list[str]) -> None:
     """Try every mutation, or the chosen one, and write how many were processed and the time of the slowest."""
-    allow_insecure_parameters()
+    allow_insecure_parameters(engine)
     fuzz = Fuzz(engine)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + BYTES,) * 2)
     found: dict[str, dict[str, float]] = {}
-    tasks = [(k, range(count)) for k, count in MUTATIONS[engine].items()]
+    tasks = [(k, range(count)) for k, count in mutations.due(MUTATIONS[engine]).items()]
     if chosen:
         tasks = [(" ".join(chosen[:-1]), range(int(chosen[-1]), int(chosen[-1]) + 1))]
     for kind, seeds in tasks:
@@ -346,11 +350,11 @@ def main(place: mmap.mmap, engine: str, chosen: list[str]) -> None:
     sys.stdout.write(json.dumps({"kinds": found, "peak MiB": peak_mebibytes()}))
 
 
-def _polynomials(level: Level, place: int, *counts: int) -> tuple[list[Residues], int]:
+def _polynomials(modulus: Modulus, place: int, *counts: int) -> tuple[list[Residues], int]:
     """(residues of polynomials with that many coefficients each, from a place on, where they end)."""
     runs: list[Residues] = []
     for count in counts:
-        for prime in level.primes:
+        for prime in modulus.primes:
             runs.append(Residues(place, -(-prime.bit_length() // 8), prime, count))
             place = runs[-1].stop
     return runs, place

@@ -17,7 +17,10 @@ from privcirnet.he.protocol import exchanges, message_sizes, shares
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.exchanges import EXCHANGES, LOCAL, exchange_of, exchanges_of
+from privcirnet.he.protocol.online import Online
 from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.session import prepare
+from privcirnet.he.protocol.square import SquareExchange
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.pipeline.evaluation import evaluate
@@ -39,6 +42,10 @@ class ToyExchange:
     @property
     def plan(self) -> RoundPlan:
         return RoundPlan("toy", "in clear", ciphertexts_up=1, shares_down=self.values)
+
+    @property
+    def online(self) -> Online:
+        return SquareExchange(self.values, 8192).online
 
     def noise_bits(self, parameters: Parameters) -> int:
         return 0
@@ -99,6 +106,8 @@ def test_a_new_operation_with_a_round_is_one_line_in_the_table(monkeypatch: pyte
     monkeypatch.setitem(manifest._OPERATIONS, "toy", Toy)
     client, session = parties(program, "cleartext")
     traffic = check(program, client, session, random_image(program))
+    prepare(client, session)
+    assert len(check(program, client, session, random_image(program))) == message_sizes.rounds_online(program)
     assert len(traffic) == message_sizes.rounds(program) == message_sizes.rounds(network())
     found = next(t for t in traffic if program.nodes[t.position].name == "square")
     assert found.up == found.down == 8 + 4 + 8 * 8 * 4 * 4

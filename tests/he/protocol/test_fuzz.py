@@ -1,4 +1,7 @@
-"""10,000 mutated messages from either side, on both encrypted engines: a clean error or a wrong result, nothing else."""
+"""Mutated messages from either side, on both encrypted engines: a clean error or a wrong result, nothing else.
+
+10,000 with FUZZ=all in the environment, else a quarter of them.
+"""
 
 import json
 import subprocess
@@ -10,6 +13,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.program import limits
 from privcirnet.he.protocol.client import Client
+from tests.he.protocol import mutations
 from tests.he.protocol.fuzz import BYTES, HANG, MUTATIONS
 
 ROOT = Path(__file__).parents[3]
@@ -31,11 +35,11 @@ def test_mutated_messages(engine: str, tmp_path: Path) -> None:
     last = tried.read_bytes().decode().strip()
     assert done.returncode == 0, f"exit {done.returncode} (over {HANG} s: a hang) at mutation {last}\n{done.stderr}"
     found = json.loads(done.stdout)
-    assert {name: kind["tried"] for name, kind in found["kinds"].items()} == MUTATIONS[engine]
+    assert {name: kind["tried"] for name, kind in found["kinds"].items()} == mutations.due(MUTATIONS[engine])
     assert found["peak MiB"] < BYTES >> 20
     for name, kind in found["kinds"].items():
         assert kind["processed"] < kind["tried"] / 2, name
-        assert kind["processed"] > 50 or name == "request output", name
+        assert kind["processed"] > kind["tried"] / 10 or name == "request output", name
 
 
 @pytest.mark.parametrize("engine", MUTATIONS)

@@ -11,7 +11,9 @@ import tenseal.sealapi as seal
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.bsgs import BsgsPlan
 from privcirnet.he.encodings.integer import expand_rows
-from privcirnet.he.engines import cleartext, kernel, tenseal
+from privcirnet.he.engines import cleartext, kernel, kernel_client, tenseal
+from privcirnet.he.engines.kernels.ntt import Tables
+from privcirnet.he.engines.kernels.ring import Ring
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.ring import modular
@@ -32,6 +34,7 @@ def reachable(*roots: object) -> list[object]:
 
 
 SECRETS = (
+    kernel_client.KernelClient,
     tenseal.TensealClient,
     cleartext.CleartextClient,
     seal.KeyGenerator,
@@ -55,15 +58,22 @@ def midway(request: pytest.FixtureRequest) -> tuple[list[object], list[object], 
     return reachable(client, exchange, message), reachable(server, session, reply), server
 
 
+HELD = {
+    kernel.KernelServer: {kernel_client.KernelClient},
+    tenseal.TensealServer: {tenseal.TensealClient, seal.KeyGenerator, seal.Encryptor, seal.Decryptor},
+}
+
+
 def test_the_server_reaches_no_key_that_decrypts(midway: tuple[list[object], list[object], Server]) -> None:
-    """Two parties in one process have nothing but plans in common, which are public and known by their shapes."""
-    of_client, of_server, _ = midway
+    """Two parties in one process have only plans, known by their shapes, and roots of unity in common, all public."""
+    of_client, of_server, server = midway
     assert not [item for item in of_server if isinstance(item, SECRETS)]
-    assert {tenseal.TensealClient, seal.KeyGenerator, seal.Encryptor, seal.Decryptor} <= {
-        type(item) for item in of_client
-    }
+    assert HELD[type(server.engine)] <= {type(item) for item in of_client}
+    for own in [item for item in of_client if isinstance(item, kernel_client.KernelClient)]:
+        assert holds(arrays(of_client), own._key())
+        assert not holds(arrays(of_server), own._key())
     common = {id(i) for i in of_client} & {id(i) for i in of_server}
-    plans = [item for item in of_client if isinstance(item, BsgsPlan)]
+    plans = [item for item in of_client if isinstance(item, BsgsPlan | Tables | Ring)]
     public = {id(item) for item in reachable(*plans)}
     assert plans
     shared = [item for item in of_client if id(item) in common - public]

@@ -117,7 +117,12 @@ def test_engines_are_held_against_the_machine(monkeypatch: pytest.MonkeyPatch, t
     assert row["scaling"] == row["seconds"]["one"] / row["seconds"]["all"]
     assert row["least_memory"] == row["words"] / machine["words"]
     assert row["least_products"] == row["products"] / machine["products"]
+    for part in ("encrypt", "decrypt"):
+        seconds = row["client"][part]
+        assert set(seconds) == {"all", "one", "tenseal", "speedup"}
+        assert seconds["speedup"] == seconds["tenseal"] / seconds["all"]
     (line,) = engines.engine_table([row])
+    assert line["encrypt speed-up"] == f"{row['client']['encrypt']['speedup']:.1f}"
     assert line["layer"] == "conv 4x4"
     assert "GB/s" in engines.peaks(machine)
     assert engines.peaks({}) == ""

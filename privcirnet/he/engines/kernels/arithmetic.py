@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline
+from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring.modular import Residues
 
 Word = Any
@@ -27,6 +27,28 @@ def with_quotient(constant: int, p: int) -> Residues:
         p: modulus.
     """
     return np.array([constant, (constant << 64) // p], dtype=np.uint64)
+
+
+@jit
+def quotients(target: Residues, words: Residues, primes: Residues) -> None:
+    """Compute floor(word 2^64 / p) of many constants by long division, a bit at a time, without branches.
+
+    Args:
+        target: written, shape (count, L, n).
+        words: residues, shape (count, L, n).
+        primes: shape (L,).
+    """
+    for index in range(words.shape[0]):
+        for limb in range(words.shape[1]):
+            p = primes[limb]
+            for i in range(words.shape[2]):
+                rest, quotient = words[index, limb, i], np.uint64(0)
+                for _ in range(64):
+                    rest = rest + rest
+                    bit = np.uint64(rest >= p)
+                    rest = rest - bit * p
+                    quotient = quotient + quotient + bit
+                target[index, limb, i] = quotient
 
 
 @inline

@@ -97,6 +97,21 @@ def coefficients(slots: Residues, plain: Plain) -> Residues:
 
 
 @jit
+def slots(polynomial: Residues, plain: Plain) -> Residues:
+    """Return the slots of a plaintext, shape (n,): the inverse of :func:`coefficients`.
+
+    Args:
+        polynomial: coefficients, residues mod t, shape (n,).
+        plain: constants.
+    """
+    values, found = polynomial.copy().reshape(1, -1), np.empty_like(polynomial)
+    forward(values, plain.tables, 0)
+    for i in range(found.size):
+        found[plain.order[i]] = values[0, i]
+    return found
+
+
+@jit
 def factor(target: Residues, slots: Residues, plain: Plain, tables: Tables) -> None:
     """Compute a plaintext for products in the NTT domain.
 

@@ -66,21 +66,47 @@ def _receive(  # noqa: PLR0913, PLR0917
     form: Plain,
 ) -> int:
     """:func:`receive` but for the words that SEAL rejects."""
-    if not _unpack(target[0], packed, kept, bounds.primes, bits):
+    if not unpack(target[0], packed, kept, bounds.primes, bits):
         return _NOT_UNDER
     if addend.size:
         plaintexts.add(target[0], addend, form)
-    made, uniform = np.empty((roots.shape[0], blake2xb.BUFFER), dtype=np.uint64), target[1].reshape(-1)
-    blake2xb.blocks(made, roots, blake2xb.START)
-    flat = made.reshape(-1)
-    for i in range(uniform.size):
-        uniform[i] = flat[i]
-    return _GOOD if blake2xb.reduce(target[1], bounds, flat[uniform.size :]) else _REJECTED
+    return _GOOD if uniform(target[1], roots, bounds) else _REJECTED
 
 
 @jit
-def _unpack(polynomial: Residues, packed: Residues, kept: Integers, primes: Residues, bits: Integers) -> bool:
-    """Kept coefficients to their places, (L, n); False if one is not under its prime."""
+def uniform(target: Residues, roots: Residues, bounds: Bounds) -> bool:
+    """Make the uniform polynomial that a seed stands for.
+
+    Args:
+        target: written, residues, shape (L, n).
+        roots: of the seed, for L n words (:func:`blake2xb.roots`).
+        bounds: of the L primes.
+
+    Returns:
+        False if more words were rejected than the buffers have to spare: :func:`blake2xb.expand` makes it then.
+    """
+    made, words = np.empty((roots.shape[0], blake2xb.BUFFER), dtype=np.uint64), target.reshape(-1)
+    blake2xb.blocks(made, roots, blake2xb.START)
+    flat = made.reshape(-1)
+    for i in range(words.size):
+        words[i] = flat[i]
+    return blake2xb.reduce(target, bounds, flat[words.size :])
+
+
+@jit
+def unpack(polynomial: Residues, packed: Residues, kept: Integers, primes: Residues, bits: Integers) -> bool:
+    """Read some coefficients of a polynomial.
+
+    Args:
+        polynomial: written, residues, shape (L, n); those that are not there become zero.
+        packed: compact bytes in 64-bit words, and one word more.
+        kept: ascending places of the coefficients that are there.
+        primes: shape (L,).
+        bits: of a packed residue of each prime, 8 to 64.
+
+    Returns:
+        False if a residue is not under its prime.
+    """
     if kept.size == polynomial.shape[1]:
         return wire_bytes.unpack_into(polynomial, packed, primes, bits)
     some = np.empty((primes.size, kept.size), dtype=np.uint64)

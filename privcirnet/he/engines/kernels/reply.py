@@ -12,7 +12,7 @@ import numpy as np
 
 from privcirnet.compiled.jit import jit
 from privcirnet.he.engines.kernels import keyswitch, ntt, plaintexts, sampling, wire_bytes
-from privcirnet.he.engines.kernels.arithmetic import mul_shoup_lazy, reduce_4p, sub_if_ge
+from privcirnet.he.engines.kernels.arithmetic import mul_shoup_lazy, quotients, reduce_4p, sub_if_ge
 from privcirnet.he.engines.kernels.ring import Ring, add_scaled, to_coefficients
 from privcirnet.he.engines.kernels.sampling import Flood
 from privcirnet.he.ring.modular import Integers, Residues
@@ -184,22 +184,6 @@ def _hide(values: Residues, key: Residues, secret: Residues, draws: Draws, exten
 
 
 def _with_quotients(key: Residues, ring: Ring) -> Residues:
-    quotients = np.empty_like(key)
-    _quotients(quotients, key, ring.tables.primes)
-    return np.stack([key, quotients])
-
-
-@jit
-def _quotients(target: Residues, words: Residues, primes: Residues) -> None:
-    """floor(word 2^64 / p) by long division, a bit at a time, for (2, L, n)."""
-    for half in range(words.shape[0]):
-        for limb in range(words.shape[1]):
-            p = primes[limb]
-            for i in range(words.shape[2]):
-                rest, quotient = words[half, limb, i], np.uint64(0)
-                for _ in range(64):
-                    rest = rest + rest
-                    bit = np.uint64(rest >= p)
-                    rest = rest - bit * p
-                    quotient = quotient + quotient + bit
-                target[half, limb, i] = quotient
+    found = np.empty_like(key)
+    quotients(found, key, ring.tables.primes)
+    return np.stack([key, found])

@@ -81,3 +81,18 @@ def automorphism(coefficients: list[int], element: int) -> list[int]:
         place = i * element % (2 * n)
         rotated[place % n] += -a if place >= n else a
     return rotated
+
+
+def negacyclic(first: list[int], second: list[int], p: int) -> list[int]:
+    """A product mod (X^n + 1, p), by one product of two large integers."""
+    n, width = len(first), 2 * p.bit_length() + len(first).bit_length()
+    left, right = (sum(x % p << width * i for i, x in enumerate(own)) for own in (first, second))
+    product, mask = left * right, (1 << width) - 1
+    digits = [product >> width * i & mask for i in range(2 * n)]
+    return [(low - high) % p for low, high in zip(digits[:n], digits[n:], strict=True)]
+
+
+def errors(words: Residues) -> list[int]:
+    """The errors that random words stand for: ones among the lowest 21 bits less those among the next 21."""
+    half = (1 << 21) - 1
+    return [(word & half).bit_count() - (word >> 21 & half).bit_count() for word in words.tolist()]

@@ -1,0 +1,221 @@
+"""The client's side of prepared inference: its whole walk through the program ahead, and its answers with the image."""
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+
+from privcirnet.errors import RuleError
+from privcirnet.he.clear.packing import pack, unpack
+from privcirnet.he.encodings.integer import Values
+from privcirnet.he.engines.interface import ClientEngine
+from privcirnet.he.program.operations import ClientAided
+from privcirnet.he.program.program import Node, Program
+from privcirnet.he.protocol import answer, prepared, shares, wire
+from privcirnet.he.protocol.exchange import Exchange
+from privcirnet.he.protocol.meter import Meter
+from privcirnet.he.protocol.online import SHARE, Kept
+from privcirnet.he.protocol.prepared import Form, Material
+from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
+from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
+
+
+class Walk(dict[str, Residues]):
+    """The client's share of every node; those that follow from others are computed when they are asked for.
+
+    Args:
+        program: with or without weights.
+        kept: the client's material.
+    """
+
+    def __init__(self, program: Program, kept: Mapping[str, Kept]) -> None:
+        self._program = program
+        self._nodes = {node.name: node for node in program.nodes}
+        super().__init__({n: arrays[SHARE].reshape(self._nodes[n].shape) for n, arrays in kept.items()})
+
+    def __missing__(self, name: str) -> Residues:
+        node, t = self._nodes[name], self._program.parameters.plain_modulus
+        self[name] = shares.local_client(node.operation, self.of(node), t)
+        return self[name]
+
+    def of(self, node: Node) -> list[Residues]:
+        """Return the shares of a node's inputs.
+
+        Args:
+            node: of the program.
+        """
+        return [self[name] for name in node.inputs]
+
+
+@dataclass
+class PreparedClient:
+    """One client's.
+
+    Args:
+        program: with or without weights.
+        exchanges: by node.
+        store: of its material.
+        form: of its material.
+        meter: of the online phase.
+        preparation: of the ahead phase.
+
+    Attributes:
+        dropped: why material was dropped, in words.
+    """
+
+    program: Program
+    exchanges: Mapping[str, Exchange]
+    store: MaterialStore
+    form: Form
+    meter: Meter
+    preparation: Meter
+    dropped: list[str] = field(default_factory=list[str])
+    _agreed: set[bytes] = field(default_factory=set[bytes])
+
+    @property
+    def _t(self) -> int:
+        return self.program.parameters.plain_modulus
+
+    def agree(self) -> Generator[bytes, bytes, None]:
+        """Drop what the server has no half of. No other material is used: a store from a backup has what was used.
+
+        Yields:
+            one request for the server; the generator is sent the reply.
+
+        Raises:
+            RuleError: the reply is not what the protocol expects.
+        """
+        mine = self.store.serials()
+        reply = yield wire.frame(wire.AGREE, [prepared.join(mine[: prepared.MAX_HELD])])
+        theirs = set(prepared.split(*wire.unframe(reply, wire.AGREE, 1)))
+        self._agreed = theirs.intersection(mine)
+        for serial in mine:
+            if serial not in theirs:
+                self._drop(serial)
+
+    def prepare(self, engine: Callable[[], ClientEngine]) -> Generator[bytes, bytes, None]:
+        """Prepare one image.
+
+        Args:
+            engine: returns the client's.
+
+        Yields:
+            requests for the server; the generator is sent the reply to each.
+
+        Raises:
+            RuleError: the program's masks are bounded, a reply is not what the protocol expects, or there is no room.
+        """
+        prepared.check_masks(self.program)
+        (serial,) = wire.unframe((yield wire.frame(wire.PREPARE, [])), wire.PREPARE, 1)
+        if len(serial) != SERIAL_BYTES or serial in self.store.serials():
+            raise RuleError("material must have a number of its own", got=serial.hex(), remedy="do not use this server")
+        source, *others = self.program.nodes
+        kept: dict[str, Kept] = {source.name: {SHARE: sampling.uniform(source.shape, self._t).reshape(-1)}}
+        held = Walk(self.program, kept)
+        try:
+            for position, node in enumerate(others, start=1):
+                if node.name in self.exchanges:
+                    kept[node.name] = yield from self._round(position, node, held.of(node), engine)
+                    held[node.name] = kept[node.name][SHARE].reshape(node.shape)
+            self.store.put(serial, self.form.write(Material(serial, kept)))
+            wire.unframe((yield wire.frame(wire.PREPARE, [serial])), wire.PREPARE, 0)
+            self._agreed.add(serial)
+        except BaseException:
+            self.store.drop(serial)
+            raise
+        finally:
+            wipe(held.values())
+            Material(serial, kept).wipe()
+
+    @property
+    def unknown(self) -> bool:
+        """Whether there is material, and none of which the server is known to have the other half."""
+        mine = self.store.serials()
+        return bool(mine) and self._agreed.isdisjoint(mine)
+
+    def take(self) -> Material | None:
+        """Return the oldest material that is whole, which is gone from the store; None if there is none."""
+        for serial in self.store.serials():
+            if serial not in self._agreed:
+                continue
+            self._agreed.discard(serial)
+            try:
+                return self.form.read(serial, self.store.take(serial))
+            except Unusable as error:
+                self.dropped.append(str(error))
+        return None
+
+    def infer(
+        self, material: Material, image: Values, held: Walk, seen: dict[str, tuple[int, int]]
+    ) -> Generator[bytes, bytes, bytes | None]:
+        """Run the program on an image.
+
+        Args:
+            material: of :meth:`take`; its secrets are zeroed in the end, but for the shares in ``held``.
+            image: integers that fit the program.
+            held: the client's shares, made of the material.
+            seen: is given (bits of the largest value that the client saw, bits that it has at most) by node.
+
+        Yields:
+            requests for the server; the generator is sent the reply to each.
+
+        Returns:
+            what the server hands out of the result; None if it has no such material, and saw nothing of the image.
+
+        Raises:
+            RuleError: a reply is not what the protocol expects.
+        """
+        source = self.program.nodes[0]
+        try:
+            with self.meter.time(source.name):
+                others = modular.subtract(modular.residues(image, self._t), held[source.name], self._t)
+                request = wire.frame(wire.ONLINE, [material.serial, pack(others, self._t)])
+            reply = yield request
+            if wire.begins(reply) == wire.ONLINE:
+                wire.unframe(reply, wire.ONLINE, 0)
+                self._drop(material.serial)
+                return None
+            for position, node in enumerate(self.program.nodes):
+                if node.name in self.exchanges and self.exchanges[node.name].online.asked:
+                    with self.meter.time(node.name):
+                        request = self._answer(position, node, material.kept[node.name], held, reply, seen)
+                    reply = yield request
+            (part,) = wire.unframe(reply, wire.OUTPUT, 1)
+            return part
+        except BaseException:
+            wipe(held.values())
+            raise
+        finally:
+            wipe(values for kept in material.kept.values() for name, values in kept.items() if name != SHARE)
+
+    def _round(
+        self, position: int, node: Node, arguments: list[Residues], engine: Callable[[], ClientEngine]
+    ) -> Generator[bytes, bytes, Kept]:
+        """Yield the request ahead, if the node takes one, and return what is kept."""
+        exchange, found = self.exchanges[node.name], None
+        if exchange.plan.ciphertexts_up:
+            with self.preparation.time(node.name):
+                request = wire.frame(position, exchange.request(arguments, engine()))
+            reply = yield request
+            with self.preparation.time(node.name):
+                parts = wire.unframe(reply, position, exchange.plan.parts_down)
+                found = exchange.finish(arguments, parts, engine())
+        return exchange.online.keep_client(found, self._t)
+
+    def _answer(
+        self, position: int, node: Node, kept: Kept, held: Walk, reply: bytes, seen: dict[str, tuple[int, int]]
+    ) -> bytes:
+        """The request that answers what the server asks of a node."""
+        online, arguments = self.exchanges[node.name].online, held.of(node)
+        (part,) = wire.unframe(reply, position, 1)
+        asked = unpack(part, (online.asked,), self._t)
+        if isinstance(node.operation, ClientAided):
+            values = modular.centered(modular.add(arguments[0].reshape(-1), asked, self._t), self._t)
+            seen[node.inputs[0]] = answer.width(values), node.operation.value_bits
+        return wire.frame(position, [pack(online.answer(kept, arguments, asked, self._t), self._t)])
+
+    def _drop(self, serial: bytes) -> None:
+        self.store.drop(serial)
+        self._agreed.discard(serial)
+        self.dropped.append(f"the server has no material of number {serial.hex()}")

@@ -1,0 +1,168 @@
+"""The server's side of prepared inference: work ahead, and the image with what was kept of it."""
+
+import os
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+
+from privcirnet.errors import RuleError
+from privcirnet.he.clear.linear import ClearLinear
+from privcirnet.he.clear.packing import pack, unpack
+from privcirnet.he.engines.interface import EvaluationKeys, ServerEngine
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol import answer, prepared, shares, wire
+from privcirnet.he.protocol.exchange import Exchange, Held
+from privcirnet.he.protocol.meter import Meter
+from privcirnet.he.protocol.online import Kept
+from privcirnet.he.protocol.prepared import Form, Material
+from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
+
+Phase = Generator[bytes, bytes, bytes]
+"""Yields replies, is sent the requests after the first, returns the last reply."""
+
+
+@dataclass
+class PreparedServer:
+    """One session's.
+
+    Args:
+        program: with weights.
+        rounds: by node, see :class:`protocol.server.Server`.
+        layers: returns the linear layers in clear by node.
+        store: of the client's material.
+        form: of the server's material.
+        meter: of the online phase.
+
+    Attributes:
+        preparation: what was measured of the ahead phase.
+        dropped: why material could not be used, in words.
+    """
+
+    program: Program
+    rounds: Mapping[str, tuple[Exchange, Held]]
+    layers: Callable[[], Mapping[str, ClearLinear]]
+    store: MaterialStore
+    form: Form
+    meter: Meter
+    preparation: Meter = field(default_factory=Meter)
+    dropped: list[str] = field(default_factory=list[str])
+
+    @property
+    def _t(self) -> int:
+        return self.program.parameters.plain_modulus
+
+    def agree(self, message: bytes) -> bytes:
+        """Drop what the client has no half of, and return the reply: what is left.
+
+        Args:
+            message: the request, with the serial numbers of the material that the client has.
+
+        Raises:
+            RuleError: the message is something else.
+        """
+        (part,) = wire.unframe(message, wire.AGREE, 1)
+        mine, theirs = self.store.serials(), set(prepared.split(part))
+        for serial in mine:
+            if serial not in theirs:
+                self.store.drop(serial)
+                self.dropped.append(f"the client has no material of number {serial.hex()}")
+        return wire.frame(wire.AGREE, [prepared.join([serial for serial in mine if serial in theirs])])
+
+    def ahead(self, message: bytes, engine: ServerEngine, keys: EvaluationKeys) -> Phase:
+        """Prepare one image.
+
+        Args:
+            message: the first request.
+            engine: the server's.
+            keys: the client's, as the engine loaded them.
+
+        Raises:
+            RuleError: the program's masks are bounded, a request is not the one that is due, or there is no room.
+        """
+        prepared.check_masks(self.program)
+        wire.unframe(message, wire.PREPARE, 0)
+        self.layers()  # made now: nobody waits
+        serial, kept = os.urandom(SERIAL_BYTES), dict[str, Kept]()
+        try:
+            message = yield wire.frame(wire.PREPARE, [serial])
+            for position, node in enumerate(self.program.nodes):
+                if node.name not in self.rounds:
+                    continue
+                reply, kept[node.name] = self._round(position, node.name, message, engine, keys)
+                if reply:
+                    message = yield reply
+            if wire.unframe(message, wire.PREPARE, 1) != [serial]:
+                raise RuleError("material must keep its number", got="another", remedy="prepare again")
+            self.store.put(serial, self.form.write(Material(serial, kept)))
+        finally:
+            Material(serial, kept).wipe()
+        return wire.frame(wire.PREPARE, [])
+
+    def online(self, message: bytes, held: dict[str, Residues | None]) -> Phase:
+        """Run the program on an image.
+
+        Args:
+            message: the first request, with the number of the material and the server's share of the image.
+            held: is given the server's share of every node.
+
+        Raises:
+            RuleError: a request is not the one that is due.
+        """
+        serial, packed = wire.unframe(message, wire.ONLINE, 2)
+        material = self._taken(serial)
+        if material is None:
+            return wire.frame(wire.ONLINE, [])
+        try:
+            source, *others = self.program.nodes
+            held[source.name] = unpack(packed, source.shape, self._t)
+            for position, node in enumerate(others, start=1):
+                if node.name in self.rounds:
+                    arguments = [shares.present(held[name]) for name in node.inputs]
+                    kept = material.kept[node.name]
+                    held[node.name] = yield from self._step(position, node.name, kept, arguments)
+                else:
+                    held[node.name] = shares.step_server(self.program, node, held)
+            share = shares.present(held[self.program.output.name])
+        finally:
+            material.wipe()
+        return wire.frame(wire.OUTPUT, [answer.hand_out(self.program, share)])
+
+    def _round(
+        self, position: int, name: str, message: bytes, engine: ServerEngine, keys: EvaluationKeys
+    ) -> tuple[bytes, Kept]:
+        """The reply to a request ahead, empty for a node that takes none, and what is kept."""
+        exchange, held = self.rounds[name]
+        online, reply, own = exchange.online, b"", None
+        with self.preparation.time(name), self.preparation.count(name, engine.counts):
+            stand_ins = online.stand_ins(self._t)
+            if exchange.plan.ciphertexts_up:
+                parts = wire.unframe(message, position, exchange.plan.ciphertexts_up)
+                replies, own = exchange.reply(held, stand_ins, parts, engine, keys)
+                reply = wire.frame(position, replies)
+            kept = online.keep_server(stand_ins, own, self._t)
+        wipe(stand_ins)
+        return reply, kept
+
+    def _step(
+        self, position: int, name: str, kept: Kept, arguments: list[Residues]
+    ) -> Generator[bytes, bytes, Residues]:
+        """Yield what the client is asked, if anything, and return the server's share of the result."""
+        online, t, found = self.rounds[name][0].online, self._t, None
+        if online.asked:
+            with self.meter.time(name):
+                question = wire.frame(position, [pack(online.ask(kept, arguments, t), t)])
+            message = yield question
+            with self.meter.time(name):
+                (part,) = wire.unframe(message, position, 1)
+                found = unpack(part, (online.answered,), t)
+        with self.meter.time(name):
+            return online.close(self.layers().get(name), kept, arguments, found, t)
+
+    def _taken(self, serial: bytes) -> Material | None:
+        try:
+            return self.form.read(serial, self.store.take(serial))
+        except Unusable as error:
+            self.dropped.append(str(error))
+            return None

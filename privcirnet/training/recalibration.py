@@ -1,0 +1,45 @@
+"""Statistics of norms, measured again with the weights that are kept.
+
+A running average of the weights is a network that never ran: the average of the statistics that others left is not its
+own. While the learning rate is high the difference costs accuracy, in AESPA networks most: MobileNetV2 in the seventh
+of twelve epochs has 82.4 % on CIFAR-10 with averaged statistics, 88.1 with its own.
+"""
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from privcirnet import distributed
+from privcirnet.data.dataset import Examples
+from privcirnet.nn.activations import Aespa1d, Aespa2d
+
+IMAGES = 4096
+"""Of the training set, that are looked at."""
+
+
+@torch.no_grad()
+def recalibrate_(model: nn.Module, data: Examples, batch_size: int) -> None:
+    """Set every norm's running statistics to their means over some batches of training images, which are not augmented.
+
+    Under torchrun all processes must call it.
+
+    Args:
+        model: on any device; left in evaluation mode. One without running statistics stays as it is.
+        data: with training images.
+        batch_size: of training.
+    """
+    model.eval()
+    norms = [module for module in model.modules() if isinstance(module, (_BatchNorm, Aespa1d, Aespa2d))]
+    norms = [norm for norm in norms if getattr(norm, "running_var", None) is not None]
+    if not norms:
+        return
+    device, momenta = next(model.parameters()).device, [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.train()  # and nothing else: no layer that drops anything
+    for number, (images, _) in enumerate(data.sampled(IMAGES, batch_size), start=1):
+        for norm in norms:
+            norm.momentum = 1 / number
+        model(distributed.share(images).to(device, memory_format=torch.channels_last))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    model.eval()

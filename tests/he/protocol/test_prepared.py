@@ -1,0 +1,281 @@
+"""Prepared inference: every operation and encoding against the integer network, without a ciphertext in the end."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.clear.packing import unpack
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.params.security import MAX_LOG_Q
+from privcirnet.he.program.operations import Input, Linear, Square, Truncate
+from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.rearrangement import Channels
+from privcirnet.he.protocol import message_sizes, wire
+from privcirnet.he.protocol.answer import WrongResult
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.materials import MemoryStore
+from privcirnet.he.protocol.online import SHARE
+from privcirnet.he.protocol.prepared import Form, Material
+from privcirnet.he.protocol.server import Server, Session
+from privcirnet.he.protocol.session import prepare, run
+from privcirnet.he.ring import modular, sampling
+from tests.he.networks import (
+    N,
+    attention,
+    bottleneck,
+    network,
+    random_image,
+    residual_of_the_image,
+    revealing,
+    with_weights,
+)
+from tests.he.parties import check, parties
+from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
+from tests.ladder.client_aided import CLIENT_AIDED
+from tests.ladder.digits import DIGITS
+from tests.ladder.mobilenetv2 import MOBILENETV2
+from tests.ladder.surgery import DENSENET, GATED, MIXER
+from tests.ladder.vit import VITS
+
+TOY = 128
+"""An INSECURE ring degree."""
+
+
+def coefficients() -> Program:
+    """Cheetah's layers: with a stride, depthwise, of a part of the channels."""
+    maps, first = (12, 5, 4), LinearShape(9, 7, 4, 12, 3, 2, 1)
+    depth, last = LinearShape(5, 4, 12, 12, 3, 1, 1, 12), LinearShape(5, 4, 6, 4)
+    nodes = (
+        Node("x", Input(-8, 15), (), (4, 9, 7), -4),
+        Node("first", Linear(CoefficientLayer(first, 2, N, "cheetah")), ("x",), maps, -8),
+        Node("first_t", Truncate(4), ("first",), maps, -4),
+        Node("square", Square(), ("first_t",), maps, -8),
+        Node("square_t", Truncate(6), ("square",), maps, -2),
+        Node("depth", Linear(CoefficientLayer(depth, 1, N, "cheetah")), ("square_t",), maps, -6),
+        Node("half", Channels(3, 6), ("depth",), (6, 5, 4), -6),
+        Node("half_t", Truncate(6), ("half",), (6, 5, 4), 0),
+        Node("last", Linear(CoefficientLayer(last, 2, N, "cheetah")), ("half_t",), (4, 5, 4), -4),
+    )
+    return with_weights(nodes, "uniform", 46, 0)
+
+
+NETWORKS = [network, bottleneck, residual_of_the_image, attention, revealing, coefficients]
+
+
+@pytest.mark.parametrize("make", NETWORKS)
+@pytest.mark.parametrize("engine", ["cleartext", "kernel"])
+def test_every_operation_and_encoding(engine: str, make: Any) -> None:
+    """Every node is the integer network's, the messages are as many and as long as both know beforehand."""
+    program, most = make(), message_sizes.largest(make())
+    client, session = parties(program, engine)
+    ahead = prepare(client, session, 2)
+    assert len(ahead) == 1 + 2 * message_sizes.rounds_ahead(program)
+    assert client.preparation.seconds.keys() == {
+        n for n, (e, _) in session._server.rounds.items() if e.plan.ciphertexts_up
+    }
+    assert not client.meter.seconds
+    exact = message_sizes.bytes_online(program)
+    for seed in range(2):
+        traffic = check(program, client, session, random_image(program, seed))
+        assert (client.used, client.dropped, session.dropped) == ("prepared", [], [])
+        assert len(traffic) == message_sizes.rounds_online(program)
+        assert (sum(t.up for t in traffic), sum(t.down for t in traffic)) == (exact.request, exact.reply)
+        assert max(t.up for t in traffic + ahead) <= most.request
+        assert max(t.down for t in traffic + ahead) <= most.reply
+    assert session.meter.seconds.keys() >= session._server.rounds.keys()
+    assert not session.meter.counts
+    check(program, client, session, random_image(program, 2))
+    assert client.used == "direct"
+
+
+@pytest.mark.parametrize(
+    "case", [DIGITS, MOBILENETV2, DENSENET, GATED, MIXER, VITS[0], CLIENT_AIDED], ids=lambda case: case.name
+)
+def test_networks_of_the_ladder(case: Any) -> None:
+    client, session = parties(case.program, "cleartext")
+    prepare(client, session, 2)
+    for image in case.images[:2].numpy():
+        check(case.program, client, session, image)
+        assert client.used == "prepared"
+
+
+class Forbidden:
+    """An engine that must not be called."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} of an engine was called")
+
+
+@pytest.mark.parametrize("make", NETWORKS)
+def test_with_the_image_no_engine_is_called(make: Any) -> None:
+    program = make()
+    client, session = parties(program, "cleartext")
+    prepare(client, session)
+    client._engine = session._server.engine = Forbidden()  # type: ignore[assignment]
+    check(program, client, session, random_image(program))
+    assert client.used == "prepared"
+    with pytest.raises(AssertionError, match="of an engine was called"):
+        run(client, session, random_image(program))
+
+
+def test_a_client_whose_material_is_all_it_has_makes_no_keys() -> None:
+    """As one that begins anew with the store of another; the server needs no keys of it either."""
+    program, stores = network(), (MemoryStore(), MemoryStore())
+    server = Server(program, "cleartext")
+    first = Client(server.greeting(), "cleartext", store=stores[0])
+    prepare(first, server.session(first.keys(), stores[1]))
+    again, session = Client(server.greeting(), "kernel", store=stores[0]), server.session(None, stores[1])
+    check(program, again, session, random_image(program))
+    assert again.used == "prepared"
+    assert again._engine is None
+    with pytest.raises(RuleError, match="a client without keys must have material"):
+        run(again, session, random_image(program))
+    with pytest.raises(RuleError, match="a client without keys must have material"):
+        prepare(again, session)
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Linear, truncation, square, truncation, linear of four values, under INSECURE parameters."""
+    monkeypatch.setitem(MAX_LOG_Q, TOY, MAX_LOG_Q[8192])
+    maps, layer = (4, 1, 1), CoefficientLayer(LinearShape.gemm(1, 4, 4), 2, TOY, "cheetah")
+    nodes = (
+        Node("x", Input(-8, 15), (), maps, 0),
+        Node("first", Linear(layer), ("x",), maps, 0),
+        Node("first_t", Truncate(3), ("first",), maps, 3),
+        Node("square", Square(), ("first_t",), maps, 6),
+        Node("square_t", Truncate(3), ("square",), maps, 9),
+        Node("last", Linear(layer), ("square_t",), maps, 9),
+    )
+    program = with_weights(nodes, "uniform", 46, 0)
+    return replace(program, parameters=replace(program.parameters, ring_degree=TOY))
+
+
+def test_two_hundred_in_a_row(toy: Program) -> None:
+    """Prepared eight at a time: each is right, and nothing is left."""
+    client, session = parties(toy, "cleartext")
+    stores = client._prepared.store, session._prepared.store
+    for first in range(0, 200, 8):
+        prepare(client, session, 8)
+        assert [len(store.serials()) for store in stores] == [8, 8]
+        assert [store.size for store in stores] == [8 * p.form.length for p in (client._prepared, session._prepared)]
+        for seed in range(first, first + 8):
+            check(toy, client, session, random_image(toy, seed))
+            assert client.used == "prepared"
+    assert [store.size for store in stores] == [0, 0]
+
+
+def messages(client: Client, session: Session, image: np.ndarray) -> list[np.ndarray]:
+    """What the parties send for an image: m, d, e and o."""
+    exchange, t, found = client.infer(image), client.program.parameters.plain_modulus, list[bytes]()
+    request = next(exchange)
+    while True:
+        reply = session.handle(request)
+        found += [request, reply]
+        try:
+            request = exchange.send(reply)
+        except StopIteration:
+            break
+    parts = [wire.unframe(message, wire.position_of(message))[-1] for message in found]
+    return [*(unpack(part, (4,), t) for part in parts[:-1]), np.frombuffer(parts[-1], dtype="<u8")]
+
+
+def test_every_message_is_uniform_and_independent_of_the_others(toy: Program) -> None:
+    """For one image, over many preparations: one by one, and in differences of every two.
+
+    The result is the image's, so of the last message and the client's share only one is free.
+    """
+    t = toy.parameters.plain_modulus
+    client, session = parties(toy, "cleartext")
+    image, found = random_image(toy), []
+    for _ in range(REPLIES):
+        prepare(client, session)
+        found.append(np.concatenate(messages(client, session, image)))
+        assert client.used == "prepared"
+    samples = np.stack(found)
+    assert samples.shape == (REPLIES, 16)
+    assert worst_chi_square(samples, t) < LIMIT
+    assert worst_chi_square(pairwise(samples, t), t) < LIMIT
+    assert worst_chi_square(modular.multiply(samples[:, 4:8], samples[:, 8:12], t), t) < LIMIT
+
+
+@pytest.mark.parametrize("known", [("client",), ("server",), ("client", "server")], ids="-".join)
+def test_messages_are_uniform_to_whoever_receives_them(
+    toy: Program, known: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given all random numbers of one party, which are the same each time here, what the other sends is uniform.
+
+    With those of both nothing is: the test can tell.
+    """
+    t, original, party, generators = toy.parameters.plain_modulus, sampling.uniform, ["client"], {}
+
+    def uniform(shape: tuple[int, ...], t: int) -> np.ndarray:
+        fixed = generators.get(party[0])
+        return original(shape, t) if fixed is None else fixed.integers(0, t, shape, dtype=np.uint64)
+
+    def handle(message: bytes) -> bytes:
+        party[0] = "server"
+        try:
+            return Session.handle(session, message)
+        finally:
+            party[0] = "client"
+
+    monkeypatch.setattr(sampling, "uniform", uniform)
+    client, session = parties(toy, "cleartext")
+    session.handle = handle  # type: ignore[method-assign]
+    found = []
+    for _ in range(REPLIES):
+        generators = {name: np.random.default_rng(7) for name in known}
+        prepare(client, session)
+        found.append(np.concatenate(messages(client, session, random_image(toy))))
+    m, d, e, o = (worst_chi_square(np.stack(found)[:, i : i + 4], t) < LIMIT for i in range(0, 16, 4))
+    sent = {("client",): (d, o), ("server",): (m, e)}.get(known, (not x for x in (m, d, e, o)))
+    assert all(sent)
+
+
+def test_bounded_masks_are_refused_by_both() -> None:
+    program = network("bounded")
+    client, session = parties(program, "cleartext")
+    for attempt in (lambda: prepare(client, session), lambda: session.handle(wire.frame(wire.PREPARE, []))):
+        with pytest.raises(RuleError, match="prepared inference needs uniform masks: got masks=bounded"):
+            attempt()
+    check(program, client, session, random_image(program))
+    assert client.used == "direct"
+
+
+def test_masks_of_material_are_zeroed_once_they_are_used() -> None:
+    program, kept = network(), []
+    client, session = parties(program, "cleartext")
+    prepare(client, session)
+    for party in (client._prepared, session._prepared):
+        read = party.form
+
+        def watched(serial: bytes, data: bytes, read: Form = read) -> Material:
+            kept.append(Form.read(read, serial, data))
+            return kept[-1]
+
+        object.__setattr__(party.form, "read", watched)
+    run(client, session, random_image(program))
+    mine, theirs = (material.kept for material in kept)
+    assert not any(values.any() for arrays in theirs.values() for values in arrays.values())
+    assert all(values.any() == (name == SHARE) for arrays in mine.values() for name, values in arrays.items())
+    client.close()
+    assert not any(values.any() for arrays in mine.values() for values in arrays.values())
+
+
+def test_a_wrong_answer_is_refused_after_the_last_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that shifts what it hands out of the last layer's input: the client learns it from the result's width."""
+    program = network()
+    client, session = parties(program, "cleartext")
+    prepare(client, session)
+    exchange = client.infer(random_image(program))
+    reply = session.handle(next(exchange))
+    changed = bytearray(reply)
+    changed[-2] ^= 1
+    reply = session.handle(exchange.send(bytes(changed)))
+    with pytest.raises(WrongResult, match="must have at most"):
+        exchange.send(reply)

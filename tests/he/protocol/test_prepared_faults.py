@@ -1,0 +1,317 @@
+"""Whatever goes wrong with material: nothing is used twice, and the next inference works."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.integer import Values
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.materials import MemoryStore
+from privcirnet.he.protocol.prepared import MAX_HELD, Form
+from privcirnet.he.protocol.server import Server, Session
+from privcirnet.he.protocol.session import prepare, run
+from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
+from tests.he.networks import network, random_image, residual_of_the_image
+from tests.he.parties import check, parties, strange
+
+PROGRAM = network()
+OWNER = bytes(range(32))
+HEADER = 4 + 1 + SERIAL_BYTES + 32 + 32
+
+
+@pytest.fixture
+def pair() -> tuple[Client, Session]:
+    return parties(PROGRAM, "cleartext")
+
+
+def stores(client: Client, session: Session) -> tuple[MaterialStore, MaterialStore]:
+    return client._prepared.store, session._prepared.store
+
+
+def requests(client: Client, session: Session, image: Values) -> list[bytes]:
+    """Of one inference with material."""
+    exchange, sent = client.infer(image), list[bytes]()
+    message = next(exchange)
+    while True:
+        sent.append(message)
+        try:
+            message = exchange.send(session.handle(message))
+        except StopIteration:
+            assert client.used == "prepared"
+            return sent
+
+
+def bare(program: Program) -> Program:
+    return dataclasses.replace(program, weights={})
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["client", "server"])
+def test_material_of_another_program_weights_owner_party_or_number_is_refused(
+    side: int, pair: tuple[Client, Session]
+) -> None:
+    prepare(*pair)
+    form, store = (pair[0]._prepared.form, pair[1]._prepared.form)[side], stores(*pair)[side]
+    (serial,) = store.serials()
+    data = store.take(serial)
+    assert len(data) == form.length
+    assert form.read(serial, data).serial == serial
+    first = form.program.weights.get("first")
+    others = [
+        Form(form.side, residual_of_the_image() if side else bare(residual_of_the_image()), form.owner),
+        Form(form.side, form.program, OWNER),
+        Form("client" if side else "server", form.program, form.owner),
+    ]
+    if first is not None:
+        weights = {**form.program.weights, "first": dataclasses.replace(first, bias=first.bias + 1)}
+        others.append(Form(form.side, dataclasses.replace(form.program, weights=weights), form.owner))
+    for other in others:
+        with pytest.raises(Unusable, match=r"material must (be of this program|have the program's length)"):
+            other.read(serial, data)
+    with pytest.raises(Unusable, match="material must be of this program, client, party and number"):
+        form.read(bytes(SERIAL_BYTES), data)
+
+
+@pytest.mark.parametrize("place", [0, 4, 5, 5 + SERIAL_BYTES, HEADER - 1])
+def test_edited_headers_are_refused(place: int, pair: tuple[Client, Session]) -> None:
+    prepare(*pair)
+    for store, form in zip(stores(*pair), (pair[0]._prepared.form, pair[1]._prepared.form), strict=True):
+        (serial,) = store.serials()
+        edited = bytearray(store.take(serial))
+        edited[place] ^= 1
+        with pytest.raises(Unusable, match="material must be of this program, client, party and number"):
+            form.read(serial, bytes(edited))
+
+
+@pytest.mark.parametrize("edit", [lambda d: d[:-1], lambda d: d + b"\0", lambda d: d[:HEADER], lambda d: b""])
+def test_another_length_is_refused(edit, pair: tuple[Client, Session]) -> None:
+    prepare(*pair)
+    store, form = stores(*pair)[0], pair[0]._prepared.form
+    (serial,) = store.serials()
+    with pytest.raises(Unusable, match="material must have the program's length"):
+        form.read(serial, edit(store.take(serial)))
+
+
+def test_values_that_are_no_residues_are_refused(pair: tuple[Client, Session]) -> None:
+    prepare(*pair)
+    store, form = stores(*pair)[1], pair[1]._prepared.form
+    (serial,) = store.serials()
+    data = store.take(serial)
+    with pytest.raises(Unusable, match="material must hold residues"):
+        form.read(serial, data[:HEADER] + b"\xff" * (len(data) - HEADER))
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["client", "server"])
+def test_damaged_material_is_dropped_and_said(side: int, pair: tuple[Client, Session]) -> None:
+    """The image goes on with the next, or with today's protocol."""
+    client, session = pair
+    prepare(client, session, 2)
+    store = stores(client, session)[side]
+    kept = {serial: store.take(serial) for serial in store.serials()}
+    for number, (serial, data) in enumerate(kept.items()):
+        store.put(serial, data if number else data[:-1])
+    check(PROGRAM, client, session, random_image(PROGRAM))
+    assert client.used == "prepared"
+    assert "have the program's length" in (client, session)[side].dropped[0]
+    assert side == 0 or "the server has no material of number" in client.dropped[0]
+    check(PROGRAM, client, session, random_image(PROGRAM, 1))
+    assert client.used == "direct"
+
+
+def test_a_server_that_lost_its_halves(pair: tuple[Client, Session]) -> None:
+    """Its messages are refused without harm: what they were masked by is used no more."""
+    client, session = pair
+    prepare(client, session, 2)
+    mine, theirs = stores(client, session)
+    for serial in theirs.serials():
+        theirs.drop(serial)
+    check(PROGRAM, client, session, random_image(PROGRAM))
+    assert client.used == "direct"
+    assert [line.startswith("the server has no material") for line in client.dropped] == [True, True]
+    assert mine.serials() == []
+
+
+def test_a_client_that_lost_its_halves(pair: tuple[Client, Session]) -> None:
+    client, session = pair
+    prepare(client, session, 3)
+    mine, theirs = stores(client, session)
+    kept = mine.serials()[1]
+    for serial in mine.serials():
+        if serial != kept:
+            mine.drop(serial)
+    prepare(client, session)
+    assert mine.serials() == theirs.serials()
+    assert mine.serials()[0] == kept
+    assert [line.startswith("the client has no material") for line in session.dropped] == [True, True]
+    for seed in range(2):
+        check(PROGRAM, client, session, random_image(PROGRAM, seed))
+        assert client.used == "prepared"
+
+
+def test_a_store_from_a_backup_is_not_used_again() -> None:
+    """A client that was set back has material whose masks the server has seen: it sends nothing under them."""
+    server, ours, theirs = Server(PROGRAM, "cleartext"), MemoryStore(), MemoryStore()
+    client = Client(server.greeting(), "cleartext", store=ours)
+    session = server.session(client.keys(), theirs)
+    prepare(client, session, 2)
+    backup = {serial: ours.take(serial) for serial in ours.serials()}
+    for serial, data in backup.items():
+        ours.put(serial, data)
+    check(PROGRAM, client, session, random_image(PROGRAM))
+    restored = MemoryStore()
+    for serial, data in backup.items():
+        restored.put(serial, data)
+    again = Client(server.greeting(), "cleartext", store=restored)
+    session = server.session(again.keys(), theirs)
+    used = next(iter(backup))
+    sent = requests(again, session, random_image(PROGRAM, 1))
+    assert wire.begins(sent[0]) == wire.AGREE
+    assert [wire.unframe(m, wire.ONLINE)[0] for m in sent if wire.begins(m) == wire.ONLINE] == [[*backup][1]]
+    assert used.hex() in again.dropped[0]
+
+
+@pytest.mark.parametrize("step", range(2))
+def test_requests_that_are_not_due_end_the_image_and_its_material(step: int, pair: tuple[Client, Session]) -> None:
+    client, session = pair
+    prepare(client, session)
+    honest = requests(client, session, random_image(PROGRAM))
+    assert len(honest) == 2
+    for foreign in strange(honest[step]):
+        prepare(client, session)
+        exchange, (_, theirs) = client.infer(random_image(PROGRAM)), stores(client, session)
+        message = next(exchange)
+        if step:
+            session.handle(message)
+        if len(foreign) > 7 and step == 0 and wire.begins(foreign) == wire.ONLINE and foreign[:6] == honest[0][:6]:
+            foreign = foreign[:12] + message[12 : 12 + SERIAL_BYTES] + foreign[12 + SERIAL_BYTES :]  # noqa: PLW2901
+        with pytest.raises(RuleError, match="must"):
+            session.handle(foreign)
+        with pytest.raises(RuleError, match="must"):
+            session.handle(honest[1])
+        if step:
+            assert theirs.serials() == []
+        check(PROGRAM, client, session, random_image(PROGRAM, 1))
+
+
+def test_requests_that_are_sent_again_are_refused(pair: tuple[Client, Session]) -> None:
+    client, session = pair
+    prepare(client, session, 2)
+    first = requests(client, session, random_image(PROGRAM))
+    assert wire.unframe(session.handle(first[0]), wire.ONLINE, 0) == []
+    assert session.dropped
+    with pytest.raises(RuleError, match="must be about step"):
+        session.handle(first[1])
+    second = client.infer(random_image(PROGRAM))
+    session.handle(next(second))
+    with pytest.raises(RuleError, match="must be about step"):
+        session.handle(first[0])
+    check(PROGRAM, client, session, random_image(PROGRAM))
+    assert client.used == "direct"
+
+
+@pytest.mark.parametrize("step", range(2))
+def test_replies_that_are_not_due_are_refused(step: int) -> None:
+    for number in range(len(strange(b"")) - 2):
+        client, session = parties(PROGRAM, "cleartext")
+        prepare(client, session)
+        exchange = client.infer(random_image(PROGRAM))
+        reply = session.handle(next(exchange))
+        if step:
+            reply = session.handle(exchange.send(reply))
+        with pytest.raises(RuleError, match="must"):
+            exchange.send(strange(reply)[number])
+        assert stores(client, session)[0].serials() == []
+
+
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_preparation_that_ends_anywhere(lost: str) -> None:
+    """Both processes end after any number of messages, the last of them lost: what is left agrees, and is used once."""
+    server = Server(PROGRAM, "cleartext")
+    step, done = 0, False
+    while not done:
+        ours, theirs = MemoryStore(), MemoryStore()
+        client = Client(server.greeting(), "cleartext", store=ours)
+        session = server.session(client.keys(), theirs)
+        exchange = client.prepare(1)
+        message, done = next(exchange), True
+        for _ in range(step):
+            message = exchange.send(session.handle(message))
+        if lost == "reply":
+            session.handle(message)
+        done = wire.begins(message) == wire.PREPARE and step > 1
+        copy = {serial: theirs.serials().count(serial) for serial in ours.serials()}
+        again = Client(server.greeting(), "cleartext", store=kept(ours))
+        session = server.session(again.keys(), theirs)
+        prepare(again, session)
+        mine, other = stores(again, session)
+        assert mine.serials() == other.serials()
+        assert len(mine.serials()) == 1 + sum(copy.values())
+        for _ in range(len(mine.serials())):
+            check(PROGRAM, again, session, random_image(PROGRAM))
+            assert again.used == "prepared"
+        step += 1
+    assert step > 4
+
+
+def kept(store: MaterialStore) -> MemoryStore:
+    """What is in a store when its process is killed: nothing that its generator does at its end changes it."""
+    found = MemoryStore()
+    for serial in store.serials():
+        data = store.take(serial)
+        found.put(serial, data)
+    return found
+
+
+def test_what_a_client_refuses_of_a_preparation(pair: tuple[Client, Session]) -> None:
+    client, session = pair
+    prepare(client, session)
+    (known,) = stores(client, session)[0].serials()
+    for serial in (known, b"short", b""):
+        exchange = client.prepare(1)
+        exchange.send(session.handle(next(exchange)))
+        with pytest.raises(RuleError, match="material must have a number of its own"):
+            exchange.send(wire.frame(wire.PREPARE, [serial]))
+    check(PROGRAM, client, session, random_image(PROGRAM))
+    assert client.used == "prepared"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        wire.frame(wire.AGREE, [bytes(SERIAL_BYTES - 1)]),
+        wire.frame(wire.AGREE, [bytes(SERIAL_BYTES * (MAX_HELD + 1))]),
+        wire.frame(wire.AGREE, []),
+        wire.frame(wire.PREPARE, [b"x"]),
+        wire.frame(wire.ONLINE, [b"x"]),
+        wire.frame(wire.ONLINE, [b"x", b"y"]),
+    ],
+)
+def test_what_a_server_refuses_at_the_start(message: bytes, pair: tuple[Client, Session]) -> None:
+    client, session = pair
+    with pytest.raises(RuleError, match="must"):
+        session.handle(message)
+    check(PROGRAM, client, session, random_image(PROGRAM))
+
+
+def test_another_clients_material_is_of_no_use() -> None:
+    """Each session has a store of its own."""
+    server = Server(PROGRAM, "cleartext")
+    clients = [Client(server.greeting(), "cleartext") for _ in range(2)]
+    sessions = [server.session(client.keys()) for client in clients]
+    for pair in zip(clients, sessions, strict=True):
+        prepare(*pair)
+    opening = next(clients[0].infer(random_image(PROGRAM)))
+    assert wire.unframe(sessions[1].handle(opening), wire.ONLINE, 0) == []
+    check(PROGRAM, clients[1], sessions[1], random_image(PROGRAM))
+    assert clients[1].used == "prepared"
+
+
+def test_an_image_that_does_not_fit_takes_no_material(pair: tuple[Client, Session]) -> None:
+    prepare(*pair)
+    with pytest.raises(RuleError, match="an image must have"):
+        run(*pair, np.zeros((1, 2, 3), dtype=np.int64))
+    assert len(stores(*pair)[0].serials()) == 1
