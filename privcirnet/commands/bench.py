@@ -11,7 +11,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.ring import threads
-from privcirnet.pipeline.bench import engines, requests, results, runs
+from privcirnet.pipeline.bench import engines, online, requests, results, runs
 from privcirnet.settings import script
 
 
@@ -23,9 +23,11 @@ def main(config: BenchConfig) -> None:
         config: of the command line.
     """
     threads.use(config.threads)
-    goal = requests.goal(config, config.engine, progress_bar)
     run = _suite if config.suite else _network if config.network else _layer
-    summary = {"stage": "bench", **run(config, goal), "config": asdict(config)}
+    found = (
+        _online(config) if config.suite == "online" else run(config, requests.goal(config, config.engine, progress_bar))
+    )
+    summary = {"stage": "bench", **found, "config": asdict(config)}
     write_json(Path(config.out) / "summary.json", summary)
 
 
@@ -93,6 +95,17 @@ def _suite(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     text.write_text(results.markdown(table) + engines.peaks(machine))
     show("saved", {"picture": picture, "table": text, "figures": _saved(config)})
     return {"suite": config.suite, "rows": rows, "machine": machine}
+
+
+def _online(config: BenchConfig) -> dict[str, Any]:
+    """What is left to compute when an image comes, with a table."""
+    rows = requests.online(config, progress_bar)
+    table, text = online.online_table(rows), Path(config.out) / "online.md"
+    show_rows("bench: the online phase, medians", table)
+    text.parent.mkdir(parents=True, exist_ok=True)
+    text.write_text(results.markdown(table))
+    show("saved", {"table": text, "figures": _saved(config)})
+    return {"suite": config.suite, "rows": rows}
 
 
 def _saved(config: BenchConfig) -> Path:

@@ -1,6 +1,8 @@
 """Whether there are compiled kernels, and how a pass over many values is shared out among threads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -14,9 +16,35 @@ AT_ONCE = 1 << 14
 """Values of a share that a kernel takes at a time: a fraction of a millisecond. A multiple of 64."""
 
 
-@cache
 def installed() -> bool:
-    """Return whether Numba is installed, without loading it."""
+    """Return whether Numba is installed, without loading it; not inside :func:`by_numpy`."""
+    return _found() and not _setting.by_numpy
+
+
+@contextmanager
+def by_numpy() -> Generator[None]:
+    """Work as where Numba is not installed inside a ``with`` block, in all threads: for comparisons.
+
+    Yields:
+        nothing.
+    """
+    before, _setting.by_numpy = _setting.by_numpy, True
+    try:
+        yield
+    finally:
+        _setting.by_numpy = before
+
+
+@dataclass
+class _Setting:
+    by_numpy: bool = False
+
+
+_setting = _Setting()
+
+
+@cache
+def _found() -> bool:
     return find_spec("numba") is not None
 
 

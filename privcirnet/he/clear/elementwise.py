@@ -1,4 +1,4 @@
-"""Sums, differences and truncations of shares: one pass over the values each, on all threads."""
+"""Sums, differences, multiples and truncations of shares: one pass over the values each, on all threads."""
 
 import numpy as np
 
@@ -35,6 +35,23 @@ def subtract(x: Residues, y: Residues, t: int) -> Residues:
     from privcirnet.he.clear.kernels import elementwise
 
     return compiled.elementwise(elementwise.subtract, (x, y), np.uint64(t))
+
+
+def scale(share: Residues, bits: int, t: int) -> Residues:
+    """Return a share times 2^bits, mod t.
+
+    Args:
+        share: residues of any shape.
+        bits: how many, 0 or more.
+        t: modulus under 2^61.
+    """
+    factor = np.array([pow(2, bits, t)], dtype=np.uint64)
+    both = np.concatenate([factor, modular.constant_quotients(factor, t)])
+    if not compiled.installed():
+        return modular.multiply_constant(share, factor, both[1:], t)
+    from privcirnet.he.clear.kernels import elementwise
+
+    return compiled.elementwise(elementwise.scale, (share,), both, np.uint64(t))
 
 
 def truncate_server(share: Residues, bits: int) -> Residues:

@@ -45,6 +45,11 @@ class ClearLinear:
         self.shape = shape
         self._evaluate = _evaluation(shape, block_size, rows, t)
 
+    @property
+    def bytes(self) -> int:
+        """Of the weights as they are held."""
+        return self._evaluate.bytes
+
     def apply(self, share: Residues, bias: Residues | None = None) -> Residues:
         """Return the layer's result, mod t.
 
@@ -61,6 +66,9 @@ class ClearLinear:
 
 
 class _Evaluation(Protocol):
+    @property
+    def bytes(self) -> int: ...
+
     def __call__(self, share: Residues, bias: Residues | None) -> Residues: ...
 
 
@@ -78,6 +86,7 @@ class _Expanded:
     def __init__(self, shape: LinearShape, block_size: int, rows: Values, t: int) -> None:
         self._shape, self._t, self._weight = shape, t, expand_rows(rows, block_size)
         self._split = split(t, int(np.abs(self._weight).sum(axis=(1, 2, 3)).max()))
+        self.bytes = self._weight.nbytes
 
     def __call__(self, share: Residues, bias: Residues | None) -> Residues:
         t, rest = self._t, modular.centered(share, self._t)

@@ -58,6 +58,8 @@ class MatrixProducts:
         self._result_shape, self._weights = shape.output_shape, [piece.astype(np.float64) for piece in pieces]
         self._limbs = Limbs(np.uint64(t), self._split.width, self._split.count)
         self._powers = _powers(self._split, len(pieces))
+        self.bytes = sum(weight.nbytes for weight in self._weights)
+        self._depthwise = shape.kind == "depthwise" and shape.kernel > 1
 
     def __call__(self, share: Residues, bias: Residues | None = None) -> Residues:
         """Return the layer's result, see :meth:`ClearLinear.apply`.
@@ -76,7 +78,8 @@ class MatrixProducts:
     def _tasks(self) -> list[_Task]:
         """Rectangles of outputs; where they are too few for all threads, for a part of the maps each."""
         shape, (_, height, width) = self._shape, self._shape.output_shape
-        depth = self._split.count * max(shape.in_channels * shape.kernel**2, shape.out_channels)
+        seen = shape.in_channels * (1 if self._depthwise else shape.kernel**2)
+        depth = self._split.count * max(seen, shape.out_channels)
         positions = max(_LEAST_POSITIONS, _VALUES_AT_ONCE // depth)
         columns = _ranges(width, positions)
         rows = _ranges(height, max(1, positions // len(columns[0])))
@@ -86,40 +89,50 @@ class MatrixProducts:
 
     def _rectangle(self, result: Residues, x: Residues, bias: Residues, task: _Task) -> None:
         """Write one rectangle of the result (K, H', W')."""
-        size, per_group = self._block.size, len(task.blocks) * self._block.size
-        columns, sums = self._columns(x, task), None
-        positions = columns.shape[-1]
-        sums = np.empty((self._shape.groups * per_group, positions))
-        start = first = 0
-        for weight in self._weights:
-            piece = weight.shape[1] * size // (self._shape.out_channels // self._shape.groups)
-            part = weight[:, task.blocks.start * piece : task.blocks.stop * piece]
-            end, last = start + part.shape[0] * part.shape[1], first + weight.shape[0] * weight.shape[2]
-            np.matmul(
-                part,
-                columns[first:last].reshape(part.shape[0], -1, positions),
-                out=sums[start:end].reshape(part.shape[0], -1, positions),
-            )
-            start, first = end, last
-        maps = slice(task.blocks.start * size, task.blocks.start * size + len(sums))
-        where = maps, _slice(task.rows), _slice(task.columns)
-        limbs = sums.reshape(len(sums), self._split.count, -1)
-        bias = bias[where] if bias.size else bias
-        convolution.collect(result[where], limbs, bias, self._block, self._powers, self._limbs.t)
+        sums = self._sums(self._planes(x, task), task)
+        first = task.blocks.start * self._block.size
+        where = slice(first, first + len(sums)), _slice(task.rows), _slice(task.columns)
+        constants = bias[where] if bias.size else bias
+        convolution.collect(result[where], sums, constants, self._block, self._powers, self._limbs.t)
 
-    def _columns(self, x: Residues, task: _Task) -> Floats:
-        """What the outputs of a rectangle see, (C R R, L rows columns)."""
-        kernel, stride, limbs = self._shape.kernel, self._shape.stride, self._split.count
+    def _planes(self, x: Residues, task: _Task) -> Floats:
+        """The limbs of all inputs that the outputs of a rectangle see, (C, L, rows, columns)."""
+        kernel, stride, padding = self._shape.kernel, self._shape.stride, self._shape.padding
         step = stride if kernel == 1 else 1
-        corner = task.rows.start * stride - self._shape.padding, task.columns.start * stride - self._shape.padding
+        corner = task.rows.start * stride - padding, task.columns.start * stride - padding
         sizes = [(len(part) - 1) * stride // step + kernel for part in (task.rows, task.columns)]
-        planes = np.zeros((len(x), limbs, *sizes))
+        planes = np.zeros((len(x), self._split.count, *sizes))
         convolution.spread(planes, x, self._block, self._limbs, corner, step)
+        return planes
+
+    def _sums(self, planes: Floats, task: _Task) -> Floats:
+        """The sums of limbs' products, rows in the order of pieces, (maps of the task, L, rows columns)."""
+        shape, size = self._shape, self._block.size
+        maps, limbs = shape.groups * len(task.blocks) * size, self._split.count
+        sums = np.empty((maps, limbs, len(task.rows), len(task.columns)))
+        if self._depthwise:
+            convolution.depthwise(sums, planes, self._weights[0][:, 0], shape.kernel, shape.stride)
+            return sums.reshape(maps, limbs, -1)
+        columns, flat = self._columns(planes, task).reshape(-1, limbs * sums[0, 0].size), sums.reshape(maps, -1)
+        row = column = 0
+        for weight in self._weights:
+            piece = weight.shape[1] * size * shape.groups // shape.out_channels
+            part = weight[:, task.blocks.start * piece : task.blocks.stop * piece]
+            rows, terms = part.shape[0] * part.shape[1], part.shape[0] * part.shape[2]
+            seen = columns[column : column + terms].reshape(len(part), -1, columns.shape[1])
+            np.matmul(part, seen, out=flat[row : row + rows].reshape(*part.shape[:2], -1))
+            row, column = row + rows, column + terms
+        return sums.reshape(maps, limbs, -1)
+
+    def _columns(self, planes: Floats, task: _Task) -> Floats:
+        """What each output of a rectangle sees, (C R R, L, rows, columns)."""
+        kernel = self._shape.kernel
         if kernel == 1:
-            return planes.reshape(len(x), -1)
-        columns = np.empty((len(x) * kernel**2, limbs, len(task.rows), len(task.columns)))
-        convolution.windows(columns, planes, kernel, stride)
-        return columns.reshape(len(columns), -1)
+            return planes
+        shape = len(planes) * kernel**2, self._split.count, len(task.rows), len(task.columns)
+        columns = np.empty(shape)
+        convolution.windows(columns, planes, kernel, self._shape.stride)
+        return columns
 
 
 def _flat(shape: LinearShape) -> LinearShape:

@@ -9,6 +9,8 @@ from privcirnet.he.clear import compiled
 from privcirnet.he.ring.modular import Residues
 
 _WORD = 64
+_AT_ONCE = 1 << 12
+"""Values that numpy takes at a time, a multiple of 8: it needs a word for every bit."""
 _REMEDY = "send it again"
 
 
@@ -34,7 +36,7 @@ def pack(residues: Residues, t: int) -> bytes:
     """
     flat, width = np.ascontiguousarray(residues).reshape(-1), _width(t)
     if not compiled.installed():
-        return np.packbits(_bits(flat, width).reshape(-1), bitorder="little").tobytes()
+        return b"".join(_slow_pack(flat[first : first + _AT_ONCE], width) for first in range(0, flat.size, _AT_ONCE))
     from privcirnet.he.engines.kernels.wire_bytes import pack_into
 
     made, bits = np.empty(-(-flat.size * width // _WORD), dtype=np.uint64), np.array([width], dtype=np.uint64)
@@ -79,7 +81,9 @@ def _unpacked(message: bytes, count: int, t: int) -> Residues | None:
     """Residues (count,), None if one is not under t."""
     width = _width(t)
     if not compiled.installed():
-        found = _words(message, count, width)
+        step = _AT_ONCE * width // 8
+        parts = [_slow_unpack(message[first : first + step], width) for first in range(0, len(message), step)]
+        found = np.concatenate([np.empty(0, dtype=np.uint64), *parts])[:count]
         return found if (found < t).all() else None
     from privcirnet.he.engines.kernels.wire_bytes import unpack_into
 
@@ -100,13 +104,15 @@ def _width(t: int) -> int:
     return (t - 1).bit_length()
 
 
-def _bits(words: Residues, width: int) -> np.ndarray:
-    """(words, width), the lowest bit first."""
-    return (words[:, None] >> np.arange(width, dtype=np.uint64) & np.uint64(1)).astype(np.uint8)
+def _slow_pack(words: Residues, width: int) -> bytes:
+    """The bits of words, the lowest of each first."""
+    bits = (words[:, None] >> np.arange(width, dtype=np.uint64) & np.uint64(1)).astype(np.uint8)
+    return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
 
 
-def _words(message: bytes, count: int, width: int) -> Residues:
-    """Undo :func:`_bits` of packed bits."""
+def _slow_unpack(message: bytes, width: int) -> Residues:
+    """The words of bits, as many as there is room for."""
+    count = 8 * len(message) // width
     bits = np.unpackbits(np.frombuffer(message, dtype=np.uint8), count=count * width, bitorder="little")
     places = np.arange(width, dtype=np.uint64)
     return (bits.reshape(count, width).astype(np.uint64) << places).sum(axis=1, dtype=np.uint64)

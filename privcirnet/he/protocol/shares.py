@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.clear.elementwise import add, truncate_client, truncate_server
+from privcirnet.he.clear.elementwise import add, scale, truncate_client, truncate_server
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.params.sizes import SHARE_BYTES
 from privcirnet.he.program import operations as op
@@ -142,7 +142,7 @@ def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residu
         case op.Add():
             return add(shares[0], shares[1], t)
         case op.Scale(bits):
-            return _doubled(shares[0], bits, t)
+            return scale(shares[0], bits, t)
         case op.Concat():
             return np.concatenate(shares)
         case op.SumPool(kernel):
@@ -151,12 +151,6 @@ def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residu
             return rearrange(operation, shares[0])
         case _:
             raise AssertionError(f"{operation} is not local")
-
-
-def _doubled(share: Residues, times: int, t: int) -> Residues:
-    for _ in range(times):
-        share = modular.add(share, share, t)
-    return share
 
 
 def _sum_pool(share: Residues, kernel: int, t: int) -> Residues:

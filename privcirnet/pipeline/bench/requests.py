@@ -12,6 +12,7 @@ from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.pipeline.bench.engines import engine_runs, run_engines
 from privcirnet.pipeline.bench.memory import network_memory
+from privcirnet.pipeline.bench.online import online_runs, run_online
 from privcirnet.pipeline.bench.results import LayerResults
 from privcirnet.pipeline.bench.runs import BenchRun, Competitor, network_runs, run_networks, run_suite, suite_runs
 from privcirnet.pipeline.profiles import find_profile
@@ -87,6 +88,20 @@ def suite(config: BenchConfig, wanted: Goal, bar: Bar = silent) -> tuple[str, li
     sizes = tuple(config.block_sizes)
     with bar("runs", suite_runs(sizes, config.repetitions)) as advance:
         return "encodings", run_suite(wanted, config.engine, bench_run(config), sizes, advance), {}
+
+
+def online(config: BenchConfig, bar: Bar = silent) -> list[dict[str, Any]]:
+    """Run the suite of the online phase, see :func:`run_online`.
+
+    Args:
+        config: block sizes, bits of t, repetitions.
+        bar: advanced at each row.
+
+    Returns:
+        a row for each network and block size, then for each pass.
+    """
+    with bar("rows", online_runs(config.block_sizes)) as advance:
+        return run_online(config.block_sizes, bench_run(config), advance)
 
 
 def draw(path: Path, rows: list[dict[str, Any]], machine: dict[str, float], title: str) -> None:

@@ -1,4 +1,4 @@
-"""Sums, differences and truncations of shares against Python's integers."""
+"""Sums, differences, multiples and truncations of shares against Python's integers."""
 
 import numpy as np
 import pytest
@@ -21,6 +21,13 @@ def test_sums_and_differences(t: int) -> None:
     a, b = x.astype(object), y.astype(object)
     assert (elementwise.add(x, y, t) == (a + b) % t).all()
     assert (elementwise.subtract(x, y, t) == (a - b) % t).all()
+
+
+@pytest.mark.parametrize("t", MODULI)
+@pytest.mark.parametrize("bits", [0, 1, 7, 30, 59])
+def test_multiples(t: int, bits: int) -> None:
+    share, _ = edges(t)
+    assert (elementwise.scale(share, bits, t) == (share.astype(object) << bits) % t).all()
 
 
 @pytest.mark.parametrize("t", MODULI)

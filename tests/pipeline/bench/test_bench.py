@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.clear import compiled, squares
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.networks import network_shapes
@@ -13,7 +15,7 @@ from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.papers import published_layer
 from privcirnet.he.planning.planner import paper_layer, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.pipeline.bench import engines, memory, results, runs
+from privcirnet.pipeline.bench import engines, memory, online, results, runs
 from privcirnet.plots import grouped_bars, roofline
 
 GOAL = Goal(COUNTED, LINKS["local"])
@@ -138,3 +140,28 @@ def test_memory_of_a_network() -> None:
         assert found["weights_kept"] == min(limit, found["weights"])
         assert found["peak"] > 1e8
     assert len(ticks) == 2 * 2 * len(layers)
+
+
+def test_the_online_phase_is_held_against_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(online, "NETWORKS", {"a network": "anything"})
+    shapes = {"blocks.1.expand": LinearShape(4, 4, 8, 16), "blocks.1.project": LinearShape(2, 2, 16, 8)}
+    monkeypatch.setattr(online, "network_shapes", lambda _: shapes)
+    depthwise = LinearShape(4, 4, 16, 16, 3, 2, 1, 16)
+    assert [*online.online_shapes("").values()] == [shapes["blocks.1.expand"], depthwise, shapes["blocks.1.project"]]
+    ticks = []
+    rows = online.run_online((1, 8), runs.BenchRun(60, 2), lambda: ticks.append(1))
+    assert len(ticks) == len(rows) == online.online_runs((1, 8))
+    assert [row["name"] for row in rows[:2]] == ["a network, b = 1", "a network, b = 8"]
+    assert rows[0]["values"] == 16 * 16 + 16 * 4 + 8 * 4
+    assert rows[0]["weights_bytes"] == 8 * (8 * 16 + 16 * 9 + 16 * 8)
+    assert rows[1]["weights_bytes"] == 8 * (8 * 16 * 22 // 64 + 16 * 9 + 16 * 8 * 22 // 64)
+    assert not any(row["wrong"] for row in rows)
+    assert len(online.online_table(rows)) == len(rows)
+
+
+def test_a_wrong_kernel_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(online, "NETWORKS", {})
+    right = squares.answer
+    monkeypatch.setattr(squares, "answer", lambda *given: right(*given) + np.uint64(compiled.installed()))
+    rows = online.run_online((), runs.BenchRun(60, 1), lambda: None)
+    assert [row["wrong"] for row in rows] == [2 * online.VALUES, *[0] * (len(rows) - 1)]

@@ -64,7 +64,14 @@ def place(blocks: int, number: int, offset: int, least: int) -> int:
 
 @inline
 def split_into(planes: Floats, column: int, word: Word, limbs: Limbs) -> None:
-    """Write a residue's limbs, (L, columns), into one column."""
+    """Write the limbs of a residue.
+
+    Args:
+        planes: written in one column, shape (L, columns).
+        column: which one.
+        word: the residue.
+        limbs: how it is split.
+    """
     rest = np.int64(word)
     if rest > np.int64(limbs.t) >> 1:
         rest -= np.int64(limbs.t)
@@ -155,6 +162,34 @@ def windows(columns: Floats, planes: Floats, kernel: int, stride: int) -> None:
                 else:
                     for j in range(width):
                         target[j] = source[j * stride]
+
+
+@jit
+def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride: int) -> None:
+    """Write the sums of a layer in which every channel is a group, straight from the limbs.
+
+    Args:
+        sums: written, shape (C, L, rows of outputs, columns of outputs).
+        planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
+        weight: shape (C, R R).
+        kernel: R.
+        stride: of the layer.
+    """
+    channels, limbs, height, width = sums.shape
+    for channel in range(channels):
+        for limb in range(limbs):
+            for i in range(height):
+                target = sums[channel, limb, i]
+                target[:] = 0
+                for tap in range(kernel * kernel):
+                    factor = weight[channel, tap]
+                    source = planes[channel, limb, i * stride + tap // kernel, tap % kernel :]
+                    if stride == 1:
+                        for j in range(width):
+                            target[j] += factor * source[j]
+                    else:
+                        for j in range(width):
+                            target[j] += factor * source[j * stride]
 
 
 @jit

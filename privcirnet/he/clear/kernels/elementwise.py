@@ -3,7 +3,7 @@
 import numpy as np
 
 from privcirnet.compiled.jit import inline, jit
-from privcirnet.he.engines.kernels.arithmetic import Word, reduce_4p, sub_if_ge
+from privcirnet.he.engines.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.engines.kernels.inner_products import Moduli, joined
 from privcirnet.he.ring.modular import Residues
 
@@ -83,6 +83,21 @@ def subtract(difference: Residues, x: Residues, y: Residues, t: Word) -> None:
     """
     for i in range(difference.size):
         difference[i] = sub_if_ge(x[i] + (t - y[i]), t)
+
+
+@jit
+def scale(result: Residues, share: Residues, factor: Residues, t: Word) -> None:
+    """Write a constant times a share.
+
+    Args:
+        result: written.
+        share: any.
+        factor: the constant and its quotient, see :func:`arithmetic.with_quotient`.
+        t: modulus.
+    """
+    constant, quotient = factor[0], factor[1]
+    for i in range(result.size):
+        result[i] = reduce_4p(mul_shoup_lazy(share[i], constant, quotient, t), t)
 
 
 @jit
