@@ -64,7 +64,7 @@ class InferConfig:
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")
         check(self.prepare >= 0, "prepare must be 0 or more", self.prepare, "use 8, or 0 for no preparation")
         check(not (self.ui and self.prepare), "prepare is not for the page", self.prepare, "leave ui= or prepare= away")
-        alone = self.server or not self.prepared_folder
+        alone = bool(self.server) or not self.prepared_folder
         check(alone, "prepared_folder is for the client of server=", self.prepared_folder, "name a server")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 600")
         check(0 <= self.ui_port <= 0xFFFF, "ui_port must be in [0, 65535]", self.ui_port, "use 0 for a free one")
