@@ -1,4 +1,4 @@
-"""Compiled loops over residues: what the server's engine (:mod:`engines.kernel`) is made of."""
+"""Compiled loops over residues: what the compiled engines are made of (:mod:`engines.kernel`, :mod:`engines.kernel_client`)."""
 
 from pathlib import Path
 
