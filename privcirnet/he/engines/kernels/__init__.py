@@ -1,4 +1,4 @@
-"""Compiled loops over residues: what the compiled engines are made of (:mod:`engines.kernel`, :mod:`engines.kernel_client`)."""
+"""Compiled loops over residues: what :mod:`engines.kernel` and :mod:`engines.kernel_client` are made of."""
 
 from pathlib import Path
 
