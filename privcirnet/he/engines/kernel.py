@@ -1,8 +1,8 @@
 """The server's engine on compiled kernels: encrypted linear layers at the speed of the memory, on all cores.
 
 Ciphertexts are arrays of residues from the first byte to the last. So a stranger's bytes never reach a native parser,
-and SEAL is not needed at all; the client is :mod:`engines.tenseal`'s. Products, sums, plaintexts and modulus switches
-give SEAL's words bit for bit. Rotations give SEAL's values with other noise of the same size.
+and SEAL is not needed at all; :mod:`engines.kernel_client` is the client's. Products, sums, plaintexts and modulus
+switches give SEAL's words bit for bit. Rotations give SEAL's values with other noise of the same size.
 
 Order of work for a circuit: the digits of each rotated input (hoisting); all its rotations; products and sums of a
 block of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double

@@ -113,8 +113,8 @@ def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fol
 def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
     """Seconds of each operation, from those of the calls."""
     each = {name: found[name] / _INPUTS for name in circuits(1)}
-    seconds = {name: found[name] / _INPUTS for name in ("receive", "receive and add", "pmult_plain", "reply")}
-    seconds |= {name: found[name] for name in ("encrypt", "decrypt", "polynomial")}
+    several = ("encrypt", "receive", "receive and add", "pmult_plain", "reply", "decrypt")
+    seconds = {name: found[name] / _INPUTS for name in several} | {"polynomial": found["polynomial"]}
     seconds["transform"] = found["transform"] / (n * _TRANSFORM_LENGTH)
     seconds["add_plain"] = seconds.pop("receive and add") - seconds["receive"]
     seconds["pmult"] = (each["products"] - each["one"]) / (_PRODUCTS - 1)
@@ -142,17 +142,17 @@ def _calls(parameters: Parameters, name: str, layer: Layer) -> dict[str, Callabl
     steps = {number * step for number in range(1, _TURNS + 1)} | layer.column_steps
     keys = server.load_keys(client.public_keys(steps), steps)
     slots = sampling.uniform((_INPUTS, n), t)
-    messages = [client.encrypt(row) for row in slots]
+    messages = client.encrypt_all(slots)
     received = server.receive_all(messages, None)
-    (reply,) = server.reply_all(received[:1], slots[:1], keys)
+    replies = server.reply_all(server.receive_all(messages, None), slots, keys)
     maps = sampling.uniform((n // 4, _TRANSFORM_LENGTH, 4), t)
     return _circuit_calls(server, received, keys, step, slots) | {
-        "encrypt": lambda: client.encrypt(slots[0]),
+        "encrypt": lambda: client.encrypt_all(slots),
         "receive": lambda: server.receive_all(messages, None),
         "receive and add": lambda: server.receive_all(messages, slots),
         "pmult_plain": lambda: server.multiply_all(received, slots),
         "reply": lambda: server.reply_all(received, sampling.uniform((_INPUTS, n), t), keys),
-        "decrypt": lambda: client.decrypt(reply),
+        "decrypt": lambda: client.decrypt_all(replies),
         "polynomial": lambda: batching.coefficients_to_slots(slots[:1], t),
         "transform": lambda: cyclic.cyclic(maps, 1, t),
         "layer": _layer_call(layer, client, server, keys, t),

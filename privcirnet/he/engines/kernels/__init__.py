@@ -1,4 +1,4 @@
-"""Compiled loops over residues: what the server's engine (:mod:`engines.kernel`) is made of."""
+"""Compiled loops over residues: what :mod:`engines.kernel` and :mod:`engines.kernel_client` are made of."""
 
 from pathlib import Path
 
