@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
+from privcirnet.he.clear.limbs import EXACT_BITS, split
 from privcirnet.he.clear.linear import ClearLinear, clear_linear
 from privcirnet.he.encodings.integer import Values, expand_rows
 from privcirnet.he.encodings.shape import LinearShape
@@ -123,10 +124,19 @@ def test_the_largest_numbers_in_every_place(t: int, bits: int, extreme: str) -> 
         check(shape, b, t, rows, np.full(shape.input_shape, value, dtype=np.uint64))
 
 
-def test_a_split_with_the_largest_low_limbs_is_exact() -> None:
-    shape, b = LinearShape(2, 2, 64, 64), 1
-    share = np.full(shape.input_shape, sum(1 << (30 * i + 29) for i in range(1)) + (1 << 59) - (1 << 30), np.uint64)
-    check(shape, b, T, np.full(shape.weight_shape(b), (1 << 17) - 1), share % np.uint64(T))
+@pytest.mark.parametrize("t", MODULI[1:])
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_largest_weights_of_a_split(t: int, count: int) -> None:
+    """Sums that only just fit: of any residues, and of those whose limbs are the largest."""
+    largest = (1 << EXACT_BITS) // ((1 << (-(-t.bit_length() // count) - 1)) + 1)
+    assert split(t, largest).count == count
+    assert split(t, largest + 1).count > count
+    width = split(t, largest).width
+    edges = {sign * (i << width) + (j << (width - 1)) for i in range(4) for j in (-1, 1) for sign in (-1, 1)}
+    values = np.array([edge % t for edge in edges], dtype=np.uint64)
+    share = np.concatenate([values, residues((1000,), t)])[None, :, None]
+    for sign in (1, -1):
+        check(LinearShape.gemm(share.size, 1, 1), 1, t, np.full((1, 1, 1, 1), sign * largest), share)
 
 
 def test_shares_may_be_strided_and_are_not_changed() -> None:
