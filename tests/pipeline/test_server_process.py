@@ -63,4 +63,4 @@ def test_errors_keep_their_parts_on_the_way():
 
     error = pickle.loads(pickle.dumps(RuleError("a rule", got=3, remedy="mend it")))
     assert (type(error), error.rule, error.got, error.remedy) == (RuleError, "a rule", "3", "mend it")
-    assert server_process.ServerReport._fields == ("shares", "meter", "peak")
+    assert server_process.ServerReport._fields == ("shares", "meter", "peak", "preparation")

@@ -50,7 +50,7 @@ EVERY = 100
 
 def serve() -> None:
     """Serve on loopback until killed; the port is all that is printed."""
-    allow_insecure_parameters()
+    allow_insecure_parameters(ENGINE)
     books = Books(limits=ServiceLimits(sessions=8, timeout_s=60.0), log=Log(_complain))
     service = Service(catalogue(only=Server(network(*INSECURE[ENGINE]), ENGINE)), books=books)
     sys.stdout.write(f"{service.address[1]}\n")
@@ -173,7 +173,7 @@ class ServiceFuzz:
 
 def drive(port: int, place: mmap.mmap) -> None:
     """Try every mutation; a correct client asks in between."""
-    allow_insecure_parameters()
+    allow_insecure_parameters(ENGINE)
     fuzz, found, tried = ServiceFuzz(("127.0.0.1", port)), {}, 0
     for kind, count in mutations.due(MUTATIONS).items():
         processed = 0
