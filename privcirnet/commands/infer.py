@@ -66,7 +66,7 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     clear = _predicted(config, data, images)
     cache = WeightCache.of(config.weights_gb, config.weights_folder)
     run = evaluate if config.processes == 1 else evaluate_apart
-    with inference_bar(program, len(labels)) as progress:
+    with inference_bar(len(labels)) as progress:
         integers = images.numpy().astype(np.int64)
         result = run(program, spectra, integers, config.engine, progress, cache, prepare=config.prepare)
     return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
@@ -78,7 +78,7 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     keep = bool(config.prepared_folder)
     materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
     with closing(materials), _asked(config, materials) as remote:
-        with inference_bar(remote.client.program, len(labels)) as progress:
+        with inference_bar(len(labels)) as progress:
             result = infer(remote, images.numpy().astype(np.int64), progress, config.prepare, keep)
     return {"server": config.server, **result.summary(clear, labels)}
 

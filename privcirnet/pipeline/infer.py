@@ -9,7 +9,6 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
-from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.exchange import RoundPlan
@@ -17,6 +16,7 @@ from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.session import Traffic
 from privcirnet.pipeline.answers import Answer, StepProgress, answers, name_of, no_progress
+from privcirnet.pipeline.links import over_links
 from privcirnet.pipeline.preparation import Ahead
 from privcirnet.service.client import ServiceClient
 
@@ -70,7 +70,7 @@ class Inference:
             "seconds_per_image": self.seconds / count,
             "seconds_images": [answer.seconds for answer in self.answers],
             "seconds_client": sum(self.client.meter.seconds.values()) / count,
-            "links": over_links(self.answers),
+            "links": _over_links(self.answers),
             **self.phases(),
             "revealed": self.program.revealed,
             "refused": self.refused,
@@ -92,7 +92,7 @@ class Inference:
                 "seconds_per_image": sum(answer.seconds for answer in online) / len(online),
                 "bytes_per_image": sum(online[-1].bytes),
                 "rounds": len(online[-1].traffic),
-                "links": over_links(online),
+                "links": _over_links(online),
             }
         ahead = self.ahead
         return {
@@ -163,19 +163,10 @@ class Inference:
         return images.seconds[name] / len(self.answers) + preparation.seconds[name] / max(prepared, 1)
 
 
-def over_links(answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
-    """Return an image's seconds over links: what was measured here, and what its bytes and round trips add.
-
-    Args:
-        answers: of images, at least one.
-    """
-    compute, size, rounds = median(a.seconds for a in answers), sum(answers[-1].bytes), len(answers[-1].traffic)
-    found = dict[str, dict[str, float]]()
-    for name, link in LINKS.items():
-        if name != "local":
-            parts = {"compute": compute, "transfer": size / link.bandwidth, "round_trips": rounds * link.round_trip}
-            found[name] = {**parts, "seconds": sum(parts.values())}
-    return found
+def _over_links(answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
+    """An image's seconds over links."""
+    last = answers[-1]
+    return over_links(median(answer.seconds for answer in answers), sum(last.bytes), len(last.traffic))
 
 
 def infer(

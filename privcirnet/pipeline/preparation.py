@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from statistics import median
+from typing import Any, NamedTuple
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.session import Handler, Traffic, prepare
+from privcirnet.he.protocol.session import ExchangeProgress, Handler, Traffic, prepare
 from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.pipeline.links import over_links
 from privcirnet.service.refusals import Lost
 
 
@@ -46,13 +48,20 @@ class Ahead:
     done: list[Preparation] = field(default_factory=list[Preparation])
     stopped: str = ""
 
-    def before(self, client: Client, server: Handler, images: int) -> None:
+    def before(
+        self,
+        client: Client,
+        server: Handler,
+        images: int,
+        progress: ExchangeProgress = lambda exchange: None,
+    ) -> None:
         """Prepare, if there is nothing left. Where that fails, images are run without.
 
         Args:
             client: the client.
             server: its session.
             images: that are still to come.
+            progress: called after each round.
 
         Raises:
             Lost: the server is gone.
@@ -62,7 +71,7 @@ class Ahead:
         for _ in range(self.count if self.keep else min(self.count, images)):
             started = time.perf_counter()
             try:
-                traffic = prepare(client, server)
+                traffic = prepare(client, server, progress=progress)
             except Lost:
                 raise
             except RuleError as error:
@@ -71,10 +80,11 @@ class Ahead:
                 return
             self.done.append(Preparation(traffic, time.perf_counter() - started))
 
-    def summary(self) -> dict[str, float] | None:
+    def summary(self) -> dict[str, Any] | None:
         """The key ``preparation`` of infer's summary.json; None if nothing was prepared."""
         if not self.done:
             return None
-        size = sum(round.up + round.down for one in self.done for round in one.traffic)
-        seconds = sum(one.seconds for one in self.done)
-        return {"seconds_per_image": seconds / len(self.done), "bytes_per_image": size / len(self.done)}
+        size = sum(round.up + round.down for one in self.done for round in one.traffic) / len(self.done)
+        seconds, rounds = sum(one.seconds for one in self.done) / len(self.done), len(self.done[-1].traffic)
+        links = over_links(median(one.seconds for one in self.done), size, rounds)
+        return {"seconds_per_image": seconds, "bytes_per_image": size, "rounds": rounds, "links": links}

@@ -35,11 +35,6 @@ from tests.he.networks import (
 )
 from tests.he.parties import check, parties
 from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
-from tests.ladder.client_aided import CLIENT_AIDED
-from tests.ladder.digits import DIGITS
-from tests.ladder.mobilenetv2 import MOBILENETV2
-from tests.ladder.surgery import DENSENET, GATED, MIXER
-from tests.ladder.vit import VITS
 
 TOY = 128
 """An INSECURE ring degree."""
@@ -90,17 +85,6 @@ def test_every_operation_and_encoding(engine: str, make: Any) -> None:
     assert not session.meter.counts
     check(program, client, session, random_image(program, 2))
     assert client.used == "direct"
-
-
-@pytest.mark.parametrize(
-    "case", [DIGITS, MOBILENETV2, DENSENET, GATED, MIXER, VITS[0], CLIENT_AIDED], ids=lambda case: case.name
-)
-def test_networks_of_the_ladder(case: Any) -> None:
-    client, session = parties(case.program, "cleartext")
-    prepare(client, session, 2)
-    for image in case.images[:2].numpy():
-        check(case.program, client, session, image)
-        assert client.used == "prepared"
 
 
 class Forbidden:

@@ -1,0 +1,52 @@
+"""Measure what layers in clear take: the times of a few, and the operations' that explain them best."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from privcirnet.he.clear.linear import ClearLinear
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.planning.online import clear_work
+from privcirnet.he.planning.profile import ONLINE
+from privcirnet.he.ring import sampling
+
+LAYERS: dict[str, tuple[LinearShape, int]] = {
+    "clear, one position": (LinearShape(1, 1, 64, 64), 8),
+    "clear, early": (LinearShape(32, 32, 32, 32), 1),
+    "clear, early blocks": (LinearShape(32, 32, 32, 32), 8),
+    "clear, late": (LinearShape(8, 8, 256, 256), 1),
+    "clear, late blocks": (LinearShape(8, 8, 256, 256), 8),
+    "clear, windows": (LinearShape(16, 16, 64, 64, 3, 1, 1), 1),
+    "clear, windows of blocks": (LinearShape(16, 16, 64, 64, 3, 1, 1), 8),
+}
+"""Layers like those of networks, with their block sizes, that differ in what they do most of."""
+_LARGEST = 127
+"""Weights are 8-bit."""
+
+
+def clear_calls(t: int) -> dict[str, Callable[[], object]]:
+    """Return each timed layer.
+
+    Args:
+        t: plain modulus.
+    """
+    return {name: _call(shape, b, t) for name, (shape, b) in LAYERS.items()}
+
+
+def _call(shape: LinearShape, b: int, t: int) -> Callable[[], object]:
+    rows = np.random.default_rng(0).integers(-_LARGEST, _LARGEST + 1, shape.weight_shape(b))
+    layer, share = ClearLinear(shape, b, rows, t), sampling.uniform(shape.input_shape, t)
+    mask = sampling.uniform(shape.output_shape, t)
+    return lambda: layer.apply(share, mask)
+
+
+def clear_seconds(found: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of each operation of :data:`ONLINE`: those whose sums are off by the least share of a layer.
+
+    Args:
+        found: seconds of the layers, by name.
+    """
+    works = [clear_work(*layer) for layer in LAYERS.values()]
+    rows = np.array([(1, work.values, work.products) for work in works]) / [[found[name]] for name in LAYERS]
+    least, *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
+    return dict(zip(ONLINE, least.tolist(), strict=True))
