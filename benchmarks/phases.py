@@ -21,13 +21,13 @@ PHASES = ("preparation", "online", "direct")
 """In their order of each turn."""
 
 
-def noise(program: Program) -> Values:
+def noise(program: Program, seed: int = 0) -> Values:
     """Return noise in the middle of a program's range, which measured bounds carry."""
     source = program.nodes[0]
     assert isinstance(source.operation, Input)
     low, high = source.operation.low, source.operation.high
     middle, width = (low + high) // 2, max(1, (high - low) // 8)
-    return np.random.default_rng(0).integers(middle - width, middle + width, source.shape)
+    return np.random.default_rng(seed).integers(middle - width, middle + width, source.shape)
 
 
 def turn(remote: ServiceClient, image: Values) -> dict[str, dict[str, float]]:

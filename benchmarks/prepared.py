@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=[], choices=NETWORKS, help="with random weights")
     parser.add_argument("--blocks", type=int, nargs="+", default=[8], help="block sizes of the networks")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME=FOLDER", help="of export.py")
+    parser.add_argument("--profile", default="calibrate", help="of the networks' plans; a file saves measuring it")
     parser.add_argument("--engine", default="kernel")
     parser.add_argument("--turns", type=int, default=10, help="after one that warms up")
     parser.add_argument("--out", type=Path, default=Path("outputs/prepared"))
@@ -159,7 +160,7 @@ def main() -> None:
         for b in given.blocks:
             kept = given.out / f"{name}-b{b}.json"
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:  # PyTorch stays there
-                pool.submit(program_of, name, b, given.out / "programs" / kept.stem).result()
+                pool.submit(program_of, name, b, given.out / "programs" / kept.stem, given.profile).result()
             row = {"network": name, "title": NETWORKS[name].title, "block_size": b}
             row = json.loads(kept.read_text()) if kept.is_file() else row
             measured(kept, row, given.out / "programs" / kept.stem, given.turns, given.engine)

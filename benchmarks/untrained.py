@@ -8,14 +8,15 @@ import torch
 from network_coverage import smooth_images
 from torch import Tensor, nn
 
-from privcirnet.artifact import MANIFEST, write_program
+from privcirnet.artifact import MANIFEST, read_profile, write_program
 from privcirnet.config import HEConfig
 from privcirnet.console import progress_bar
+from privcirnet.he.program.operations import Input
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
-from privcirnet.pipeline.export import lower_for
+from privcirnet.pipeline.export import Pixels, lower_on
 from privcirnet.training.network import create
 
 _IMAGES = 16
@@ -48,26 +49,29 @@ NETWORKS = {
 """Those of the tables, by name."""
 
 
-def program_of(name: str, block_size: int, folder: Path) -> None:
+def program_of(name: str, block_size: int, folder: Path, profile: str = "calibrate") -> None:
     """Write the program of a network with random weights, unless it is there.
 
     Args:
         name: one of :data:`NETWORKS`.
         block_size: b wherever it fits.
         folder: of the program.
+        profile: operation times: of a file, or of this machine, measured now.
     """
     if (folder / MANIFEST).is_file():
         return
-    network = NETWORKS[name]
+    described = NETWORKS[name]
     torch.manual_seed(0)
-    arguments = {"activation": "aespa", **network.arguments}
-    model = create(name, network.classes, (3, network.side, network.side), arguments)
+    arguments = {"activation": "aespa", **described.arguments}
+    model = create(name, described.classes, (3, described.side, described.side), arguments)
     circulant_(model, uniform_sizes(model, block_size))
-    data = smooth_images(network.side)
+    data = smooth_images(described.side)
     images = data.real(data.train_images[:_IMAGES])
     measure_(model, images)
-    he = HEConfig(bounds="measured", bound_images=_IMAGES)
-    lowered, _ = lower_for(he, quantize(fuse(model), [images], data.log_step), data, progress_bar)
+    given = None if profile == "calibrate" else read_profile(Path(profile))
+    pixels = Pixels(data.shape, Input(0, data.levels), data.log_step)
+    network = quantize(fuse(model), [images], data.log_step)
+    lowered, _ = lower_on(HEConfig(bounds="measured"), network, pixels, images, progress_bar, given)
     write_program(folder, lowered.program, {"network": name})
 
 
