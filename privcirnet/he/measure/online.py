@@ -18,6 +18,10 @@ LAYERS: dict[str, tuple[LinearShape, int]] = {
     "clear, late blocks": (LinearShape(8, 8, 256, 256), 8),
     "clear, windows": (LinearShape(16, 16, 64, 64, 3, 1, 1), 1),
     "clear, windows of blocks": (LinearShape(16, 16, 64, 64, 3, 1, 1), 8),
+    "clear, many weights": (LinearShape(2, 2, 512, 512, 3, 1, 1), 1),
+    "clear, many blocks": (LinearShape(2, 2, 512, 512, 3, 1, 1), 8),
+    "clear, channel by channel": (LinearShape(16, 16, 192, 192, 3, 1, 1, 192), 1),
+    "clear, few channels by themselves": (LinearShape(16, 16, 32, 32, 3, 1, 1, 32), 1),
 }
 """Layers like those of networks, with their block sizes, that differ in what they do most of."""
 _LARGEST = 127
@@ -46,7 +50,6 @@ def clear_seconds(found: Mapping[str, float]) -> dict[str, float]:
     Args:
         found: seconds of the layers, by name.
     """
-    works = [clear_work(*layer) for layer in LAYERS.values()]
-    rows = np.array([(1, work.values, work.products) for work in works]) / [[found[name]] for name in LAYERS]
+    rows = np.array([clear_work(*layer) for layer in LAYERS.values()]) / [[found[name]] for name in LAYERS]
     least, *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
     return dict(zip(ONLINE, least.tolist(), strict=True))

@@ -6,8 +6,8 @@ and sums become residues again. A circulant block takes 1 + (b^2 - 1) / 3 produc
 squares and products, which do not depend on block sizes.
 """
 
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
@@ -17,17 +17,22 @@ _LIMBS = 2
 """Of a residue, for weights of 8 bits and t of up to 60 bits."""
 
 
-@dataclass(frozen=True)
-class ClearWork:
-    """What a layer in clear does.
+class ClearWork(NamedTuple):
+    """What a layer in clear does, as often as each operation of :data:`ONLINE` in their order.
 
     Attributes:
+        calls: 1.
         values: limbs that are read, laid out for the products, and written.
-        products: of a limb and a weight.
+        products: of a limb and a weight, in products of matrices.
+        weights: that are read.
+        depthwise: products of a limb and a weight, channel by channel.
     """
 
+    calls: int
     values: int
     products: int
+    weights: int
+    depthwise: int
 
 
 def clear_work(shape: LinearShape, block_size: int) -> ClearWork:
@@ -38,15 +43,16 @@ def clear_work(shape: LinearShape, block_size: int) -> ClearWork:
         block_size: b.
 
     >>> clear_work(LinearShape(4, 4, 16, 16), 8)
-    ClearWork(values=1024, products=2816)
+    ClearWork(calls=1, values=1024, products=2816, weights=88, depthwise=0)
     """
     positions = prod(shape.output_shape[1:])
-    windows = shape.in_channels * shape.kernel**2 * positions if shape.kernel > 1 else 0
-    values = prod(shape.input_shape) + windows + prod(shape.output_shape)
-    if shape.kind == "depthwise":
-        return ClearWork(_LIMBS * values, 0)  # its products are done where windows are read
-    dense = positions * shape.out_channels * shape.in_channels // shape.groups * shape.kernel**2
-    return ClearWork(_LIMBS * values, _LIMBS * (dense * block_products(block_size) // block_size**2))
+    ends, seen = prod(shape.input_shape) + prod(shape.output_shape), shape.in_channels * shape.kernel**2
+    dense = shape.out_channels * seen // shape.groups
+    if shape.kind == "depthwise" and shape.kernel > 1:
+        return ClearWork(1, _LIMBS * ends, 0, dense, _LIMBS * dense * positions)
+    values = ends + (seen * positions if shape.kernel > 1 else 0)
+    weights = dense * block_products(block_size) // block_size**2
+    return ClearWork(1, _LIMBS * values, _LIMBS * weights * positions, weights, 0)
 
 
 def block_products(block_size: int) -> int:
@@ -74,8 +80,8 @@ def online_seconds(shape: LinearShape, block_size: int, profile: Profile) -> flo
         RuleError: the profile was measured without them.
     """
     check_online(profile)
-    work, seconds = clear_work(shape, block_size), (profile.seconds[name] for name in ONLINE)
-    return sum(count * each for count, each in zip((1, work.values, work.products), seconds, strict=True))
+    work = zip(ONLINE, clear_work(shape, block_size), strict=True)
+    return sum(count * profile.seconds[name] for name, count in work)
 
 
 def check_online(profile: Profile) -> None:

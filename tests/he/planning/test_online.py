@@ -36,6 +36,7 @@ def test_products_of_a_layer_are_those_of_its_matrices(shape: LinearShape, b: in
     layer = MatrixProducts(shape, b, np.ones(shape.weight_shape(b), dtype=np.int64), T)
     limbs, positions = layer._split.count, np.prod(shape.output_shape[1:])
     assert limbs == 2
+    assert clear_work(shape, b).weights == layer.bytes // 8
     assert clear_work(shape, b).products == limbs * positions * layer.bytes // 8
     assert clear_work(shape, b).values == clear_work(shape, 1).values
 
@@ -45,16 +46,18 @@ def test_windows_count_where_there_are_some() -> None:
     assert one.values == 2 * (256 + 256)
     assert three.values == one.values + 2 * 9 * 256
     depthwise = clear_work(LinearShape(8, 8, 4, 4, 3, 1, 1, groups=4), 1)
-    assert (depthwise.values, depthwise.products) == (three.values, 0)
+    assert depthwise[1:] == (one.values, 0, 9 * 4, 2 * 9 * 256)
 
 
 def test_seconds_are_a_sum_over_the_work() -> None:
-    shape, each = LinearShape(4, 4, 16, 16), dict(zip(ONLINE, (0.5, 1e-3, 1e-6), strict=True))
+    shape, each = LinearShape(4, 4, 16, 16), dict(zip(ONLINE, (0.5, 1e-3, 1e-6, 1e-5, 1e-4), strict=True))
     profile = Profile("now", 8192, COUNTED.coefficient_bits, BEFORE.seconds | each)
     work = clear_work(shape, 8)
-    assert online_seconds(shape, 8, profile) == pytest.approx(0.5 + 1e-3 * work.values + 1e-6 * work.products)
+    assert online_seconds(shape, 8, profile) == pytest.approx(
+        0.5 + 1e-3 * work.values + 1e-6 * work.products + 1e-5 * work.weights
+    )
     wide = scaled(profile, ParameterSet(16384, (48, 48, 48, 48, 49)))
-    assert [wide.seconds[name] for name in ONLINE] == [0.5, 1e-3, 1e-6]  # no ciphertext has a part in it
+    assert [wide.seconds[name] for name in ONLINE] == [0.5, 1e-3, 1e-6, 1e-5, 1e-4]  # no ciphertext has a part in it
     assert wide.seconds["rotate"] > profile.seconds["rotate"]
 
 
