@@ -138,17 +138,20 @@ def _phases(summary: dict[str, Any]) -> dict[str, str]:
     """What was done before the images, and with them."""
     online, ahead, facts = summary["online"], summary["preparation"], dict[str, str]()
     if online:
-        links = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in online["links"].items())
         facts["prepared"] = (
             f"{summary['prepared']} of {summary['images']} images: {online['seconds_per_image']:.3f} s, "
-            f"{online['bytes_per_image'] / 1e6:.2f} MB and {online['rounds']} rounds each; {links}, predicted"
+            f"{online['bytes_per_image'] / 1e6:.2f} MB and {online['rounds']} rounds each; {_links(online)}"
         )
     if ahead:
         each = f"{ahead['seconds_per_image']:.3f} s and {ahead['bytes_per_image'] / 1e6:.2f} MB an image"
-        facts["before"] = f"{each}, for its preparation"
+        facts["before"] = f"{each}, for its preparation; {_links(ahead)}"
     if summary["dropped"]:
         facts["unprepared"] = "; ".join(summary["dropped"][-_REASONS:])
     return facts
+
+
+def _links(phase: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {over['seconds']:.2f} s" for name, over in phase["links"].items()) + ", predicted"
 
 
 def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None:
@@ -176,7 +179,7 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
     )
     facts |= _phases(summary)
     facts |= in_words_revealed(summary["revealed"])
-    facts["links"] = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in summary["links"].items()) + ", predicted"
+    facts["links"] = _links(summary)
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
     hidden = ", NOTHING WAS ENCRYPTED" if config.engine == "cleartext" else ""
     show(f"infer: {summary['images']} images, {place}{hidden}", {**facts, "saved": Path(config.out) / "summary.json"})
