@@ -34,6 +34,9 @@ from privcirnet.service.client import ServiceClient
 
 _CONNECTIONS = 6
 """The first loads the kernels."""
+_SHOWN = 8
+"""Block size of a network that has several, in the tables of phases."""
+BEGIN, END = "<!-- measured -->\n", "<!-- end of what was measured -->\n"
 
 Row = dict[str, Any]
 
@@ -65,7 +68,7 @@ def measured(kept: Path, row: Row, folder: Path, turns: int, engine: str) -> Non
             while len(row["turns"]) < turns:
                 row["turns"].append(turn(remote, image))
                 row["server_bytes"] = max(row["server_bytes"], peak_bytes(process.number))
-                row["load"] = os.getloadavg()[0]
+                row |= {"load": os.getloadavg()[0], "cores": threads.count()}
                 write_json(kept, row)
                 advance(to=len(row["turns"]))
 
@@ -102,9 +105,6 @@ def party_table(rows: list[Row]) -> str:
                 "another client's s": f"{median(each['seconds'] for each in row['connections'][1:]):.2f}",
                 "keys MB": f"{row['connections'][0]['bytes'] / 1e6:.1f}",
                 "server's memory GB": f"{row['server_bytes'] / 1e9:.2f}",
-                "turns": str(len(row["turns"])),
-                "wrong values": str(len(row["wrong"])),
-                "load": f"{row['load']:.1f}",
             }
             for row in rows
         ]
@@ -132,16 +132,42 @@ def titled(row: Row) -> str:
     return f"{row['title']}, b = {row['block_size']}" if row["block_size"] else row["title"]
 
 
-def report(out: Path) -> None:
-    """Write the tables and the picture of all rows of a folder."""
+def caption(rows: list[Row]) -> str:
+    """Return a sentence on how the rows were measured."""
+    turns, loads = ({round(row[name], 1) for row in rows} for name in ("count", "load"))
+    return (
+        f"Medians of {_span(turns)} turns after one that warms up, {min(row['cores'] for row in rows)} cores, load "
+        f"average {_span(loads)} when a row ended. Over LAN and WAN: these seconds, and what bytes and rounds add. "
+        "Random weights, where no other network is named; all values of an image of each kind are right."
+    )
+
+
+def _span(values: set[float]) -> str:
+    least, most = min(values), max(values)
+    return f"{least:g}" if least == most else f"{least:g} to {most:g}"
+
+
+def report(out: Path, page: Path | None) -> None:
+    """Write the tables and the picture of all rows of a folder, and onto a page between its marks."""
     rows = [json.loads(path.read_text()) for path in out.glob("*.json")]
-    rows = sorted((row for row in rows if row.get("turns")), key=lambda row: (row["network"], row["block_size"]))
+    rows = [row | {"count": len(row["turns"])} for row in rows if row.get("turns")]
+    wrong = [titled(row) for row in rows if row["wrong"]]
+    assert not wrong, wrong
+    rows.sort(key=lambda row: ([*NETWORKS, row["network"]].index(row["network"]), row["block_size"]))
     several = [row for row in rows if sum(row["network"] == each["network"] for each in rows) > 1]
-    parts = [phase_table(rows), party_table(rows), *([block_table(several)] if several else [])]
-    write_text(out / "prepared.md", "\n".join(parts))
+    shown = [row for row in rows if row["block_size"] in {0, _SHOWN} or row not in several]
+    parts = [phase_table(shown), party_table(shown), *([block_table(several)] if several else []), caption(rows) + "\n"]
+    picture = f"{page.stem}_blocks.png" if page else "block_sizes.png"
     if several:
-        plots.block_size_seconds(out / "block_sizes.png", [row | {"phases": figures(row)} for row in several])
-    print("\n".join(parts), end="")
+        where = page.parent if page else out
+        plots.block_size_seconds(where / picture, [row | {"phases": figures(row)} for row in several])
+        parts.append(f"![Seconds over block sizes]({picture})\n")
+    text = "\n".join(parts)
+    write_text(out / "prepared.md", text)
+    if page:
+        before, rest = page.read_text().split(BEGIN)
+        write_text(page, f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+    print(text, end="")
 
 
 def main() -> None:
@@ -154,6 +180,7 @@ def main() -> None:
     parser.add_argument("--engine", default="kernel")
     parser.add_argument("--turns", type=int, default=10, help="after one that warms up")
     parser.add_argument("--out", type=Path, default=Path("outputs/prepared"))
+    parser.add_argument("--page", type=Path, help="Markdown whose tables are replaced, such as docs/prepared.md")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.networks:
@@ -168,7 +195,7 @@ def main() -> None:
         kept = given.out / f"{name}.json"
         row = json.loads(kept.read_text()) if kept.is_file() else {"network": name, "title": name, "block_size": 0}
         measured(kept, row, Path(folder), given.turns, given.engine)
-    report(given.out)
+    report(given.out, given.page)
 
 
 if __name__ == "__main__":

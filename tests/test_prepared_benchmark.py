@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 
 import pytest
@@ -61,9 +62,16 @@ def test_block_sizes_have_a_table_and_a_picture(script, tmp_path):
         phase = {"client": 0.1, "bytes": 1e6, "rounds": 2}
         turn = {name: phase | {"seconds": seconds} for name in ("preparation", "online", "direct")}
         row = {"network": "toy", "title": "Toy", "block_size": b, "n": 8192, "log_q": 214, "t_bits": 50, "load": 0.0}
+        row["cores"] = 2
         row |= {"turns": [turn], "connections": [{"seconds": 1.0, "bytes": 9}] * 2, "server_bytes": 1e9, "wrong": []}
         (tmp_path / f"toy-b{b}.json").write_text(json.dumps(row))
-    module.report(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(f"Before.\n{module.BEGIN}old\n{module.END}After.\n")
+    module.report(tmp_path, page)
+    assert (tmp_path / "page_blocks.png").read_bytes().startswith(b"\x89PNG")
+    assert re.fullmatch(r"Before\.\n.*\n\| Toy, b = 8 \| online \|.*After\.\n", page.read_text(), re.DOTALL)
+    assert "old" not in page.read_text()
+    module.report(tmp_path, None)
     assert "| Toy | 8 | 1.00 | 1.000 | 2.00 | 4.00 |" in (tmp_path / "prepared.md").read_text()
     assert (tmp_path / "block_sizes.png").read_bytes().startswith(b"\x89PNG")
 
