@@ -68,7 +68,8 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     run = evaluate if config.processes == 1 else evaluate_apart
     with inference_bar(program, len(labels)) as progress:
         integers = images.numpy().astype(np.int64)
-        result = run(program, spectra, integers, config.engine, progress, cache, prepare=config.prepare)
+        ahead = {"prepare": config.prepare, "pause_s": config.pause_s}
+        result = run(program, spectra, integers, config.engine, progress, cache, **ahead)
     return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
 
 
@@ -79,7 +80,7 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
     with closing(materials), _asked(config, materials) as remote:
         with inference_bar(remote.client.program, len(labels)) as progress:
-            result = infer(remote, images.numpy().astype(np.int64), progress, config.prepare, keep)
+            result = infer(remote, images.numpy().astype(np.int64), progress, config.prepare, keep, config.pause_s)
     return {"server": config.server, **result.summary(clear, labels)}
 
 

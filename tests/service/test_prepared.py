@@ -107,7 +107,9 @@ def test_a_quota_of_preparations(tmp_path):
     """What does not fit into it is run without; what is used makes room."""
     with server(tmp_path, quota=Quota(prepared=2)) as service, client(tmp_path, service) as remote:
         for count, got in ((3, "0 and 3 more"), (1, "one more")):
-            with pytest.raises(Refused, match=f"a client may have 2 inferences prepared here: got {got}; use them first"):
+            with pytest.raises(
+                Refused, match=f"a client may have 2 inferences prepared here: got {got}; use them first"
+            ):
                 prepare(remote.client, remote, count)
             remote.reopen()
             if not remote.prepared:
@@ -131,8 +133,8 @@ def test_no_preparation_at_all(tmp_path):
 def test_a_full_server(tmp_path):
     """It refuses before the work, tells when to come again, and nobody loses material to somebody else."""
     with server(tmp_path, limit=int(1.5 * SIZE)) as service, client(tmp_path, service) as remote:
+        prepare(remote.client, remote, 1)
         with pytest.raises(Refused, match="a server must have room for prepared material, of") as refused:
-            prepare(remote.client, remote, 1)
             prepare(remote.client, remote, 1)
         assert refused.value.retry_after_s > 0
         remote.reopen()

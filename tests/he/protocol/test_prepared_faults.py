@@ -309,6 +309,7 @@ def test_images_that_are_prepared_at_once_are_kept_all_or_none(full: int) -> Non
 def test_an_image_may_come_between_any_two_rounds_of_a_preparation() -> None:
     """With material or without; the preparation goes on, and neither knows of the other."""
     client, session = parties(PROGRAM, "cleartext")
+    step = 0
     for step in range(100):
         exchange, rounds = client.prepare(1), 0
         message, used = next(exchange), client.prepared
