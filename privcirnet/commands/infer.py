@@ -68,7 +68,8 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     run = evaluate if config.processes == 1 else evaluate_apart
     with inference_bar(len(labels)) as progress:
         integers = images.numpy().astype(np.int64)
-        result = run(program, spectra, integers, config.engine, progress, cache, prepare=config.prepare)
+        ahead = {"prepare": config.prepare, "pause_s": config.pause_s}
+        result = run(program, spectra, integers, config.engine, progress, cache, **ahead)
     return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
 
 
@@ -79,7 +80,7 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
     with closing(materials), _asked(config, materials) as remote:
         with inference_bar(len(labels)) as progress:
-            result = infer(remote, images.numpy().astype(np.int64), progress, config.prepare, keep)
+            result = infer(remote, images.numpy().astype(np.int64), progress, config.prepare, keep, config.pause_s)
     return {"server": config.server, **result.summary(clear, labels)}
 
 
@@ -100,7 +101,10 @@ def _page(config: InferConfig) -> None:
         tests, classes = TestImages(images.numpy(), labels.tolist()), data.classes
     place = f"server {config.server}" if config.server else "its server is another process of this machine"
     content = Content(config.data.name, place, config.engine != "cleartext", classes, tests, notes)
-    serve(partial(_connected, config), content, config.ui_port, partial(_show_address, config, place))
+    keep = bool(config.server and config.prepared_folder)
+    with closing(Materials(Path(config.prepared_folder) if keep else None, note=show_text)) as materials:
+        connect, announce = partial(_connected, config, materials), partial(_show_address, config, place)
+        serve(connect, content, config.ui_port, announce, config.prepare)
 
 
 def _asked(config: InferConfig, materials: Materials | None = None) -> ServiceClient:
@@ -111,10 +115,13 @@ def _asked(config: InferConfig, materials: Materials | None = None) -> ServiceCl
 
 
 @contextmanager
-def _connected(config: InferConfig) -> Generator[ServiceClient]:
-    """A connection to the server that was asked for, or to one of its own in another process."""
+def _connected(config: InferConfig, materials: Materials) -> Generator[ServiceClient]:
+    """A connection to the server that was asked for, or to one of its own in another process.
+
+    What is prepared with the former outlives a connection; the latter ends with it.
+    """
     if config.server:
-        with _asked(config) as remote:
+        with _asked(config, materials) as remote:
             yield remote
         return
     program, spectra = read_program(Path(config.program), pinned(config.model_key))

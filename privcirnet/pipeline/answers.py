@@ -114,9 +114,8 @@ class _Steps:
     def __call__(self, exchange: Traffic) -> None:
         self.traffic.append(exchange)
         sent = sum(done.up + done.down for done in self.traffic)
-        ends = {wire.ONLINE: "image", wire.OUTPUT: "result", wire.PREPARE: "number", wire.AGREE: "numbers"}
-        names = ends | dict(enumerate(map(name_of, self.program.nodes)))
-        name, part = names[exchange.position], 0.0
+        names = {wire.OUTPUT: "result"} | dict(enumerate(map(name_of, self.program.nodes)))
+        name, part = names.get(exchange.position, "numbers" if self.before else "image"), 0.0
         if self.before:
             name = f"preparation, {name}"
         else:

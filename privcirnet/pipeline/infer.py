@@ -103,13 +103,18 @@ class Inference:
         }
 
     def exchanged(self, position: int) -> tuple[list[Traffic], list[Traffic]]:
-        """Return the rounds of a node: with the last image, and in the last preparation of one.
+        """Return the rounds of a node: with the last image, and an image's part of them in the last preparation.
 
         Args:
             position: of the node in the program.
         """
-        last = self.answers[-1]
-        ahead = self.ahead.done[-1].traffic if last.prepared and self.ahead and self.ahead.done else []
+        last, ahead = self.answers[-1], list[Traffic]()
+        if last.prepared and self.ahead and self.ahead.done:
+            done = self.ahead.done[-1]
+            ahead = [
+                Traffic(t.position, t.up // done.count, t.down // done.count, t.seconds / done.count)
+                for t in done.traffic
+            ]
         found = ([t for t in traffic if t.position == position] for traffic in (last.traffic, ahead))
         return next(found), next(found)
 
@@ -159,7 +164,7 @@ class Inference:
             preparation: what it measured of work ahead.
             name: of the node.
         """
-        prepared = len(self.ahead.done) if self.ahead else 0
+        prepared = self.ahead.images if self.ahead else 0
         return images.seconds[name] / len(self.answers) + preparation.seconds[name] / max(prepared, 1)
 
 
@@ -175,6 +180,7 @@ def infer(
     progress: StepProgress = no_progress,
     prepare: int = 0,
     keep: bool = False,
+    pause_s: float = 0.0,
 ) -> Inference:
     """Have a server classify images.
 
@@ -182,8 +188,9 @@ def infer(
         remote: connected.
         images: integers, (N, C, H, W).
         progress: called after each round.
-        prepare: inferences to prepare at a time, before their images; 0: none.
+        prepare: inferences to keep prepared; 0: none.
         keep: whether those that are left over will be found again; otherwise none is left over.
+        pause_s: seconds between two images, in which inferences are prepared.
 
     Returns:
         the results.
@@ -192,7 +199,7 @@ def infer(
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
     check_some(images)
-    ahead = Ahead(prepare, remote.store, keep, remote.reopen)
+    ahead = Ahead(prepare, remote.store, keep, remote.reopen, pause_s)
     found = [*answers(remote.client, remote, images, progress, ahead)]
     return Inference(remote.client.program, found, remote.client, remote.seconds, remote.bytes_keys, ahead)
 

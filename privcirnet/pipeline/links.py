@@ -3,7 +3,7 @@
 from privcirnet.he.planning.profile import LINKS
 
 
-def over_links(compute: float, size: float, rounds: int) -> dict[str, dict[str, float]]:
+def over_links(compute: float, size: float, rounds: float) -> dict[str, dict[str, float]]:
     """Return seconds over every link of :data:`LINKS` but "local".
 
     Args:

@@ -162,7 +162,7 @@ class Preparation:
 
     seconds_per_image: float
     bytes_per_image: float
-    rounds: int | None = None
+    rounds_per_image: float | None = None
     links: dict[str, LinkPrediction] = field(default_factory=dict)
 
 
