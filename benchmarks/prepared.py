@@ -134,11 +134,11 @@ def titled(row: Row) -> str:
 
 def caption(rows: list[Row]) -> str:
     """Return a sentence on how the rows were measured."""
-    turns, loads = ({round(row[name], 1) for row in rows} for name in ("count", "load"))
+    turns, loads, cores = (_span({round(row[name], 1) for row in rows}) for name in ("count", "load", "cores"))
     return (
-        f"Medians of {_span(turns)} turns after one that warms up, {min(row['cores'] for row in rows)} cores, load "
-        f"average {_span(loads)} when a row ended. Over LAN and WAN: these seconds, and what bytes and rounds add. "
-        "Random weights, where no other network is named; all values of an image of each kind are right."
+        f"Medians of {turns} turns after one that warms up; processor cores: {cores}; load average when a row ended: "
+        f"{loads}. Over LAN and WAN: these seconds, and what bytes and rounds add. The named networks have random "
+        "weights. Every value of an image of each kind was right."
     )
 
 
