@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from privcirnet.he.engines.circuit import Circuit, Pair, Slots, check_sums
+from privcirnet.he.engines.reply_stock import ReplyStock
 from privcirnet.he.ring.modular import Integers, Residues
 
 PlainWeights = list[Any | None]
@@ -178,6 +179,10 @@ class Sequential:
         places = kept or [None] * len(ciphertexts)
         masked = [self.add_plain(c, self.encode(slots)) for c, slots in zip(ciphertexts, addends, strict=True)]
         return [self.reply(c, keys, place) for c, place in zip(masked, places, strict=True)]
+
+    def stock(self: Operations, keys: Any) -> ReplyStock:
+        """See :meth:`ServerEngine.stock`: nothing is made ahead."""
+        return ReplyStock(self.parameters.ring_degree, self.parameters.plain_modulus)
 
 
 @dataclass(frozen=True)
