@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("programs", type=Path, nargs="+", help="folders of export.py")
     parser.add_argument("--engine", default="kernel")
     parser.add_argument("--images", type=int, default=5, help="of each kind, after one that warms up")
+    parser.add_argument("--together", type=int, default=8, help="inferences to prepare at once, at most")
     given = parser.parse_args()
     rows: list[dict[str, str]] = []
     for folder in given.programs:
@@ -44,20 +45,25 @@ def main() -> None:
         server = Server(program, given.engine, spectra)
         client = Client(server.greeting(), given.engine)
         session, image = server.session(client.keys()), image_of(program)
-        found: dict[str, list[tuple[float, list[Traffic]]]] = {"ahead": [], "online": [], "direct": []}
+        several = min(client.together, given.together)
+        phases = {"ahead": 1, f"ahead, {several} at once": several, "online": 1, "direct": 1}
+        found: dict[str, list[tuple[float, list[Traffic]]]] = {phase: [] for phase in phases}
         for _ in range(given.images + 1):
-            for phase, measured in found.items():
+            for phase, count in phases.items():
                 started = perf_counter()
-                traffic = prepare(client, session) if phase == "ahead" else run(client, session, image)[1]
-                measured.append((perf_counter() - started, traffic))
-        for phase, measured in found.items():
+                ahead = phase.startswith("ahead")
+                traffic = prepare(client, session, count) if ahead else run(client, session, image)[1]
+                found[phase].append((perf_counter() - started, traffic))
+                while phase == "online" and client.prepared:
+                    run(client, session, image)
+        for (phase, count), measured in zip(phases.items(), found.values(), strict=True):
             traffic = measured[-1][1]
             rows.append(
                 {
                     "program": str(folder),
                     "phase": phase,
-                    "seconds": f"{median(seconds for seconds, _ in measured[1:]):.3f}",
-                    "MB": f"{sum(t.up + t.down for t in traffic) / 1e6:.1f}",
+                    "seconds an image": f"{median(seconds for seconds, _ in measured[1:]) / count:.3f}",
+                    "MB an image": f"{sum(t.up + t.down for t in traffic) / count / 1e6:.2f}",
                     "rounds": str(len(traffic)),
                 }
             )

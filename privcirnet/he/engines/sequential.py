@@ -15,6 +15,7 @@ import numpy as np
 
 from privcirnet.he.engines.circuit import Circuit, Pair, Slots, check_sums
 from privcirnet.he.engines.reply_stock import ReplyStock
+from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring.modular import Integers, Residues
 
 PlainWeights = list[Any | None]
@@ -43,6 +44,8 @@ class SequentialClient(ABC):
 
 class Operations(Protocol):
     """What such an engine computes: rotations and masks in coefficient form, products in either form."""
+
+    parameters: Parameters
 
     def receive(self, message: bytes, kept: Integers | None = None, /) -> Any:
         """Check and load one ciphertext from the client.

@@ -168,7 +168,8 @@ class Session:
             message: the client's request.
 
         Raises:
-            RuleError: it is not the request that is due; the image's inference, or the preparation, starts over.
+            RuleError: it is not the request that is due; the image's inference starts over, and the preparation too if
+                the request was about it.
         """
         assert self._lanes is not None, "a closed session handles nothing"
         ahead = wire.is_ahead(message)
@@ -178,7 +179,7 @@ class Session:
         try:
             return self._lanes[ahead].send(message)
         except Exception:
-            self._lanes[ahead] = self._start(ahead)
+            self._lanes = {lane: self._start(lane) if ahead >= lane else old for lane, old in self._lanes.items()}
             raise
 
     def make_ahead(self) -> bool:
