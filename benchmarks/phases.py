@@ -10,15 +10,15 @@ from privcirnet.he.encodings.integer import Values
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.session import prepare
+from privcirnet.he.protocol.session import Traffic, prepare
 from privcirnet.he.ring.modular import Residues
 from privcirnet.pipeline import audit
 from privcirnet.pipeline.answers import answers
 from privcirnet.pipeline.server_process import ServerProcess, ServerTask, start_server
 from privcirnet.service.client import ServiceClient
 
-PHASES = ("preparation", "online", "direct")
-"""In their order of each turn."""
+TOGETHER = 8
+"""Images that are prepared at once, where their messages are small enough."""
 
 
 def noise(program: Program, seed: int = 0) -> Values:
@@ -38,23 +38,36 @@ def turn(remote: ServiceClient, image: Values) -> dict[str, dict[str, float]]:
         image: that fits the program.
 
     Returns:
-        by phase: ``seconds``, those of the ``client``, ``bytes`` both ways, ``rounds``.
+        by phase (preparation, online, direct, and where it is possible several together): ``seconds``, those of the
+        ``client``, ``bytes`` both ways, ``rounds``, of one image.
     """
-    return {phase: _phase(phase, remote, image) for phase in PHASES}
+    found = {"preparation": _prepared(remote, 1)}
+    found |= {phase: _image(phase, remote, image) for phase in ("online", "direct")}
+    several = min(remote.client.together, TOGETHER)
+    if several > 1:
+        found["together"] = _prepared(remote, several)
+        for _ in range(several):
+            _image("online", remote, image)
+    return found
 
 
-def _phase(phase: str, remote: ServiceClient, image: Values) -> dict[str, float]:
+def _prepared(remote: ServiceClient, count: int) -> dict[str, float]:
     before, started = _worked(remote.client), time.perf_counter()
-    if phase == "preparation":
-        traffic = prepare(remote.client, remote)
-        seconds = time.perf_counter() - started
-    else:
-        (answer,) = answers(remote.client, remote, [image])
-        traffic, seconds = answer.traffic, answer.seconds
-        assert answer.prepared == (phase == "online"), remote.client.dropped
+    traffic = prepare(remote.client, remote, count)
+    one = _facts(traffic, time.perf_counter() - started, _worked(remote.client) - before)
+    return {name: amount / count for name, amount in one.items()}
+
+
+def _image(phase: str, remote: ServiceClient, image: Values) -> dict[str, float]:
+    before = _worked(remote.client)
+    (answer,) = answers(remote.client, remote, [image])
+    assert answer.prepared == (phase == "online"), remote.client.dropped
+    return _facts(answer.traffic, answer.seconds, _worked(remote.client) - before)
+
+
+def _facts(traffic: list[Traffic], seconds: float, client: float) -> dict[str, float]:
     size = sum(each.up + each.down for each in traffic)
-    worked = _worked(remote.client) - before
-    return {"seconds": seconds, "client": worked, "bytes": size, "rounds": len(traffic)}
+    return {"seconds": seconds, "client": client, "bytes": size, "rounds": len(traffic)}
 
 
 def _worked(client: Client) -> float:

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from phases import PHASES, connections, noise, turn, wrong_nodes
+from phases import TOGETHER, connections, noise, turn, wrong_nodes
 from untrained import NETWORKS, program_of
 
 from privcirnet import plots
@@ -34,6 +34,8 @@ from privcirnet.service.client import ServiceClient
 
 _CONNECTIONS = 6
 """The first loads the kernels."""
+_NAMES = {"together": f"preparation, up to {TOGETHER} at once"}
+_SINGLE = ("preparation", "online", "direct")
 _SHOWN = 8
 """Block size of a network that has several, in the tables of phases."""
 BEGIN, END = "<!-- measured -->\n", "<!-- end of what was measured -->\n"
@@ -76,9 +78,9 @@ def measured(kept: Path, row: Row, folder: Path, turns: int, engine: str) -> Non
 def figures(row: Row) -> dict[str, dict[str, Any]]:
     """Return the medians of a row by phase, with seconds over links."""
     found = dict[str, dict[str, Any]]()
-    for phase in PHASES:
+    for phase in row["turns"][0]:
         one = {name: median(turn[phase][name] for turn in row["turns"]) for name in row["turns"][0][phase]}
-        found[phase] = one | {"links": over_links(one["seconds"], one["bytes"], int(one["rounds"]))}
+        found[phase] = one | {"links": over_links(one["seconds"], one["bytes"], one["rounds"])}
     return found
 
 
@@ -89,8 +91,8 @@ def phase_table(rows: list[Row]) -> str:
         for phase, one in figures(row).items():
             links = {f"{name.upper()} s": f"{over['seconds']:.2f}" for name, over in one["links"].items()}
             cells = {"seconds": f"{one['seconds']:.3f}", "of them the client's": f"{one['client']:.3f}"}
-            cells |= {"MB": f"{one['bytes'] / 1e6:.1f}", "rounds": f"{one['rounds']:.0f}", **links}
-            lines.append({"network": titled(row), "phase": phase, **cells})
+            cells |= {"MB": f"{one['bytes'] / 1e6:.1f}", "rounds": f"{one['rounds']:.4g}", **links}
+            lines.append({"network": titled(row), "phase": _NAMES.get(phase, phase), **cells})
     return markdown(lines)
 
 
@@ -116,12 +118,12 @@ def block_table(rows: list[Row]) -> str:
     lines, first = list[dict[str, str]](), dict[str, float]()
     for row in rows:
         found = figures(row)
-        ahead, online, direct = (found[phase] for phase in PHASES)
+        ahead, online, direct = (found[phase] for phase in _SINGLE)
         seconds = ahead["seconds"] + online["seconds"]
         least = first.setdefault(row["network"], seconds)
         cells = {"preparation s": f"{ahead['seconds']:.2f}", "online s": f"{online['seconds']:.3f}"}
         cells |= {"both s": f"{seconds:.2f}", "gain": f"{least / seconds:.2f}", "direct s": f"{direct['seconds']:.2f}"}
-        cells |= {f"{name} MB": f"{found[name]['bytes'] / 1e6:.1f}" for name in PHASES}
+        cells |= {f"{name} MB": f"{found[name]['bytes'] / 1e6:.1f}" for name in _SINGLE}
         memory = f"{row['server_bytes'] / 1e9:.2f}"
         lines.append({"network": row["title"], "b": str(row["block_size"]), **cells, "server's memory GB": memory})
     return markdown(lines)

@@ -18,8 +18,8 @@ from privcirnet.he.protocol.together import Together
 
 MOST_TOGETHER = 8
 """Images that are prepared at once, at most."""
-_TOGETHER_BYTES = 1 << 24
-"""Of a message about several of them, which either party has in memory."""
+_TOGETHER_BYTES, _MATERIAL_BYTES = 1 << 24, 1 << 27
+"""Of a message about several of them, and of their material while it is made."""
 _WORD = 8
 """Bytes of a residue in the clear-text engine's messages and in a server's memory."""
 
@@ -90,13 +90,13 @@ def keys_in_memory(program: Program) -> int:
 
 
 def together(program: Program) -> int:
-    """Return how many images can be prepared at once: their messages stay under a limit, or are those of one image.
+    """Return how many images can be prepared at once: what either party has of them in memory stays under a limit.
 
     Args:
         program: with or without weights.
     """
-    allowed = max(_TOGETHER_BYTES, *_ahead(program, 1))
-    return next((count for count in range(MOST_TOGETHER, 1, -1) if max(_ahead(program, count)) <= allowed), 1)
+    most = min(MOST_TOGETHER, _MATERIAL_BYTES // (_WORD * max(_kept(program), 1)))
+    return next((count for count in range(most, 1, -1) if max(_ahead(program, count)) <= _TOGETHER_BYTES), 1)
 
 
 def largest(program: Program) -> Sizes:
@@ -117,6 +117,11 @@ def largest(program: Program) -> Sizes:
         request=max(request, numbers, *requests),
         reply=max(reply, *(wire.framed_bytes([SHARE_BYTES * plan.shares_down]) for plan in plans), numbers, *replies),
     )
+
+
+def _kept(program: Program) -> int:
+    """Values that a server keeps of an image."""
+    return sum(sum(exchange.online.server.values()) for exchange in exchanges_of(program).values())
 
 
 def _ahead(program: Program, count: int) -> tuple[int, int]:

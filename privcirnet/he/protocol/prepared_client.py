@@ -115,7 +115,7 @@ class PreparedClient:
         reply = yield wire.frame(wire.PREPARE, [prepared.write_count(count)])
         serials = prepared.split(*wire.unframe(reply, wire.PREPARE, 1))
         if len(serials) != count or len({*serials} - {*self.store.serials()}) != count:
-            got = prepared.join(serials).hex()
+            got = f"{len(serials)} numbers for {count} images, not all of them new"
             raise RuleError("material must have a number of its own", got=got, remedy="do not use this server")
         source, *others = self.program.nodes
         drawn = [sampling.uniform(source.shape, self._t).reshape(-1) for _ in serials]

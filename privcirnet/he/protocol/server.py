@@ -26,6 +26,8 @@ from privcirnet.he.protocol.store_files import DIGEST_BYTES
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
+_STOCK_BYTES, _WORD = 1 << 26, 8
+"""Of what is made ahead for the replies to one client."""
 _LANES = False, True
 """Images, and work ahead: a session goes on with either whenever a request of it comes."""
 
@@ -99,6 +101,12 @@ class Server:
         return Session(self, loaded, form, MemoryStore() if store is None else store)
 
     @cached_property
+    def replies(self) -> int:
+        """Ciphertexts that an image is sent, as far as what hides them has room in memory."""
+        size = 2 * len(self.program.parameters.coefficient_bits) * self.program.parameters.ring_degree * _WORD
+        return min(_STOCK_BYTES // size, sum(exchange.plan.ciphertexts_down for exchange, _ in self.rounds.values()))
+
+    @cached_property
     def layers(self) -> dict[str, ClearLinear]:
         """The linear layers in clear by node, for the online phase; made when they are first asked for."""
         t, weights = self.program.parameters.plain_modulus, self.program.weights
@@ -139,6 +147,8 @@ class Session:
         """
         for lane in (self._lanes or {}).values():
             lane.close()
+        if self._keys is not None:
+            self._server.engine.stock(self._keys).close()
         self._lanes = self._keys = None
         wipe(self.shares.values())
         self.shares = {}
@@ -158,7 +168,8 @@ class Session:
             message: the client's request.
 
         Raises:
-            RuleError: it is not the request that is due; the image's inference, or the preparation, starts over.
+            RuleError: it is not the request that is due; the image's inference starts over, and the preparation too if
+                the request was about it.
         """
         assert self._lanes is not None, "a closed session handles nothing"
         ahead = wire.is_ahead(message)
@@ -168,8 +179,16 @@ class Session:
         try:
             return self._lanes[ahead].send(message)
         except Exception:
-            self._lanes[ahead] = self._start(ahead)
+            self._lanes = {lane: self._start(lane) if ahead >= lane else old for lane, old in self._lanes.items()}
             raise
+
+    def make_ahead(self) -> bool:
+        """Make a little of what hides the replies to an image, for one image at most, while nobody waits.
+
+        Returns:
+            whether anything was made; False: there is enough.
+        """
+        return self._keys is not None and self._server.engine.stock(self._keys).make(self._server.replies)
 
     def _start(self, ahead: bool) -> Generator[bytes, bytes, None]:
         steps = self._preparations() if ahead else self._images()
