@@ -118,7 +118,7 @@ def _block(circuit: Circuit, outputs: slice, flat: Integers, ends: Integers, fir
 
 
 def shared_out(terms: Sequence[Pair], most: int) -> list[Sequence[Pair]]:
-    """Split an output's terms into runs of like size, each with a rotation if there are several.
+    """Return an output's terms in runs of like size, each with a rotation if there are several.
 
     Args:
         terms: (inner sum, column step) of each.
