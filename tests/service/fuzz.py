@@ -28,7 +28,8 @@ from privcirnet.service.messages import METHODS
 from privcirnet.service.refusals import Refused, unpacked
 from privcirnet.service.server import Service
 from tests.he.protocol import mutations
-from tests.he.protocol.fuzz import CHARACTERS, HANG, INSECURE, STEPS, Fuzz, allow_insecure_parameters, network
+from tests.he.protocol.fuzz import CHARACTERS, HANG, INSECURE, STEPS, allow_insecure_parameters, network
+from tests.he.protocol.fuzz_prepared import AHEAD, PreparedFuzz
 from tests.he.protocol.mutations import Honest
 from tests.service.running import catalogue
 
@@ -44,6 +45,8 @@ MUTATIONS = {
     "chunk": 1000,
 }
 """Bodies of each kind, and gRPC messages: a session's first one, and one in the middle of an image."""
+PREPARED = {"ahead agree": 200, "ahead prepare": 200, "ahead 1": 400, "ahead 2": 200, "online image": 400}
+"""Bodies of prepared inference."""
 EVERY = 100
 """Mutations between two images of a correct client, which is connected all the time."""
 
@@ -67,8 +70,9 @@ class ServiceFuzz:
     """Honest messages from two parties in this process, and a service to which mutated ones are sent."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self._parties = Fuzz(ENGINE)
+        self._parties = PreparedFuzz(ENGINE)
         self.honest = dict(self._parties.honest)
+        self.honest |= {kind: self._parties.honest[f"request {kind}"] for kind in PREPARED}
         self._channel = grpc.insecure_channel(f"{address[0]}:{address[1]}")
         self.client = ServiceClient(address, ENGINE)
         self.keys = self._parties.honest["keys"].content
@@ -130,7 +134,7 @@ class ServiceFuzz:
                 raise
             if len(str(reason)) > CHARACTERS:
                 raise AssertionError(f"an error of {len(str(reason))} characters") from None
-            if kind not in ("opening", "chunk") and honest.allows(message):
+            if kind not in ("opening", "chunk") and self._allows(kind, message):
                 raise AssertionError(f"refused: {reason}") from None
             return False
 
@@ -141,6 +145,9 @@ class ServiceFuzz:
         if name == "keys":
             key_id = self.register(message)
             sent = sent[:1]
+        elif kind in PREPARED:
+            begun = self._parties.ahead[1 : max(1, AHEAD.index(step))] if name == "ahead" else []
+            sent = [*(self._framed(request) for request, _ in begun), *self._chunked(message)]
         elif name == "request":
             place = STEPS.index(step)
             sent = [*sent[:place], *self._chunked(message)]
@@ -150,8 +157,14 @@ class ServiceFuzz:
         elif name == "chunk":
             sent = [sent[0], message]
         processed = self.converse([first, *sent]) == 1 + len(sent)
-        assert name in ("opening", "chunk") or processed == self.honest[kind].allows(message), f"{processed}"
+        assert name in ("opening", "chunk") or processed == self._allows(kind, message), f"{processed}"
         return processed
+
+    def _allows(self, kind: str, message: bytes) -> bool:
+        """The oracle: work ahead, and in these sessions an agreement or an image, may be begun at any time."""
+        if kind not in PREPARED:
+            return self.honest[kind].allows(message)
+        return self._parties.allowed[f"request {kind}"](message) or self._parties.begins(message, idle=True)
 
     def good_image(self) -> None:
         """The correct client gets its answer, exactly: the network has no truncation."""
@@ -175,7 +188,7 @@ def drive(port: int, place: mmap.mmap) -> None:
     """Try every mutation; a correct client asks in between."""
     allow_insecure_parameters(ENGINE)
     fuzz, found, tried = ServiceFuzz(("127.0.0.1", port)), {}, 0
-    for kind, count in mutations.due(MUTATIONS).items():
+    for kind, count in mutations.due(MUTATIONS | PREPARED).items():
         processed = 0
         fuzz.register(fuzz.keys)  # which mutated ones may have pushed out
         for seed in range(count):

@@ -92,11 +92,11 @@ class PreparedFuzz(Fuzz):
             done = getattr(self, f"_{side}")(message, phase, position)
         refused(lambda: self.session.handle(b""))  # the image, if one was begun, starts over
         idle = phase == "ahead" or position == 0
-        due = allowed(message) or (side == "request" and self._begins(message, idle))
+        due = allowed(message) or (side == "request" and self.begins(message, idle))
         assert done == due, f"processed: {done}"
         return done
 
-    def _begins(self, message: bytes, idle: bool) -> bool:
+    def begins(self, message: bytes, idle: bool) -> bool:
         """Whether a request may come at any time: work ahead, and where no image runs, an image or an agreement."""
         first = (self._request_ahead_agree, self._request_online_image, self.honest["request 1"].allows)
         return self._request_ahead_prepare(message) or (idle and any(allows(message) for allows in first))
