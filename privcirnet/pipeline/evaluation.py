@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,7 @@ class Evaluation:
         columns: dict[str, Values | None] = {"label": labels, "float": clear, "integer": integer}
         logits = {"logits": step * self.encrypted, "logits_integer": step * self.integer}
         exchanges = exchanges_of(self.program)
+        profile = replace(profile, plain_bits=self.program.parameters.plain_bits)
         return {
             "images": count,
             "top1_float": percent(clear == labels),

@@ -168,18 +168,21 @@ def _tiles(shape: LinearShape, ring_degree: int) -> Iterator[GroupTile]:
         for held in balanced(planes, min(planes, maps)):
             for outputs in balanced(size, min(size, maps // held)):
                 units, rest = divmod(ring_degree, held * outputs * grid.pitch)
-                for packing in _packings(shape.groups, units, rest == 0):
+                packings = _side_by_side(shape.groups, units)
+                if held == planes or held == outputs == 1:  # the search takes too long for every split
+                    packings += _scattered(shape.groups, units, rest == 0)
+                for packing in packings:
                     yield GroupTile(grid, held, outputs, packing)
 
 
-def _packings(groups: int, units: int, whole: bool) -> Iterator[Packing]:
-    for channels in balanced(groups, min(groups, units)):
-        packing = side_by_side(channels, units)
-        if packing is not None:
-            yield packing
+def _side_by_side(groups: int, units: int) -> list[Packing]:
+    found = (side_by_side(channels, units) for channels in balanced(groups, min(groups, units)))
+    return [packing for packing in found if packing is not None]
+
+
+def _scattered(groups: int, units: int, whole: bool) -> list[Packing]:
     packing = scattered(units, whole)
-    for channels in balanced(groups, min(groups, len(packing.inputs))):
-        yield first_groups(packing, channels)
+    return [first_groups(packing, channels) for channels in balanced(groups, min(groups, len(packing.inputs)))]
 
 
 def _few(found: list[Grid]) -> list[Grid]:

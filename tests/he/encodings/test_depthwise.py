@@ -152,7 +152,7 @@ def test_a_dense_layer_is_what_cheetah_makes_of_it() -> None:
         for layer in (CoefficientLayer(shape, 1, 256, name) for name in ("falcon", "cheetah"))
     }
     assert len(counts) == 1
-    with pytest.raises(RuleError, match="a kernel's window must fit one polynomial: got kernel 3 .* larger ring"):
+    with pytest.raises(RuleError, match=r"a kernel's window must fit one polynomial: got kernel 3 .* larger ring"):
         _ = CoefficientLayer(LinearShape(4, 4, 3, 3, 3, 1, 1, 3), 1, 2, "falcon").placement
 
 
