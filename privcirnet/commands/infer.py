@@ -68,7 +68,9 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     run = evaluate if config.processes == 1 else evaluate_apart
     with inference_bar(program, len(labels)) as progress:
         integers = images.numpy().astype(np.int64)
-        result = run(program, spectra, integers, config.engine, progress, cache, prepare=config.prepare)
+        result = run(
+            program, spectra, integers, config.engine, progress, cache, prepare=config.prepare, throttle=config.throttle
+        )
     return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
 
 
@@ -79,7 +81,8 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
     with closing(materials), _asked(config, materials) as remote:
         with inference_bar(remote.client.program, len(labels)) as progress:
-            result = infer(remote, images.numpy().astype(np.int64), progress, config.prepare, keep)
+            integers = images.numpy().astype(np.int64)
+            result = infer(remote, integers, progress, config.prepare, keep, throttle=config.throttle)
     return {"server": config.server, **result.summary(clear, labels)}
 
 
@@ -176,7 +179,8 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
     )
     facts |= _phases(summary)
     facts |= in_words_revealed(summary["revealed"])
-    facts["links"] = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in summary["links"].items()) + ", predicted"
+    links = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in summary["links"].items()) + ", predicted"
+    facts["links"] = f"messages were held up as on {config.throttle}" if config.throttle else links
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
     hidden = ", NOTHING WAS ENCRYPTED" if config.engine == "cleartext" else ""
     show(f"infer: {summary['images']} images, {place}{hidden}", {**facts, "saved": Path(config.out) / "summary.json"})

@@ -28,6 +28,7 @@ from privcirnet.pipeline.answers import StepProgress, answers, name_of, no_progr
 from privcirnet.pipeline.infer import Inference, check_some, percent, predictions
 from privcirnet.pipeline.preparation import Ahead
 from privcirnet.pipeline.server_process import ServerReport, ServerTask, start_server
+from privcirnet.pipeline.throttle import throttled
 from privcirnet.service.client import ServiceClient
 
 UNIT = "1 unit in the last place of each truncation"
@@ -139,6 +140,7 @@ def evaluate(  # noqa: PLR0913
     cache: WeightCache | None = None,
     *,
     prepare: int = 0,
+    throttle: str = "",
 ) -> Evaluation:
     """Run the protocol on every image, both parties in this process, and check every step of it.
 
@@ -150,6 +152,7 @@ def evaluate(  # noqa: PLR0913
         progress: called after each round.
         cache: for the server's encoded weights.
         prepare: inferences to prepare at a time, before their images; 0: none.
+        throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
         the results.
@@ -170,7 +173,8 @@ def evaluate(  # noqa: PLR0913
         return ServerReport(session.shares, session.meter, peak_bytes(), session.preparation)
 
     ahead = Ahead(prepare, store, keep=False, again=lambda: None)
-    return _audited(program, _Parties(client, session, report, setup, len(keys), ahead), images, progress)
+    parties = _Parties(client, session, report, setup, len(keys), ahead, throttle)
+    return _audited(program, parties, images, progress)
 
 
 def evaluate_apart(  # noqa: PLR0913
@@ -182,6 +186,7 @@ def evaluate_apart(  # noqa: PLR0913
     cache: WeightCache | None = None,
     *,
     prepare: int = 0,
+    throttle: str = "",
 ) -> Evaluation:
     """Run :func:`evaluate` with the server in a process of its own, and gRPC on loopback between the parties.
 
@@ -193,6 +198,7 @@ def evaluate_apart(  # noqa: PLR0913
         progress: called after each round.
         cache: its limit and folder are those of the server's encoded weights.
         prepare: inferences to prepare at a time, before their images; 0: none.
+        throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
         the results, with both processes' memory.
@@ -206,7 +212,7 @@ def evaluate_apart(  # noqa: PLR0913
     with start_server(task) as process, ServiceClient(process.address, engine) as remote:
         setup = time.perf_counter() - started
         ahead = Ahead(prepare, remote.store, keep=False, again=remote.reopen)
-        parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, ahead, apart=True)
+        parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, ahead, throttle, apart=True)
         return _audited(program, parties, images, progress)
 
 
@@ -221,6 +227,7 @@ class _Parties:
         seconds_setup: until the first request.
         bytes_keys: of the client's keys.
         ahead: prepares inferences before their images.
+        throttle: name of the link between them; "" for none.
         apart: whether the server is a process of its own.
     """
 
@@ -230,6 +237,7 @@ class _Parties:
     seconds_setup: float
     bytes_keys: int
     ahead: Ahead
+    throttle: str = ""
     apart: bool = False
 
 
@@ -237,7 +245,8 @@ def _audited(program: Program, parties: _Parties, images: Values, progress: Step
     integer: list[Values] = []
     wrong: list[list[str]] = []
     found, report = [], None
-    answered = answers(parties.client, parties.server, images, progress, parties.ahead)
+    server = throttled(parties.server, parties.throttle)
+    answered = answers(parties.client, server, images, progress, parties.ahead)
     for image, answer in zip(images, answered, strict=True):
         report = parties.report()
         values = audit.reconstruct(program, parties.client.shares, report.shares)
@@ -247,6 +256,7 @@ def _audited(program: Program, parties: _Parties, images: Values, progress: Step
         integer.append(interpret(program, image)[program.output.name].reshape(-1))
         found.append(answer)
     assert report is not None
-    inference = Inference(program, found, parties.client, parties.seconds_setup, parties.bytes_keys, parties.ahead)
+    facts = parties.seconds_setup, parties.bytes_keys, parties.ahead, parties.throttle
+    inference = Inference(program, found, parties.client, *facts)
     peak = (peak_bytes(), report.peak) if parties.apart else None
     return Evaluation(program, np.stack(integer), wrong, inference, report.meter, peak, report.preparation)

@@ -18,6 +18,7 @@ from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.session import Traffic
 from privcirnet.pipeline.answers import Answer, StepProgress, answers, name_of, no_progress
 from privcirnet.pipeline.preparation import Ahead
+from privcirnet.pipeline.throttle import throttled
 from privcirnet.service.client import ServiceClient
 
 
@@ -32,6 +33,7 @@ class Inference:
         seconds_setup: until the first request: making and loading keys, and encoding weights where that was done too.
         bytes_keys: public key and Galois keys, sent once.
         ahead: what was prepared; None for nothing.
+        throttle: the link that messages were held up by; "" for none.
     """
 
     program: Program
@@ -40,6 +42,7 @@ class Inference:
     seconds_setup: float
     bytes_keys: int
     ahead: Ahead | None = None
+    throttle: str = ""
 
     @property
     def logits(self) -> Values:
@@ -70,7 +73,8 @@ class Inference:
             "seconds_per_image": self.seconds / count,
             "seconds_images": [answer.seconds for answer in self.answers],
             "seconds_client": sum(self.client.meter.seconds.values()) / count,
-            "links": over_links(self.answers),
+            "throttle": self.throttle,
+            "links": {} if self.throttle else over_links(self.answers),
             **self.phases(),
             "revealed": self.program.revealed,
             "refused": self.refused,
@@ -92,7 +96,7 @@ class Inference:
                 "seconds_per_image": sum(answer.seconds for answer in online) / len(online),
                 "bytes_per_image": sum(online[-1].bytes),
                 "rounds": len(online[-1].traffic),
-                "links": over_links(online),
+                "links": {} if self.throttle else over_links(online),
             }
         ahead = self.ahead
         return {
@@ -184,6 +188,8 @@ def infer(
     progress: StepProgress = no_progress,
     prepare: int = 0,
     keep: bool = False,
+    *,
+    throttle: str = "",
 ) -> Inference:
     """Have a server classify images.
 
@@ -193,6 +199,7 @@ def infer(
         progress: called after each round.
         prepare: inferences to prepare at a time, before their images; 0: none.
         keep: whether those that are left over will be found again; otherwise none is left over.
+        throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
         the results.
@@ -202,8 +209,8 @@ def infer(
     """
     check_some(images)
     ahead = Ahead(prepare, remote.store, keep, remote.reopen)
-    found = [*answers(remote.client, remote, images, progress, ahead)]
-    return Inference(remote.client.program, found, remote.client, remote.seconds, remote.bytes_keys, ahead)
+    found = [*answers(remote.client, throttled(remote, throttle), images, progress, ahead)]
+    return Inference(remote.client.program, found, remote.client, remote.seconds, remote.bytes_keys, ahead, throttle)
 
 
 def check_some(images: Sequence[Values] | Values) -> None:

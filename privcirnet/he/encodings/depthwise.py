@@ -169,7 +169,7 @@ def _tiles(shape: LinearShape, ring_degree: int) -> Iterator[GroupTile]:
             for outputs in balanced(size, min(size, maps // held)):
                 units, rest = divmod(ring_degree, held * outputs * grid.pitch)
                 packings = _side_by_side(shape.groups, units)
-                if held == planes or held == outputs == 1:  # the search takes too long for every split
+                if outputs == 1 or held == planes:  # the search takes too long for every split
                     packings += _scattered(shape.groups, units, rest == 0)
                 for packing in packings:
                     yield GroupTile(grid, held, outputs, packing)
