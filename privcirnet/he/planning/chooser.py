@@ -36,7 +36,7 @@ SHORT_REPLIES = (
     ParameterSet(8192, (56, 52, 52, 54)),
     ParameterSet(8192, (32, 32, 50, 50, 50)),
     ParameterSet(8192, (40, 40, 45, 45, 44)),
-    ParameterSet(8192, (32, 32, 36, 36, 36, 36)),
+    ParameterSet(8192, (32, 32, 37, 38, 38, 37)),
     ParameterSet(16384, (40, 24, 60, 60, 60)),
     ParameterSet(16384, (48, 24, 60, 60, 60)),
 )

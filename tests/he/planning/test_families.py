@@ -85,7 +85,7 @@ CARRIED = ((46, 7), (48, 8), (53, 10), (54, 8), (54, 8), (60, 9))
 """For each of SHORT_REPLIES: bits of t up to which it is of use, and bytes of a reply's coefficient then."""
 
 
-@pytest.mark.parametrize(("wanted", "carried"), zip(SHORT_REPLIES, CARRIED, strict=True), ids=str)
+@pytest.mark.parametrize(("wanted", "carried"), [*zip(SHORT_REPLIES, CARRIED, strict=True)], ids=str)
 def test_sets_with_short_replies(wanted: ParameterSet, carried: tuple[int, int]) -> None:
     """They are secure, carry a program, and their replies are shorter than others' with no more primes and that t."""
     (n, bits), (t, width) = (wanted.ring_degree, wanted.coefficient_bits), carried
