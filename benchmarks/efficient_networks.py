@@ -6,7 +6,7 @@ python benchmarks/efficient_networks.py --profile outputs/export/profile.json [-
 he.family=any and a link's own sets choose. Every layer and activation of the network counts, activations as squares.
 Figures beside them: Falcon 2023, table IV (GB in all, with its protocols for ReLU; its strides for small images and
 its EfficientNet-lite are not printed; these are timm's). --depthwise lists the depthwise layers' ciphertexts in each
-encoding at n = 4096 and 8192 instead.
+encoding at n = 4096 and 8192 instead, --rings what a set (n, q) for each layer would save at most.
 """
 
 import argparse
@@ -141,6 +141,27 @@ def rows(names: list[str], profile: Profile, block_size: int) -> Iterator[dict[s
             yield row | {"saved %": 100 * (1 - after.seconds / before.seconds), "paper GB": NETWORKS[name][2]}
 
 
+def rings(names: list[str], profile: Profile, block_size: int) -> Iterator[dict[str, Any]]:
+    """Yield seconds with one set for all of a network, with one for each of two rings, and with any for each layer."""
+    for name in names:
+        network = network_of(name, block_size)
+        for link in ("local", "wan"):
+            priced = {s: list(_prices(network, scaled(profile, s), LINKS[link])) for s in SETS + SHORT_REPLIES}
+            pairs = [(a, b) for a in priced for b in priced if a.ring_degree < b.ring_degree]
+            row: dict[str, Any] = {"network": name, "link": link, "one set s": min(map(sum, priced.values()))}
+            row |= {"two rings s": min(sum(map(min, priced[a], priced[b])) for a, b in pairs)}
+            yield row | {"any s": sum(map(min, zip(*priced.values(), strict=True)))}
+
+
+def _prices(network: Network, profile: Profile, link: Link) -> Iterator[float]:
+    """Seconds of each layer and square; infinite where the set does not carry the profile's t."""
+    for shape, b in network.layers.values():
+        layer = planned_layer(shape, b, profile, link, "any")
+        fits = carries(Plan(profile.parameter_set, [layer], 0.0), profile.plain_bits)
+        yield linear_cost(layer, profile, link).total if fits else inf
+    yield from (square_cost(values, profile, link).total for values in network.squares)
+
+
 def depthwise(names: list[str], profile: Profile) -> Iterator[dict[str, Any]]:
     """Yield ciphertexts up and down of every depthwise layer: spectral at n = 8192, Cheetah and Falcon at 4096."""
     free = scaled(profile, SETS[0])
@@ -164,10 +185,12 @@ def main() -> None:
     parser.add_argument("--block-size", type=int, default=8)
     parser.add_argument("--plain-bits", type=int, default=54, help="bits of t")
     parser.add_argument("--depthwise", action="store_true")
+    parser.add_argument("--rings", action="store_true")
     parser.add_argument("--json", type=Path, help="file to write")
     given = parser.parse_args()
     profile = replace(read_profile(given.profile), plain_bits=given.plain_bits)
-    found = depthwise(given.networks, profile) if given.depthwise else rows(given.networks, profile, given.block_size)
+    make = rings if given.rings else rows
+    found = depthwise(given.networks, profile) if given.depthwise else make(given.networks, profile, given.block_size)
     done = list[dict[str, Any]]()
     for row in found:
         cells = (f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values())
