@@ -141,10 +141,9 @@ def _phases(summary: dict[str, Any]) -> dict[str, str]:
     """What was done before the images, and with them."""
     online, ahead, facts = summary["online"], summary["preparation"], dict[str, str]()
     if online:
-        links = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in online["links"].items())
         facts["prepared"] = (
             f"{summary['prepared']} of {summary['images']} images: {online['seconds_per_image']:.3f} s, "
-            f"{online['bytes_per_image'] / 1e6:.2f} MB and {online['rounds']} rounds each; {links}, predicted"
+            f"{online['bytes_per_image'] / 1e6:.2f} MB and {online['rounds']} rounds each; {_links(online)}"
         )
     if ahead:
         each = f"{ahead['seconds_per_image']:.3f} s and {ahead['bytes_per_image'] / 1e6:.2f} MB an image"
@@ -152,6 +151,11 @@ def _phases(summary: dict[str, Any]) -> dict[str, str]:
     if summary["dropped"]:
         facts["unprepared"] = "; ".join(summary["dropped"][-_REASONS:])
     return facts
+
+
+def _links(phase: dict[str, Any]) -> str:
+    links = ", ".join(f"{name} {over['seconds']:.2f} s" for name, over in phase["links"].items())
+    return f"{links}, predicted" if links else "messages were held up as on a link"
 
 
 def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None:
@@ -179,8 +183,7 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
     )
     facts |= _phases(summary)
     facts |= in_words_revealed(summary["revealed"])
-    links = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in summary["links"].items()) + ", predicted"
-    facts["links"] = f"messages were held up as on {config.throttle}" if config.throttle else links
+    facts["links"] = _links(summary)
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
     hidden = ", NOTHING WAS ENCRYPTED" if config.engine == "cleartext" else ""
     show(f"infer: {summary['images']} images, {place}{hidden}", {**facts, "saved": Path(config.out) / "summary.json"})

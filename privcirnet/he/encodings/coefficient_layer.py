@@ -33,7 +33,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import cheetah, depthwise, size_limits
-from privcirnet.he.encodings.coefficient_layout import Factor, Placement
+from privcirnet.he.encodings.coefficient_layout import Placement, weight_polynomial
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.circuit import Circuit, Pair
@@ -281,22 +281,6 @@ class CoefficientLayer:
             for held in self.placement.outputs
         ]
 
-    def weight_polynomial(self, factor: Factor, dense: Residues) -> Residues:
-        """Return the coefficients of a weight polynomial, (n,).
-
-        Args:
-            factor: one of the placement's.
-            dense: the layer's weights mod t, (K, C/groups, R, R).
-        """
-        grid, polynomial = self.placement.grid, np.zeros(self.ring_degree, dtype=np.uint64)
-        channel, plane, start = factor.filters.T
-        inner, phase = plane // len(grid.phases) % dense.shape[1], plane % len(grid.phases)
-        for index in range(len(grid.phases)):
-            on = phase == index
-            for r, s, exponent in grid.taps(index):
-                polynomial[start[on] + exponent] = dense[channel[on], inner[on], r, s]
-        return polynomial
-
 
 @dataclass(frozen=True, eq=False)
 class _WeightSlots:
@@ -310,5 +294,6 @@ class _WeightSlots:
         return len(self.layer.placement.factors)
 
     def __getitem__(self, weight: int, /) -> Residues:
-        polynomial = self.layer.weight_polynomial(self.layer.placement.factors[weight], self.dense)
+        placement = self.layer.placement
+        polynomial = weight_polynomial(placement.grid, placement.factors[weight], self.dense, self.layer.ring_degree)
         return batching.coefficients_to_slots(polynomial[None], self.t)[0]
