@@ -22,6 +22,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, ParameterSet
+from privcirnet.he.params.sizes import as_short
 from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.cost import for_one_use, operation_cost
@@ -129,7 +130,7 @@ def fit_draft(found: Draft, target: Target) -> Fitted:
     profile = replace(target.profile, plain_bits=min(wants.plain_bits, MAX_PLAIN_BITS))
     candidates = options(found.nodes, profile, target.link, sets, found.allowed)
     choice = chooser.choose(wants, candidates, None if target.auto else own)
-    planned = replan(found.nodes, scaled(profile, choice.set), target.link, found.allowed)
+    planned = replan(found.nodes, _priced(profile, choice.set, target.link), target.link, found.allowed)
     planned, width = published(planned, found.intervals), bounds.value_bits(found.intervals[planned[-1].name])
     answer = ("rounded", target.answer_bits - 1) if target.answer_bits else ("logits", width)
     program = Program(planned, choice.parameters, found.weights, target.masks, found.kind, *answer)
@@ -214,7 +215,14 @@ def options(
         sets: n and q to look at.
         allowed: encodings that the layers may have.
     """
-    return tuple(_option(nodes, scaled(profile, wanted), link, allowed) for wanted in dict.fromkeys(sets))
+    return tuple(_option(nodes, _priced(profile, wanted, link), link, allowed) for wanted in dict.fromkeys(sets))
+
+
+def _priced(profile: Profile, wanted: ParameterSet, link: Link) -> Profile:
+    """The profile's times at a set; one for all t with replies of the same length, so that plans are made once."""
+    found = scaled(profile, wanted)
+    bits = as_short(wanted.coefficient_bits, found.plain_bits) if link.counts else MAX_PLAIN_BITS
+    return found if bits == found.plain_bits else replace(found, plain_bits=bits)
 
 
 def _option(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowed) -> Option:

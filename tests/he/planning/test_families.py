@@ -10,7 +10,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.noise import largest_plain_bits
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.params.security import MAX_LOG_Q, check_security
-from privcirnet.he.params.sizes import ciphertext_bytes, message_bytes
+from privcirnet.he.params.sizes import as_short, ciphertext_bytes, message_bytes
 from privcirnet.he.planning.chooser import SETS, SHORT_REPLIES, sets_for
 from privcirnet.he.planning.fit import Target, fit, predicted_seconds, replan, scaled
 from privcirnet.he.planning.goal import Allowed
@@ -114,3 +114,15 @@ def test_short_replies_are_looked_at_where_bytes_cost_time() -> None:
     assert made["local"][0] in SETS
     assert made["wan"][0] in SHORT_REPLIES
     assert made["wan"][1][1] < made["local"][1][1]
+
+
+def test_plans_depend_on_the_length_of_replies_and_not_on_t() -> None:
+    """Of the t with replies of one length, the longest stands for all."""
+    for found in SETS + SHORT_REPLIES:
+        n, bits = found.ring_degree, found.coefficient_bits
+        for t in range(20, 61):
+            longest = as_short(bits, t)
+            assert t <= longest <= 60
+            assert ciphertext_bytes(n, bits, longest) == ciphertext_bytes(n, bits, t)
+            if longest < 60:
+                assert ciphertext_bytes(n, bits, longest + 1) != ciphertext_bytes(n, bits, t)
