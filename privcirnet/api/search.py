@@ -45,7 +45,7 @@ def search(  # noqa: PLR0913
         family: encodings that layers may have: "spectral", or "any" with coefficient encodings besides.
         progress: whether bars are shown.
         settings: further ones of :class:`privcirnet.config.SearchConfig`, as ``block_sizes``, ``samples``, ``pinned``,
-            ``equal``, ``fraction``, ``traffic_mb``.
+            ``equal``, ``fraction``, ``traffic_mb``, ``objective``.
 
     Returns:
         The plan: ``block_sizes`` for :func:`privcirnet.circulant_`, the ``profile`` for :func:`privcirnet.compile`.

@@ -66,11 +66,10 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     clear = _predicted(config, data, images)
     cache = WeightCache.of(config.weights_gb, config.weights_folder)
     run = evaluate if config.processes == 1 else evaluate_apart
-    with inference_bar(program, len(labels)) as progress:
+    with inference_bar(len(labels)) as progress:
         integers = images.numpy().astype(np.int64)
-        result = run(
-            program, spectra, integers, config.engine, progress, cache, prepare=config.prepare, throttle=config.throttle
-        )
+        how = {"prepare": config.prepare, "pause_s": config.pause_s, "throttle": config.throttle}
+        result = run(program, spectra, integers, config.engine, progress, cache, **how)
     return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
 
 
@@ -80,9 +79,10 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     keep = bool(config.prepared_folder)
     materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
     with closing(materials), _asked(config, materials) as remote:
-        with inference_bar(remote.client.program, len(labels)) as progress:
+        with inference_bar(len(labels)) as progress:
             integers = images.numpy().astype(np.int64)
-            result = infer(remote, integers, progress, config.prepare, keep, throttle=config.throttle)
+            how = config.prepare, keep, config.pause_s
+            result = infer(remote, integers, progress, *how, throttle=config.throttle)
     return {"server": config.server, **result.summary(clear, labels)}
 
 
@@ -103,7 +103,10 @@ def _page(config: InferConfig) -> None:
         tests, classes = TestImages(images.numpy(), labels.tolist()), data.classes
     place = f"server {config.server}" if config.server else "its server is another process of this machine"
     content = Content(config.data.name, place, config.engine != "cleartext", classes, tests, notes)
-    serve(partial(_connected, config), content, config.ui_port, partial(_show_address, config, place))
+    keep = bool(config.server and config.prepared_folder)
+    with closing(Materials(Path(config.prepared_folder) if keep else None, note=show_text)) as materials:
+        connect, announce = partial(_connected, config, materials), partial(_show_address, config, place)
+        serve(connect, content, config.ui_port, announce, config.prepare)
 
 
 def _asked(config: InferConfig, materials: Materials | None = None) -> ServiceClient:
@@ -114,10 +117,13 @@ def _asked(config: InferConfig, materials: Materials | None = None) -> ServiceCl
 
 
 @contextmanager
-def _connected(config: InferConfig) -> Generator[ServiceClient]:
-    """A connection to the server that was asked for, or to one of its own in another process."""
+def _connected(config: InferConfig, materials: Materials) -> Generator[ServiceClient]:
+    """A connection to the server that was asked for, or to one of its own in another process.
+
+    What is prepared with the former outlives a connection; the latter ends with it.
+    """
     if config.server:
-        with _asked(config) as remote:
+        with _asked(config, materials) as remote:
             yield remote
         return
     program, spectra = read_program(Path(config.program), pinned(config.model_key))
@@ -147,7 +153,7 @@ def _phases(summary: dict[str, Any]) -> dict[str, str]:
         )
     if ahead:
         each = f"{ahead['seconds_per_image']:.3f} s and {ahead['bytes_per_image'] / 1e6:.2f} MB an image"
-        facts["before"] = f"{each}, for its preparation"
+        facts["before"] = f"{each}, for its preparation; {_links(ahead)}"
     if summary["dropped"]:
         facts["unprepared"] = "; ".join(summary["dropped"][-_REASONS:])
     return facts

@@ -51,7 +51,9 @@ class InferConfig:
     threads: int = 0
     """number of threads; 0: one for each core."""
     prepare: int = 0
-    """inferences to prepare at a time, before their images: all encrypted work; 0: none, it is done with the image."""
+    """inferences to keep prepared, all encrypted work of them, before their images and between; 0: none."""
+    pause_s: float = 0.0
+    """seconds between two images, in which nobody waits: prepare= fills its stock up again."""
     prepared_folder: str = ""
     """where the client of server= keeps what is prepared, and finds it again; empty: in memory."""
     throttle: str = ""
@@ -68,7 +70,7 @@ class InferConfig:
         check(self.prepare >= 0, "prepare must be 0 or more", self.prepare, "use 8, or 0 for no preparation")
         check_name("throttle", self.throttle, ("", *(name for name in LINKS if LINKS[name].counts)))
         check(not (self.ui and self.throttle), "throttle is not for the page", self.throttle, "leave one of them away")
-        check(not (self.ui and self.prepare), "prepare is not for the page", self.prepare, "leave ui= or prepare= away")
+        check(self.pause_s >= 0, "pause_s must be 0 or more", self.pause_s, "use 1, or 0 for no pause")
         alone = bool(self.server) or not self.prepared_folder
         check(alone, "prepared_folder is for the client of server=", self.prepared_folder, "name a server")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 600")

@@ -110,15 +110,15 @@ class Evaluation:
         if images:
             counts = self.server.counts[node.name]
         else:
-            counts, images = self.preparation.counts[node.name], len(inference.ahead.done) if inference.ahead else 1
+            counts, images = self.preparation.counts[node.name], inference.ahead.images if inference.ahead else 1
         client = inference.seconds_of(inference.client.meter, inference.client.preparation, node.name)
         return {
             "name": name_of(node),
             "kind": plan.kind,
             "encoding": plan.encoding,
             "block_size": plan.block_size,
-            "rotations": counts["rotate"] // images,
-            "pmults": counts["pmult"] // images,
+            "rotations": -(-counts["rotate"] // images),
+            "pmults": -(-counts["pmult"] // images),
             "rotations_planned": plan.rotations,
             "pmults_planned": plan.pmults,
             "rounds": len(now),
@@ -140,6 +140,7 @@ def evaluate(  # noqa: PLR0913
     cache: WeightCache | None = None,
     *,
     prepare: int = 0,
+    pause_s: float = 0.0,
     throttle: str = "",
 ) -> Evaluation:
     """Run the protocol on every image, both parties in this process, and check every step of it.
@@ -151,7 +152,8 @@ def evaluate(  # noqa: PLR0913
         engine: "kernel", "tenseal" or "cleartext".
         progress: called after each round.
         cache: for the server's encoded weights.
-        prepare: inferences to prepare at a time, before their images; 0: none.
+        prepare: inferences to keep prepared; 0: none.
+        pause_s: seconds between two images, in which inferences are prepared.
         throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
@@ -172,7 +174,7 @@ def evaluate(  # noqa: PLR0913
     def report() -> ServerReport:
         return ServerReport(session.shares, session.meter, peak_bytes(), session.preparation)
 
-    ahead = Ahead(prepare, store, keep=False, again=lambda: None)
+    ahead = Ahead(prepare, store, keep=False, again=lambda: None, pause_s=pause_s)
     parties = _Parties(client, session, report, setup, len(keys), ahead, throttle)
     return _audited(program, parties, images, progress)
 
@@ -186,6 +188,7 @@ def evaluate_apart(  # noqa: PLR0913
     cache: WeightCache | None = None,
     *,
     prepare: int = 0,
+    pause_s: float = 0.0,
     throttle: str = "",
 ) -> Evaluation:
     """Run :func:`evaluate` with the server in a process of its own, and gRPC on loopback between the parties.
@@ -197,7 +200,8 @@ def evaluate_apart(  # noqa: PLR0913
         engine: "kernel", "tenseal" or "cleartext".
         progress: called after each round.
         cache: its limit and folder are those of the server's encoded weights.
-        prepare: inferences to prepare at a time, before their images; 0: none.
+        prepare: inferences to keep prepared; 0: none.
+        pause_s: seconds between two images, in which inferences are prepared.
         throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
@@ -211,7 +215,7 @@ def evaluate_apart(  # noqa: PLR0913
     task = ServerTask(program, spectra, engine, cache.limit, cache.folder, threads.count())
     with start_server(task) as process, ServiceClient(process.address, engine) as remote:
         setup = time.perf_counter() - started
-        ahead = Ahead(prepare, remote.store, keep=False, again=remote.reopen)
+        ahead = Ahead(prepare, remote.store, keep=False, again=remote.reopen, pause_s=pause_s)
         parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, ahead, throttle, apart=True)
         return _audited(program, parties, images, progress)
 

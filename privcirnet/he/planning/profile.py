@@ -24,6 +24,14 @@ OPERATIONS = {
     "polynomial": "either: n coefficients to n slots",
     "transform": "either: one value through a transform of any length",
 }
+ONLINE = {
+    "clear_call": "server, when the image comes: what a layer in clear takes beyond its operations",
+    "clear_value": "server, when the image comes: one limb read, laid out or written",
+    "clear_product": "server, when the image comes: one product of a limb and a weight",
+    "clear_weight": "server, when the image comes: one weight read",
+    "clear_depthwise": "server, when the image comes: one product of a depthwise layer",
+}
+"""Operations that a profile of an earlier version does not have."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ ms); wan: 9 MB/s, 80 ms. Falcon 2023's table II has the three bandwidths."""
 
 @dataclass(frozen=True)
 class Profile:
-    """Measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
+    """Measured seconds per operation (keys of :data:`OPERATIONS` and :data:`ONLINE`) of one machine at one (n, q).
 
     Bytes are predicted for a t of ``plain_bits`` bits, which the length of replies depends on.
 
@@ -72,13 +80,18 @@ class Profile:
     plain_bits: int = MAX_PLAIN_BITS
 
     def __post_init__(self) -> None:
-        wrong = set(self.seconds) ^ set(OPERATIONS)
+        wrong = set(self.seconds) ^ set(OPERATIONS | (ONLINE if self.has_online else {}))
         if wrong or any(not s >= 0 for s in self.seconds.values()):
             raise RuleError(
                 "a cost profile must hold a time for every operation",
                 got=", ".join(sorted(wrong)) or "a time that is negative",
                 remedy="measure it again with search.py he.profile=calibrate",
             )
+
+    @property
+    def has_online(self) -> bool:
+        """Whether it knows what is left to do when an image comes."""
+        return not set(ONLINE).isdisjoint(self.seconds)
 
     @property
     def parameter_set(self) -> ParameterSet:
@@ -94,7 +107,7 @@ COUNTED = Profile(
     "counted",
     8192,
     DEFAULT_COEFFICIENT_BITS,
-    {name: 1e-9 for name in OPERATIONS}
+    {name: 1e-9 for name in OPERATIONS | ONLINE}
     | dict.fromkeys(("rotate", "giant", "fold"), 1.0)
     | dict.fromkeys(("pmult", "pmult_plain"), 0.135),
 )

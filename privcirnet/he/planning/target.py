@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from privcirnet.he.params.parameters import ParameterSet
-from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.he.planning.profile import ONLINE, Link, Profile
 from privcirnet.he.program import bounds
 
 
@@ -75,7 +75,7 @@ def scaled(profile: Profile, wanted: ParameterSet) -> Profile:
         return profile
     transforms = _transforms(wanted) / _transforms(own)
     digits = len(wanted.coefficient_bits) / len(own.coefficient_bits)
-    factors = {"transform": 1.0, "rotate": transforms * digits}
+    factors = {"transform": 1.0, "rotate": transforms * digits} | dict.fromkeys(ONLINE, 1.0)
     seconds = {name: s * factors.get(name, transforms) for name, s in profile.seconds.items()}
     set_of = {"ring_degree": wanted.ring_degree, "coefficient_bits": wanted.coefficient_bits}
     return replace(profile, name=f"{profile.name}, scaled", seconds=seconds, **set_of)
