@@ -101,7 +101,8 @@ def test_stages_chain_by_default():
         (lambda: SearchConfig(uniform=64), "uniform must be one of block_sizes: got 64"),
         (lambda: SearchConfig(budget_on="both"), "budget_on must be a known one: got 'both'; use one of all, server"),
         (lambda: SearchConfig(budget=-1.0), "budget must not be negative: got -1.0"),
-        (lambda: HEConfig(link="moon"), "he.link must be a known one: got moon; use one of local, lan, wan"),
+        (lambda: HEConfig(family="falcon"), "he.family must be a known one: got 'falcon'; use one of spectral, any"),
+        (lambda: HEConfig(link="moon"), "he.link must be a known one: got moon; use one of local, lan, wan44, wan"),
         (
             lambda: HEConfig(coefficient_bits=[55, 55]),
             r"he.coefficient_bits needs he.ring_degree: got \[55, 55\]; give",

@@ -289,9 +289,9 @@ def test_guard_bits_change_bounds_and_no_plans(monkeypatch):
     """Each layer is planned once for each candidate set, however many guard bits are tried."""
     planned, cheapest = [], fit.planned_layer.__wrapped__
 
-    def planner(shape, block_size, profile, link):
+    def planner(shape, block_size, profile, link, *allowed):
         planned.append((shape, block_size, profile.parameter_set))
-        return cheapest(shape, block_size, profile, link)
+        return cheapest(shape, block_size, profile, link, *allowed)
 
     monkeypatch.setattr(fit, "planned_layer", functools.lru_cache(planner))
     graph, program = mixed()

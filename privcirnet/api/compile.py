@@ -40,10 +40,10 @@ def compile(
         bounds: of all values: "measured" on these images (give a hundred or more: an image that exceeds them
             2^``margin_bits`` times gets a wrong answer), or "proved" for every image, which few squares in a row allow.
         profile: operation times that plans are chosen by, as for :func:`privcirnet.search`.
-        link: "local", "lan" or "wan": the network between client and server.
+        link: "local", "lan", "wan44" or "wan": the network between client and server.
         progress: whether bars are shown.
         settings: further ones of :class:`privcirnet.config.HEConfig`, as ``failure_bits``, ``margin_bits``,
-            ``guard_bits``, ``ring_degree``.
+            ``guard_bits``, ``ring_degree``, ``family``.
 
     Warns:
         UserWarning: some of the images go beyond the measured bounds: their values are far above the others'.

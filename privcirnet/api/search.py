@@ -28,6 +28,7 @@ def search(  # noqa: PLR0913
     uniform: int = 4,
     profile: Profile | str | Path = "calibrate",
     link: str = "local",
+    family: str = "spectral",
     progress: bool = True,
     **settings: Any,
 ) -> SearchResult:
@@ -40,7 +41,8 @@ def search(  # noqa: PLR0913
         uniform: block size whose latency everywhere is the budget.
         profile: operation times: measured now ("calibrate", some seconds), a file's, "counted" for the papers' units,
             or that of an earlier search.
-        link: "local", "lan" or "wan": the network between client and server.
+        link: "local", "lan", "wan44" or "wan": the network between client and server.
+        family: encodings that layers may have: "spectral", or "any" with coefficient encodings besides.
         progress: whether bars are shown.
         settings: further ones of :class:`privcirnet.config.SearchConfig`, as ``block_sizes``, ``samples``, ``pinned``,
             ``equal``, ``fraction``, ``traffic_mb``, ``objective``.
@@ -55,7 +57,7 @@ def search(  # noqa: PLR0913
     """
     check_weights(model)
     named = "" if isinstance(profile, Profile) else str(profile)
-    he = HEConfig(profile=named or "calibrate", link=link)
+    he = HEConfig(profile=named or "calibrate", link=link, family=family)
     own: dict[str, Any] = {"sweep": 0, **known_settings("search", settings, SearchConfig, _NOT_OWN)}
     config = SearchConfig(uniform=uniform, budget=budget, he=he, **own)
     data, bar = OwnImages(images, None, partial(_finite_logits, model)), bars(progress)

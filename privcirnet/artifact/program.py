@@ -182,7 +182,7 @@ def plaintext_coefficients(layer: Layer, spectrum: Residues, t: int) -> tuple[np
     Returns:
         (products (m, 5): piece, target, giant, baby, source; coefficients (m, n) of 1, X, ..., mod t).
     """
-    found = list(layer.plaintexts(spectrum))
+    found = list(layer.plaintexts(spectrum, t))
     products = np.array([product for product, _ in found], dtype=np.int64)
     return products, batching.slots_to_coefficients(np.stack([slots for _, slots in found]), t)
 

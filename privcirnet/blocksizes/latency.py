@@ -114,7 +114,11 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
 
 
 def figure_table(
-    shapes: Mapping[str, LinearShape], block_sizes: Sequence[int], profile: Profile, link: Link
+    shapes: Mapping[str, LinearShape],
+    block_sizes: Sequence[int],
+    profile: Profile,
+    link: Link,
+    family: str = "spectral",
 ) -> dict[str, dict[int, Figures]]:
     """Return predictions by layer and admissible block size, each with its cheapest plan.
 
@@ -123,10 +127,11 @@ def figure_table(
         block_sizes: candidates; grouped convolutions stay dense.
         profile: operation times.
         link: network between client and server.
+        family: encodings to choose from, see :class:`planning.goal.Goal`.
     """
     table: dict[str, dict[int, Figures]] = {}
     figures = lru_cache(maxsize=None)(
-        lambda shape, b: figures_of_layer(cheapest_layer(shape, b, profile, link), profile, link)
+        lambda shape, b: figures_of_layer(cheapest_layer(shape, b, profile, link, family), profile, link)
     )
     for name, shape in shapes.items():
         dimensions = (shape.out_channels, shape.in_channels)

@@ -68,8 +68,8 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     run = evaluate if config.processes == 1 else evaluate_apart
     with inference_bar(len(labels)) as progress:
         integers = images.numpy().astype(np.int64)
-        ahead = {"prepare": config.prepare, "pause_s": config.pause_s}
-        result = run(program, spectra, integers, config.engine, progress, cache, **ahead)
+        how = {"prepare": config.prepare, "pause_s": config.pause_s, "throttle": config.throttle}
+        result = run(program, spectra, integers, config.engine, progress, cache, **how)
     return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
 
 
@@ -80,7 +80,9 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
     with closing(materials), _asked(config, materials) as remote:
         with inference_bar(len(labels)) as progress:
-            result = infer(remote, images.numpy().astype(np.int64), progress, config.prepare, keep, config.pause_s)
+            integers = images.numpy().astype(np.int64)
+            how = config.prepare, keep, config.pause_s
+            result = infer(remote, integers, progress, *how, throttle=config.throttle)
     return {"server": config.server, **result.summary(clear, labels)}
 
 
@@ -158,7 +160,8 @@ def _phases(summary: dict[str, Any]) -> dict[str, str]:
 
 
 def _links(phase: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {over['seconds']:.2f} s" for name, over in phase["links"].items()) + ", predicted"
+    links = ", ".join(f"{name} {over['seconds']:.2f} s" for name, over in phase["links"].items())
+    return f"{links}, predicted" if links else "messages were held up as on a link"
 
 
 def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None:

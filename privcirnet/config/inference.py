@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from privcirnet.config.data import DataConfig
 from privcirnet.config.rules import check, check_name
 from privcirnet.he.engines.interface import ENGINES
+from privcirnet.he.planning.profile import LINKS
 from privcirnet.service.address import is_loopback, parse_address
 from privcirnet.service.log import FORMS
 from privcirnet.service.quotas import Quota
@@ -55,6 +56,8 @@ class InferConfig:
     """seconds between two images, in which nobody waits: prepare= fills its stock up again."""
     prepared_folder: str = ""
     """where the client of server= keeps what is prepared, and finds it again; empty: in memory."""
+    throttle: str = ""
+    """lan, wan44 or wan: messages are held up as on that link; empty: they are not."""
     profile: str = "${root}/export/profile.json"
     """profile that times are predicted with."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -65,6 +68,8 @@ class InferConfig:
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")
         check(self.prepare >= 0, "prepare must be 0 or more", self.prepare, "use 8, or 0 for no preparation")
+        check_name("throttle", self.throttle, ("", *(name for name in LINKS if LINKS[name].counts)))
+        check(not (self.ui and self.throttle), "throttle is not for the page", self.throttle, "leave one of them away")
         check(self.pause_s >= 0, "pause_s must be 0 or more", self.pause_s, "use 1, or 0 for no pause")
         alone = bool(self.server) or not self.prepared_folder
         check(alone, "prepared_folder is for the client of server=", self.prepared_folder, "name a server")

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from privcirnet.pipeline.answers import StepProgress, answers, name_of, no_progr
 from privcirnet.pipeline.infer import Inference, check_some, percent, predictions
 from privcirnet.pipeline.preparation import Ahead
 from privcirnet.pipeline.server_process import ServerReport, ServerTask, start_server
+from privcirnet.pipeline.throttle import throttled
 from privcirnet.service.client import ServiceClient
 
 UNIT = "1 unit in the last place of each truncation"
@@ -77,6 +78,7 @@ class Evaluation:
         columns: dict[str, Values | None] = {"label": labels, "float": clear, "integer": integer}
         logits = {"logits": step * self.encrypted, "logits_integer": step * self.integer}
         exchanges = exchanges_of(self.program)
+        profile = replace(profile, plain_bits=self.program.parameters.plain_bits)
         return {
             "images": count,
             "top1_float": percent(clear == labels),
@@ -139,6 +141,7 @@ def evaluate(  # noqa: PLR0913
     *,
     prepare: int = 0,
     pause_s: float = 0.0,
+    throttle: str = "",
 ) -> Evaluation:
     """Run the protocol on every image, both parties in this process, and check every step of it.
 
@@ -151,6 +154,7 @@ def evaluate(  # noqa: PLR0913
         cache: for the server's encoded weights.
         prepare: inferences to keep prepared; 0: none.
         pause_s: seconds between two images, in which inferences are prepared.
+        throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
         the results.
@@ -171,7 +175,8 @@ def evaluate(  # noqa: PLR0913
         return ServerReport(session.shares, session.meter, peak_bytes(), session.preparation)
 
     ahead = Ahead(prepare, store, keep=False, again=lambda: None, pause_s=pause_s)
-    return _audited(program, _Parties(client, session, report, setup, len(keys), ahead), images, progress)
+    parties = _Parties(client, session, report, setup, len(keys), ahead, throttle)
+    return _audited(program, parties, images, progress)
 
 
 def evaluate_apart(  # noqa: PLR0913
@@ -184,6 +189,7 @@ def evaluate_apart(  # noqa: PLR0913
     *,
     prepare: int = 0,
     pause_s: float = 0.0,
+    throttle: str = "",
 ) -> Evaluation:
     """Run :func:`evaluate` with the server in a process of its own, and gRPC on loopback between the parties.
 
@@ -196,6 +202,7 @@ def evaluate_apart(  # noqa: PLR0913
         cache: its limit and folder are those of the server's encoded weights.
         prepare: inferences to keep prepared; 0: none.
         pause_s: seconds between two images, in which inferences are prepared.
+        throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
         the results, with both processes' memory.
@@ -209,7 +216,7 @@ def evaluate_apart(  # noqa: PLR0913
     with start_server(task) as process, ServiceClient(process.address, engine) as remote:
         setup = time.perf_counter() - started
         ahead = Ahead(prepare, remote.store, keep=False, again=remote.reopen, pause_s=pause_s)
-        parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, ahead, apart=True)
+        parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, ahead, throttle, apart=True)
         return _audited(program, parties, images, progress)
 
 
@@ -224,6 +231,7 @@ class _Parties:
         seconds_setup: until the first request.
         bytes_keys: of the client's keys.
         ahead: prepares inferences before their images.
+        throttle: name of the link between them; "" for none.
         apart: whether the server is a process of its own.
     """
 
@@ -233,6 +241,7 @@ class _Parties:
     seconds_setup: float
     bytes_keys: int
     ahead: Ahead
+    throttle: str = ""
     apart: bool = False
 
 
@@ -240,7 +249,8 @@ def _audited(program: Program, parties: _Parties, images: Values, progress: Step
     integer: list[Values] = []
     wrong: list[list[str]] = []
     found, report = [], None
-    answered = answers(parties.client, parties.server, images, progress, parties.ahead)
+    server = throttled(parties.server, parties.throttle)
+    answered = answers(parties.client, server, images, progress, parties.ahead)
     for image, answer in zip(images, answered, strict=True):
         report = parties.report()
         values = audit.reconstruct(program, parties.client.shares, report.shares)
@@ -250,6 +260,7 @@ def _audited(program: Program, parties: _Parties, images: Values, progress: Step
         integer.append(interpret(program, image)[program.output.name].reshape(-1))
         found.append(answer)
     assert report is not None
-    inference = Inference(program, found, parties.client, parties.seconds_setup, parties.bytes_keys, parties.ahead)
+    facts = parties.seconds_setup, parties.bytes_keys, parties.ahead, parties.throttle
+    inference = Inference(program, found, parties.client, *facts)
     peak = (peak_bytes(), report.peak) if parties.apart else None
     return Evaluation(program, np.stack(integer), wrong, inference, report.meter, peak, report.preparation)

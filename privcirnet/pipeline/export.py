@@ -138,7 +138,8 @@ def lower_on(
 
 def _target(he: HEConfig, given: Profile | None, bar: Bar) -> Target:
     """What the settings ask for, with proved bounds."""
-    sets, auto = sets_for(he.ring_degree, he.coefficient_bits), not he.coefficient_bits
+    link, auto = LINKS[he.link], not he.coefficient_bits
+    sets = sets_for(he.ring_degree, he.coefficient_bits, thrifty=link.counts)
     profile = given or find_profile(he, bar=bar, rounds=RANKING_ROUNDS if auto else CALIBRATION_ROUNDS)
     if not auto:
         at_set = scaled(profile, sets[0]) if given else profile_at(profile, sets[0], he.engine, bar)
@@ -146,7 +147,7 @@ def _target(he: HEConfig, given: Profile | None, bar: Bar) -> Target:
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (profile.parameter_set, *sets)
     masks = he.masks, he.failure_bits, he.hiding_bits
-    return Target(profile, LINKS[he.link], *masks, sets, auto, nonlinear=he.nonlinear)
+    return Target(profile, link, *masks, sets, auto, nonlinear=he.nonlinear, family=he.family)
 
 
 def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:

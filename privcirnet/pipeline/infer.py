@@ -18,6 +18,7 @@ from privcirnet.he.protocol.session import Traffic
 from privcirnet.pipeline.answers import Answer, StepProgress, answers, name_of, no_progress
 from privcirnet.pipeline.links import over_links
 from privcirnet.pipeline.preparation import Ahead
+from privcirnet.pipeline.throttle import throttled
 from privcirnet.service.client import ServiceClient
 
 
@@ -32,6 +33,7 @@ class Inference:
         seconds_setup: until the first request: making and loading keys, and encoding weights where that was done too.
         bytes_keys: public key and Galois keys, sent once.
         ahead: what was prepared; None for nothing.
+        throttle: the link that messages were held up by; "" for none.
     """
 
     program: Program
@@ -40,6 +42,7 @@ class Inference:
     seconds_setup: float
     bytes_keys: int
     ahead: Ahead | None = None
+    throttle: str = ""
 
     @property
     def logits(self) -> Values:
@@ -70,7 +73,8 @@ class Inference:
             "seconds_per_image": self.seconds / count,
             "seconds_images": [answer.seconds for answer in self.answers],
             "seconds_client": sum(self.client.meter.seconds.values()) / count,
-            "links": _over_links(self.answers),
+            "throttle": self.throttle,
+            "links": {} if self.throttle else _over_links(self.answers),
             **self.phases(),
             "revealed": self.program.revealed,
             "refused": self.refused,
@@ -92,13 +96,16 @@ class Inference:
                 "seconds_per_image": sum(answer.seconds for answer in online) / len(online),
                 "bytes_per_image": sum(online[-1].bytes),
                 "rounds": len(online[-1].traffic),
-                "links": _over_links(online),
+                "links": {} if self.throttle else _over_links(online),
             }
         ahead = self.ahead
+        before = ahead.summary() if ahead else None
+        if before and self.throttle:
+            before["links"] = {}
         return {
             "prepared": len(online),
             "online": found,
-            "preparation": ahead.summary() if ahead else None,
+            "preparation": before,
             "dropped": [*self.client.dropped, *([ahead.stopped] if ahead and ahead.stopped else [])],
         }
 
@@ -174,13 +181,15 @@ def _over_links(answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
     return over_links(median(answer.seconds for answer in answers), sum(last.bytes), len(last.traffic))
 
 
-def infer(
+def infer(  # noqa: PLR0913
     remote: ServiceClient,
     images: Sequence[Values] | Values,
     progress: StepProgress = no_progress,
     prepare: int = 0,
     keep: bool = False,
     pause_s: float = 0.0,
+    *,
+    throttle: str = "",
 ) -> Inference:
     """Have a server classify images.
 
@@ -191,6 +200,7 @@ def infer(
         prepare: inferences to keep prepared; 0: none.
         keep: whether those that are left over will be found again; otherwise none is left over.
         pause_s: seconds between two images, in which inferences are prepared.
+        throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
         the results.
@@ -200,8 +210,8 @@ def infer(
     """
     check_some(images)
     ahead = Ahead(prepare, remote.store, keep, remote.reopen, pause_s)
-    found = [*answers(remote.client, remote, images, progress, ahead)]
-    return Inference(remote.client.program, found, remote.client, remote.seconds, remote.bytes_keys, ahead)
+    found = [*answers(remote.client, throttled(remote, throttle), images, progress, ahead)]
+    return Inference(remote.client.program, found, remote.client, remote.seconds, remote.bytes_keys, ahead, throttle)
 
 
 def check_some(images: Sequence[Values] | Values) -> None:

@@ -117,7 +117,7 @@ def search_in(
         check_online(profile)
     link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
     image = image.to(next(model.parameters()).device)
-    figures = figure_table(layer_shapes(model, image), config.block_sizes, profile, link)
+    figures = figure_table(layer_shapes(model, image), config.block_sizes, profile, link, config.he.family)
     latency, rules = amounts_of(figures, config.limited), _rules(config, figures)
     budget = _budget(config, latency)
 

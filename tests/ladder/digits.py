@@ -27,7 +27,7 @@ def rotations_of(layer):
 def plans_that_rotate() -> Iterator[None]:
     """These layers are so small that no plan worth its price rotates: take the ones that rotate most."""
 
-    def restless(shape, b, profile, link):
+    def restless(shape, b, profile, *_):
         layers = candidate_layers(shape, b, profile.ring_degree)
         return max(layers, key=lambda layer: (all(rotations_of(layer)), layer.rotations))
 

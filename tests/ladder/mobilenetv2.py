@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
@@ -44,9 +45,14 @@ class SmallMobileNet(nn.Module):
 
 @contextmanager
 def plans_with_several_ciphertexts() -> Iterator[None]:
-    """One ciphertext holds these small maps whole: depthwise layers are split into tiles and unlike pieces."""
+    """One ciphertext holds these small maps whole: depthwise layers are split into tiles and unlike pieces.
 
-    def in_pieces(shape, b, profile, link):
+    Stem and classifier, circulant too, are in coefficient encoding, as a program may mix both families.
+    """
+
+    def in_pieces(shape, b, profile, link, family, weight_bits):
+        if shape.groups == 1 and (shape.kernel == 3 or shape.height == 1):
+            return CoefficientLayer(shape, b, profile.ring_degree, "cheetah", weight_bits)
         if shape.kind != "depthwise":
             return cheapest_layer(shape, b, profile, link)
         _, height, width = shape.output_shape

@@ -59,12 +59,22 @@ def best_tile(shape: LinearShape, ring_degree: int) -> DenseTile:
     """
     found = list(_tiles(shape, ring_degree))
     if not found:
-        raise RuleError(
-            "a kernel's window must fit one polynomial",
-            got=f"kernel {shape.kernel} at ring degree {ring_degree}",
-            remedy="use a larger ring degree",
-        )
+        raise no_window(shape, ring_degree)
     return min(found, key=lambda tile: _cost(shape, tile))
+
+
+def no_window(shape: LinearShape, ring_degree: int) -> RuleError:
+    """Return the error for a layer of which not even one output's window fits a polynomial.
+
+    Args:
+        shape: of the layer.
+        ring_degree: n.
+    """
+    return RuleError(
+        "a kernel's window must fit one polynomial",
+        got=f"kernel {shape.kernel} at ring degree {ring_degree}",
+        remedy="use a larger ring degree",
+    )
 
 
 def products(shape: LinearShape, ring_degree: int) -> int:

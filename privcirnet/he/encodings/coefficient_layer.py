@@ -33,7 +33,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import cheetah, depthwise, size_limits
-from privcirnet.he.encodings.coefficient_layout import Factor, Placement
+from privcirnet.he.encodings.coefficient_layout import Placement, weight_polynomial
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.circuit import Circuit, Pair
@@ -46,9 +46,6 @@ from privcirnet.he.ring.modular import Integers, Residues
 
 PLACEMENTS: dict[str, Callable[[LinearShape, int], Placement]] = {"cheetah": cheetah.place, "falcon": depthwise.place}
 """Encoding -> (shape, n) -> what each polynomial holds."""
-
-_AT_ONCE = 8
-"""Weight polynomials transformed together: what fits a cache."""
 
 
 @dataclass(frozen=True)
@@ -191,18 +188,18 @@ class CoefficientLayer:
 
     @property
     def spectrum_shape(self) -> tuple[int, ...]:
-        """Shape of :meth:`spectrum`."""
-        return len(self.placement.factors), self.ring_degree
+        """Shape of :meth:`spectrum`: that of the rows."""
+        return self.shape.weight_shape(self.block_size)
 
     def spectrum(self, rows: Integers, t: int) -> Residues:
-        """Return every weight polynomial as slots.
+        """Return the weights mod t: coefficients of the weight polynomials, each of them once.
 
         Args:
             rows: first rows of circulant block rows, (K/b, C/groups, R, R).
             t: plain modulus.
 
         Returns:
-            residues, shape (products of a tile, n).
+            residues of the same shape.
 
         Raises:
             RuleError: a weight beyond ``weight_bits``.
@@ -214,13 +211,12 @@ class CoefficientLayer:
                 got=largest,
                 remedy="raise weight_bits or quantise the weights to fewer bits",
             )
-        dense = expand_rows(rows.astype(np.int64), self.block_size)
-        polynomials = np.stack([self._weight_polynomial(factor, dense) for factor in self.placement.factors])
-        return batching.coefficients_to_slots(modular.residues(polynomials, t), t)
+        return modular.residues(rows, t)
 
     def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
         """See :meth:`Layer.encode_spectrum`."""
-        return engine.encode_weights(self.circuit, spectrum, name)
+        slots = _WeightSlots(self, expand_rows(spectrum, self.block_size), engine.parameters.plain_modulus)
+        return engine.encode_weights(self.circuit, slots, name)
 
     @property
     def circuit(self) -> Circuit:
@@ -238,9 +234,11 @@ class CoefficientLayer:
         each = tuple(((number, 0),) for number in range(len(sums)))
         return Circuit(rotated, tuple(map(tuple, sums)), each, ((),) * len(sums), len(self.placement.factors))
 
-    def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
+    def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:
         """See :meth:`Layer.plaintexts`. Only ``target`` and ``source`` are not 0; one tile stands for all."""
-        for factor, slots in zip(self.placement.factors, spectrum, strict=True):
+        found = _WeightSlots(self, expand_rows(spectrum, self.block_size), t)
+        for index, factor in enumerate(self.placement.factors):
+            slots = found[index]
             if slots.any():
                 yield (0, factor.target, 0, 0, factor.source), slots
 
@@ -283,12 +281,19 @@ class CoefficientLayer:
             for held in self.placement.outputs
         ]
 
-    def _weight_polynomial(self, factor: Factor, dense: Integers) -> Integers:
-        grid, polynomial = self.placement.grid, np.zeros(self.ring_degree, dtype=np.int64)
-        channel, plane, start = factor.filters.T
-        inner, phase = plane // len(grid.phases) % dense.shape[1], plane % len(grid.phases)
-        for index in range(len(grid.phases)):
-            on = phase == index
-            for r, s, exponent in grid.taps(index):
-                polynomial[start[on] + exponent] += dense[channel[on], inner[on], r, s]
-        return polynomial
+
+@dataclass(frozen=True, eq=False)
+class _WeightSlots:
+    """The plaintexts of a layer's weights, for an engine: as slots, each made where it is asked for."""
+
+    layer: CoefficientLayer
+    dense: Residues
+    t: int
+
+    def __len__(self) -> int:
+        return len(self.layer.placement.factors)
+
+    def __getitem__(self, weight: int, /) -> Residues:
+        placement = self.layer.placement
+        polynomial = weight_polynomial(placement.grid, placement.factors[weight], self.dense, self.layer.ring_degree)
+        return batching.coefficients_to_slots(polynomial[None], self.t)[0]

@@ -171,6 +171,25 @@ class Placement:
     factors: tuple[Factor, ...]
 
 
+def weight_polynomial(grid: Grid, factor: Factor, dense: Residues, ring_degree: int) -> Residues:
+    """Return the coefficients of a weight polynomial, (n,).
+
+    Args:
+        grid: of the layer.
+        factor: which filters it holds, and where.
+        dense: the layer's weights mod t, (K, C/groups, R, R).
+        ring_degree: n.
+    """
+    polynomial = np.zeros(ring_degree, dtype=np.uint64)
+    channel, plane, start = factor.filters.T
+    inner, phase = plane // len(grid.phases) % dense.shape[1], plane % len(grid.phases)
+    for index in range(len(grid.phases)):
+        on = phase == index
+        for r, s, exponent in grid.taps(index):
+            polynomial[start[on] + exponent] = dense[channel[on], inner[on], r, s]
+    return polynomial
+
+
 def tile_sizes(outputs: int) -> list[int]:
     """Return sizes of a tile on one axis, the largest first, only those that give different numbers of tiles.
 

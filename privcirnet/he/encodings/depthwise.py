@@ -1,16 +1,21 @@
 """Falcon 2023's encoding of depthwise and group convolutions, with communication-aware tiling.
 
 Maths: which unit of a polynomial holds which group is a :class:`packing.Packing`; inside a unit it is Cheetah's
-encoding: the G_in maps (times phases) of a group side by side, the filters of output k in reverse order. With E outputs
-of a group in one weight polynomial a unit is E G_in maps long, also in the input, which fills G_in of them: otherwise
-the outputs of one group would be met by its neighbours. Depthwise without stride: a unit is a map.
+encoding: D of the maps (times phases) of a group side by side, the filters of output k in reverse order. With E outputs
+of a group in one weight polynomial a unit is E D maps long, also in the input, which fills D of them: otherwise the
+outputs of one group would be met by its neighbours. Depthwise without stride: a unit is a map.
+
+A group's maps are spread over as many input polynomials as D maps each take, at the same places in each. Their products
+meet at the same outputs, so the sum over them costs products, but no ciphertext down. D = 1 packs a group convolution
+exactly as a depthwise one: then bytes do not grow with the group's size, as in the paper's table III.
 
 Cost: with C_x groups in an input polynomial and C_w in a weight polynomial, groups / C_x ciphertexts up, groups / C_w
-down and as many HE-Pmult, no rotation. More groups in an input need more zeros in the weights, so the two pull against
-each other. :func:`paper_tiling` minimises 1/C_x + 1/C_w as in section IV-C. :func:`place` counts whole ciphertexts,
-weighs those up twice (they are longer), lets C_w not divide C_x, and takes the cheapest packing of all three kinds.
+down and as many HE-Pmult, no rotation; those up and HE-Pmult times the polynomials that a group is spread over. More
+groups in an input need more zeros in the weights, so the two pull against each other. :func:`paper_tiling` minimises
+1/C_x + 1/C_w as in section IV-C. :func:`place` counts whole ciphertexts, weighs those up twice (they are longer), lets
+C_w not divide C_x, and takes the cheapest packing of all three kinds.
 
-A dense layer (one group) is a single unit; where it does not fit a polynomial, Cheetah's encoding is the one to use.
+A dense layer (one group) is a single unit, which is Cheetah's encoding.
 
 Source: Xu et al., "Falcon" (ICCAD 2023), sections IV-C and IV-D. The paper's maps are "valid" convolutions; padding is
 done as in :mod:`encodings.coefficient_layout`.
@@ -23,7 +28,7 @@ from functools import lru_cache
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.cheetah import UP_WEIGHT
+from privcirnet.he.encodings.cheetah import UP_WEIGHT, no_window
 from privcirnet.he.encodings.coefficient_layout import Factor, Grid, Placement, balanced, grids
 from privcirnet.he.encodings.packing import Packing, first_groups, scattered, side_by_side
 from privcirnet.he.encodings.shape import LinearShape
@@ -71,11 +76,13 @@ class GroupTile:
 
     Attributes:
         grid: how the maps are split.
+        planes: D, maps (times phases) of a group in one input polynomial.
         outputs: E, outputs of a group in one weight polynomial.
         packing: groups of an input polynomial and their filters.
     """
 
     grid: Grid
+    planes: int
     outputs: int
     packing: Packing
 
@@ -89,15 +96,11 @@ def best_tile(shape: LinearShape, ring_degree: int) -> GroupTile:
         ring_degree: n.
 
     Raises:
-        RuleError: one group's inputs do not fit a polynomial.
+        RuleError: not even one output's window fits a polynomial.
     """
     found = list(_tiles(shape, ring_degree))
     if not found:
-        raise RuleError(
-            "one group's input channels must fit one polynomial",
-            got=f"{shape.in_channels // shape.groups} channels a group at ring degree {ring_degree}",
-            remedy="use the encoding cheetah or a larger ring degree",
-        )
+        raise no_window(shape, ring_degree)
     return min(found, key=lambda tile: _cost(shape, tile))
 
 
@@ -109,7 +112,7 @@ def place(shape: LinearShape, ring_degree: int) -> Placement:
         ring_degree: n.
 
     Raises:
-        RuleError: one group's inputs do not fit a polynomial.
+        RuleError: not even one output's window fits a polynomial.
     """
     return place_tile(shape, best_tile(shape, ring_degree))
 
@@ -121,60 +124,65 @@ def place_tile(shape: LinearShape, tile: GroupTile) -> Placement:
         shape: of the layer.
         tile: how it is split.
     """
-    grid, packing = tile.grid, tile.packing
-    planes = shape.in_channels // shape.groups * len(grid.phases)
+    planes = np.arange(shape.in_channels // shape.groups * len(tile.grid.phases))
+    spread = [planes[start : start + tile.planes] for start in range(0, len(planes), tile.planes)]
     inputs: list[Integers] = []
     outputs: list[Integers] = []
     factors: list[Factor] = []
-    for first in range(0, shape.groups, len(packing.inputs)):
-        held = first_groups(packing, shape.groups - first)
-        maps = np.array(held.inputs)[:, None] * planes * tile.outputs + np.arange(planes)
-        numbers = (first + np.arange(len(held.inputs)))[:, None] * planes + np.arange(planes)
+    for first in range(0, shape.groups, len(tile.packing.inputs)):
+        held = first_groups(tile.packing, shape.groups - first)
         for filters in held.filters:
-            for weights, results in _polynomials(shape, tile, filters, first):
-                factors.append(Factor(len(outputs), len(inputs), weights))
-                outputs.append(results)
-        inputs.append(np.stack([numbers.ravel(), maps.ravel() * grid.pitch], axis=1))
-    return Placement(grid, tuple(inputs), tuple(outputs), tuple(factors))
+            for channels, ends, groups in _outputs(shape, tile, filters, first):
+                for source, part in enumerate(spread):
+                    starts = (ends[:, None] - np.arange(len(part))) * tile.grid.pitch
+                    read = (groups * len(planes))[:, None] + part
+                    weights = [np.repeat(channels, len(part)), read.ravel(), starts.ravel()]
+                    factors.append(Factor(len(outputs), len(inputs) + source, np.stack(weights, axis=1)))
+                at = np.array(tile.packing.inputs)[groups - first] * tile.planes * tile.outputs
+                outputs.append(np.stack([channels, (ends + at) * tile.grid.pitch + tile.grid.origin], axis=1))
+        unit = np.array(held.inputs)[:, None] * tile.planes * tile.outputs
+        owner = (first + np.arange(len(held.inputs)))[:, None] * len(planes)
+        for part in spread:
+            maps = (unit + np.arange(len(part))) * tile.grid.pitch
+            inputs.append(np.stack([(owner + part).ravel(), maps.ravel()], axis=1))
+    return Placement(tile.grid, tuple(inputs), tuple(outputs), tuple(factors))
 
 
-def _polynomials(
+def _outputs(
     shape: LinearShape, tile: GroupTile, filters: tuple[tuple[int, int], ...], first: int
-) -> Iterator[tuple[Integers, Integers]]:
-    """(filters, outputs) of each weight polynomial: one for every E outputs of a group."""
-    planes, size = shape.in_channels // shape.groups * len(tile.grid.phases), shape.out_channels // shape.groups
+) -> Iterator[tuple[Integers, Integers, Integers]]:
+    """(output channels, unit of each one's last filter, their groups) of each weight polynomial: E of every group."""
+    size = shape.out_channels // shape.groups
     group, unit = np.array(filters).T
-    at = np.array(tile.packing.inputs)[group]
     for start in range(0, size, tile.outputs):
         index = np.arange(min(tile.outputs, size - start))
-        channels = ((first + group)[:, None] * size + start + index).ravel()
-        ends = (unit[:, None] * tile.outputs + index).ravel() * planes + planes - 1
-        plane = np.arange(planes)
-        of_group = np.repeat(first + group, len(index))[:, None] * planes + plane
-        starts = (ends[:, None] - plane) * tile.grid.pitch
-        weights = np.stack([np.repeat(channels, planes), of_group.ravel(), starts.ravel()], axis=1)
-        results = (ends + np.repeat(at, len(index)) * planes * tile.outputs) * tile.grid.pitch + tile.grid.origin
-        yield weights, np.stack([channels, results], axis=1)
+        channels = (first + group)[:, None] * size + start + index
+        ends = (unit[:, None] * tile.outputs + index) * tile.planes + tile.planes - 1
+        yield channels.ravel(), ends.ravel(), np.repeat(first + group, len(index))
 
 
 def _tiles(shape: LinearShape, ring_degree: int) -> Iterator[GroupTile]:
-    planes, size = shape.in_channels // shape.groups, shape.out_channels // shape.groups
+    channels, size = shape.in_channels // shape.groups, shape.out_channels // shape.groups
     for grid in _few(grids(shape, ring_degree)):
-        group = planes * len(grid.phases) * grid.pitch
-        for outputs in balanced(size, min(size, ring_degree // group)) if group <= ring_degree else ():
-            units, rest = divmod(ring_degree, group * outputs)
-            for packing in _packings(shape.groups, units, rest == 0):
-                yield GroupTile(grid, outputs, packing)
+        maps, planes = ring_degree // grid.pitch, channels * len(grid.phases)
+        for held in balanced(planes, min(planes, maps)):
+            for outputs in balanced(size, min(size, maps // held)):
+                units, rest = divmod(ring_degree, held * outputs * grid.pitch)
+                packings = _side_by_side(shape.groups, units)
+                if outputs == 1 or held == planes:  # the search takes too long for every split
+                    packings += _scattered(shape.groups, units, rest == 0)
+                for packing in packings:
+                    yield GroupTile(grid, held, outputs, packing)
 
 
-def _packings(groups: int, units: int, whole: bool) -> Iterator[Packing]:
-    for channels in balanced(groups, min(groups, units)):
-        packing = side_by_side(channels, units)
-        if packing is not None:
-            yield packing
+def _side_by_side(groups: int, units: int) -> list[Packing]:
+    found = (side_by_side(channels, units) for channels in balanced(groups, min(groups, units)))
+    return [packing for packing in found if packing is not None]
+
+
+def _scattered(groups: int, units: int, whole: bool) -> list[Packing]:
     packing = scattered(units, whole)
-    for channels in balanced(groups, min(groups, len(packing.inputs))):
-        yield first_groups(packing, channels)
+    return [first_groups(packing, channels) for channels in balanced(groups, min(groups, len(packing.inputs)))]
 
 
 def _few(found: list[Grid]) -> list[Grid]:
@@ -183,8 +191,9 @@ def _few(found: list[Grid]) -> list[Grid]:
 
 def _cost(shape: LinearShape, tile: GroupTile) -> tuple[int, int]:
     """(bytes in polynomials down, products), without what no tile changes."""
-    held, parts = len(tile.packing.inputs), -(-shape.out_channels // shape.groups // tile.outputs)
+    held, size = len(tile.packing.inputs), shape.out_channels // shape.groups
+    spread = -(-shape.in_channels // shape.groups * len(tile.grid.phases) // tile.planes)
     full, rest = divmod(shape.groups, held)
     polynomials = full * len(tile.packing.filters) + len(first_groups(tile.packing, rest).filters)
-    products = tile.grid.tiles * polynomials * parts
-    return UP_WEIGHT * tile.grid.tiles * -(-shape.groups // held) + products, products
+    down = tile.grid.tiles * polynomials * -(-size // tile.outputs)
+    return UP_WEIGHT * tile.grid.tiles * -(-shape.groups // held) * spread + down, down * spread

@@ -23,7 +23,7 @@ def round_shift(values: Values, bits: int) -> Values:
     return (values + (1 << bits >> 1)) >> bits
 
 
-def expand_rows(rows: Values, block_size: int) -> Values:
+def expand_rows(rows: np.ndarray, block_size: int) -> np.ndarray:
     """Return the dense weight whose circulant block rows begin with these rows.
 
     Args:

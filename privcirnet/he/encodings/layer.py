@@ -141,7 +141,9 @@ class Layer(Protocol):
         ...
 
     def spectrum(self, rows: Integers, t: int) -> Residues:
-        """Return what the server stores of the weights: each distinct slot value of the plaintexts, once.
+        """Return what the server stores of the weights: each distinct value of the plaintexts, once.
+
+        Of a spectral layer these are values of slots, of a coefficient layer coefficients: the weights themselves.
 
         Args:
             rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
@@ -168,11 +170,12 @@ class Layer(Protocol):
         """
         ...
 
-    def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
+    def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:
         """Yield each product, as (piece, target, giant, baby, source), with its plaintext; zeros are left out.
 
         Args:
             spectrum: see :meth:`spectrum`.
+            t: plain modulus.
 
         Yields:
             (five numbers, slots of shape (n,)).

@@ -151,7 +151,7 @@ class SpectralLayer:
         """See :meth:`Layer.encode_spectrum`."""
         return encode_weights(self, spectrum, engine, name)
 
-    def plaintexts(self, spectrum: Residues) -> Iterator[tuple[tuple[int, ...], Residues]]:
+    def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:
         """See :meth:`Layer.plaintexts`."""
         for index, placed in enumerate(self.placed):
             for p in placed.plan.products:

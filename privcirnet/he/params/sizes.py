@@ -5,7 +5,7 @@ a seed, which stands for the other. A reply holds two polynomials modulo the pri
 switch.
 """
 
-from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters
 
 SEED_BYTES = 64
 """Bytes of the seed that stands for the uniform half of a fresh ciphertext or of a key's digit."""
@@ -32,6 +32,17 @@ def reply_primes(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
         if sum(data[:count]) >= plain_bits + _SWITCH_MARGIN:
             return count
     return len(data)
+
+
+def as_short(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
+    """Return the most bits of a t with which a reply is as short as with another.
+
+    Args:
+        coefficient_bits: bits of each prime of q, the special prime last.
+        plain_bits: bits of the other t.
+    """
+    data, kept = coefficient_bits[:-1], reply_primes(coefficient_bits, plain_bits)
+    return MAX_PLAIN_BITS if kept == len(data) else min(MAX_PLAIN_BITS, sum(data[:kept]) - _SWITCH_MARGIN)
 
 
 def message_bytes(parameters: Parameters) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.parameters import MAX_PLAIN_BITS
 from privcirnet.he.params.sizes import SHARE_BYTES, ciphertext_bytes
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.program import operations as op
@@ -165,7 +164,7 @@ def _coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> 
         + layer.pmults * s["pmult"]
         + outputs * (s["from_ntt"] + s["polynomial"] + s["reply"])
     )
-    per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
+    per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, profile.plain_bits)
     kept = sum(map(len, layer.kept)) / layer.ring_degree
     network = (inputs * per_up + (outputs + kept) * per_down / 2) / link.bandwidth + link.round_trip
     client = inputs * (s["encrypt"] + s["polynomial"]), outputs * (s["decrypt"] + s["polynomial"])
@@ -224,5 +223,5 @@ def client_aided_cost(values: int, link: Link) -> Cost:
 
 
 def _transfer(up: float, down: float, profile: Profile, link: Link) -> float:
-    per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, MAX_PLAIN_BITS)
+    per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, profile.plain_bits)
     return (up * per_up + down * per_down) / link.bandwidth

@@ -6,12 +6,8 @@ plans for the chosen set. Plans depend on a layer's shape, its block size, the p
 made once (:data:`planned_layer`): neither guard bits nor other weights ask for it again.
 
 Two ways to come by n and q. With a profile's own set, plans and predictions are exact for it. With ``auto`` the fastest
-set that fits is taken, by the profile's times scaled to it (:func:`scaled`). A caller that wants exact plans there
-measures a profile at the set and fits once more.
-
-A profile is measured at one set; for another its times are scaled by what the operations do: a rotation transforms
-every digit (one for each data prime) to every prime, n log n each; everything else on a ciphertext is n log n for each
-data prime. Good enough to rank sets, not to promise seconds.
+set that fits is taken, by the profile's times scaled to it (:func:`target.scaled`). A caller that wants exact plans
+there measures a profile at the set and fits once more.
 """
 
 import math
@@ -20,68 +16,26 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import assert_never
 
+import numpy as np
+
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.parameters import ParameterSet
+from privcirnet.he.params.parameters import MAX_PLAIN_BITS, ParameterSet
+from privcirnet.he.params.sizes import as_short
 from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.cost import for_one_use, operation_cost
+from privcirnet.he.planning.goal import SPECTRAL, Allowed
 from privcirnet.he.planning.noise_budget import Option
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import ONLINE, Link, Profile
+from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.planning.rounding import published, rounded
+from privcirnet.he.planning.target import Target, scaled
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program, Weights, layers_of, squares_of
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a program is made for.
-
-    Attributes:
-        profile: operation times that plans are chosen by; its n and q are the program's, unless ``auto``.
-        link: the network between the parties.
-        masks: "uniform" or "bounded", see :class:`program.program.Program`.
-        failure_bits: uniform masks: an image has a wrong truncation with probability at most 2^-failure_bits; with
-            measured bounds that is the mean over images like those.
-        hiding_bits: bounded masks: statistical distance of an image's masked values at most 2^-hiding_bits.
-        sets: n and q to choose from with ``auto``, otherwise to compare the profile's with.
-        auto: take the fastest of ``sets`` that fits.
-        seen: each node's real values on images, for measured bounds; None for proved ones.
-        margin_bits: measured bounds: values of other images may exceed these 2^margin_bits times.
-        nonlinear: of activations that are no polynomials: "refused", or "client-aided" (:mod:`revealed`).
-        answer_bits: of each logit, its sign included, that the client is given; 0: all.
-        largest_logit: the largest absolute one that a rounded answer can have, real.
-    """
-
-    profile: Profile
-    link: Link
-    masks: str = "uniform"
-    failure_bits: int = 18
-    hiding_bits: int = 40
-    sets: tuple[ParameterSet, ...] = ()
-    auto: bool = False
-    seen: Mapping[str, bounds.ObservedRange] | None = None
-    margin_bits: int = 2
-    nonlinear: str = "refused"
-    answer_bits: int = 0
-    largest_logit: float = 0.0
-
-    @property
-    def truncation_bits(self) -> int:
-        """The one of ``failure_bits`` and ``hiding_bits`` that the masks are judged by."""
-        return self.failure_bits if self.masks == "uniform" else self.hiding_bits
-
-    def at(self, wanted: ParameterSet) -> "Target":
-        """Return the same target with one set, no choice, and the profile's times scaled to it.
-
-        Args:
-            wanted: n and q.
-        """
-        return replace(self, profile=scaled(self.profile, wanted), sets=(), auto=False)
 
 
 @dataclass(frozen=True)
@@ -111,6 +65,7 @@ class Draft:
         intervals: the bounds of its nodes, proved or measured.
         sizes: of their values: the largest if proved, the mean if measured.
         kind: "proved" or "measured".
+        allowed: encodings that the layers may have.
     """
 
     nodes: tuple[Node, ...]
@@ -118,6 +73,7 @@ class Draft:
     intervals: dict[str, bounds.Interval]
     sizes: bounds.Sizes
     kind: str
+    allowed: Allowed = SPECTRAL
 
 
 def draft(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> Draft:
@@ -139,7 +95,7 @@ def draft(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target)
         sizes = bounds.mean_sizes(nodes, target.seen)
     if target.answer_bits:
         nodes, intervals = rounded(nodes, intervals, target.answer_bits, target.largest_logit)
-    return Draft(tuple(nodes), weights, intervals, sizes, kind)
+    return Draft(tuple(nodes), weights, intervals, sizes, kind, Allowed(target.family, _weight_bits(weights)))
 
 
 def fit(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> Fitted:
@@ -171,9 +127,10 @@ def fit_draft(found: Draft, target: Target) -> Fitted:
     wants = requirements(found.nodes, found.intervals, found.sizes, target.masks, target.truncation_bits)
     own = target.profile.parameter_set
     sets = target.sets if target.auto else (own, *target.sets)
-    candidates = options(found.nodes, target.profile, target.link, sets)
+    profile = replace(target.profile, plain_bits=min(wants.plain_bits, MAX_PLAIN_BITS))
+    candidates = options(found.nodes, profile, target.link, sets, found.allowed)
     choice = chooser.choose(wants, candidates, None if target.auto else own)
-    planned = replan(found.nodes, scaled(target.profile, choice.set), target.link)
+    planned = replan(found.nodes, _priced(profile, choice.set, target.link), target.link, found.allowed)
     planned, width = published(planned, found.intervals), bounds.value_bits(found.intervals[planned[-1].name])
     answer = ("rounded", target.answer_bits - 1) if target.answer_bits else ("logits", width)
     program = Program(planned, choice.parameters, found.weights, target.masks, found.kind, *answer)
@@ -203,30 +160,14 @@ def planned_product(left: LinearShape, right: LinearShape, profile: Profile, lin
     return op.Product(*layers)  # type: ignore[arg-type]
 
 
-def scaled(profile: Profile, wanted: ParameterSet) -> Profile:
-    """Return the profile's times as they would be at another set; at its own, the profile itself.
-
-    Args:
-        profile: measured at some set.
-        wanted: n and q.
-    """
-    own = profile.parameter_set
-    if wanted == own:
-        return profile
-    transforms = _transforms(wanted) / _transforms(own)
-    digits = len(wanted.coefficient_bits) / len(own.coefficient_bits)
-    factors = {"transform": 1.0, "rotate": transforms * digits} | dict.fromkeys(ONLINE, 1.0)
-    seconds = {name: s * factors.get(name, transforms) for name, s in profile.seconds.items()}
-    return Profile(f"{profile.name}, scaled", wanted.ring_degree, wanted.coefficient_bits, seconds, profile.threads)
-
-
-def replan(nodes: Sequence[Node], profile: Profile, link: Link) -> tuple[Node, ...]:
+def replan(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowed = SPECTRAL) -> tuple[Node, ...]:
     """Return the same nodes with the plans that are fastest under a profile.
 
     Args:
         nodes: Of a program; layers that are planned already are planned anew.
         profile: Seconds of operations at one (n, q).
         link: The network between the parties.
+        allowed: Encodings that the layers may have.
 
     Raises:
         RuleError: A layer has no layout at the profile's ring degree.
@@ -235,7 +176,8 @@ def replan(nodes: Sequence[Node], profile: Profile, link: Link) -> tuple[Node, .
     def replanned(node: Node) -> Node:
         match node.operation:
             case op.Linear(layer):
-                return replace(node, operation=op.Linear(planned_layer(layer.shape, layer.block_size, profile, link)))
+                planned = planned_layer(layer.shape, layer.block_size, profile, link, *allowed)
+                return replace(node, operation=op.Linear(planned))
             case op.Product(left, right):
                 return replace(node, operation=planned_product(left.shape, right.shape, profile, link))
             case op.Input() | op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add():
@@ -261,7 +203,9 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
     return sum(operation_cost(node.operation, node.shape, profile, link).total for node in nodes)
 
 
-def options(nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet]) -> tuple[Option, ...]:
+def options(
+    nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet], allowed: Allowed = SPECTRAL
+) -> tuple[Option, ...]:
     """Return every set once, with the program's layers as they are planned under it.
 
     Args:
@@ -269,19 +213,28 @@ def options(nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[
         profile: measured at some set; scaled to each.
         link: the network between the parties.
         sets: n and q to look at.
+        allowed: encodings that the layers may have.
     """
-    return tuple(_option(nodes, scaled(profile, wanted), link) for wanted in dict.fromkeys(sets))
+    return tuple(_option(nodes, _priced(profile, wanted, link), link, allowed) for wanted in dict.fromkeys(sets))
 
 
-def _option(nodes: Sequence[Node], profile: Profile, link: Link) -> Option:
+def _priced(profile: Profile, wanted: ParameterSet, link: Link) -> Profile:
+    """The profile's times at a set; one for all t with replies of the same length, so that plans are made once."""
+    found = scaled(profile, wanted)
+    bits = as_short(wanted.coefficient_bits, found.plain_bits) if link.counts else MAX_PLAIN_BITS
+    return found if bits == found.plain_bits else replace(found, plain_bits=bits)
+
+
+def _option(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowed) -> Option:
     try:
-        planned = replan(nodes, profile, link)
+        planned = replan(nodes, profile, link, allowed)
     except RuleError as problem:
         return Option(profile.parameter_set, (), math.inf, problem)
     seconds = predicted_seconds(planned, profile, link)
     return Option(profile.parameter_set, layers_of(planned), seconds, thrifty=link.counts, squares=squares_of(planned))
 
 
-def _transforms(wanted: ParameterSet) -> float:
-    """Work of one transform of a ciphertext: n log n for each data prime."""
-    return wanted.ring_degree * math.log2(wanted.ring_degree) * (len(wanted.coefficient_bits) - 1)
+def _weight_bits(weights: Mapping[str, Weights]) -> int:
+    """The fewest bits that all weights have, 8 or more: |w| <= 2^(bits - 1)."""
+    largest = max((int(np.abs(found.rows).max(initial=0)) for found in weights.values()), default=0)
+    return max(8, (largest - 1).bit_length() + 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
@@ -24,14 +25,16 @@ class Goal:
         profile: seconds of operations at one (n, q).
         link: the network.
         sums: of lanes: "any"; "encrypted" for plans without sums on shares; "shares" for plans without rotations.
-        family: encodings to choose from: "spectral", which keeps a circulant weight's saving on disk and asks nothing
-            of its size; "any", with "cheetah" besides; or a coefficient encoding by name.
+        family: encodings to choose from: "spectral"; "any", with the coefficient encodings that programs may have
+            besides; or a coefficient encoding by name.
+        weight_bits: of a layer's weights, which the noise bound of a coefficient encoding rests on.
     """
 
     profile: Profile
     link: Link
     sums: str = "any"
     family: str = "spectral"
+    weight_bits: int = 8
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -39,6 +42,22 @@ class Goal:
             raise RuleError("encodings must be of a known family", got=got, remedy=f"use {', '.join(FAMILIES)}")
         if self.sums not in SUMS:
             raise RuleError("sums must be of a known kind", got=repr(self.sums), remedy=f"use {', '.join(SUMS)}")
+
+
+class Allowed(NamedTuple):
+    """Which encodings the layers of a program may have.
+
+    Attributes:
+        family: see :class:`Goal`.
+        weight_bits: of all of its weights.
+    """
+
+    family: str = "spectral"
+    weight_bits: int = 8
+
+
+SPECTRAL = Allowed()
+"""Spectral encodings only."""
 
 
 @dataclass(frozen=True)

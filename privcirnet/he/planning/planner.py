@@ -61,7 +61,14 @@ def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
     return LayerChoice(priced[0][1], goal, priced)
 
 
-def cheapest_layer(shape: LinearShape, block_size: int, profile: Profile, link: Link) -> Layer:
+def cheapest_layer(
+    shape: LinearShape,
+    block_size: int,
+    profile: Profile,
+    link: Link,
+    family: str = "spectral",
+    weight_bits: int = 8,
+) -> Layer:
     """Return the layer whose plan has the least predicted time; no other candidate is written out.
 
     Args:
@@ -69,11 +76,13 @@ def cheapest_layer(shape: LinearShape, block_size: int, profile: Profile, link: 
         block_size: b.
         profile: Seconds of operations at one (n, q).
         link: The network.
+        family: Encodings to choose from, see :class:`Goal`.
+        weight_bits: Of the layer's weights.
 
     Raises:
         RuleError: As :func:`plan_layer`.
     """
-    goal = Goal(profile, link)
+    goal = Goal(profile, link, family=family, weight_bits=weight_bits)
     return min(_candidates(shape, block_size, goal), key=_total).layer(goal)
 
 
@@ -125,7 +134,7 @@ def _spectral(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_Cand
 
 def _coefficient(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_Candidate]:
     for name in ("cheetah",) if goal.family == "any" else {goal.family} & set(COEFFICIENT_ENCODINGS):
-        layer = CoefficientLayer(shape, block_size, goal.profile.ring_degree, name)
+        layer = CoefficientLayer(shape, block_size, goal.profile.ring_degree, name, goal.weight_bits)
         if goal.family == "any" and layer.size_excess:
             continue
         try:

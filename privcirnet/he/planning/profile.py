@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field
 
 from privcirnet.errors import RuleError
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, ParameterSet
+from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ParameterSet
 
 OPERATIONS = {
     "call": "server: what a layer takes beyond its operations",
@@ -52,13 +52,21 @@ class Link:
         return math.isfinite(self.bandwidth)
 
 
-LINKS = {"local": Link(math.inf, 0.0), "lan": Link(384e6, 0.3e-3), "wan": Link(9e6, 80e-3)}
-"""local: both parties in one process; lan: the papers' setting (384 MB/s, 0.3 ms); wan: 9 MB/s, 80 ms."""
+LINKS = {
+    "local": Link(math.inf, 0.0),
+    "lan": Link(384e6, 0.3e-3),
+    "wan44": Link(44e6, 40e-3),
+    "wan": Link(9e6, 80e-3),
+}
+"""local: both parties in one process; lan: the papers' setting (384 MB/s, 0.3 ms); wan44: Cheetah's WAN (44 MB/s, 40
+ms); wan: 9 MB/s, 80 ms. Falcon 2023's table II has the three bandwidths."""
 
 
 @dataclass(frozen=True)
 class Profile:
     """Measured seconds per operation (keys of :data:`OPERATIONS` and :data:`ONLINE`) of one machine at one (n, q).
+
+    Bytes are predicted for a t of ``plain_bits`` bits, which the length of replies depends on.
 
     The server's seconds are a share of many operations at once, on ``threads`` threads: a number of operations that the
     threads cannot share evenly takes as long as the next number that they can.
@@ -69,6 +77,7 @@ class Profile:
     coefficient_bits: tuple[int, ...]
     seconds: dict[str, float] = field(hash=False)
     threads: int = 1
+    plain_bits: int = MAX_PLAIN_BITS
 
     def __post_init__(self) -> None:
         wrong = set(self.seconds) ^ set(OPERATIONS | (ONLINE if self.has_online else {}))
@@ -90,8 +99,8 @@ class Profile:
         return ParameterSet(self.ring_degree, tuple(self.coefficient_bits))
 
     def to_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
-        return asdict(self)
+        """Plain data for JSON: what was measured, whatever t."""
+        return {name: value for name, value in asdict(self).items() if name != "plain_bits"}
 
 
 COUNTED = Profile(

@@ -49,6 +49,11 @@ class Requirements:
         return next(bits for bits in itertools.count(1) if self.reached((1 << bits) - 1) >= self.wanted_bits)
 
     @property
+    def plain_bits(self) -> int:
+        """Least bits of t for both."""
+        return max(self.value_bits, self.truncation_bits)
+
+    @property
     def needed_by(self) -> str:
         """Which of the two wants the larger t."""
         if self.value_bits >= self.truncation_bits:

@@ -1,6 +1,7 @@
 """What a BenchConfig asks for: the layer, the goal of its layouts, the competitors, and their runs."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def goal(config: BenchConfig, engine: str, bar: Bar = silent) -> Goal:
     """
     measured = engine if engine in ("kernel", "tenseal") else config.he.engine
     profile = find_profile(config.he, measured, bar, table=config.security_table)
-    return Goal(profile, LINKS[config.he.link])
+    return Goal(replace(profile, plain_bits=config.plain_bits), LINKS[config.he.link])
 
 
 def bench_run(config: BenchConfig) -> BenchRun:

@@ -126,7 +126,7 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
         raise RuleError("a comparison must start from a dense network", got=f"{len(circulant)} layers", remedy=remedy)
     profile = find_profile(config.he, bar=bar)
     shapes = layer_shapes(model, data.real(data.train_images[:1]))
-    figures = figure_table(shapes, config.block_sizes, profile, LINKS[config.he.link])
+    figures = figure_table(shapes, config.block_sizes, profile, LINKS[config.he.link], config.he.family)
     admitted = {name: tuple(row) for name, row in figures.items()}
     omegas: dict[str, Mapping[str, Any]] = {}
     for method, (kind, damping) in _KINDS.items():

@@ -82,7 +82,7 @@ def test_every_weight_is_in_the_group_of_its_plaintext(layer: SpectralLayer, pla
     rows.flat[place % rows.size] = 1
     first, own = groups.diagonals[groups.weights.flat[place % rows.size]]
     piece = next(i for i, placed in enumerate(layer.placed) if placed.first_group == first)
-    made = [key[1:] for key, _ in layer.plaintexts(layer.spectrum(rows, t)) if key[0] == piece]
+    made = [key[1:] for key, _ in layer.plaintexts(layer.spectrum(rows, t), t) if key[0] == piece]
     assert made == [(own.target, own.giant, own.baby, own.source)]
 
 
@@ -94,7 +94,8 @@ def assert_masked(layer: PrunedLayer, rows: np.ndarray) -> None:
     party = Party(layer, rows, bias, parameters)
     assert (party.run(x) == slow_layer(shape, 1, rows, bias, x)).all()
     assert party.server.counts["rotate"] == layer.rotations
-    by_chance = layer.pmults - len(list(layer.plaintexts(layer.spectrum(rows, parameters.plain_modulus))))
+    t = parameters.plain_modulus
+    by_chance = layer.pmults - len(list(layer.plaintexts(layer.spectrum(rows, t), t)))
     assert party.server.counts["pmult"] == layer.pmults - by_chance
     assert by_chance <= 1 + layer.pmults // 50
     assert party.server.steps == layer.column_steps

@@ -33,8 +33,9 @@ def assert_exact(layer: SpectralLayer, mask_bound: int | None = None) -> Party:
     party = Party(layer, rows, bias, parameters, mask_bound)
     assert (party.run(x) == slow_layer(shape, b, rows, bias, x)).all()
     assert party.server.counts["rotate"] == layer.rotations
-    spectrum = spectral.weight_spectrum(layer.layout, rows, parameters.plain_modulus)
-    zeros = layer.pmults - len(list(layer.plaintexts(spectrum)))  # of weights that happen to cancel
+    t = parameters.plain_modulus
+    spectrum = spectral.weight_spectrum(layer.layout, rows, t)
+    zeros = layer.pmults - len(list(layer.plaintexts(spectrum, t)))  # of weights that happen to cancel
     assert party.server.counts["pmult"] == layer.pmults - zeros
     assert zeros <= 1 + layer.pmults // 50
     assert party.server.steps == layer.column_steps

@@ -1,0 +1,86 @@
+"""What a program is made for, and a profile's times at other sets than its own.
+
+A profile is measured at one set; for another its times are scaled by what the operations do: a rotation transforms
+every digit (one for each data prime) to every prime, n log n each; everything else on a ciphertext is n log n for each
+data prime. Good enough to rank sets, not to promise seconds.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from privcirnet.he.params.parameters import ParameterSet
+from privcirnet.he.planning.profile import ONLINE, Link, Profile
+from privcirnet.he.program import bounds
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a program is made for.
+
+    Attributes:
+        profile: operation times that plans are chosen by; its n and q are the program's, unless ``auto``.
+        link: the network between the parties.
+        masks: "uniform" or "bounded", see :class:`program.program.Program`.
+        failure_bits: uniform masks: an image has a wrong truncation with probability at most 2^-failure_bits; with
+            measured bounds that is the mean over images like those.
+        hiding_bits: bounded masks: statistical distance of an image's masked values at most 2^-hiding_bits.
+        sets: n and q to choose from with ``auto``, otherwise to compare the profile's with.
+        auto: take the fastest of ``sets`` that fits.
+        seen: each node's real values on images, for measured bounds; None for proved ones.
+        margin_bits: measured bounds: values of other images may exceed these 2^margin_bits times.
+        nonlinear: of activations that are no polynomials: "refused", or "client-aided" (:mod:`revealed`).
+        answer_bits: of each logit, its sign included, that the client is given; 0: all.
+        largest_logit: the largest absolute one that a rounded answer can have, real.
+        family: encodings that layers may have: "spectral" or "any", see :class:`goal.Goal`.
+    """
+
+    profile: Profile
+    link: Link
+    masks: str = "uniform"
+    failure_bits: int = 18
+    hiding_bits: int = 40
+    sets: tuple[ParameterSet, ...] = ()
+    auto: bool = False
+    seen: Mapping[str, bounds.ObservedRange] | None = None
+    margin_bits: int = 2
+    nonlinear: str = "refused"
+    answer_bits: int = 0
+    largest_logit: float = 0.0
+    family: str = "spectral"
+
+    @property
+    def truncation_bits(self) -> int:
+        """The one of ``failure_bits`` and ``hiding_bits`` that the masks are judged by."""
+        return self.failure_bits if self.masks == "uniform" else self.hiding_bits
+
+    def at(self, wanted: ParameterSet) -> "Target":
+        """Return the same target with one set, no choice, and the profile's times scaled to it.
+
+        Args:
+            wanted: n and q.
+        """
+        return replace(self, profile=scaled(self.profile, wanted), sets=(), auto=False)
+
+
+def scaled(profile: Profile, wanted: ParameterSet) -> Profile:
+    """Return the profile's times as they would be at another set; at its own, the profile itself.
+
+    Args:
+        profile: measured at some set.
+        wanted: n and q.
+    """
+    own = profile.parameter_set
+    if wanted == own:
+        return profile
+    transforms = _transforms(wanted) / _transforms(own)
+    digits = len(wanted.coefficient_bits) / len(own.coefficient_bits)
+    factors = {"transform": 1.0, "rotate": transforms * digits} | dict.fromkeys(ONLINE, 1.0)
+    seconds = {name: s * factors.get(name, transforms) for name, s in profile.seconds.items()}
+    set_of = {"ring_degree": wanted.ring_degree, "coefficient_bits": wanted.coefficient_bits}
+    return replace(profile, name=f"{profile.name}, scaled", seconds=seconds, **set_of)
+
+
+def _transforms(wanted: ParameterSet) -> float:
+    """Work of one transform of a ciphertext: n log n for each data prime."""
+    return wanted.ring_degree * math.log2(wanted.ring_degree) * (len(wanted.coefficient_bits) - 1)
