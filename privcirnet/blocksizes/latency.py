@@ -3,7 +3,7 @@
 For a profile and a link, equal shapes are planned once: the planner caches its results.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from math import prod
@@ -100,7 +100,11 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
 
 
 def figure_table(
-    shapes: Mapping[str, LinearShape], block_sizes: Sequence[int], profile: Profile, link: Link
+    shapes: Mapping[str, LinearShape],
+    block_sizes: Sequence[int],
+    profile: Profile,
+    link: Link,
+    padded: Collection[str] = (),
 ) -> dict[str, dict[int, Figures]]:
     """Return predictions by layer and admissible block size, each with its cheapest plan.
 
@@ -109,6 +113,7 @@ def figure_table(
         block_sizes: candidates; grouped convolutions stay dense.
         profile: operation times.
         link: network between client and server.
+        padded: layers that may be padded where a block size does not divide.
     """
     table: dict[str, dict[int, Figures]] = {}
     figures = lru_cache(maxsize=None)(
@@ -116,7 +121,8 @@ def figure_table(
     )
     for name, shape in shapes.items():
         dimensions = (shape.out_channels, shape.in_channels)
-        sizes = admissible_block_sizes(dimensions, tuple(block_sizes)) if shape.groups == 1 else (1,)
+        sizes = admissible_block_sizes(dimensions, tuple(block_sizes), pad=name in padded)
+        sizes = sizes if shape.groups == 1 else (1,)
         table[name] = {b: figures(shape, b) for b in sizes}
     return table
 

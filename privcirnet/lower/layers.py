@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.functional.circulant import project
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.program import bounds
@@ -92,6 +93,8 @@ def weight_log_step(module: nn.Module, name: str) -> int:
 def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: str) -> Weights:
     """Return the stored rows of a circulant layer and its bias, both as integers.
 
+    Of a padded layer they are found in the weight, not in what the network stores: the quantizer is behind that.
+
     Args:
         module: the layer, quantized.
         b: block size.
@@ -99,7 +102,7 @@ def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: 
         name: of the layer, for the error.
     """
     dense = module.weight.double() * 2.0 ** -weight_log_step(module, name)
-    rows = dense[::b].round().to(torch.int64)
+    rows = project(dense.round(), b, pad=True).to(torch.int64)
     rows = _framed(rows, module, name) if isinstance(module, nn.Conv2d) else rows[..., None, None]
     none = torch.zeros(dense.shape[0])
     bias = integer_bias(none if module.bias is None else module.bias, log_step, name)

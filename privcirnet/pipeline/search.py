@@ -19,6 +19,7 @@ from privcirnet.config import SearchConfig, run_file
 from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.he.planning.profile import LINKS, Profile
+from privcirnet.nn.convert import paddable
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import sensitivities, stages
@@ -115,7 +116,8 @@ def search_in(
     """
     link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
     image = image.to(next(model.parameters()).device)
-    figures = figure_table(layer_shapes(model, image), config.block_sizes, profile, link)
+    padded = paddable(model) if config.pad else ()
+    figures = figure_table(layer_shapes(model, image), config.block_sizes, profile, link, padded)
     latency, rules = _limited(config, figures), _rules(config, figures)
     budget = _budget(config, latency)
 

@@ -70,7 +70,7 @@ def begin(
     if recipe.stage == "replace":
         return _replaced(before, _lasting(wanted.arguments), data)
     if recipe.stage == "finetune":
-        uniform = uniform_sizes(model, recipe.uniform) if recipe.uniform else None
+        uniform = uniform_sizes(model, recipe.uniform, pad=recipe.pad) if recipe.uniform else None
         made_for = {"model": held.model, "checkpoint": held.digest()}
         block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"), **made_for)
         masks = {} if uniform else read_masks(run_file(recipe.plan, "", "search.py"))
@@ -142,7 +142,7 @@ def start_circulant_(
 
     Args:
         model: a trained network.
-        block_sizes: by module name; 1 leaves a layer dense.
+        block_sizes: by module name; 1 leaves a layer dense, one that does not divide pads it.
         data: images for Fisher information and statistics.
         projection: initial circulant weights. "fisher": the nearest to the trained ones with each entry weighted by its
             Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
@@ -155,7 +155,7 @@ def start_circulant_(
     """
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
     fisher = fisher_information(model, data, list(sizes), progress=progress) if projection == "fisher" else {}
-    circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()})
+    circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()}, pad=True)
     if projection == "random":
         for layer in weighted_layers(model).values():
             reset_circulant_(layer)
@@ -212,7 +212,7 @@ def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) 
     operated = goes_through_surgery(before.name, merged) and not goes_through_surgery(before.name, before.arguments)
     state = dense_state_dict(before.model) if operated else ""
     model, _ = create_from(before.name, len(data.classes), data.shape, merged, state)
-    circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1})
+    circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1}, pad=True)
     if not operated:
         load_shared(model, before.model)
     measure_statistics_(model, data)

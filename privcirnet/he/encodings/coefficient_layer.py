@@ -34,7 +34,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import cheetah, depthwise, size_limits
 from privcirnet.he.encodings.coefficient_layout import Factor, Placement
-from privcirnet.he.encodings.integer import expand_rows
+from privcirnet.he.encodings.integer import dense_weight
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
@@ -65,7 +65,7 @@ class CoefficientLayer:
         weight_bits: weights are integers in [-2^(weight_bits - 1), 2^(weight_bits - 1)]; bounds the noise.
 
     Raises:
-        RuleError: unknown encoding, or b does not divide a group's input channels and the output channels.
+        RuleError: unknown encoding, or b does not fit the channels of a group.
     """
 
     shape: LinearShape
@@ -78,13 +78,7 @@ class CoefficientLayer:
         if self.encoding not in PLACEMENTS:
             known = ", ".join(PLACEMENTS)
             raise RuleError("the encoding must be a known one", got=repr(self.encoding), remedy=f"use one of {known}")
-        channels = self.shape.in_channels // self.shape.groups, self.shape.out_channels
-        if self.block_size < 1 or any(c % self.block_size for c in channels):
-            raise RuleError(
-                "block size must divide both weight dimensions",
-                got=f"{self.block_size} for ({channels[1]}, {channels[0]})",
-                remedy="use a common divisor of both",
-            )
+        self.shape.check_block_size(self.block_size)
 
     @cached_property
     def placement(self) -> Placement:
@@ -214,7 +208,7 @@ class CoefficientLayer:
                 got=largest,
                 remedy="raise weight_bits or quantise the weights to fewer bits",
             )
-        dense = expand_rows(rows.astype(np.int64), self.block_size)
+        dense = dense_weight(rows.astype(np.int64), self.shape, self.block_size)
         polynomials = np.stack([self._weight_polynomial(factor, dense) for factor in self.placement.factors])
         return batching.coefficients_to_slots(modular.residues(polynomials, t), t)
 
