@@ -1,0 +1,167 @@
+"""Encryption parameters of a leveled circuit: one modulus q, and as many plain moduli as its values need together.
+
+A value of B bits is computed modulo several primes t_i whose product has more than B bits, each with ciphertexts and
+keys of its own, and put together by the Chinese remainder theorem (LoLa, and Falcon 2020, Section 4, take three). The
+noise of every product grows with t, so more and shorter primes need a shorter q.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+
+import numpy as np
+
+from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.leveled.circuit import Circuit
+from privcirnet.he.leveled.noise import noise_bits
+from privcirnet.he.params import noise
+from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
+from privcirnet.he.params.security import MAX_LOG_Q
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Residues
+
+RING_DEGREES = (8192, 16384, 32768)
+"""From the cheapest."""
+_MOST_MODULI, _MOST_PRIMES = 8, 16
+_PRIME_BITS = 40, 46, 52, 59
+
+
+@dataclass(frozen=True)
+class LeveledParameters:
+    """Parameters for every plain modulus; all share n and q.
+
+    Attributes:
+        moduli: one for each t.
+    """
+
+    moduli: tuple[Parameters, ...]
+
+    @property
+    def ring_degree(self) -> int:
+        """The ring degree n."""
+        return self.moduli[0].ring_degree
+
+    @property
+    def coefficient_bits(self) -> tuple[int, ...]:
+        """Bits of each prime of q, the special prime last."""
+        return self.moduli[0].coefficient_bits
+
+    @property
+    def plain_bits(self) -> int:
+        """Bits that values may have, sign included: those of the product of all t, rounded down."""
+        return math.prod(each.plain_modulus for each in self.moduli).bit_length() - 1
+
+    def combined(self, residues: Sequence[Residues]) -> np.ndarray:
+        """Return signed integers from their residues.
+
+        Args:
+            residues: for each t, of the same shape.
+
+        Returns:
+            Python integers of least absolute value.
+        """
+        whole = math.prod(each.plain_modulus for each in self.moduli)
+        parts = []
+        for each, values in zip(self.moduli, residues, strict=True):
+            t = each.plain_modulus
+            parts.append(values.astype(object) * (whole // t * pow(whole // t, -1, t)))
+        total = reduce(np.add, parts) % whole
+        return np.where(2 * total > whole, total - whole, total)
+
+
+def choose(bits: int, circuit_of: Callable[[int], Circuit]) -> tuple[LeveledParameters, Circuit]:
+    """Return the cheapest parameters that a network's results fit, and its circuit for them.
+
+    Cheapest: by the words that a key switch touches, for all plain moduli.
+
+    Args:
+        bits: of the results, sign included.
+        circuit_of: n -> circuit; raises DoesNotFit where the network needs more slots.
+
+    Raises:
+        DoesNotFit: none of n = 8192, 16384, 32768 carries the network.
+    """
+    found: list[tuple[int, LeveledParameters, Circuit]] = []
+    refused = f"{bits} bits"
+    for n in RING_DEGREES:
+        try:
+            circuit = circuit_of(n)
+        except DoesNotFit as error:
+            refused = error.got or refused
+            continue
+        for count in range(1, _MOST_MODULI + 1):
+            if made := _shortest(n, count, bits, circuit):
+                found.append((count * n * len(made.coefficient_bits) ** 2, made, circuit))
+    if not found:
+        rule = f"a network must fit n = {RING_DEGREES[-1]} with 128-bit security: fewer layers, bits or values"
+        raise DoesNotFit(rule, got=refused, remedy="use the interactive protocol, or quantise to fewer bits")
+    _, parameters, circuit = min(found, key=lambda each: each[0])
+    return parameters, circuit
+
+
+def fits(parameters: LeveledParameters, circuit: Circuit) -> bool:
+    """Say whether every answer of a circuit decrypts after the flooding that hides the weights.
+
+    Args:
+        parameters: for it.
+        circuit: of the network.
+    """
+    return all(
+        noise.noise_budget(each, noise_bits(circuit, each)) >= noise.MIN_NOISE_BUDGET for each in parameters.moduli
+    )
+
+
+def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int) -> None:
+    """Raise unless parameters carry a circuit and its results.
+
+    Args:
+        parameters: for it.
+        circuit: of the network.
+        bits: of the results, sign included.
+
+    Raises:
+        DoesNotFit: the results are over the plain moduli, or the noise is over q.
+        RuleError: the circuit is for another ring degree.
+    """
+    if parameters.plain_bits < bits:
+        got, remedy = f"{bits} bits for {parameters.plain_bits}", "use more plain moduli"
+        raise DoesNotFit("a network's results must be under the product of its plain moduli", got=got, remedy=remedy)
+    if parameters.ring_degree != circuit.ring_degree:
+        got = f"{parameters.ring_degree} for {circuit.ring_degree}"
+        raise DoesNotFit("a circuit must have the parameters' ring degree", got=got, remedy="let choose pick both")
+    for each in parameters.moduli:
+        noise.check_noise(each, noise_bits(circuit, each), "the answer")
+
+
+def _shortest(n: int, count: int, bits: int, circuit: Circuit) -> LeveledParameters | None:
+    """The shortest q for that many plain moduli; None if there is none, or no such plain moduli."""
+    plain_bits = max(-(-bits // count) + 1, (2 * n).bit_length() + 5)
+    needed = 0
+    for primes in _coefficient_bits(n) if plain_bits <= MAX_PLAIN_BITS else ():
+        if sum(primes[:-1]) < needed:
+            continue
+        try:
+            moduli = _plain_moduli(n, primes, plain_bits, count)
+        except RuleError:
+            return None
+        made = LeveledParameters(tuple(Parameters(n, primes, t) for t in moduli))
+        if fits(made, circuit):
+            return made
+        needed = max(noise_bits(circuit, each) for each in made.moduli) + plain_bits  # a longer q has hardly less noise
+    return None
+
+
+def _coefficient_bits(n: int) -> list[tuple[int, ...]]:
+    """Moduli q that the table allows, the fewest primes first: primes of one size, the special prime too."""
+    sets = ((bits,) * primes for primes in range(3, _MOST_PRIMES + 1) for bits in _PRIME_BITS)
+    return [primes for primes in sets if sum(primes) <= MAX_LOG_Q[n]]
+
+
+@lru_cache(maxsize=256)
+def _plain_moduli(n: int, coefficient_bits: tuple[int, ...], bits: int, count: int) -> tuple[int, ...]:
+    found: list[int] = []
+    for _ in range(count):
+        skip = coefficient_primes(n, coefficient_bits) | frozenset(found)
+        found.append(modular.largest_prime(bits, 2 * n, skip))
+    return tuple(found)
