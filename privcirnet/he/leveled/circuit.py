@@ -272,6 +272,18 @@ class Builder:
         """
         return self._add(AddPlain(source, self._plaintext(integers(slots)))) if slots.any() else source
 
+    def side_by_side(self, values: Sequence[int], columns: int) -> int:
+        """Add up values, each some columns further to the right than the one before; one rotation key serves all.
+
+        Args:
+            values: one or more.
+            columns: positive.
+        """
+        found = values[-1]
+        for value in values[-2::-1]:
+            found = self.add(value, self.rotate(found, -columns))
+        return found
+
     def sum_over(self, source: int, stride: int, count: int) -> int:
         """Add up every value with those that stand 1, 2, ... count - 1 strides to its right, cyclically in its row.
 

@@ -68,11 +68,11 @@ def _convolution(builder: Builder, layer: LeveledLayer, size: int) -> Vector:
         got = f"{maps} maps of {size} for {builder.row} columns"
         raise DoesNotFit("the first layer's maps must fit a row", got=got, remedy="use a larger ring degree")
     found: list[int] = []
-    for number, kernel in enumerate(kernels):
+    for kernel in kernels:
         terms = [(source, _at(builder, np.arange(size), weight)) for source, weight in enumerate(kernel)]
-        found.append(builder.rotate(builder.weighted(terms), -number * size))
-    places = np.arange(maps * size)
-    return Vector(builder.add_integers(builder.total(found), _at(builder, places, np.repeat(layer.bias, size))), places)
+        found.append(builder.weighted(terms))
+    places, dense = np.arange(maps * size), builder.side_by_side(found, size)
+    return Vector(builder.add_integers(dense, _at(builder, places, np.repeat(layer.bias, size))), places)
 
 
 def _squared(builder: Builder, layer: LeveledLayer, vector: Vector) -> Vector:
@@ -89,16 +89,16 @@ def _stacked(builder: Builder, layer: LeveledLayer, vector: Vector) -> Vector:
     for step in range(copies.bit_length() - 1):
         stacked = builder.add(stacked, builder.rotate(stacked, -width << step))
     found: list[int] = []
-    for number, first in enumerate(range(0, len(matrix), copies)):
+    for first in range(0, len(matrix), copies):
         rows = matrix[first : first + copies]
         corners = width * np.arange(len(rows))
         places = (corners[:, None] + vector.places).reshape(-1)
         summed = builder.sum_over(builder.weighted([(stacked, _at(builder, places, rows.reshape(-1)))]), 1, width)
-        masked = builder.weighted([(summed, _at(builder, corners, 1))])
-        found.append(builder.rotate(masked, -number))
+        found.append(builder.weighted([(summed, _at(builder, corners, 1))]))
     outputs = np.arange(len(matrix))
     places = outputs % copies * width + outputs // copies
-    return Vector(builder.add_integers(builder.total(found), _at(builder, places, layer.bias)), places)
+    interleaved = builder.side_by_side(found, 1)
+    return Vector(builder.add_integers(interleaved, _at(builder, places, layer.bias)), places)
 
 
 def _row_major(builder: Builder, layer: LeveledLayer, vector: Vector) -> list[int]:

@@ -5,11 +5,12 @@ integers here, and residues for several plain moduli under encryption.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.integer import dense_weight
+from privcirnet.he.encodings.integer import Values, dense_weight
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Program, Weights
@@ -23,15 +24,20 @@ class LeveledLayer:
         name: unique.
         shape: dimensions.
         block_size: b.
-        weight: dense, integers (K, C, R, R).
-        bias: integers of any size, (K,).
+        rows: the first row of each circulant block row, integers, ``shape.weight_shape(block_size)``.
+        bias: Python integers, (K,).
     """
 
     name: str
     shape: LinearShape
     block_size: int
-    weight: np.ndarray
+    rows: Values
     bias: np.ndarray
+
+    @cached_property
+    def weight(self) -> Values:
+        """The dense weight, (K, C, R, R)."""
+        return dense_weight(self.rows, self.shape, self.block_size)
 
     @property
     def matrix(self) -> np.ndarray:
@@ -52,10 +58,11 @@ class LeveledLayer:
             x: (C, H, W).
 
         Returns:
-            (C R R, H' W'), of x's dtype.
+            (C R R, H' W'), of x's dtype: Python integers stay what they are, where np.pad would add NumPy's.
         """
         s = self.shape
-        padded = np.pad(x, ((0, 0), (s.padding, s.padding), (s.padding, s.padding)))
+        padded = np.zeros((len(x), s.height + 2 * s.padding, s.width + 2 * s.padding), dtype=x.dtype)
+        padded[:, s.padding : s.padding + s.height, s.padding : s.padding + s.width] = x
         seen = np.lib.stride_tricks.sliding_window_view(padded, (s.kernel, s.kernel), axis=(1, 2))
         every = seen[:, :: s.stride, :: s.stride].transpose(0, 3, 4, 1, 2)
         return every.reshape(len(x) * s.kernel**2, -1)
@@ -152,7 +159,7 @@ def network_of(program: Program) -> LeveledNetwork:
 def _layer(name: str, shape: LinearShape, b: int, weights: Weights, first: bool) -> LeveledLayer:
     if shape.groups > 1:
         raise RuleError("a leveled layer must have one group", got=name, remedy="leave the groups out")
-    made = LeveledLayer(name, shape, b, dense_weight(weights.rows, shape, b), weights.bias.astype(object))
+    made = LeveledLayer(name, shape, b, weights.rows, weights.bias.astype(object))
     if not first:
         _ = made.matrix
     return made

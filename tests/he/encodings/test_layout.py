@@ -67,7 +67,9 @@ def test_cells_of_tiles_and_groups() -> None:
 
 @pytest.mark.parametrize("b", [0, -1, 5, 8])
 def test_block_size_must_be_at_most_both_dimensions(b: int) -> None:
-    with pytest.raises(RuleError, match=rf"block size must be at most both weight .*: got {b} for \(8, 4\); use 1 to 4"):
+    with pytest.raises(
+        RuleError, match=rf"block size must be at most both weight .*: got {b} for \(8, 4\); use 1 to 4"
+    ):
         SpectralLayout(LinearShape(4, 4, 4, 8), b, (1, 1))
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import dense_weight
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 
@@ -12,7 +11,7 @@ def layer(name: str, shape: LinearShape, b: int = 1, largest: int = 3, seed: int
     random = np.random.default_rng(seed)
     rows = random.integers(-largest, largest + 1, shape.weight_shape(b))
     bias = random.integers(-50, 51, shape.out_channels).astype(object)
-    return LeveledLayer(name, shape, b, dense_weight(rows, shape, b), bias)
+    return LeveledLayer(name, shape, b, rows, bias)
 
 
 def network(maps: int, side: int, hidden: int, classes: int, b: int = 1, largest: int = 3) -> LeveledNetwork:
