@@ -79,5 +79,5 @@ def test_channels_that_a_norm_shares_are_not_padded_and_nothing_changes(shared):
 
 
 def test_padding_must_be_asked_for():
-    with pytest.raises(RuleError, match="must divide both weight dimensions: got 8 for .* at 'fc1'"):
+    with pytest.raises(RuleError, match=r"must divide both weight dimensions: got 8 for .* at 'fc1'"):
         circulant_(lola(), {"fc1": 8})

@@ -138,7 +138,8 @@ def _inverse(builder: Builder, spectral: _Spectral, value: int) -> int:
             (builder.rotate(value, (shift - giant) * width), partial(spectral.inverse, shift, giant * width))
             for shift in shifts
         ]
-        found.append(builder.rotate(builder.products(terms), giant * width))
+        if terms:
+            found.append(builder.rotate(builder.products(terms), giant * width))
     return builder.total(found)
 
 

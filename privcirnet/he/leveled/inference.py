@@ -87,7 +87,7 @@ class LeveledInferenceServer:
         engine: one of :data:`leveled.engine.ENGINES`.
 
     Raises:
-        DoesNotFit: the network is deeper or its values are larger than the parameters carry.
+        RuleError: the network is deeper or its values are larger than the parameters carry.
     """
 
     def __init__(self, plan: Plan, parameters: LeveledParameters, engine: str = "tenseal") -> None:

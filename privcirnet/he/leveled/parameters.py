@@ -14,12 +14,15 @@ import numpy as np
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.leveled.circuit import Circuit
+from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.noise import noise_bits
+from privcirnet.he.leveled.plan import Plan
 from privcirnet.he.params import noise
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
 from privcirnet.he.params.security import MAX_LOG_Q
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
 
 RING_DEGREES = (8192, 16384, 32768)
 """From the cheapest."""
@@ -70,46 +73,58 @@ class LeveledParameters:
         return np.where(2 * total > whole, total - whole, total)
 
 
-def choose(bits: int, circuit_of: Callable[[int], Circuit]) -> tuple[LeveledParameters, Circuit]:
-    """Return the cheapest parameters that a network's results fit, and its circuit for them.
+def plan_for(network: LeveledNetwork, planner: Callable[[LeveledNetwork, int], Plan]) -> tuple[Plan, LeveledParameters]:
+    """Return a network's plan for the cheapest parameters that its results fit.
 
     Cheapest: by the words that a key switch touches, for all plain moduli.
 
     Args:
-        bits: of the results, sign included.
-        circuit_of: n -> circuit; raises DoesNotFit where the network needs more slots.
+        network: what is computed.
+        planner: network, n -> plan; raises DoesNotFit where the network needs more slots.
 
     Raises:
         DoesNotFit: none of n = 8192, 16384, 32768 carries the network.
     """
-    found: list[tuple[int, LeveledParameters, Circuit]] = []
+    bits = network.bits
+    found: list[tuple[int, Plan, LeveledParameters]] = []
     refused = f"{bits} bits"
     for n in RING_DEGREES:
         try:
-            circuit = circuit_of(n)
+            plan = planner(network, n)
         except DoesNotFit as error:
             refused = error.got or refused
             continue
         for count in range(1, _MOST_MODULI + 1):
-            if made := _shortest(n, count, bits, circuit):
-                found.append((count * n * len(made.coefficient_bits) ** 2, made, circuit))
+            if made := _shortest(n, count, bits, plan.circuit):
+                found.append((count * n * len(made.coefficient_bits) ** 2, plan, made))
     if not found:
         rule = f"a network must fit n = {RING_DEGREES[-1]} with 128-bit security: fewer layers, bits or values"
         raise DoesNotFit(rule, got=refused, remedy="use the interactive protocol, or quantise to fewer bits")
-    _, parameters, circuit = min(found, key=lambda each: each[0])
-    return parameters, circuit
+    _, plan, parameters = min(found, key=lambda each: each[0])
+    return plan, parameters
 
 
 def fits(parameters: LeveledParameters, circuit: Circuit) -> bool:
-    """Say whether every answer of a circuit decrypts after the flooding that hides the weights.
+    """Say whether every answer of a circuit decrypts after the flooding that hides the weights, all of them together.
 
     Args:
         parameters: for it.
         circuit: of the network.
     """
-    return all(
-        noise.noise_budget(each, noise_bits(circuit, each)) >= noise.MIN_NOISE_BUDGET for each in parameters.moduli
-    )
+    found = [noise.noise_budget(each, noise_bits(circuit, each)) for each in parameters.moduli]
+    return min(found) >= noise.MIN_NOISE_BUDGET and distance_bits(parameters, circuit) >= IMAGE_DISTANCE_BITS
+
+
+def distance_bits(parameters: LeveledParameters, circuit: Circuit) -> float:
+    """Return -log2 of the distance of an answer's noise from one that no weight has a part in.
+
+    Args:
+        parameters: for it.
+        circuit: of the network.
+    """
+    count = len(circuit.outputs) * circuit.ring_degree
+    replies = [(count, float(noise_bits(circuit, each))) for each in parameters.moduli]
+    return image_distance_bits(replies, min(map(noise.flood_bits, parameters.moduli)))
 
 
 def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int) -> None:
@@ -121,8 +136,8 @@ def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int)
         bits: of the results, sign included.
 
     Raises:
-        DoesNotFit: the results are over the plain moduli, or the noise is over q.
-        RuleError: the circuit is for another ring degree.
+        DoesNotFit: the results are over the plain moduli, or the circuit is for another ring degree.
+        RuleError: the noise is over q: the network is too deep, or an answer would say too much of the weights.
     """
     if parameters.plain_bits < bits:
         got, remedy = f"{bits} bits for {parameters.plain_bits}", "use more plain moduli"
@@ -132,6 +147,9 @@ def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int)
         raise DoesNotFit("a circuit must have the parameters' ring degree", got=got, remedy="let choose pick both")
     for each in parameters.moduli:
         noise.check_noise(each, noise_bits(circuit, each), "the answer")
+    if (distance := distance_bits(parameters, circuit)) < IMAGE_DISTANCE_BITS:
+        rule = f"an answer's noise must be within 2^-{IMAGE_DISTANCE_BITS} of one without weights"
+        raise RuleError(rule, got=f"2^-{distance:.1f}", remedy="use a longer q or fewer outputs")
 
 
 def _shortest(n: int, count: int, bits: int, circuit: Circuit) -> LeveledParameters | None:

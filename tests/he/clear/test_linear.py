@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he.clear.limbs import EXACT_BITS, split
 from privcirnet.he.clear.linear import ClearLinear, clear_linear
-from privcirnet.he.encodings.integer import Values, dense_weight, expand_rows
+from privcirnet.he.encodings.integer import Values, dense_weight
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.program import operations as op
