@@ -66,6 +66,9 @@ class LeveledServer(Protocol):
             message: what :meth:`LeveledClient.evaluation_keys` returned.
             rotations: that it was made with.
 
+        Returns:
+            the keys, for the other methods.
+
         Raises:
             RuleError: the bytes are not such keys.
         """
@@ -76,6 +79,9 @@ class LeveledServer(Protocol):
 
         Args:
             message: what :meth:`LeveledClient.encrypt` returned.
+
+        Returns:
+            it, in coefficient form.
 
         Raises:
             RuleError: the bytes are not such a ciphertext.
@@ -167,6 +173,9 @@ class LeveledServer(Protocol):
             ciphertext: in coefficient form.
             addend: slots to add: zero where the client may read, uniform elsewhere.
             keys: the client's.
+
+        Returns:
+            bytes for the client.
         """
         ...
 

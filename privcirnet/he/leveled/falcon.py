@@ -25,7 +25,8 @@ import numpy as np
 
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.encodings.layout import next_power_of_two
-from privcirnet.he.leveled.circuit import Builder, Plaintext
+from privcirnet.he.leveled.builder import Builder
+from privcirnet.he.leveled.circuit import Plaintext
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 from privcirnet.he.leveled.plan import Plan
 from privcirnet.he.leveled.spread import convolution, three_layers

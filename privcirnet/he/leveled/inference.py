@@ -102,6 +102,9 @@ class LeveledInferenceServer:
         Args:
             keys: from :meth:`LeveledInferenceClient.keys`.
 
+        Returns:
+            them, for :meth:`answer`.
+
         Raises:
             RuleError: they are not such keys.
         """

@@ -19,7 +19,7 @@ import numpy as np
 
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.encodings.layout import next_power_of_two
-from privcirnet.he.leveled.circuit import Builder
+from privcirnet.he.leveled.builder import Builder
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 from privcirnet.he.leveled.plan import Plan
 

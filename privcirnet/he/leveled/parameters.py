@@ -8,7 +8,7 @@ noise of every product grows with t, so more and shorter primes need a shorter q
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 
 import numpy as np
 
@@ -65,11 +65,11 @@ class LeveledParameters:
             Python integers of least absolute value.
         """
         whole = math.prod(each.plain_modulus for each in self.moduli)
-        parts = []
+        total = np.zeros(residues[0].shape, dtype=object)
         for each, values in zip(self.moduli, residues, strict=True):
             t = each.plain_modulus
-            parts.append(values.astype(object) * (whole // t * pow(whole // t, -1, t)))
-        total = reduce(np.add, parts) % whole
+            total = total + values.astype(object) * (whole // t * pow(whole // t, -1, t))
+        total = total % whole
         return np.where(2 * total > whole, total - whole, total)
 
 
@@ -105,7 +105,7 @@ def plan_for(network: LeveledNetwork, planner: Callable[[LeveledNetwork, int], P
 
 
 def fits(parameters: LeveledParameters, circuit: Circuit) -> bool:
-    """Say whether every answer of a circuit decrypts after the flooding that hides the weights, all of them together.
+    """Return whether every answer of a circuit decrypts after the flooding that hides the weights in all of them.
 
     Args:
         parameters: for it.

@@ -16,7 +16,7 @@ import numpy as np
 
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.encodings.layout import next_power_of_two
-from privcirnet.he.leveled.circuit import Builder
+from privcirnet.he.leveled.builder import Builder
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 from privcirnet.he.leveled.plan import Plan
 from privcirnet.he.leveled.spread import convolution, three_layers
@@ -104,7 +104,8 @@ def periodic_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
 
 def _circulant(builder: Builder, layout: _Periodic, number: int, value: int) -> int:
     """One ciphertext of the middle layer's outputs, a copy of each for every p."""
-    baby, giants = _steps(layout.k, layout.ciphertexts), []
+    baby = _steps(layout.k, layout.ciphertexts)
+    giants: list[int] = []
     for giant in range(0, layout.k, baby):
         terms = [
             (builder.rotate(value, shift - giant), layout.diagonal(number, shift, giant))

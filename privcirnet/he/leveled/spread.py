@@ -8,7 +8,7 @@ layout that it wants, with as many copies as it wants.
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.circuit import Builder
+from privcirnet.he.leveled.builder import Builder
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 
 
