@@ -47,7 +47,7 @@ class Parties:
     def __init__(self, network: LeveledNetwork, name: str, engine: str) -> None:
         self.name, self.seconds, self.equal = name, [], 0
         self.plan, self.parameters = plan_for(network, PLANS[name])
-        self.client = LeveledInferenceClient(self.plan, self.parameters, engine)
+        self.client = LeveledInferenceClient(self.plan.public, self.parameters, engine)
         self.server = LeveledInferenceServer(self.plan, self.parameters, engine)
         sent = self.client.keys()
         self.key_bytes, self.keys = sum(map(len, sent)), self.server.load_keys(sent)

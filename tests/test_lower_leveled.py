@@ -37,7 +37,7 @@ def test_logits_are_the_network_s_bit_for_bit_through_the_circuit():
     images = torch.randint(0, 5, (3, 1, 6, 6), generator=torch.Generator().manual_seed(1))
     lowered = lower_leveled(model, (1, 6, 6), Input(0, 4), -2, weight_bits=5)
     plan, parameters = plan_for(lowered.network, periodic_plan)
-    client = LeveledInferenceClient(plan, parameters, "cleartext")
+    client = LeveledInferenceClient(plan.public, parameters, "cleartext")
     server = LeveledInferenceServer(plan, parameters, "cleartext")
     keys = server.load_keys(client.keys())
     for image, wanted in zip(images, model(images.double() * 2.0**-2).tolist(), strict=True):

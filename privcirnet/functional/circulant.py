@@ -91,13 +91,14 @@ def check_block_size(shape: Sequence[int], b: int, *, pad: bool = False) -> None
             got=f"shape {tuple(shape)}",
             remedy="give the weight of a linear or convolutional layer",
         )
-    if b < 1 or not _fits(shape, b, pad):
-        sizes = ", ".join(map(str, admissible_block_sizes(shape, pad=pad)))
-        raise RuleError(
-            f"block size must {'be at most' if pad else 'divide'} both weight dimensions",
-            got=f"{b} for {tuple(shape)}",
-            remedy=f"choose one of {sizes}" + (", or pad the layer (pad=true)" if 1 <= b <= min(shape[:2]) else ""),
-        )
+    if b >= 1 and _fits(shape, b, pad):
+        return
+    sizes, got = ", ".join(map(str, admissible_block_sizes(shape, pad=pad))), f"{b} for {tuple(shape)}"
+    if pad:
+        rule = "block size must be at most both weight dimensions"
+        raise RuleError(rule, got=got, remedy=f"choose one of {sizes}")
+    padding = ", or pad the layer (pad=true)" if 1 <= b <= min(shape[:2]) else ""
+    raise RuleError("block size must divide both weight dimensions", got=got, remedy=f"choose one of {sizes}{padding}")
 
 
 def check_importance(weight: Tensor, importance: Tensor) -> None:

@@ -28,7 +28,7 @@ from privcirnet.he.encodings.layout import next_power_of_two
 from privcirnet.he.leveled.builder import Builder
 from privcirnet.he.leveled.circuit import Plaintext
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
-from privcirnet.he.leveled.plan import Plan
+from privcirnet.he.leveled.plan import Plan, plan_of
 from privcirnet.he.leveled.spread import convolution, three_layers
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
@@ -117,7 +117,7 @@ def falcon_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
     hidden = builder.square(product)
     outputs = _row_major(builder, last, spectral, hidden)
     results = tuple((number, 0) for number in range(len(outputs)))
-    return Plan(network, builder.built(outputs), columns, results)
+    return plan_of(network, builder.built(outputs), columns, results)
 
 
 def _spectral_product(builder: Builder, spectral: _Spectral, value: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled import engine as engines
 from privcirnet.he.leveled.parameters import LeveledParameters, check_parameters
-from privcirnet.he.leveled.plan import Plan
+from privcirnet.he.leveled.plan import Plan, PublicPlan
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 
@@ -24,18 +24,18 @@ class LeveledInferenceClient:
     """The party with the image and the secret keys, one for each plain modulus.
 
     Args:
-        plan: of the network; its weights are not needed.
+        plan: the public half of the network's.
         parameters: that the plan was made for.
         engine: one of :data:`leveled.engine.ENGINES`.
     """
 
-    def __init__(self, plan: Plan, parameters: LeveledParameters, engine: str = "tenseal") -> None:
+    def __init__(self, plan: PublicPlan, parameters: LeveledParameters, engine: str = "tenseal") -> None:
         self._plan, self._parameters = plan, parameters
         self._engines = [engines.leveled_client(engine, each) for each in parameters.moduli]
 
     def keys(self) -> list[bytes]:
         """Return the evaluation keys for each plain modulus."""
-        return [each.evaluation_keys(self._plan.circuit.rotations) for each in self._engines]
+        return [each.evaluation_keys(self._plan.rotations) for each in self._engines]
 
     def request(self, image: np.ndarray) -> Message:
         """Return an encrypted image.
@@ -62,10 +62,9 @@ class LeveledInferenceClient:
             Python integers, (K,).
 
         Raises:
-            RuleError: it is not such an answer.
+            RuleError: it is not such an answer, or a result is wrong.
         """
-        outputs = len(self._plan.circuit.outputs)
-        _check_counts(answer, len(self._engines), outputs, "an answer")
+        _check_counts(answer, len(self._engines), self._plan.outputs, "an answer")
         residues = [
             np.stack([client.decrypt(message) for message in messages])
             for client, messages in zip(self._engines, answer, strict=True)
@@ -139,7 +138,7 @@ class LeveledInferenceServer:
     def _mask(self, output: int, t: int) -> Residues:
         """Uniform where the slots hold partial sums of weights and values, zero where they hold results."""
         uniform = sampling.uniform((self._plan.circuit.ring_degree,), t)
-        return np.where(self._plan.free(output), uniform, np.uint64(0))
+        return np.where(self._plan.public.free(output), uniform, np.uint64(0))
 
 
 def _check_counts(message: Message, moduli: int, each: int, what: str) -> None:

@@ -21,7 +21,7 @@ from privcirnet.errors import DoesNotFit
 from privcirnet.he.encodings.layout import next_power_of_two
 from privcirnet.he.leveled.builder import Builder
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
-from privcirnet.he.leveled.plan import Plan
+from privcirnet.he.leveled.plan import Plan, plan_of
 
 
 class Vector(NamedTuple):
@@ -57,7 +57,7 @@ def lola_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
     columns = np.full(ring_degree, -1)
     columns[: height * width] = np.arange(height * width)
     dense = tuple((0, int(slot)) for slot in vector.places)
-    return Plan(network, builder.built(outputs), columns, sparse if others else dense)
+    return plan_of(network, builder.built(outputs), columns, sparse if others else dense)
 
 
 def _convolution(builder: Builder, layer: LeveledLayer, size: int) -> Vector:

@@ -51,22 +51,6 @@ class LeveledLayer:
             raise RuleError("a layer behind the first must be on a vector", got=got, remedy=remedy)
         return self.weight[:, :, 0, 0]
 
-    def windows(self, x: np.ndarray) -> np.ndarray:
-        """Return what the outputs of each place see.
-
-        Args:
-            x: (C, H, W).
-
-        Returns:
-            (C R R, H' W'), of x's dtype: Python integers stay what they are, where np.pad would add NumPy's.
-        """
-        s = self.shape
-        padded = np.zeros((len(x), s.height + 2 * s.padding, s.width + 2 * s.padding), dtype=x.dtype)
-        padded[:, s.padding : s.padding + s.height, s.padding : s.padding + s.width] = x
-        seen = np.lib.stride_tricks.sliding_window_view(padded, (s.kernel, s.kernel), axis=(1, 2))
-        every = seen[:, :: s.stride, :: s.stride].transpose(0, 3, 4, 1, 2)
-        return every.reshape(len(x) * s.kernel**2, -1)
-
 
 @dataclass(frozen=True)
 class LeveledNetwork:
@@ -102,27 +86,48 @@ class LeveledNetwork:
         Raises:
             RuleError: a pixel is out of range, or the image has another shape.
         """
-        self.check_image(image)
+        check_image(image, self.layers[0].shape.input_shape, self.low, self.high)
         values = image.astype(object)
         for number, layer in enumerate(self.layers):
             values = _linear(layer, layer.weight, layer.bias, values**2 if number else values)
         return values.reshape(-1)
 
-    def check_image(self, image: np.ndarray) -> None:
-        """Raise unless an image is one of the network's.
 
-        Args:
-            image: integers.
+def check_image(image: np.ndarray, shape: tuple[int, int, int], low: int, high: int) -> None:
+    """Raise unless an image is one of a network's.
 
-        Raises:
-            RuleError: a pixel is out of range, or the image has another shape.
-        """
-        expected = self.layers[0].shape.input_shape
-        if image.shape != expected:
-            raise RuleError("an image must have the network's size", got=image.shape, remedy=f"give one of {expected}")
-        if image.min() < self.low or image.max() > self.high:
-            got, remedy = f"[{image.min()}, {image.max()}]", "use the quantization that it was trained with"
-            raise RuleError(f"pixels must be in [{self.low}, {self.high}]", got=got, remedy=remedy)
+    Args:
+        image: integers.
+        shape: (C, H, W).
+        low: least value of a pixel.
+        high: largest value of a pixel.
+
+    Raises:
+        RuleError: a pixel is out of range, or the image has another shape.
+    """
+    if image.shape != shape:
+        raise RuleError("an image must have the network's size", got=image.shape, remedy=f"give one of {shape}")
+    if image.min() < low or image.max() > high:
+        got, remedy = f"[{image.min()}, {image.max()}]", "use the quantization that it was trained with"
+        raise RuleError(f"pixels must be in [{low}, {high}]", got=got, remedy=remedy)
+
+
+def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
+    """Return what the outputs of each place of a layer see.
+
+    Args:
+        shape: of the layer.
+        x: (C, H, W).
+
+    Returns:
+        (C R R, H' W'), of x's dtype: Python integers stay what they are, where np.pad would add NumPy's.
+    """
+    padding = shape.padding
+    padded = np.zeros((len(x), shape.height + 2 * padding, shape.width + 2 * padding), dtype=x.dtype)
+    padded[:, padding : padding + shape.height, padding : padding + shape.width] = x
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
+    every = seen[:, :: shape.stride, :: shape.stride].transpose(0, 3, 4, 1, 2)
+    return every.reshape(len(x) * shape.kernel**2, -1)
 
 
 def network_of(program: Program) -> LeveledNetwork:
@@ -166,6 +171,6 @@ def _layer(name: str, shape: LinearShape, b: int, weights: Weights, first: bool)
 
 
 def _linear(layer: LeveledLayer, weight: np.ndarray, bias: np.ndarray, values: np.ndarray) -> np.ndarray:
-    columns = layer.windows(values.reshape(layer.shape.input_shape))
+    columns = windows(layer.shape, values.reshape(layer.shape.input_shape))
     rows = weight.reshape(len(weight), -1).astype(object)
     return (rows @ columns + bias[:, None]).reshape(layer.shape.output_shape)

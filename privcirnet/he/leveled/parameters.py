@@ -28,6 +28,8 @@ RING_DEGREES = (8192, 16384, 32768)
 """From the cheapest."""
 _MOST_MODULI, _MOST_PRIMES = 8, 16
 _PRIME_BITS = 40, 46, 52, 59
+_SPARE_BITS = 8
+"""Of the product of all t over the results: what decrypts under foreign keys is noise, and seldom under their bound."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int)
 
 def _shortest(n: int, count: int, bits: int, circuit: Circuit) -> LeveledParameters | None:
     """The shortest q for that many plain moduli; None if there is none, or no such plain moduli."""
-    plain_bits = max(-(-bits // count) + 1, (2 * n).bit_length() + 5)
+    plain_bits = max(-(-(bits + _SPARE_BITS) // count) + 1, (2 * n).bit_length() + 5)
     needed = 0
     for primes in _coefficient_bits(n) if plain_bits <= MAX_PLAIN_BITS else ():
         if sum(primes[:-1]) < needed:

@@ -18,7 +18,7 @@ from privcirnet.errors import DoesNotFit
 from privcirnet.he.encodings.layout import next_power_of_two
 from privcirnet.he.leveled.builder import Builder
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
-from privcirnet.he.leveled.plan import Plan
+from privcirnet.he.leveled.plan import Plan, plan_of
 from privcirnet.he.leveled.spread import convolution, three_layers
 
 
@@ -99,7 +99,7 @@ def periodic_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
     hidden = [builder.square(value) for value in hidden]
     outputs = [_outputs(builder, layout, last, hidden, some) for some in _chunks(len(last.bias), layout.count)]
     results = tuple((c // layout.count, c % layout.count * layout.stride) for c in range(len(last.bias)))
-    return Plan(network, builder.built(outputs), columns, results)
+    return plan_of(network, builder.built(outputs), columns, results)
 
 
 def _circulant(builder: Builder, layout: _Periodic, number: int, value: int) -> int:

@@ -37,7 +37,7 @@ def convolution(builder: Builder, layer: LeveledLayer, values: np.ndarray) -> tu
         values: for each slot which output it holds, counted map after map, -1 for none: (n,).
 
     Returns:
-        (the ciphertext; for each slot which place of a map it is, -1 for none, as :class:`plan.Plan` has them).
+        (the ciphertext; for each slot which place of a map it is, -1 for none, as :class:`plan.PublicPlan` has them).
     """
     builder.layer = layer.name
     size, held = int(np.prod(layer.shape.output_shape[1:])), values >= 0

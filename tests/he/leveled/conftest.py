@@ -35,7 +35,7 @@ def encrypted() -> Encrypted:
     made = network(2, 6, 3, 3)
     made = LeveledNetwork((made.layers[0], made.layers[1]), made.low, made.high)
     plan, parameters = plan_for(made, lola_plan)
-    client, server = LeveledInferenceClient(plan, parameters), LeveledInferenceServer(plan, parameters)
+    client, server = LeveledInferenceClient(plan.public, parameters), LeveledInferenceServer(plan, parameters)
     sent, image = client.keys(), image_of(made)
     keys = server.load_keys(sent)
     return Encrypted(made, plan, parameters, client, server, keys, image, sent, client.request(image))

@@ -1,13 +1,17 @@
 """Both parties: encrypted results are the integer network's, and what is wrong is refused."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.leveled.lola import lola_plan
 from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.parameters import LeveledParameters, plan_for
 from privcirnet.he.leveled.periodic import periodic_plan
+from privcirnet.he.leveled.plan import PublicPlan
 from tests.he.leveled.networks import image_of, network
 
 
@@ -30,7 +34,7 @@ def test_three_layers_with_two_squares_and_padded_blocks():
     """n = 16384, with the plan of the fewest keys."""
     made = network(2, 6, 6, 3, b=4, largest=1)
     plan, parameters = plan_for(made, periodic_plan)
-    client, server = LeveledInferenceClient(plan, parameters), LeveledInferenceServer(plan, parameters)
+    client, server = LeveledInferenceClient(plan.public, parameters), LeveledInferenceServer(plan, parameters)
     image = image_of(made)
     answer = server.answer(client.request(image), server.load_keys(client.keys()))
     assert list(client.results(answer)) == list(made.evaluate(image))
@@ -44,7 +48,7 @@ def test_slots_without_a_result_are_masked(encrypted):
         answer = encrypted.server.answer(encrypted.request, encrypted.keys)
         slots.append(np.array([encrypted.client._engines[0].decrypt(message) for message in answer[0]]))
     for output in range(len(encrypted.plan.circuit.outputs)):
-        free = encrypted.plan.free(output)
+        free = encrypted.plan.public.free(output)
         same = slots[0][output] == slots[1][output]
         assert same[~free].all()
         assert same[free].sum() <= 3, "chance is 8192 / t"
@@ -73,6 +77,23 @@ def test_keys_that_are_cut_or_too_few_are_refused(encrypted):
 def test_a_foreign_answer_is_refused(encrypted):
     with pytest.raises(RuleError, match="an answer must have"):
         encrypted.client.results([])
+
+
+def test_what_decrypts_to_no_result_is_refused(encrypted):
+    """The answer to keys of another client: noise, which has more bits than a result with all but certainty."""
+    stranger = LeveledInferenceClient(encrypted.plan.public, encrypted.parameters)
+    answer = encrypted.server.answer(encrypted.request, encrypted.keys)
+    with pytest.raises(RuleError, match=r"a result must have at most \d+ bits, or it is wrong"):
+        stranger.results(answer)
+
+
+def test_the_client_s_half_of_a_plan_has_no_weights(encrypted):
+    """Another network of the same architecture has the same one, but for the bits of its results."""
+    made = encrypted.network
+    other = LeveledNetwork(tuple(replace(one, rows=-one.rows[::-1]) for one in made.layers), made.low, made.high)
+    first, second = (lola_plan(each, encrypted.parameters.ring_degree).public for each in (made, other))
+    for each in fields(PublicPlan):
+        assert np.array_equal(getattr(first, each.name), getattr(second, each.name)) or each.name == "bits"
 
 
 def test_a_network_deeper_than_its_parameters_is_refused(encrypted):

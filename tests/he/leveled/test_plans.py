@@ -29,12 +29,12 @@ def in_clear(plan: Plan, image: np.ndarray, bits: int = 41) -> np.ndarray:
     client, server, t = cleartext.Client(parameters), cleartext.Server(parameters), parameters.plain_modulus
     rotations = plan.circuit.rotations
     keys = server.load_evaluation_keys(client.evaluation_keys(rotations), rotations)
-    inputs = [server.receive(client.encrypt(slots)) for slots in modular.residues(plan.encode(image), t)]
+    inputs = [server.receive(client.encrypt(slots)) for slots in modular.residues(plan.public.encode(image), t)]
     outputs = engine.run(plan.circuit, engine.encode(plan.circuit, server), inputs, server, keys)
     assert server.counts["rotate"] == plan.circuit.counts["rotate"]
     assert server.counts["pmult"] == plan.circuit.counts["pmult"]
     slots = np.array([client.decrypt(server.answer(o, np.zeros_like(o.values), keys)) for o in outputs])
-    return LeveledParameters((parameters,)).combined([plan.decode(slots)])
+    return plan.public.decode(LeveledParameters((parameters,)).combined([slots]))
 
 
 @pytest.mark.parametrize("planner", PLANNERS.values(), ids=list(PLANNERS))
