@@ -76,11 +76,13 @@ class StoredSearch:
         model: the network's name.
         checkpoint: digest of its weights.
         result: what was found.
+        pad: whether layers may be padded.
     """
 
     model: str
     checkpoint: str
     result: SearchResult
+    pad: bool = False
 
 
 def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> StoredSearch:
@@ -94,7 +96,7 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> StoredSe
     held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
     model = stages.built(held, data).model
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
-    return StoredSearch(held.model, held.digest(), search_in(model, data, config, profile, bar))
+    return StoredSearch(held.model, held.digest(), search_in(model, data, config, profile, bar), config.pad)
 
 
 def search_in(
@@ -153,6 +155,7 @@ def write(stored: StoredSearch, out: Path) -> None:
     """
     found, model = stored.result, stored.model
     about = {"model": model, "checkpoint": stored.checkpoint, "profile": found.profile.to_dict()}
+    about |= {"pad": True} if stored.pad else {}
     for earlier in (out / "plans").glob("*ms.json"):
         earlier.unlink()
     plans = [(out / "plan.json", found.budget, found.solution)]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, read_masks, read_plan
+from privcirnet.artifact import Bits, Checkpoint, plan_pads, read_checkpoint, read_masks, read_plan
 from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData
@@ -77,7 +77,8 @@ def begin(
         if masks:
             start_pruned_(model, block_sizes, {name: torch.from_numpy(mask) for name, mask in masks.items()}, data)
         else:
-            start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress)
+            pad = recipe.pad if uniform else plan_pads(run_file(recipe.plan, "", "search.py"))
+            start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress, pad=pad)
         return BuiltNetwork(model, before.name, block_sizes, None, before.arguments)
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = Bits(quant.weight_bits, quant.activation_bits, quant.stream_bits)
@@ -130,32 +131,35 @@ def load_fitting_(model: nn.Module, given: Checkpoint) -> tuple[str, ...]:
     return tuple(name for name in wanted if name not in fitting)
 
 
-def start_circulant_(
+def start_circulant_(  # noqa: PLR0913
     model: nn.Module,
     block_sizes: Mapping[str, int],
     data: ImageData,
     projection: str = "fisher",
     damping: float = 1.0,
     progress: Callable[[int], object] | None = None,
+    *,
+    pad: bool = False,
 ) -> None:
     """Make a dense network circulant in place, in evaluation mode, with its statistics measured anew.
 
     Args:
         model: a trained network.
-        block_sizes: by module name; 1 leaves a layer dense, one that does not divide pads it.
+        block_sizes: by module name; 1 leaves a layer dense.
         data: images for Fisher information and statistics.
         projection: initial circulant weights. "fisher": the nearest to the trained ones with each entry weighted by its
             Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
             ones.
         damping: of the Fisher information, see :func:`~privcirnet.functional.sensitivity.damped`.
         progress: called with the number of samples done while it is measured.
+        pad: whether layers are padded where their block size does not divide.
 
     Raises:
         RuleError: the block sizes do not fit the network, see :func:`privcirnet.nn.convert.circulant_`.
     """
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
     fisher = fisher_information(model, data, list(sizes), progress=progress) if projection == "fisher" else {}
-    circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()}, pad=True)
+    circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()}, pad=pad)
     if projection == "random":
         for layer in weighted_layers(model).values():
             reset_circulant_(layer)

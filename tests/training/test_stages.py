@@ -266,3 +266,13 @@ def test_padded_layers_are_stored_and_quantized_as_others_are(root, tmp_path):
     settings = RecipeConfig(stage="qat", init=str(tmp_path / "finetune"))
     quantized = stages.begin(settings, QuantConfig(), ModelConfig(), DATA).model
     assert is_circulant(quantized.get_submodule("classifier").weight, 8, pad=True)
+
+
+def test_a_plan_says_whether_its_layers_are_padded(root, tmp_path):
+    plan = {"classifier": 8, "conv1": 8}
+    write_plan(tmp_path / "plan.json", plan)
+    settings = dataclasses.replace(recipe("finetune", root, "train"), plan=str(tmp_path / "plan.json"))
+    with pytest.raises(RuleError, match=r"must divide both weight dimensions: got 8 for \(10, .*\(pad=true\)"):
+        stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
+    write_plan(tmp_path / "plan.json", plan, pad=True)
+    assert stages.begin(settings, QuantConfig(), ModelConfig(), DATA).block_sizes == plan

@@ -127,12 +127,25 @@ class LinearShape:
             RuleError: b does not divide the channels of a group, or is larger than a channel count.
         """
         channels = self.out_channels // self.groups, self.in_channels // self.groups
-        if self.groups > 1 and (block_size < 1 or any(c % block_size for c in channels)):
-            got, remedy = f"{block_size} for {channels}", "use a common divisor of both"
-            raise RuleError("block size must divide both weight dimensions", got=got, remedy=remedy)
+        if self.groups > 1:
+            self.check_divides(block_size)
         if not 1 <= block_size <= min(channels):
             got, remedy = f"{block_size} for {channels}", f"use 1 to {min(channels)}"
             raise RuleError("block size must be at most both weight dimensions", got=got, remedy=remedy)
+
+    def check_divides(self, block_size: int) -> None:
+        """Raise unless the weight can be block circulant without padding.
+
+        Args:
+            block_size: b.
+
+        Raises:
+            RuleError: b does not divide the channels of a group.
+        """
+        channels = self.out_channels // self.groups, self.in_channels // self.groups
+        if block_size < 1 or any(c % block_size for c in channels):
+            got, remedy = f"{block_size} for {channels}", "use a common divisor of both"
+            raise RuleError("block size must divide both weight dimensions", got=got, remedy=remedy)
 
     @cached_property
     def rows(self) -> "Axis":
