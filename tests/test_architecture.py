@@ -14,7 +14,7 @@ SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "serve", "la
 MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 300, 10, 50
 
 ONLY_USER = {
-    "tenseal": {"he/engines/tenseal.py"},
+    "tenseal": {"he/engines/tenseal.py", "he/leveled/tenseal.py"},
     "pulp": {"blocksizes/solve.py"},
     "zstandard": {"he/engines/sealfile.py"},
     "sklearn": {"data/digits.py"},
@@ -82,10 +82,12 @@ ROOMS = {
     "program": {"ring", "params", "engines", "encodings"},
     "planning": {"ring", "params", "engines", "encodings", "program"},
     "protocol": {"ring", "params", "engines", "encodings", "clear", "program"},
+    "leveled": {"ring", "params", "engines", "encodings", "program"},
     "measure": {"ring", "params", "engines", "encodings", "clear", "program", "planning", "protocol"},
     "__init__": set(),
 }
-"""Room of ``he/`` -> the rooms below it, which are all that it may import. Planning and protocol do not know each other."""
+"""Room of ``he/`` -> the rooms below it, which are all that it may import. Planning, protocol and leveled do not know one
+another."""
 
 NO_TORCH = {
     *("compiled", "he", "report", "artifact", "config", "errors", "plots", "console", "settings", "pipeline"),

@@ -21,7 +21,7 @@ SUBJECTS = {
     "Block sizes": ("blocksizes",),
     "From a network to an encrypted program": ("lower", "he.program"),
     "Plans, encodings and encryption parameters": ("he.planning", "he.encodings", "he.params", "he.ring", "he.engines"),
-    "Client and server": ("he.protocol", "he.clear", "service"),
+    "Client and server": ("he.protocol", "he.clear", "he.leveled", "service"),
     "Files": ("artifact",),
     "Benchmarks, comparisons and reports": ("he.measure", "pipeline", "report"),
     "The page of infer.py": ("page",),

@@ -21,6 +21,7 @@ from privcirnet.artifact.program import (
 from privcirnet.artifact.records import (
     Bits,
     Checkpoint,
+    plan_pads,
     read_checkpoint,
     read_json,
     read_plan,
@@ -43,6 +44,7 @@ __all__ = [
     "folder_bytes",
     "forget_drafts",
     "plaintext_coefficients",
+    "plan_pads",
     "read_checkpoint",
     "read_json",
     "read_masks",

@@ -214,6 +214,15 @@ def read_plan(path: Path, **expected: str) -> dict[str, int]:
     return block_sizes
 
 
+def plan_pads(path: Path) -> bool:
+    """Return whether a plan is for layers that are padded where its block sizes do not divide.
+
+    Args:
+        path: of a file that :func:`read_plan` accepts.
+    """
+    return read_json(path, "a plan", "make one with search.py").get("pad") is True
+
+
 def read_profile(path: Path) -> Profile:
     """Read a cost profile.
 

@@ -79,7 +79,7 @@ class Information:
         Args:
             name: of the layer.
             weight: dense, (out, in, *kernel).
-            block_sizes: that its dimensions admit.
+            block_sizes: that its dimensions admit, padded or not.
             damping: of the projection, see :func:`privcirnet.functional.sensitivity.damped`.
         """
         whole, mean = [part[name] / self._per_sum for part in self._sums], self.mean(name)
@@ -88,7 +88,7 @@ class Information:
             if b == 1:
                 found[b] = Estimate(0.0, 0.0)
                 continue
-            error = squared_error(weight, mean, b, damping)
+            error = squared_error(weight, mean, b, damping, pad=True)
             found[b] = Estimate((mean * error).sum().item(), _standard_error([(f * error).sum().item() for f in whole]))
         return found
 
@@ -104,11 +104,11 @@ def plain_errors(
 
     Args:
         weights: dense weight, (out, in, *kernel), by layer name.
-        block_sizes: that each weight's dimensions admit, by layer name.
+        block_sizes: that each weight's dimensions admit, padded or not, by layer name.
     """
     return {
         name: {
-            b: squared_error(weights[name], torch.ones_like(weights[name]), b).sum().item() if b > 1 else 0.0
+            b: squared_error(weights[name], torch.ones_like(weights[name]), b, pad=True).sum().item() if b > 1 else 0.0
             for b in sizes
         }
         for name, sizes in block_sizes.items()

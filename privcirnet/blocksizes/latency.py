@@ -3,7 +3,7 @@
 For a profile and a link, equal shapes are planned once: the planner caches its results.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from math import prod
@@ -119,6 +119,7 @@ def figure_table(
     profile: Profile,
     link: Link,
     family: str = "spectral",
+    padded: Collection[str] = (),
 ) -> dict[str, dict[int, Figures]]:
     """Return predictions by layer and admissible block size, each with its cheapest plan.
 
@@ -128,6 +129,7 @@ def figure_table(
         profile: operation times.
         link: network between client and server.
         family: encodings to choose from, see :class:`planning.goal.Goal`.
+        padded: layers that may be padded where a block size does not divide.
     """
     table: dict[str, dict[int, Figures]] = {}
     figures = lru_cache(maxsize=None)(
@@ -135,7 +137,8 @@ def figure_table(
     )
     for name, shape in shapes.items():
         dimensions = (shape.out_channels, shape.in_channels)
-        sizes = admissible_block_sizes(dimensions, tuple(block_sizes)) if shape.groups == 1 else (1,)
+        sizes = admissible_block_sizes(dimensions, tuple(block_sizes), pad=name in padded)
+        sizes = sizes if shape.groups == 1 else (1,)
         table[name] = {b: figures(shape, b) for b in sizes}
     return table
 

@@ -34,6 +34,8 @@ def main(config: BenchConfig) -> None:
 def _layer(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     """One layer in one encoding."""
     shape = requests.shape(config)
+    if not config.pad:
+        shape.check_divides(config.block_size)
     if config.explain:
         choice = runs.explained(config.layout, config.encoding, shape, config.block_size, goal)
         console.print(choice.explain(), soft_wrap=True)

@@ -52,6 +52,8 @@ class RecipeConfig:
     """block size of every layer that can have it, instead of a plan; 0 for none. Only for finetune."""
     projection: str = "fisher"
     """what finetune starts from: fisher (loss-aware), frobenius (nearest weights) or random."""
+    pad: bool = False
+    """whether uniform pads layers to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
     damping: float = 1.0
     """of fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
     teacher: str = ""

@@ -31,6 +31,8 @@ class BenchConfig:
     """channel groups of a conv; C = K = groups is depthwise."""
     block_size: int = 8
     """b; in a network the largest size up to it that a layer allows."""
+    pad: bool = False
+    """whether a single layer may be padded to whole blocks; false: b must divide."""
     network: str = ""
     """all layers of a network instead: {mobilenetv2,vit,resnet18}_cifar, mobilenetv2_imagenet, vit_tiny_imagenet."""
     suite: str = ""

@@ -31,6 +31,8 @@ class SearchConfig:
     """run directory of the dense network, or its checkpoint."""
     block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32])
     """sizes to choose from."""
+    pad: bool = False
+    """whether layers may be padded to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
     uniform: int = 4
     """block size whose latency everywhere is the budget."""
     budget: float = 0.0

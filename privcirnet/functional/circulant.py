@@ -13,6 +13,12 @@ circulant when each block is constant along its circulant diagonals::
 The stored form, called `rows` everywhere, holds the first row of every block row: ``rows = W[::b]``, of shape
 (out / b, in, *kernel). It has the rank and the memory formats of the dense weight, and 1 / b of its entries.
 
+Padding. Where b does not divide, the weight is the upper left part of a block-circulant matrix of the next multiples of
+b: (100, 845) of (104, 848) for b = 8. Rows that are dropped and columns that meet no input cost nothing and are free,
+so a diagonal is fitted to those of its entries that the weight has. `rows` are those of the larger matrix,
+(ceil(out / b), b ceil(in / b), *kernel). In the last block of both axes some diagonals may have no entry at all: 11 of
+16 where 163 x 83 is padded for b = 16. They are zero, and no output depends on them.
+
 Cost: `expand` writes the out * in entries of the dense weight once; `project` reads them b times in strides.
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.3. Departure: where the importance of a whole diagonal is zero, which
@@ -29,31 +35,55 @@ from privcirnet.errors import RuleError
 BLOCK_SIZES = (1, 2, 4, 8, 16)
 
 
-def admissible_block_sizes(shape: Sequence[int], candidates: Sequence[int] = BLOCK_SIZES) -> tuple[int, ...]:
-    """Return the candidates that divide both weight dimensions.
+def padded_size(size: int, b: int) -> int:
+    """Return the smallest multiple of b that is at least a size.
+
+    Args:
+        size: Outputs or inputs of a layer.
+        b: Block size.
+
+    >>> padded_size(845, 8)
+    848
+    """
+    return -(-size // b) * b
+
+
+def admissible_block_sizes(
+    shape: Sequence[int], candidates: Sequence[int] = BLOCK_SIZES, *, pad: bool = False
+) -> tuple[int, ...]:
+    """Return the candidates that divide both weight dimensions; with padding, those that are not larger than either.
 
     Args:
         shape: Shape of a dense weight, (out, in, *kernel).
         candidates: Block sizes to choose from, positive.
+        pad: Whether blocks need not divide.
 
     Returns:
         The admissible candidates, in their given order.
 
     >>> admissible_block_sizes((8, 20))
     (1, 2, 4)
+    >>> admissible_block_sizes((10, 20), pad=True)
+    (1, 2, 4, 8)
     """
-    return tuple(b for b in candidates if shape[0] % b == 0 and shape[1] % b == 0)
+    return tuple(b for b in candidates if _fits(shape, b, pad))
 
 
-def check_block_size(shape: Sequence[int], b: int) -> None:
+def _fits(shape: Sequence[int], b: int, pad: bool) -> bool:
+    return b <= min(shape[:2]) if pad else not (shape[0] % b or shape[1] % b)
+
+
+def check_block_size(shape: Sequence[int], b: int, *, pad: bool = False) -> None:
     """Raise unless block size b fits a dense weight of this shape.
 
     Args:
         shape: Shape of a dense weight, (out, in, *kernel).
         b: Block size.
+        pad: Whether b need not divide; padding then less than doubles a dimension.
 
     Raises:
-        RuleError: The weight has fewer than two dimensions, or b is not positive or does not divide `out` and `in`.
+        RuleError: The weight has fewer than two dimensions, or b is not positive or does not divide `out` and `in`; for
+            a padded one, is larger than either.
     """
     if len(shape) < 2:
         raise RuleError(
@@ -61,13 +91,14 @@ def check_block_size(shape: Sequence[int], b: int) -> None:
             got=f"shape {tuple(shape)}",
             remedy="give the weight of a linear or convolutional layer",
         )
-    if b < 1 or shape[0] % b or shape[1] % b:
-        sizes = ", ".join(map(str, admissible_block_sizes(shape)))
-        raise RuleError(
-            "block size must divide both weight dimensions",
-            got=f"{b} for {tuple(shape)}",
-            remedy=f"choose one of {sizes}",
-        )
+    if b >= 1 and _fits(shape, b, pad):
+        return
+    sizes, got = ", ".join(map(str, admissible_block_sizes(shape, pad=pad))), f"{b} for {tuple(shape)}"
+    if pad:
+        rule = "block size must be at most both weight dimensions"
+        raise RuleError(rule, got=got, remedy=f"choose one of {sizes}")
+    padding = ", or pad the layer (pad=true)" if 1 <= b <= min(shape[:2]) else ""
+    raise RuleError("block size must divide both weight dimensions", got=got, remedy=f"choose one of {sizes}{padding}")
 
 
 def check_importance(weight: Tensor, importance: Tensor) -> None:
@@ -94,7 +125,7 @@ def check_importance(weight: Tensor, importance: Tensor) -> None:
         )
 
 
-def expand(rows: Tensor, b: int) -> Tensor:
+def expand(rows: Tensor, b: int, size: tuple[int, int] | None = None) -> Tensor:
     """Write out the block-circulant weight whose first rows are `rows`.
 
     Differentiable; traceable by torch.compile (full graph), torch.export and torch.fx, which is why it leaves the check
@@ -103,12 +134,13 @@ def expand(rows: Tensor, b: int) -> Tensor:
     Args:
         rows: First row of every block row, (out / b, in, *kernel).
         b: Block size; divides `in`.
+        size: (out, in) of a weight that was padded: the upper left part of what the rows say.
 
     Returns:
-        The dense weight, (out, in, *kernel), contiguous.
+        The dense weight, (out, in, *kernel), contiguous unless it was padded.
 
     Raises:
-        RuntimeError: b does not divide `in`.
+        RuntimeError: b does not divide the rows' length.
 
     >>> expand(torch.tensor([[1, 2, 3, 4]]), b=4).tolist()
     [[1, 2, 3, 4], [4, 1, 2, 3], [3, 4, 1, 2], [2, 3, 4, 1]]
@@ -120,7 +152,26 @@ def expand(rows: Tensor, b: int) -> Tensor:
     first = torch.unflatten(rows, 1, (-1, b))  # (out/b, in/b, b, *kernel)
     twice = torch.cat([first[:, :, 1:], first], dim=2)  # its windows of length b are the block's rows, last row first
     windows = twice.unfold(2, b, 1).movedim(-1, 3)  # (out/b, in/b, row, column, *kernel)
-    return windows.transpose(1, 2).flip(1).flatten(2, 3).flatten(0, 1)
+    whole = windows.transpose(1, 2).flip(1).flatten(2, 3).flatten(0, 1)
+    return whole if size is None else whole[: size[0], : size[1]]
+
+
+def pad_blocks(weight: Tensor, b: int) -> Tensor:
+    """Return a weight with zero rows and columns up to the next multiples of b.
+
+    Args:
+        weight: (out, in, *kernel).
+        b: Block size.
+
+    Returns:
+        (b ceil(out / b), b ceil(in / b), *kernel); the weight itself where b divides.
+    """
+    out, into = (padded_size(size, b) for size in weight.shape[:2])
+    if (out, into) == tuple(weight.shape[:2]):
+        return weight
+    padded = weight.new_zeros(out, into, *weight.shape[2:])
+    padded[: weight.shape[0], : weight.shape[1]] = weight
+    return padded
 
 
 def diagonals(weight: Tensor, b: int) -> Tensor:
@@ -141,23 +192,26 @@ def diagonals(weight: Tensor, b: int) -> Tensor:
     return torch.stack([blocks[:, i].roll(-i, dims=2) for i in range(b)]).flatten(2, 3)
 
 
-def project(weight: Tensor, b: int, importance: Tensor | None = None) -> Tensor:
+def project(weight: Tensor, b: int, importance: Tensor | None = None, *, pad: bool = False) -> Tensor:
     """Return the rows of the block-circulant weight nearest to `weight`.
 
     Nearest in sum(F (W - W')^2), whose minimum is the F-weighted mean sum(F w) / sum(F) of each circulant diagonal
     (PrivCirNet, Section 3.3); F = 1 without importance, and on diagonals where F is all zero. Means are taken in
-    float64 around the diagonal's first entry, so that a weight that is already block circulant keeps every bit.
+    float64 around the diagonal's first entry, so that a weight that is already block circulant keeps every bit. Of a
+    padded weight only its own entries count; a diagonal without any is zero.
 
     Args:
         weight: Dense weight, (out, in, *kernel).
         b: Block size.
         importance: F, non-negative, of the shape of `weight`; for example its diagonal Fisher information.
+        pad: Whether the weight is padded where b does not divide.
 
     Returns:
-        Rows, (out / b, in, *kernel), of the weight's dtype.
+        Rows, (out / b, in, *kernel) rounded up to blocks, of the weight's dtype.
 
     Raises:
-        RuleError: b does not divide the weight's dimensions, or the importance does not fit the weight.
+        RuleError: b does not divide the weight's dimensions (is larger than one of them, for a padded weight), or the
+            importance does not fit the weight.
 
     >>> weight = torch.tensor([[1.0, 2.0], [4.0, 3.0]])
     >>> project(weight, b=2)
@@ -165,36 +219,42 @@ def project(weight: Tensor, b: int, importance: Tensor | None = None) -> Tensor:
     >>> project(weight, b=2, importance=torch.tensor([[3.0, 1.0], [1.0, 1.0]]))
     tensor([[1.5000, 3.0000]])
     """
-    check_block_size(weight.shape, b)
+    check_block_size(weight.shape, b, pad=pad)
     if importance is not None:
         check_importance(weight, importance)
-    entries = diagonals(weight, b).double()
-    anchor = entries[0]
-    offsets = entries - anchor
-    shift = offsets.mean(0)
+    entries, own = diagonals(pad_blocks(weight, b), b).double(), _own_entries(weight, b)
+    anchor = entries.gather(0, own.int().argmax(0, keepdim=True).expand(1, *entries.shape[1:]))[0]
+    offsets = (entries - anchor) * own
+    shift = offsets.sum(0) / own.sum(0).clamp(min=1)
     if importance is not None:
-        mass = diagonals(importance, b).double()
+        mass = diagonals(pad_blocks(importance, b), b).double()
         total = mass.sum(0)
         shift = torch.where(total > 0, (mass * offsets).sum(0) / total, shift)
     return (anchor + shift).to(weight.dtype)
 
 
-def is_circulant(weight: Tensor, b: int) -> bool:
+def _own_entries(weight: Tensor, b: int) -> Tensor:
+    """Say of each entry of :func:`diagonals` of the padded weight whether the weight has it; bool, (b, ..., 1, ...)."""
+    ones = torch.ones(weight.shape[:2], dtype=torch.bool, device=weight.device)
+    own = diagonals(pad_blocks(ones, b), b)
+    return own.reshape(*own.shape, *[1] * (weight.ndim - 2))
+
+
+def is_circulant(weight: Tensor, b: int, *, pad: bool = False) -> bool:
     """Say whether every b x b block is circulant, bit for bit.
 
     Args:
         weight: Dense weight, (out, in, *kernel).
         b: Block size.
+        pad: Whether b need not divide: the last blocks are then parts of circulant ones.
 
     Returns:
         True if all entries of each circulant diagonal are equal.
 
     Raises:
-        RuleError: b does not divide the weight's dimensions.
+        RuleError: b does not divide the weight's dimensions, or is larger than one of a padded weight's.
 
     >>> is_circulant(torch.tensor([[1, 2], [2, 1]]), b=2)
     True
     """
-    check_block_size(weight.shape, b)
-    entries = diagonals(weight, b)
-    return bool((entries == entries[:1]).all())
+    return torch.equal(expand(project(weight, b, pad=pad), b, (weight.shape[0], weight.shape[1])), weight)

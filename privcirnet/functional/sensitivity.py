@@ -17,7 +17,7 @@ from torch import Tensor
 from privcirnet.functional.circulant import expand, project
 
 
-def squared_error(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) -> Tensor:
+def squared_error(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0, *, pad: bool = False) -> Tensor:
     """Return (W - W')^2 of one layer at block size b, entry by entry.
 
     Args:
@@ -25,6 +25,7 @@ def squared_error(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) 
         fisher: Diagonal Fisher information F of the loss in W, of the same shape.
         b: Block size.
         damping: At least 0; W' is the projection with :func:`damped` information as importance.
+        pad: Whether the weight is padded where b does not divide.
 
     Returns:
         Of the weight's shape, float64.
@@ -33,7 +34,8 @@ def squared_error(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) 
         RuleError: b does not divide the weight's dimensions, or `fisher` does not fit the weight.
     """
     weight, importance = weight.double(), damped(fisher.double(), damping)
-    return (weight - expand(project(weight, b, importance), b)).square()
+    nearest = expand(project(weight, b, importance, pad=pad), b, (weight.shape[0], weight.shape[1]))
+    return (weight - nearest).square()
 
 
 def sensitivity(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) -> Tensor:

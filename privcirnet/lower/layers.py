@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.functional.circulant import project
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.program import bounds
@@ -99,11 +100,28 @@ def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: 
         name: of the layer, for the error.
     """
     dense = module.weight.double() * 2.0 ** -weight_log_step(module, name)
-    rows = dense[::b].round().to(torch.int64)
-    rows = _framed(rows, module, name) if isinstance(module, nn.Conv2d) else rows[..., None, None]
     none = torch.zeros(dense.shape[0])
     bias = integer_bias(none if module.bias is None else module.bias, log_step, name)
-    return Weights(np.ascontiguousarray(rows.numpy()), bias)
+    return Weights(integer_rows(dense, module, b, name), bias)
+
+
+def integer_rows(weight: Tensor, module: nn.Conv2d | nn.Linear, b: int, name: str) -> Values:
+    """Return the stored rows of a circulant layer.
+
+    Of a padded layer they are found in the weight, not in what the network stores, which no quantizer is behind.
+
+    Args:
+        weight: of the layer, in units of its step, (out, in, *kernel).
+        module: the layer.
+        b: block size.
+        name: of the layer, for the error.
+
+    Returns:
+        the first row of each block row, ``shape.weight_shape(b)``.
+    """
+    rows = project(weight.round(), b, pad=True).to(torch.int64)
+    rows = _framed(rows, module, name) if isinstance(module, nn.Conv2d) else rows[..., None, None]
+    return np.ascontiguousarray(rows.numpy())
 
 
 def _framed(rows: Tensor, module: nn.Conv2d, name: str) -> Tensor:

@@ -9,7 +9,7 @@ Cost: reads shapes; computes nothing on tensors.
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.convert import checked_layer
+from privcirnet.nn.convert import checked_layer, paddable
 
 
 def candidates(model: nn.Module, b: int) -> dict[str, str]:
@@ -32,12 +32,13 @@ def candidates(model: nn.Module, b: int) -> dict[str, str]:
     return {name: _reason(model, name, b) for name in layers}
 
 
-def uniform_sizes(model: nn.Module, b: int) -> dict[str, int]:
+def uniform_sizes(model: nn.Module, b: int, *, pad: bool = False) -> dict[str, int]:
     """Return one block size everywhere: for every layer the largest power of two up to b that it can have.
 
     Args:
         model: A network; left as it was.
         b: Block size, a power of two.
+        pad: Whether layers are padded where it does not divide, see :func:`privcirnet.nn.convert.paddable`.
 
     Returns:
         Block size for each Linear and Conv2d by module name; 1 where it stays dense.
@@ -47,21 +48,23 @@ def uniform_sizes(model: nn.Module, b: int) -> dict[str, int]:
 
     >>> uniform_sizes(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 10, 1)), 4)
     {'0': 1, '1': 4, '2': 2}
+    >>> uniform_sizes(nn.Sequential(nn.Linear(845, 100), nn.Linear(100, 10)), 8, pad=True)
+    {'0': 8, '1': 8}
     """
     if b < 1 or b & (b - 1):
         raise RuleError("a uniform block size must be a power of two", got=b, remedy="use 2, 4, 8 or 16")
     sizes = dict.fromkeys(candidates(model, 1), 1)
-    size = 2
+    padded, size = paddable(model) if pad else frozenset[str](), 2
     while size <= b:
-        sizes |= {name: size for name, reason in candidates(model, size).items() if not reason}
+        sizes |= {name: size for name in sizes if not _reason(model, name, size, pad=name in padded)}
         size *= 2
     return sizes
 
 
-def _reason(model: nn.Module, name: str, b: int) -> str:
+def _reason(model: nn.Module, name: str, b: int, *, pad: bool = False) -> str:
     """Return why a layer must stay dense; empty if it need not."""
     try:
-        checked_layer(model, name, b)
+        checked_layer(model, name, b, pad=pad)
     except RuleError as error:
         return f"{error.rule}: {error.got}"
     return ""

@@ -2,6 +2,8 @@
 
 The layer keeps its base class and its `weight`, which is now computed at each use from the stored rows, of shape
 (out / b, in, *kernel): ``layer.parametrizations.weight.original``. State dicts and optimizers see only the rows.
+A layer whose sizes b does not divide can be padded: its weight keeps its shape, and the rows are those of the larger
+circulant matrix (:mod:`..functional.circulant`), whose further rows and columns are never stored.
 
 Cost: each use of the weight expands it once; evaluate and export a dense twin (`privcirnet.nn.dense_state_dict`).
 A stored entry stands for b entries of the weight, so its gradient is the sum of theirs: plain SGD takes steps b times
@@ -16,23 +18,24 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import check_block_size, expand, project
+from privcirnet.functional.circulant import check_block_size, expand, padded_size, project
 
 
 class BlockCirculant(nn.Module):
     """Parametrization of a weight by the first rows of its circulant blocks.
 
     Args:
-        b: Block size; divides both weight dimensions.
+        b: Block size; divides both weight dimensions unless the weight is padded.
+        size: (out, in) of a padded weight; None where b divides.
 
     >>> layer = parametrize.register_parametrization(nn.Linear(8, 4), "weight", BlockCirculant(4))
     >>> layer.weight.shape, layer.parametrizations.weight.original.shape
     (torch.Size([4, 8]), torch.Size([1, 8]))
     """
 
-    def __init__(self, b: int) -> None:
+    def __init__(self, b: int, size: tuple[int, int] | None = None) -> None:
         super().__init__()
-        self.b = b
+        self.b, self.size = b, size
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return the weight whose first rows are `rows`.
@@ -43,7 +46,7 @@ class BlockCirculant(nn.Module):
         Returns:
             The dense weight, (out, in, *kernel).
         """
-        return expand(rows, self.b)
+        return expand(rows, self.b, self.size)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Return the rows of the nearest block-circulant weight.
@@ -57,11 +60,11 @@ class BlockCirculant(nn.Module):
         Raises:
             RuleError: b does not divide the weight's dimensions.
         """
-        return project(weight, self.b)
+        return project(weight, self.b, pad=self.size is not None)
 
     def extra_repr(self) -> str:
         """Return the block size as text."""
-        return f"b={self.b}"
+        return f"b={self.b}" + (f", size={self.size}" if self.size else "")
 
 
 def block_size_of(module: nn.Module) -> int:
@@ -82,7 +85,9 @@ def block_size_of(module: nn.Module) -> int:
     return next((structure.b for structure in structures if isinstance(structure, BlockCirculant)), 1)
 
 
-def make_circulant_(layer: nn.Linear | nn.Conv2d, b: int, importance: Tensor | None = None) -> None:
+def make_circulant_(
+    layer: nn.Linear | nn.Conv2d, b: int, importance: Tensor | None = None, *, pad: bool = False
+) -> None:
     """Give one layer a block-circulant weight, the nearest to the one it has.
 
     The weight stays the same `Parameter` object, of a new shape; its gradient, which has the old one, is dropped. Build
@@ -92,17 +97,20 @@ def make_circulant_(layer: nn.Linear | nn.Conv2d, b: int, importance: Tensor | N
         layer: A linear layer, or a convolution with one group.
         b: Block size.
         importance: Importance of each entry in the projection, of the weight's shape; None for equal weights.
+        pad: Whether the layer is padded where b does not divide.
 
     Raises:
         RuleError: The block size or the importance does not fit the weight.
     """
-    check_block_size(layer.weight.shape, b)
+    check_block_size(layer.weight.shape, b, pad=pad)
     if b == 1:
         return
+    size = layer.weight.shape[0], layer.weight.shape[1]
     with torch.no_grad():
-        layer.weight.copy_(expand(project(layer.weight, b, importance), b))
+        layer.weight.copy_(expand(project(layer.weight, b, importance, pad=pad), b, size))
     layer.weight.grad = None
-    parametrize.register_parametrization(layer, "weight", BlockCirculant(b))
+    padded = any(length % b for length in size)
+    parametrize.register_parametrization(layer, "weight", BlockCirculant(b, size if padded else None))
 
 
 def reset_circulant_(layer: nn.Linear | nn.Conv2d) -> None:
@@ -114,8 +122,10 @@ def reset_circulant_(layer: nn.Linear | nn.Conv2d) -> None:
     if (b := block_size_of(layer)) > 1:
         fresh = torch.empty_like(layer.weight)
         nn.init.kaiming_uniform_(fresh, a=math.sqrt(5))
+        out, into = fresh.shape[:2]
+        rows = fresh[torch.arange(0, out, b)][:, torch.arange(padded_size(into, b)) % into]
         with torch.no_grad():
-            layer.weight = expand(fresh[::b], b)
+            layer.weight = expand(rows, b, (out, into))
 
 
 def _repeat_first_rows_(layer: nn.Linear | nn.Conv2d, b: int) -> None:

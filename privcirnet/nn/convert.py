@@ -30,7 +30,11 @@ _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
 
 
 def circulant_(
-    model: nn.Module, block_sizes: Mapping[str, int], importance: Mapping[str, Tensor] | None = None
+    model: nn.Module,
+    block_sizes: Mapping[str, int],
+    importance: Mapping[str, Tensor] | None = None,
+    *,
+    pad: bool = False,
 ) -> nn.Module:
     """Make layers block circulant in place, and share the batch norms behind them by blocks.
 
@@ -44,6 +48,8 @@ def circulant_(
         block_sizes: Block size for each layer, by module name; 1 leaves a layer dense.
         importance: Non-negative weights of the entries, by module name, each of its weight's shape; for example
             `privcirnet.blocksizes.fisher.diagonal_fisher`. Layers without one are projected with equal weights.
+        pad: Whether a layer that its block size does not divide is padded; if not, it is an error. One whose channels a
+            batch norm or AESPA shares by blocks cannot be.
 
     Returns:
         `model` itself.
@@ -58,12 +64,12 @@ def circulant_(
     [(2, 8), (1, 8)]
     """
     importance = importance or {}
-    layers = {name: checked_layer(model, name, b) for name, b in block_sizes.items()}
+    layers = {name: checked_layer(model, name, b, pad=pad) for name, b in block_sizes.items()}
     for name, values in importance.items():
         check_importance(find_layer(model, name).weight, values)
     shared = _shared_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
     for name, layer in layers.items():
-        make_circulant_(layer, block_sizes[name], importance.get(name))
+        make_circulant_(layer, block_sizes[name], importance.get(name), pad=pad)
     for name, b in shared.items():
         module = model.get_submodule(name)
         by_block = module.shared_by(b) if isinstance(module, Aespa | TokenBatchNorm) else None
@@ -71,13 +77,14 @@ def circulant_(
     return model
 
 
-def checked_layer(model: nn.Module, name: str, b: int) -> nn.Linear | nn.Conv2d:
+def checked_layer(model: nn.Module, name: str, b: int, *, pad: bool = False) -> nn.Linear | nn.Conv2d:
     """Return the layer of this name if it can become circulant.
 
     Args:
         model: A network.
         name: Module name.
         b: Block size.
+        pad: Whether b need not divide.
 
     Returns:
         The layer, unchanged.
@@ -97,7 +104,7 @@ def checked_layer(model: nn.Module, name: str, b: int) -> nn.Linear | nn.Conv2d:
     try:
         if b > 1:
             check_groups(layer)
-        check_block_size(layer.weight.shape, b)
+        check_block_size(layer.weight.shape, b, pad=pad)
     except RuleError as error:
         raise RuleError(error.rule, got=f"{error.got} at {name!r}", remedy=error.remedy) from None
     return layer
@@ -115,26 +122,65 @@ def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str
 
     One that is folded into several layers is shared by the smallest blocks that serve all of them.
     """
-    if not block_sizes or not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
-        return {}
+    found: dict[str, int] = {}
+    for name, layers in _folded(model) if block_sizes else ():
+        b = math.lcm(*(block_sizes.get(layer, 1) for layer in layers))
+        if b > 1 and not isinstance(model.get_submodule(name), Aespa | TokenBatchNorm):
+            _batch_norm(model, name)
+        _agree(found, name, b)
+    found = {name: b for name, b in found.items() if b > 1}
+    for name, b in found.items():
+        _check_shared(model.get_submodule(name), b, name)
+    return found
+
+
+def _folded(model: nn.Module) -> list[tuple[str, list[str]]]:
+    """Return every batch norm and AESPA, each with the layers that it will be folded into, by name."""
+    if not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
+        return []
     with evaluating(model):
         graph = trace(model)
-    found: dict[str, int] = {}
+    found: list[tuple[str, list[str]]] = []
     for node in graph.graph.nodes:
         module = module_of(graph, node)
         if isinstance(module, Aespa):
-            sizes = [block_sizes.get(str(layer.target), 1) for layer in reached_by(graph, node)]
-            _agree(found, node.target, math.lcm(*sizes))
+            layers = list(reached_by(graph, node))
         elif isinstance(module, TokenBatchNorm):
-            sizes = [block_sizes.get(str(layer.target), 1) for layer in channel_readers(graph, node)]
-            _agree(found, node.target, math.lcm(*sizes))
+            layers = channel_readers(graph, node)
         elif isinstance(module, _BatchNorm):
-            before = node.all_input_nodes[0]
-            b = block_sizes.get(str(before.target), 1) if before.op == "call_module" else 1
-            if b > 1:
-                _batch_norm(model, node.target)
-            _agree(found, node.target, b)
-    return {name: b for name, b in found.items() if b > 1}
+            layers = [before for before in node.all_input_nodes[:1] if before.op == "call_module"]
+        else:
+            continue
+        found.append((str(node.target), [str(layer.target) for layer in layers]))
+    return found
+
+
+def paddable(model: nn.Module) -> frozenset[str]:
+    """Return the layers that can be padded: those that no batch norm or AESPA is folded into.
+
+    Args:
+        model: A network; left as it was.
+
+    Returns:
+        Module names.
+
+    >>> paddable(nn.Sequential(nn.Conv2d(1, 5, 3), nn.BatchNorm2d(5), nn.Conv2d(5, 3, 3)))
+    frozenset({'2'})
+    """
+    shared = {layer for _, layers in _folded(model) for layer in layers}
+    layers = (name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d))
+    return frozenset(name for name in layers if name not in shared)
+
+
+def _check_shared(module: nn.Module, b: int, name: str) -> None:
+    channels = int(module.num_features) * getattr(module, "b", 1) if isinstance(module, _BatchNorm) else 0
+    channels = module.num_features if isinstance(module, Aespa) else channels
+    if channels % b:
+        raise RuleError(
+            "channels that a batch norm or AESPA shares by blocks must be whole blocks",
+            got=f"{channels} at {name!r} for block size {b}",
+            remedy="give the layer a block size that divides them",
+        )
 
 
 def _agree(found: dict[str, int], name: str, b: int) -> None:

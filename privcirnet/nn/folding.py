@@ -81,7 +81,9 @@ def scale_inputs_(layer: FoldableLayer, scale: Tensor, name: str) -> None:
         RuleError: as for :func:`scale_outputs_`.
     """
     stored = stored_weight(layer, name)
-    _by_block(scale, block_size_of(layer), name)
+    b = block_size_of(layer)
+    blocks = _by_block(scale, b, name)
+    scale = scale if len(scale) % b == 0 else blocks.repeat_interleave(b)
     with torch.no_grad():
         stored.copy_(scale_inputs(stored, scale, layer.groups if isinstance(layer, nn.Conv2d) else 1))
 
@@ -125,8 +127,8 @@ def _fold_values_(layer: FoldableLayer, values: tuple[Tensor, ...], eps: float, 
 
 
 def _by_block(values: Tensor, b: int, name: str) -> Tensor:
-    """Return one of every b values, (C / b,), which must be equal."""
-    blocks = values.reshape(-1, b)
+    """Return one of every b values, (ceil(C / b),), which must be equal."""
+    blocks = torch.cat([values, values[-1:].expand(-len(values) % b)]).reshape(-1, b)
     if not torch.equal(blocks, blocks[:, :1].expand_as(blocks)):
         raise RuleError(
             "what is folded into a circulant layer must be shared by its blocks",

@@ -19,6 +19,7 @@ from privcirnet.config import SearchConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.he.planning.online import check_online
 from privcirnet.he.planning.profile import LINKS, Profile
+from privcirnet.nn.convert import paddable
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import sensitivities, stages
@@ -75,11 +76,13 @@ class StoredSearch:
         model: the network's name.
         checkpoint: digest of its weights.
         result: what was found.
+        pad: whether layers may be padded.
     """
 
     model: str
     checkpoint: str
     result: SearchResult
+    pad: bool = False
 
 
 def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> StoredSearch:
@@ -93,7 +96,7 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> StoredSe
     held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
     model = stages.built(held, data).model
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
-    return StoredSearch(held.model, held.digest(), search_in(model, data, config, profile, bar))
+    return StoredSearch(held.model, held.digest(), search_in(model, data, config, profile, bar), config.pad)
 
 
 def search_in(
@@ -117,7 +120,8 @@ def search_in(
         check_online(profile)
     link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
     image = image.to(next(model.parameters()).device)
-    figures = figure_table(layer_shapes(model, image), config.block_sizes, profile, link, config.he.family)
+    padded = paddable(model) if config.pad else ()
+    figures = figure_table(layer_shapes(model, image), config.block_sizes, profile, link, config.he.family, padded)
     latency, rules = amounts_of(figures, config.limited), _rules(config, figures)
     budget = _budget(config, latency)
 
@@ -153,6 +157,7 @@ def write(stored: StoredSearch, out: Path) -> None:
     """
     found, model = stored.result, stored.model
     about = {"model": model, "checkpoint": stored.checkpoint, "profile": found.profile.to_dict()}
+    about |= {"pad": True} if stored.pad else {}
     for earlier in (out / "plans").glob("*ms.json"):
         earlier.unlink()
     plans = [(out / "plan.json", found.budget, found.solution)]

@@ -104,7 +104,7 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
         RuleError: the network is unknown, or the tensors do not fit the architecture.
     """
     model = create(checkpoint.model, num_classes, image, checkpoint.arguments)
-    circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1})
+    circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1}, pad=True)
     if checkpoint.bits:
         weight, activation, stream = checkpoint.bits
         model = quantize(fuse(model), weight_bits=weight, activation_bits=activation, stream_bits=stream)

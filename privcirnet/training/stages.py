@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.artifact import Bits, Checkpoint, read_checkpoint, read_masks, read_plan
+from privcirnet.artifact import Bits, Checkpoint, plan_pads, read_checkpoint, read_masks, read_plan
 from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData
@@ -70,14 +70,15 @@ def begin(
     if recipe.stage == "replace":
         return _replaced(before, _lasting(wanted.arguments), data)
     if recipe.stage == "finetune":
-        uniform = uniform_sizes(model, recipe.uniform) if recipe.uniform else None
+        uniform = uniform_sizes(model, recipe.uniform, pad=recipe.pad) if recipe.uniform else None
         made_for = {"model": held.model, "checkpoint": held.digest()}
         block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"), **made_for)
         masks = {} if uniform else read_masks(run_file(recipe.plan, "", "search.py"))
         if masks:
             start_pruned_(model, block_sizes, {name: torch.from_numpy(mask) for name, mask in masks.items()}, data)
         else:
-            start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress)
+            pad = recipe.pad if uniform else plan_pads(run_file(recipe.plan, "", "search.py"))
+            start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress, pad=pad)
         return BuiltNetwork(model, before.name, block_sizes, None, before.arguments)
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = Bits(quant.weight_bits, quant.activation_bits, quant.stream_bits)
@@ -130,13 +131,15 @@ def load_fitting_(model: nn.Module, given: Checkpoint) -> tuple[str, ...]:
     return tuple(name for name in wanted if name not in fitting)
 
 
-def start_circulant_(
+def start_circulant_(  # noqa: PLR0913
     model: nn.Module,
     block_sizes: Mapping[str, int],
     data: ImageData,
     projection: str = "fisher",
     damping: float = 1.0,
     progress: Callable[[int], object] | None = None,
+    *,
+    pad: bool = False,
 ) -> None:
     """Make a dense network circulant in place, in evaluation mode, with its statistics measured anew.
 
@@ -149,13 +152,14 @@ def start_circulant_(
             ones.
         damping: of the Fisher information, see :func:`~privcirnet.functional.sensitivity.damped`.
         progress: called with the number of samples done while it is measured.
+        pad: whether layers are padded where their block size does not divide.
 
     Raises:
         RuleError: the block sizes do not fit the network, see :func:`privcirnet.nn.convert.circulant_`.
     """
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
     fisher = fisher_information(model, data, list(sizes), progress=progress) if projection == "fisher" else {}
-    circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()})
+    circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()}, pad=pad)
     if projection == "random":
         for layer in weighted_layers(model).values():
             reset_circulant_(layer)
@@ -212,7 +216,7 @@ def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) 
     operated = goes_through_surgery(before.name, merged) and not goes_through_surgery(before.name, before.arguments)
     state = dense_state_dict(before.model) if operated else ""
     model, _ = create_from(before.name, len(data.classes), data.shape, merged, state)
-    circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1})
+    circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1}, pad=True)
     if not operated:
         load_shared(model, before.model)
     measure_statistics_(model, data)

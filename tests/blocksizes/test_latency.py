@@ -167,3 +167,16 @@ def test_figures_are_those_of_the_cheapest_plan():
     assert total == row[1] + row[4]
     assert isinstance(total, Figures)
     assert total.rounds == 2
+
+
+def test_layers_that_may_be_padded_have_more_block_sizes_and_no_fewer_blocks_for_it():
+    """A padded layer is priced as the larger one that it is a part of."""
+    shapes = {"fc1": LinearShape.gemm(1, 845, 100), "fc2": LinearShape.gemm(1, 100, 10)}
+    plain = figure_table(shapes, BLOCK_SIZES, COUNTED, LINKS["local"])
+    assert {name: list(row) for name, row in plain.items()} == {"fc1": [1], "fc2": [1, 2]}
+    padded = figure_table(shapes, BLOCK_SIZES, COUNTED, LINKS["local"], padded=("fc1",))
+    assert padded["fc2"] == plain["fc2"]
+    assert list(padded["fc1"]) == [1, 2, 4, 8, 16]
+    whole = figure_table({"fc1": LinearShape.gemm(1, 848, 104)}, BLOCK_SIZES, COUNTED, LINKS["local"])
+    assert dataclasses.replace(padded["fc1"][8], online=0.0) == dataclasses.replace(whole["fc1"][8], online=0.0)
+    assert padded["fc1"][8].seconds < padded["fc1"][1].seconds

@@ -64,7 +64,7 @@ class Party:
 def random_rows(shape: LinearShape, b: int, seed: int = 0, largest: int = 100) -> Values:
     """First rows of circulant block rows, no weight zero."""
     random = np.random.default_rng(seed)
-    sizes = (shape.out_channels // b, shape.in_channels // shape.groups, shape.kernel, shape.kernel)
+    sizes = shape.weight_shape(b)
     return random.integers(1, largest + 1, sizes) * random.choice([-1, 1], sizes)
 
 

@@ -26,13 +26,15 @@ def plans(draw: st.DrawFn, lanes: int, p: int, q: int) -> BsgsPlan:
 
 @st.composite
 def shapes(draw: st.DrawFn) -> tuple[LinearShape, int]:
-    """(shape, block size): strides, kernels, rectangular maps, groups, channel counts that are no powers of two."""
+    """(shape, block size): strides, kernels, rectangular maps, groups, channel counts that blocks need not divide."""
     b, groups = draw(st.sampled_from([(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (8, 1), (1, 3), (2, 2), (1, 7), (3, 2)]))
     kernel, stride = draw(st.sampled_from([1, 3, 5, 7])), draw(st.sampled_from([1, 2, 3]))
     padding = draw(st.integers(0, kernel - 1))
     height, width = (max(draw(st.integers(1, 9)), kernel - 2 * padding) for _ in range(2))
     most = max(1, (24 if kernel * stride == 1 else 12) // (b * groups))
-    channels = (b * groups * draw(st.integers(1, most)) for _ in range(2))
+    whole = [b * groups * draw(st.integers(1, most)) for _ in range(2)]
+    missing = b - 1 if groups == 1 else 0  # padded to whole blocks
+    channels = (max(b * groups, count - draw(st.integers(0, missing))) for count in whole)
     return LinearShape(height, width, *channels, kernel, stride, padding, groups), b
 
 

@@ -26,11 +26,12 @@ from tests.ladder.case import logits_of, real
 from tests.ladder.client_aided import CLIENT_AIDED
 from tests.ladder.digits import DIGITS
 from tests.ladder.mobilenetv2 import MOBILENETV2
+from tests.ladder.padded import PADDED
 from tests.ladder.surgery import DENSENET, GATED, MIXER, RESNET
 from tests.ladder.surgery import VIT as TIMM_VIT
 from tests.ladder.vit import VITS
 
-CASES = (DIGITS, MOBILENETV2, RESNET, DENSENET, GATED, TIMM_VIT, MIXER, *VITS, CLIENT_AIDED)
+CASES = (DIGITS, MOBILENETV2, RESNET, DENSENET, GATED, TIMM_VIT, MIXER, *VITS, CLIENT_AIDED, PADDED)
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)

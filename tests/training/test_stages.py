@@ -7,7 +7,7 @@ from privcirnet.artifact import write_checkpoint, write_masks, write_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import ImageData, load
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import project
+from privcirnet.functional.circulant import is_circulant, project
 from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
@@ -250,3 +250,29 @@ def test_unsuitable_inputs(root, tmp_path):
     write_plan(tmp_path / "plan.json", {"convv1": 2})
     with pytest.raises(RuleError, match="must exist in the model: got 'convv1'; did you mean 'conv1'"):
         begin(RecipeConfig(stage="finetune", init=str(root / "train"), plan=str(tmp_path / "plan.json")))
+
+
+def test_padded_layers_are_stored_and_quantized_as_others_are(root, tmp_path):
+    """The digits' classifier has 10 outputs: 16 with blocks of 8. Layers before batch norms stay as they were."""
+    settings = RecipeConfig(stage="finetune", init=str(root / "train"), uniform=8, pad=True)
+    start = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
+    plain = stages.begin(dataclasses.replace(settings, pad=False), QuantConfig(), ModelConfig(), DATA)
+    assert start.block_sizes == plain.block_sizes | {"classifier": 8}
+    assert plain.block_sizes["classifier"] == 2
+    save(tmp_path / "finetune", start, "finetune")
+    again = stages.load_checkpoint(tmp_path / "finetune" / stages.CHECKPOINT, DATA)
+    images = DATA.real(DATA.train_images[:4])
+    assert torch.equal(again.model(images), start.model(images))
+    settings = RecipeConfig(stage="qat", init=str(tmp_path / "finetune"))
+    quantized = stages.begin(settings, QuantConfig(), ModelConfig(), DATA).model
+    assert is_circulant(quantized.get_submodule("classifier").weight, 8, pad=True)
+
+
+def test_a_plan_says_whether_its_layers_are_padded(root, tmp_path):
+    plan = {"classifier": 8, "conv1": 8}
+    write_plan(tmp_path / "plan.json", plan)
+    settings = dataclasses.replace(recipe("finetune", root, "train"), plan=str(tmp_path / "plan.json"))
+    with pytest.raises(RuleError, match=r"must divide both weight dimensions: got 8 for \(10, .*\(pad=true\)"):
+        stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
+    write_plan(tmp_path / "plan.json", plan, pad=True)
+    assert stages.begin(settings, QuantConfig(), ModelConfig(), DATA).block_sizes == plan

@@ -6,7 +6,7 @@ import numpy as np
 
 from privcirnet.he.clear import compiled
 from privcirnet.he.clear.limbs import split
-from privcirnet.he.encodings.integer import Values, convolve, expand_rows
+from privcirnet.he.encodings.integer import Values, convolve, dense_weight
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.ring import modular
@@ -84,7 +84,7 @@ class _Expanded:
     """What is done without Numba: the expanded weights times one limb after the other."""
 
     def __init__(self, shape: LinearShape, block_size: int, rows: Values, t: int) -> None:
-        self._shape, self._t, self._weight = shape, t, expand_rows(rows, block_size)
+        self._shape, self._t, self._weight = shape, t, dense_weight(rows, shape, block_size)
         self._split = split(t, int(np.abs(self._weight).sum(axis=(1, 2, 3)).max()))
         self.bytes = self._weight.nbytes
 

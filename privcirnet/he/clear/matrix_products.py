@@ -54,7 +54,7 @@ class MatrixProducts:
         least = block_size // (block_size & -block_size)
         pieces = matrices(rows, block_size, least, shape.groups)
         self._split = split(t, max(int(np.abs(piece).sum(axis=2).max()) for piece in pieces))
-        self._shape, self._block = _flat(shape), Block(block_size, least)
+        self._shape, self._block = _flat(shape.padded(block_size)), Block(block_size, least)
         self._result_shape, self._weights = shape.output_shape, [piece.astype(np.float64) for piece in pieces]
         self._limbs = Limbs(np.uint64(t), self._split.width, self._split.count)
         self._powers = _powers(self._split, len(pieces))
@@ -68,12 +68,12 @@ class MatrixProducts:
             share: residues, shape (C, H, W).
             bias: residues of the result's shape.
         """
-        x = np.ascontiguousarray(share).reshape(self._shape.input_shape)
+        x = _with_channels(share, self._shape.input_shape)
         result = np.empty(self._shape.output_shape, dtype=np.uint64)
-        constants = _NO_BIAS if bias is None else np.ascontiguousarray(bias).reshape(result.shape)
+        constants = _NO_BIAS if bias is None else _with_channels(bias, result.shape)
         with threads.one_thread():
             threads.each(lambda task: self._rectangle(result, x, constants, task), self._tasks())
-        return result.reshape(self._result_shape)
+        return result[: self._result_shape[0]].reshape(self._result_shape)
 
     def _tasks(self) -> list[_Task]:
         """Rectangles of outputs; where they are too few for all threads, for a part of the maps each."""
@@ -133,6 +133,13 @@ class MatrixProducts:
         columns = np.empty(shape)
         convolution.windows(columns, planes, kernel, self._shape.stride)
         return columns
+
+
+def _with_channels(values: Residues, shape: tuple[int, int, int]) -> Residues:
+    """Maps in another shape of their places, with zero channels for those of whole blocks that they lack."""
+    maps = np.ascontiguousarray(values).reshape(len(values), *shape[1:])
+    missing = shape[0] - len(maps)
+    return np.concatenate([maps, np.zeros((missing, *shape[1:]), dtype=np.uint64)]) if missing else maps
 
 
 def _flat(shape: LinearShape) -> LinearShape:

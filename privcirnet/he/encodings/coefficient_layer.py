@@ -34,7 +34,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import cheetah, depthwise, size_limits
 from privcirnet.he.encodings.coefficient_layout import Placement, weight_polynomial
-from privcirnet.he.encodings.integer import expand_rows
+from privcirnet.he.encodings.integer import dense_weight
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
@@ -62,7 +62,7 @@ class CoefficientLayer:
         weight_bits: weights are integers in [-2^(weight_bits - 1), 2^(weight_bits - 1)]; bounds the noise.
 
     Raises:
-        RuleError: unknown encoding, or b does not divide a group's input channels and the output channels.
+        RuleError: unknown encoding, or b does not fit the channels of a group.
     """
 
     shape: LinearShape
@@ -75,13 +75,7 @@ class CoefficientLayer:
         if self.encoding not in PLACEMENTS:
             known = ", ".join(PLACEMENTS)
             raise RuleError("the encoding must be a known one", got=repr(self.encoding), remedy=f"use one of {known}")
-        channels = self.shape.in_channels // self.shape.groups, self.shape.out_channels
-        if self.block_size < 1 or any(c % self.block_size for c in channels):
-            raise RuleError(
-                "block size must divide both weight dimensions",
-                got=f"{self.block_size} for ({channels[1]}, {channels[0]})",
-                remedy="use a common divisor of both",
-            )
+        self.shape.check_block_size(self.block_size)
 
     @cached_property
     def placement(self) -> Placement:
@@ -215,7 +209,7 @@ class CoefficientLayer:
 
     def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
         """See :meth:`Layer.encode_spectrum`."""
-        slots = _WeightSlots(self, expand_rows(spectrum, self.block_size), engine.parameters.plain_modulus)
+        slots = _WeightSlots(self, dense_weight(spectrum, self.shape, self.block_size), engine.parameters.plain_modulus)
         return engine.encode_weights(self.circuit, slots, name)
 
     @property
@@ -236,7 +230,7 @@ class CoefficientLayer:
 
     def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:
         """See :meth:`Layer.plaintexts`. Only ``target`` and ``source`` are not 0; one tile stands for all."""
-        found = _WeightSlots(self, expand_rows(spectrum, self.block_size), t)
+        found = _WeightSlots(self, dense_weight(spectrum, self.shape, self.block_size), t)
         for index, factor in enumerate(self.placement.factors):
             slots = found[index]
             if slots.any():

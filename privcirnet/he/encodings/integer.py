@@ -42,6 +42,23 @@ def expand_rows(rows: np.ndarray, block_size: int) -> np.ndarray:
     return rotated.reshape(q * block_size, channels, *kernel)
 
 
+def dense_weight(rows: np.ndarray, shape: LinearShape, block_size: int) -> np.ndarray:
+    """Return a layer's dense weight, without what padded it to whole blocks.
+
+    Args:
+        rows: the first row of each block row, ``shape.weight_shape(block_size)``.
+        shape: dimensions.
+        block_size: b.
+
+    Returns:
+        weight, shape (K, C / groups, R, R).
+
+    >>> dense_weight(np.array([[1, 2, 3, 4]])[..., None, None], LinearShape.gemm(1, 3, 2), 2)[..., 0, 0].tolist()
+    [[1, 2, 3], [2, 1, 4]]
+    """
+    return expand_rows(rows, block_size)[: shape.out_channels, : shape.in_channels // shape.groups]
+
+
 def transpose(x: np.ndarray, groups: int) -> np.ndarray:
     """Return values whose channels and places have changed places, group by group.
 

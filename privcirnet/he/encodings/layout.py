@@ -42,7 +42,7 @@ class SpectralLayout:
         tile: (rows, columns) of output in a tile.
 
     Raises:
-        RuleError: b does not divide both channel counts of a group, or a tile is larger than the output.
+        RuleError: b does not fit the channels of a group, or a tile is larger than the output.
     """
 
     shape: LinearShape
@@ -51,13 +51,7 @@ class SpectralLayout:
 
     def __post_init__(self) -> None:
         s = self.shape
-        channels = s.out_channels // s.groups, s.in_channels // s.groups
-        if self.block_size < 1 or any(c % self.block_size for c in channels):
-            raise RuleError(
-                "block size must divide both weight dimensions",
-                got=f"{self.block_size} for {channels}",
-                remedy="use a common divisor of both",
-            )
+        s.check_block_size(self.block_size)
         if any(not 1 <= h <= outputs for h, outputs in zip(self.tile, s.output_shape[1:], strict=True)):
             raise RuleError(
                 "a tile must have at least one output and at most all",
@@ -74,7 +68,7 @@ class SpectralLayout:
             block_size: b.
 
         Raises:
-            RuleError: b does not divide both channel counts of a group.
+            RuleError: b does not fit the channels of a group.
         """
         _, height, width = shape.output_shape
         axes = (shape.rows, height), (shape.columns, width)
@@ -133,15 +127,25 @@ class SpectralLayout:
         """Values of a cell, b N1 N2."""
         return self.block_size * self.extent[0] * self.extent[1]
 
+    @cached_property
+    def padded(self) -> LinearShape:
+        """The shape with channels up to whole blocks; inputs that it has more are zero, outputs are dropped."""
+        return self.shape.padded(self.block_size)
+
+    @property
+    def channel_blocks(self) -> int:
+        """Blocks of a group's input channels, C / (groups b)."""
+        return self.padded.in_channels // (self.shape.groups * self.block_size)
+
     @property
     def blocks_in(self) -> int:
         """Input blocks of a group, p = phases x C / (groups b)."""
-        return len(self.phases) * self.shape.in_channels // (self.shape.groups * self.block_size)
+        return len(self.phases) * self.channel_blocks
 
     @property
     def blocks_out(self) -> int:
         """Output blocks of a group, q = K / (groups b)."""
-        return self.shape.out_channels // (self.shape.groups * self.block_size)
+        return self.padded.out_channels // (self.shape.groups * self.block_size)
 
 
 def lanes_to_slots(lanes: Residues) -> Residues:

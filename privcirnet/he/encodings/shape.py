@@ -1,6 +1,6 @@
 """Dimensions of a linear layer: a convolution, with groups, or a GEMM as the 1 x 1 convolution that it is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from privcirnet.errors import RuleError
@@ -95,9 +95,57 @@ class LinearShape:
             block_size: b.
 
         Returns:
-            (K / b, C / groups, R, R).
+            (K / b, C / groups, R, R), channels rounded up to whole blocks.
         """
-        return self.out_channels // block_size, self.in_channels // self.groups, self.kernel, self.kernel
+        padded = self.padded(block_size)
+        return padded.out_channels // block_size, padded.in_channels // self.groups, self.kernel, self.kernel
+
+    def padded(self, block_size: int) -> "LinearShape":
+        """Return the shape with channels up to whole blocks: of the circulant matrix whose upper left part is used.
+
+        Args:
+            block_size: b.
+
+        Returns:
+            the shape itself where b divides.
+
+        >>> LinearShape.gemm(1, 845, 100).padded(8).output_shape
+        (104, 1, 1)
+        """
+        if self.groups > 1 or not (self.in_channels % block_size or self.out_channels % block_size):
+            return self
+        into, out = (-(-channels // block_size) * block_size for channels in (self.in_channels, self.out_channels))
+        return replace(self, in_channels=into, out_channels=out)
+
+    def check_block_size(self, block_size: int) -> None:
+        """Raise unless the weight can be block circulant: padded to whole blocks, if it has one group.
+
+        Args:
+            block_size: b.
+
+        Raises:
+            RuleError: b does not divide the channels of a group, or is larger than a channel count.
+        """
+        channels = self.out_channels // self.groups, self.in_channels // self.groups
+        if self.groups > 1:
+            self.check_divides(block_size)
+        if not 1 <= block_size <= min(channels):
+            got, remedy = f"{block_size} for {channels}", f"use 1 to {min(channels)}"
+            raise RuleError("block size must be at most both weight dimensions", got=got, remedy=remedy)
+
+    def check_divides(self, block_size: int) -> None:
+        """Raise unless the weight can be block circulant without padding.
+
+        Args:
+            block_size: b.
+
+        Raises:
+            RuleError: b does not divide the channels of a group.
+        """
+        channels = self.out_channels // self.groups, self.in_channels // self.groups
+        if block_size < 1 or any(c % block_size for c in channels):
+            got, remedy = f"{block_size} for {channels}", "use a common divisor of both"
+            raise RuleError("block size must divide both weight dimensions", got=got, remedy=remedy)
 
     @cached_property
     def rows(self) -> "Axis":

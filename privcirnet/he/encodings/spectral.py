@@ -71,14 +71,14 @@ def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: in
 
     Args:
         layout: the layer's layout.
-        rows: integer weights in stored form, the first row of each block row: shape (K/b, C/groups, R, R).
+        rows: integer weights in stored form, the first row of each block row: ``shape.weight_shape(b)``.
         t: plain modulus.
 
     Returns:
         residues, shape (groups, q, p, b, S1, S2), S = spectral extent: b times fewer numbers than at b = 1.
     """
     b, shape = layout.block_size, layout.shape
-    channel_blocks = shape.in_channels // (shape.groups * b)
+    channel_blocks = layout.channel_blocks
     extents, blocks = layout.spectral_extent, (shape.groups, layout.blocks_out)
     first_row = rows.astype(np.int64).reshape(*blocks, channel_blocks, b, shape.kernel, shape.kernel)
     first_column = first_row[:, :, :, -np.arange(b) % b]
@@ -196,8 +196,9 @@ def _compact(numbers: Residues) -> SourceIndices:
 def _cells_of_input(layout: SpectralLayout, x: Residues) -> Residues:
     """(C, H, W) -> phase images in tiles (groups, p, tiles, b, N1, N2), zero where a place has no value."""
     shape = layout.shape
-    padded = np.zeros((x.shape[0], x.shape[1] + shape.stride, x.shape[2] + shape.stride), dtype=np.uint64)
-    padded[:, : x.shape[1], : x.shape[2]] = x
+    channels, height, width = layout.padded.input_shape
+    padded = np.zeros((channels, height + shape.stride, width + shape.stride), dtype=np.uint64)
+    padded[: x.shape[0], :height, :width] = x
     images = [
         _phase_image(padded, shape.stride, (i, layout.rows.sources(i)), (j, layout.columns.sources(j)))
         for i, j in layout.phases
@@ -269,5 +270,5 @@ def _outputs_of_cells(layout: SpectralLayout, cells: Residues) -> Residues:
     """(groups, q, a c, b, N1, N2) -> (K, H', W')."""
     (a, n1), (c, n2) = ((axis.count, axis.length) for axis in (layout.rows, layout.columns))
     split = cells.reshape(-1, a, c, layout.block_size, n1, n2)
-    maps = split.transpose(0, 3, 1, 4, 2, 5).reshape(layout.shape.out_channels, a * n1, c * n2)
-    return maps[:, layout.rows.output_places[:, None], layout.columns.output_places]
+    maps = split.transpose(0, 3, 1, 4, 2, 5).reshape(layout.padded.out_channels, a * n1, c * n2)
+    return maps[: layout.shape.out_channels, layout.rows.output_places[:, None], layout.columns.output_places]

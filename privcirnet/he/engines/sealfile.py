@@ -146,7 +146,7 @@ def _payload(words: Residues, level: Level, seed: bytes, *, ntt: bool) -> bytes:
 
 
 def compact_keys(payload: bytes, level: Level, digits: int) -> bytes:
-    """Return the compact bytes of Galois keys, in the order of their elements.
+    """Return the compact bytes of Galois keys, in the order of their elements, or of a relinearisation key.
 
     Args:
         payload: of SEAL's file, seeded.
@@ -181,12 +181,34 @@ def expand_keys(message: bytes, level: Level, digits: int, elements: list[int]) 
     Raises:
         RuleError: the length is wrong, or a residue is not under its prime.
     """
+    return _keys_payload(message, level, digits, [(element - 1) // 2 for element in elements], level.ring_degree)
+
+
+def expand_relinearization_key(message: bytes, level: Level, digits: int) -> bytes:
+    """Check compact bytes and make the payload of SEAL's file for their relinearisation key, of products of two.
+
+    Args:
+        message: compact bytes.
+        level: of keys: all primes.
+        digits: of the key, one for each data prime.
+
+    Returns:
+        the payload.
+
+    Raises:
+        RuleError: the length is wrong, or a residue is not under its prime.
+    """
+    return _keys_payload(message, level, digits, [0], 1)
+
+
+def _keys_payload(message: bytes, level: Level, digits: int, places: list[int], count: int) -> bytes:
+    """Key switching keys at some of a number of places; the others are empty."""
     size = level.compact_size(1) + SEED_BYTES
-    wire_bytes.check_keys_length(message, 0, size * digits * len(elements))
-    pieces = [_WORD.pack(0)] * level.ring_degree
-    for index, element in enumerate(elements):
+    wire_bytes.check_keys_length(message, 0, size * digits * len(places))
+    pieces = [_WORD.pack(0)] * count
+    for index, place in enumerate(places):
         start = index * digits * size
         bodies = [message[start + d * size : start + (d + 1) * size] for d in range(digits)]
         files = [wrap(expand(body, level, seeded=True, ntt=True), level.version) for body in bodies]
-        pieces[(element - 1) // 2] = _WORD.pack(digits) + b"".join(files)
-    return struct.pack("<4Q", *level.parms_id) + _WORD.pack(level.ring_degree) + b"".join(pieces)
+        pieces[place] = _WORD.pack(digits) + b"".join(files)
+    return struct.pack("<4Q", *level.parms_id) + _WORD.pack(count) + b"".join(pieces)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import convolve, expand_rows
+from privcirnet.he.encodings.integer import convolve, dense_weight
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params.noise import check_noise
@@ -185,7 +185,7 @@ class _Contestant:
         self._timings.append(Timing(sent - start, answered - sent, time.perf_counter() - answered))
         result = modular.centered(modular.add(client_share, server_share, t), t)
         with one_thread():
-            expected = convolve(x, expand_rows(self._rows, layer.block_size), layer.shape)
+            expected = convolve(x, dense_weight(self._rows, layer.shape, layer.block_size), layer.shape)
         self._error = max(self._error, int(np.abs(result - expected).max()))
         self._up, self._down = sum(map(len, messages)), sum(map(len, replies))
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.encodings.integer import Values, convolve, expand_rows, sum_pool
+from privcirnet.he.encodings.integer import Values, convolve, dense_weight, sum_pool
 from privcirnet.he.program import nonpolynomial
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import spread
@@ -232,7 +232,7 @@ def _propagate_weights(
     low, high = arguments[0]
     match operation:
         case op.Linear(layer):
-            dense, shape = expand_rows(weights.rows, layer.block_size), layer.shape
+            dense, shape = dense_weight(weights.rows, layer.shape, layer.block_size), layer.shape
             positive, negative = np.maximum(dense, 0), np.minimum(dense, 0)
             lower = convolve(low, positive, shape) + convolve(high, negative, shape)
             return lower, convolve(high, positive, shape) + convolve(low, negative, shape)

@@ -10,7 +10,7 @@ from typing import assert_never
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import Values, convolve, expand_rows, round_shift, sum_pool, transpose
+from privcirnet.he.encodings.integer import Values, convolve, dense_weight, round_shift, sum_pool, transpose
 from privcirnet.he.program import nonpolynomial
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program, Weights
@@ -85,7 +85,7 @@ def apply(  # noqa: C901, PLR0911
 def _apply_weights(operation: op.Linear | op.Product | op.Tokens, arguments: list[Values], weights: Weights) -> Values:
     match operation:
         case op.Linear(layer):
-            result = convolve(arguments[0], expand_rows(weights.rows, layer.block_size), layer.shape)
+            result = convolve(arguments[0], dense_weight(weights.rows, layer.shape, layer.block_size), layer.shape)
         case op.Product(layer):
             result = convolve(arguments[0], as_weights(arguments[1], layer.shape.groups), layer.shape)
         case op.Tokens():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he.clear.limbs import EXACT_BITS, split
 from privcirnet.he.clear.linear import ClearLinear, clear_linear
-from privcirnet.he.encodings.integer import Values, expand_rows
+from privcirnet.he.encodings.integer import Values, dense_weight
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.program import operations as op
@@ -52,7 +52,7 @@ def check(shape: LinearShape, b: int, t: int, rows: Values | None = None, share:
     rows = weights(shape, b) if rows is None else rows
     share = residues(shape.input_shape, t) if share is None else share
     bias = residues(shape.output_shape, t, 1)
-    wanted = python_convolution(share, expand_rows(rows, b), shape, t)
+    wanted = python_convolution(share, dense_weight(rows, shape, b), shape, t)
     layer = ClearLinear(shape, b, rows, t)
     assert (layer.apply(share) == wanted).all()
     assert (layer.apply(share, bias) == modular.add(wanted, bias, t)).all()

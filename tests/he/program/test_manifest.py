@@ -155,7 +155,7 @@ def test_nodes_must_fit_together(case: str) -> None:
 
 
 LAYERS = {
-    "block size": (("block_size",), 3, "block size must divide"),
+    "block size": (("block_size",), 300, "block size must be at most both weight dimensions: got 300"),
     "ring degree": (("ring_degree",), 4096, "made for ring degree 4096"),
     "ring degree no power of two": (("ring_degree",), N + 1, "made for ring degree 8193"),
     "baby steps": (("pieces", 0, "baby_steps"), 3, "baby steps must divide"),
@@ -224,9 +224,9 @@ COEFFICIENT_LAYERS = {
     "unknown encoding": (("encoding",), "iron", "encoding must be a known one: got 'iron'; use one of cheetah, falcon"),
     "encoding of another family": (("encoding",), "cirencode", "must be complete: got KeyError"),
     "encoding by its paper's name": (("encoding",), "Cheetah", "encoding must be a known one: got 'Cheetah'"),
-    "block size": (("block_size",), 4, r"block size must divide both weight dimensions: got 4 for \(4, 10\)"),
-    "no block size": (("block_size",), 0, r"block size must divide both weight dimensions: got 0 for \(4, 10\)"),
-    "negative block size": (("block_size",), -2, "block size must divide both weight dimensions: got -2"),
+    "block size": (("block_size",), 5, r"block size must be at most both weight dimensions: got 5 for \(4, 10\)"),
+    "no block size": (("block_size",), 0, r"block size must be at most both weight dimensions: got 0 for \(4, 10\)"),
+    "negative block size": (("block_size",), -2, "block size must be at most both weight dimensions: got -2"),
     "ring degree": (("ring_degree",), 4096, "node tail: made for ring degree 4096"),
     "no weight bits": (("weight_bits",), 0, "node tail: weights of 0 bits"),
     "negative weight bits": (("weight_bits",), -8, "node tail: weights of -8 bits"),

@@ -1,0 +1,126 @@
+"""Leveled inference of LoLa's MNIST network by each plan, in turns: operations, bytes, seconds.
+
+Without --run the weights are random, circulant with k = 8; rotations, bytes and seconds are those of a
+trained network. With it they are of a run directory of train.py, and images are MNIST's test images:
+
+python train.py model=lola_mnist data=mnist data.root=/images recipe.epochs=20
+python train.py model=lola_mnist data=mnist data.root=/images recipe=finetune recipe.uniform=8 recipe.pad=true
+python benchmarks/leveled.py --run outputs/finetune --data mnist --root /images --images 20 --accuracy 1000
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+import torch
+from common import add_data, load
+
+from privcirnet.artifact import read_checkpoint, write_json
+from privcirnet.config import run_file
+from privcirnet.console import show_rows
+from privcirnet.he.leveled.falcon import falcon_plan
+from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.leveled.lola import lola_plan
+from privcirnet.he.leveled.network import LeveledNetwork
+from privcirnet.he.leveled.parameters import plan_for
+from privcirnet.he.leveled.periodic import periodic_plan
+from privcirnet.he.leveled.plan import Plan
+from privcirnet.he.program.operations import Input
+from privcirnet.lower.leveled import lower_leveled
+from privcirnet.models.lola import lola_mnist
+from privcirnet.nn.convert import circulant_
+from privcirnet.training import stages
+
+PLANS: dict[str, Callable[[LeveledNetwork, int], Plan]] = {
+    "lola": lola_plan,
+    "falcon": falcon_plan,
+    "periodic": periodic_plan,
+}
+
+
+class Parties:
+    """Both parties for one plan; seconds of each image's answer are kept."""
+
+    def __init__(self, network: LeveledNetwork, name: str, engine: str) -> None:
+        self.name, self.seconds, self.equal = name, [], 0
+        self.plan, self.parameters = plan_for(network, PLANS[name])
+        self.client = LeveledInferenceClient(self.plan.public, self.parameters, engine)
+        self.server = LeveledInferenceServer(self.plan, self.parameters, engine)
+        sent = self.client.keys()
+        self.key_bytes, self.keys = sum(map(len, sent)), self.server.load_keys(sent)
+
+    def run(self, image: np.ndarray) -> None:
+        """Run one image."""
+        started = perf_counter()
+        request = self.client.request(image)
+        received = perf_counter()
+        answer = self.server.answer(request, self.keys)
+        answered = perf_counter()
+        results = self.client.results(answer)
+        self.seconds.append((perf_counter() - started, answered - received))
+        self.equal += list(results) == list(self.plan.network.evaluate(image))
+        self.bytes = tuple(sum(len(m) for row in message for m in row) for message in (request, answer))
+
+    def row(self) -> dict[str, str]:
+        """Return the table's row."""
+        counts, whole = self.plan.circuit.counts, [seconds for seconds, _ in self.seconds]
+        return {
+            "plan": self.name,
+            "n": str(self.parameters.ring_degree),
+            "log q": str(sum(self.parameters.coefficient_bits)),
+            "t": f"{len(self.parameters.moduli)} x {self.parameters.moduli[0].plain_bits}",
+            "rotations": str(counts["rotate"]),
+            "products": str(counts["pmult"]),
+            "keys MB": f"{self.key_bytes / 1e6:.0f}",
+            "request MB": f"{self.bytes[0] / 1e6:.1f}",
+            "answer MB": f"{self.bytes[1] / 1e6:.1f}",
+            "server s": f"{median(seconds for _, seconds in self.seconds):.2f}",
+            "image s": f"{median(whole):.2f}",
+            "equal": f"{self.equal} of {len(whole)}",
+        }
+
+
+def main() -> None:
+    """Print the table and write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_data(parser)
+    parser.add_argument("--run", default="", help="run directory of train.py")
+    parser.add_argument("--plans", nargs="+", default=list(PLANS), choices=list(PLANS))
+    parser.add_argument("--images", type=int, default=2)
+    parser.add_argument("--accuracy", type=int, default=0, help="test images for the accuracy of the integer network")
+    parser.add_argument("--weight-bits", type=int, default=8)
+    parser.add_argument("--pixel-bits", type=int, default=4)
+    parser.add_argument("--engine", default="tenseal")
+    parser.add_argument("--out", type=Path, default=Path("outputs/leveled.json"))
+    given = parser.parse_args()
+    source = Input(0, 2**given.pixel_bits - 1)
+    if given.run:
+        data = load(given)
+        model = stages.built(read_checkpoint(run_file(given.run, stages.CHECKPOINT, "train.py")), data).model
+        stored, log_step = data.test_images.long().numpy(), data.log_step + 8 - given.pixel_bits
+        images, labels = stored >> 8 - given.pixel_bits, data.test_labels.numpy()
+    else:
+        torch.manual_seed(0)
+        model, log_step = circulant_(lola_mnist(), {"fc1": 8}, pad=True), -given.pixel_bits
+        images = np.random.default_rng(0).integers(0, source.high + 1, (given.images, 1, 28, 28))
+        labels = np.zeros(given.images, dtype=np.int64)
+    network, _ = lower_leveled(model.double(), (1, 28, 28), source, log_step, given.weight_bits)
+    facts = {"bits": network.bits, "weight_bits": given.weight_bits, "pixel_bits": given.pixel_bits}
+    if given.accuracy:
+        some = zip(images[: given.accuracy], labels[: given.accuracy], strict=True)
+        right = [network.evaluate(image).argmax() == label for image, label in some]
+        facts["top1"] = 100 * float(np.mean(right))
+    parties = [Parties(network, name, given.engine) for name in given.plans]
+    for image in images[: given.images]:
+        for each in parties:
+            each.run(image)
+    rows = [each.row() for each in parties]
+    show_rows(f"leveled, MNIST, {facts}", rows)
+    write_json(given.out, {**facts, "plans": rows})
+
+
+if __name__ == "__main__":
+    main()

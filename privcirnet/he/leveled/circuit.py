@@ -1,0 +1,157 @@
+"""A whole network on ciphertexts as data: a straight line of rotations, sums of plaintext products, and squares.
+
+Values are numbered: the client's ciphertexts first, then the result of each step. The circuit is the same for every
+plain modulus; its plaintexts are functions of it. Engines run it (:mod:`leveled.engine`), the noise estimate walks it
+(:mod:`leveled.noise`), and its counts are read off it.
+
+Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exchanges them.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from privcirnet.he.ring.modular import Residues
+
+SWAP = 0
+"""The column step that stands for an exchange of the rows."""
+
+Plaintext = Callable[[int], Residues]
+"""Plain modulus t -> slots, residues of shape (n,)."""
+
+Term = tuple[int, int]
+"""(value, plaintext), by their numbers."""
+
+
+@dataclass(frozen=True)
+class Rotate:
+    """A value with both rows turned left, or exchanged.
+
+    Attributes:
+        source: the value.
+        columns: 1 to n / 2 - 1, or :data:`SWAP`.
+    """
+
+    source: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Combine:
+    """A sum of plaintext products.
+
+    Attributes:
+        terms: the products.
+    """
+
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Add:
+    """The sum of two values."""
+
+    first: int
+    second: int
+
+
+@dataclass(frozen=True)
+class AddPlain:
+    """A value plus a plaintext."""
+
+    source: int
+    plaintext: int
+
+
+@dataclass(frozen=True)
+class Square:
+    """A value times itself, relinearised."""
+
+    source: int
+
+
+Step = Rotate | Combine | Add | AddPlain | Square
+
+
+def sources_of(step: Step) -> tuple[int, ...]:
+    """Return the values that a step reads.
+
+    Args:
+        step: of a circuit.
+    """
+    match step:
+        case Combine(terms):
+            return tuple(value for value, _ in terms)
+        case Add(first, second):
+            return first, second
+        case Rotate(source) | AddPlain(source) | Square(source):
+            return (source,)
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """A network as steps.
+
+    Attributes:
+        ring_degree: n.
+        inputs: ciphertexts that the client sends.
+        steps: in order; each reads earlier values.
+        plaintexts: by number.
+        outputs: values that are sent back.
+        layers: name of the layer that each step belongs to.
+    """
+
+    ring_degree: int
+    inputs: int
+    steps: tuple[Step, ...]
+    plaintexts: tuple[Plaintext, ...] = field(repr=False)
+    outputs: tuple[int, ...]
+    layers: tuple[str, ...] = field(repr=False)
+
+    @property
+    def rotations(self) -> frozenset[int]:
+        """Column steps of all rotations: what the server needs keys for."""
+        return frozenset(step.columns for step in self.steps if isinstance(step, Rotate))
+
+    @property
+    def squares(self) -> int:
+        """Products of ciphertexts."""
+        return sum(isinstance(step, Square) for step in self.steps)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Operations by name: "rotate", "pmult", "add", "add_plain", "square"."""
+        return sum((_counts(step) for step in self.steps), Counter[str]())
+
+    def counts_of(self, layer: str) -> Counter[str]:
+        """Return the operations of one layer by name.
+
+        Args:
+            layer: its name.
+        """
+        own = (step for step, name in zip(self.steps, self.layers, strict=True) if name == layer)
+        return sum(map(_counts, own), Counter[str]())
+
+    @property
+    def levels(self) -> tuple[int, int]:
+        """The most plaintext products and the most squares on a way from an input to an output."""
+        deep = [(0, 0)] * self.inputs
+        for step in self.steps:
+            found = [deep[source] for source in sources_of(step)]
+            products, squares = (max(column) for column in zip(*found, strict=True))
+            deep.append((products + isinstance(step, Combine), squares + isinstance(step, Square)))
+        return max(deep[output][0] for output in self.outputs), max(deep[output][1] for output in self.outputs)
+
+
+def _counts(step: Step) -> Counter[str]:
+    match step:
+        case Rotate():
+            return Counter(rotate=1)
+        case Combine(terms):
+            return Counter(pmult=len(terms), add=len(terms) - 1)
+        case Add():
+            return Counter(add=1)
+        case AddPlain():
+            return Counter(add_plain=1)
+        case Square():
+            return Counter(square=1)

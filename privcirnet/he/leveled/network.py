@@ -1,0 +1,176 @@
+"""The integer network of leveled inference: linear layers and squares in turn, exact, without rounding between them.
+
+There is no truncation under encryption, so values grow: LoLa's MNIST network ends at some 90 bits. They are Python
+integers here, and residues for several plain moduli under encryption.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.integer import Values, dense_weight
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.program import Program, Weights
+
+
+@dataclass(frozen=True)
+class LeveledLayer:
+    """A linear layer.
+
+    Attributes:
+        name: unique.
+        shape: dimensions.
+        block_size: b.
+        rows: the first row of each circulant block row, integers, ``shape.weight_shape(block_size)``.
+        bias: Python integers, (K,).
+    """
+
+    name: str
+    shape: LinearShape
+    block_size: int
+    rows: Values
+    bias: np.ndarray
+
+    @cached_property
+    def weight(self) -> Values:
+        """The dense weight, (K, C, R, R)."""
+        return dense_weight(self.rows, self.shape, self.block_size)
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The weights of a layer on a vector, (K, C).
+
+        Raises:
+            RuleError: it is on a map.
+        """
+        if self.shape.input_shape[1:] != (1, 1):
+            got, remedy = f"{self.name} on {self.shape.input_shape}", "flatten first"
+            raise RuleError("a layer behind the first must be on a vector", got=got, remedy=remedy)
+        return self.weight[:, :, 0, 0]
+
+
+@dataclass(frozen=True)
+class LeveledNetwork:
+    """Linear layers with a square between each two.
+
+    Attributes:
+        layers: in order, the first on the image, the others on vectors.
+        low: least value of a pixel.
+        high: largest value of a pixel.
+    """
+
+    layers: tuple[LeveledLayer, ...]
+    low: int
+    high: int
+
+    @property
+    def bits(self) -> int:
+        """Bits of the results, sign included, proved from the weights: |value| < 2^(bits - 1)."""
+        bound = np.full(self.layers[0].shape.input_shape, max(abs(self.low), abs(self.high)), dtype=object)
+        for number, layer in enumerate(self.layers):
+            bound = _linear(layer, np.abs(layer.weight), np.abs(layer.bias), bound**2 if number else bound)
+        return int(bound.max()).bit_length() + 1
+
+    def evaluate(self, image: np.ndarray) -> np.ndarray:
+        """Return the network's results, exactly.
+
+        Args:
+            image: integers, (C, H, W).
+
+        Returns:
+            Python integers, (K,).
+
+        Raises:
+            RuleError: a pixel is out of range, or the image has another shape.
+        """
+        check_image(image, self.layers[0].shape.input_shape, self.low, self.high)
+        values = image.astype(object)
+        for number, layer in enumerate(self.layers):
+            values = _linear(layer, layer.weight, layer.bias, values**2 if number else values)
+        return values.reshape(-1)
+
+
+def check_image(image: np.ndarray, shape: tuple[int, int, int], low: int, high: int) -> None:
+    """Raise unless an image is one of a network's.
+
+    Args:
+        image: integers.
+        shape: (C, H, W).
+        low: least value of a pixel.
+        high: largest value of a pixel.
+
+    Raises:
+        RuleError: a pixel is out of range, or the image has another shape.
+    """
+    if image.shape != shape:
+        raise RuleError("an image must have the network's size", got=image.shape, remedy=f"give one of {shape}")
+    if image.min() < low or image.max() > high:
+        got, remedy = f"[{image.min()}, {image.max()}]", "use the quantization that it was trained with"
+        raise RuleError(f"pixels must be in [{low}, {high}]", got=got, remedy=remedy)
+
+
+def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
+    """Return what the outputs of each place of a layer see.
+
+    Args:
+        shape: of the layer.
+        x: (C, H, W).
+
+    Returns:
+        (C R R, H' W'), of x's dtype: Python integers stay what they are, where np.pad would add NumPy's.
+    """
+    padding = shape.padding
+    padded = np.zeros((len(x), shape.height + 2 * padding, shape.width + 2 * padding), dtype=x.dtype)
+    padded[:, padding : padding + shape.height, padding : padding + shape.width] = x
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
+    every = seen[:, :: shape.stride, :: shape.stride].transpose(0, 3, 4, 1, 2)
+    return every.reshape(len(x) * shape.kernel**2, -1)
+
+
+def network_of(program: Program) -> LeveledNetwork:
+    """Return the network of a program.
+
+    Args:
+        program: with weights; its encryption parameters and plans do not matter.
+
+    Raises:
+        RuleError: it is not a line of linear layers with a square between each two.
+    """
+    layers: list[LeveledLayer] = []
+    source, squared = program.nodes[0].operation, True
+    assert isinstance(source, op.Input)
+    for before, node in zip(program.nodes, program.nodes[1:], strict=False):
+        match node.operation:
+            case op.Linear(layer) if squared and node.inputs == (before.name,):
+                layers.append(_layer(node.name, layer.shape, layer.block_size, program.weights[node.name], not layers))
+                squared = False
+            case op.Square() if not squared and node.inputs == (before.name,):
+                squared = True
+            case op.Flatten() if node.inputs == (before.name,):
+                pass
+            case _:
+                kind = type(node.operation).__name__.lower()
+                remedy = "infer it with the interactive protocol, or train it with squares and no other quantizers"
+                rule = "a leveled network must be linear layers with one square between each two"
+                raise RuleError(rule, got=f"{kind} at {node.name}", remedy=remedy)
+    if squared:
+        raise RuleError("a leveled network must end in a linear layer", got=program.output.name, remedy="add one")
+    return LeveledNetwork(tuple(layers), source.low, source.high)
+
+
+def _layer(name: str, shape: LinearShape, b: int, weights: Weights, first: bool) -> LeveledLayer:
+    if shape.groups > 1:
+        raise RuleError("a leveled layer must have one group", got=name, remedy="leave the groups out")
+    made = LeveledLayer(name, shape, b, weights.rows, weights.bias.astype(object))
+    if not first:
+        _ = made.matrix
+    return made
+
+
+def _linear(layer: LeveledLayer, weight: np.ndarray, bias: np.ndarray, values: np.ndarray) -> np.ndarray:
+    columns = windows(layer.shape, values.reshape(layer.shape.input_shape))
+    rows = weight.reshape(len(weight), -1).astype(object)
+    return (rows @ columns + bias[:, None]).reshape(layer.shape.output_shape)

@@ -1,0 +1,124 @@
+"""A plan: a network's circuit, and what its ciphertexts hold at both ends.
+
+A *window* message holds, for one weight of a kernel, the pixel that each place of the output sees through it (LoLa's
+convolution representation): a convolution is then a sum of products without rotations. The client makes windows of its
+image in clear.
+
+The client's half, :class:`PublicPlan`, has no weight in it: what it says follows from the architecture, but for the
+bits of the results.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.leveled.circuit import Circuit
+from privcirnet.he.leveled.network import LeveledNetwork, check_image, windows
+
+Places = tuple[tuple[int, int], ...]
+"""(output, slot) of each result."""
+
+
+@dataclass(frozen=True)
+class PublicPlan:
+    """What both parties know of how a network is computed.
+
+    Attributes:
+        first: dimensions of the layer on the image.
+        low: least value of a pixel.
+        high: largest value of a pixel.
+        bits: of a result, sign included.
+        ring_degree: n.
+        inputs: ciphertexts of a request.
+        outputs: ciphertexts of an answer.
+        rotations: column steps that the server needs keys for.
+        columns: for each slot of every message, which place of the first layer's output it is for, -1 for none: (n,).
+        results: where each result stands.
+    """
+
+    first: LinearShape
+    low: int
+    high: int
+    bits: int
+    ring_degree: int
+    inputs: int
+    outputs: int
+    rotations: frozenset[int]
+    columns: np.ndarray = field(repr=False)
+    results: Places = field(repr=False)
+
+    def encode(self, image: np.ndarray) -> np.ndarray:
+        """Return an image as slots: a message for each weight of a kernel.
+
+        Args:
+            image: integers, (C, H, W).
+
+        Returns:
+            integers, (inputs, n).
+
+        Raises:
+            RuleError: a pixel is out of range, or the image has another shape.
+        """
+        check_image(image, self.first.input_shape, self.low, self.high)
+        return np.where(self.columns >= 0, windows(self.first, image)[:, self.columns], 0)
+
+    def decode(self, slots: np.ndarray) -> np.ndarray:
+        """Return the results.
+
+        Args:
+            slots: integers, (outputs, n).
+
+        Returns:
+            integers, (K,).
+
+        Raises:
+            RuleError: one has more bits than the network's results: keys, parameters or the answer are foreign.
+        """
+        found = np.array([slots[place] for place in self.results], dtype=slots.dtype)
+        if found.size and 2 * int(np.abs(found).max()) >= 1 << self.bits:
+            rule = f"a result must have at most {self.bits} bits, or it is wrong"
+            remedy = "use the server's program and parameters; never tell the server what was wrong"
+            raise RuleError(rule, got=f"{int(np.abs(found).max()).bit_length() + 1} bits", remedy=remedy)
+        return found
+
+    def free(self, output: int) -> np.ndarray:
+        """Return the slots of an output that hold no result, and are masked: bool, (n,).
+
+        Args:
+            output: its number.
+        """
+        free = np.ones(self.ring_degree, dtype=bool)
+        free[[slot for number, slot in self.results if number == output]] = False
+        return free
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the server computes a network.
+
+    Attributes:
+        network: what is computed.
+        circuit: its steps, with the weights.
+        public: what the client knows of it.
+    """
+
+    network: LeveledNetwork
+    circuit: Circuit
+    public: PublicPlan
+
+
+def plan_of(network: LeveledNetwork, circuit: Circuit, columns: np.ndarray, results: Sequence[tuple[int, int]]) -> Plan:
+    """Return a plan.
+
+    Args:
+        network: what is computed.
+        circuit: its steps.
+        columns: see :class:`PublicPlan`.
+        results: likewise.
+    """
+    counts = circuit.ring_degree, circuit.inputs, len(circuit.outputs), circuit.rotations
+    range_ = network.low, network.high, network.bits
+    return Plan(network, circuit, PublicPlan(network.layers[0].shape, *range_, *counts, columns, tuple(results)))

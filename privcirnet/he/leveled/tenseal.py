@@ -1,0 +1,90 @@
+"""SEAL's engine of leveled inference: what :mod:`engines.tenseal` has, squares, and exchanges of the rows.
+
+Keys on the wire: the public key, the relinearisation key, then the Galois keys by element; all are seeded. Lengths and
+residues are checked before SEAL sees them.
+"""
+
+# The library has no type stubs; what its objects may be is checked at run time, by the library and by the tests.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tenseal.sealapi as seal
+
+from privcirnet.he.engines import sealfile, wire_bytes
+from privcirnet.he.engines.tenseal import TensealClient, TensealKeys, TensealServer
+from privcirnet.he.leveled.circuit import SWAP
+from privcirnet.he.params.sizes import SEED_BYTES
+from privcirnet.he.ring.modular import Residues
+
+
+@dataclass(frozen=True)
+class LeveledKeys(TensealKeys):
+    """The client's evaluation keys and its public key.
+
+    Attributes:
+        relinearization: SEAL's, for products of two ciphertexts.
+    """
+
+    relinearization: Any
+
+
+class Client(TensealClient):
+    """The client's side; see :class:`leveled.engine.LeveledClient`."""
+
+    def evaluation_keys(self, rotations: Collection[int]) -> bytes:
+        """See :meth:`LeveledClient.evaluation_keys`."""
+        context, digits = self._context, len(self._context.data_level.primes)
+        made = [self._keys.create_relin_keys()]
+        if rotations:
+            made.append(self._keys.create_galois_keys(_elements(rotations, self.parameters.ring_degree)))
+        public = self.encrypt(np.zeros(self.parameters.ring_degree, dtype=np.uint64))
+        return public + b"".join(sealfile.compact_keys(context.save(key), context.key_level, digits) for key in made)
+
+
+class Server(TensealServer):
+    """The server's side; see :class:`leveled.engine.LeveledServer`."""
+
+    def load_evaluation_keys(self, message: bytes, rotations: Collection[int]) -> LeveledKeys:
+        """See :meth:`LeveledServer.load_evaluation_keys`."""
+        level, context = self._context.key_level, self._context
+        elements, digits = _elements(rotations, self.parameters.ring_degree), len(context.data_level.primes)
+        public, each = (one.compact_size(1) + SEED_BYTES for one in (context.data_level, level))
+        wire_bytes.check_keys_length(message, public, each * digits * (1 + len(elements)))
+        end = public + each * digits
+        relinearization = sealfile.expand_relinearization_key(message[public:end], level, digits)
+        galois = sealfile.expand_keys(message[end:], level, digits, elements) if elements else b""
+        return LeveledKeys(
+            context.load(seal.GaloisKeys(), galois) if elements else None,
+            self.receive(message[:public]),
+            context.load(seal.RelinKeys(), relinearization),
+        )
+
+    def turn(self, ciphertext: Any, columns: int, keys: LeveledKeys) -> Any:
+        """See :meth:`LeveledServer.turn`: an automorphism and a key switch."""
+        self.counts["rotate"] += 1
+        element = _element(columns, self.parameters.ring_degree)
+        return self._apply(self._evaluator.apply_galois, ciphertext, element, keys.galois)
+
+    def square(self, ciphertext: Any, keys: LeveledKeys) -> Any:
+        """See :meth:`LeveledServer.square`."""
+        self.counts["square"] += 1
+        product = self._apply(self._evaluator.square, ciphertext)
+        return self._apply(self._evaluator.relinearize, product, keys.relinearization)
+
+    def answer(self, ciphertext: Any, addend: Residues, keys: LeveledKeys) -> bytes:
+        """See :meth:`LeveledServer.answer`."""
+        return self.reply(self.add_plain(ciphertext, self.encode(addend)), keys)
+
+
+def _element(columns: int, ring_degree: int) -> int:
+    """The Galois element of a rotation; -1 exchanges the rows."""
+    return 2 * ring_degree - 1 if columns == SWAP else pow(3, columns, 2 * ring_degree)
+
+
+def _elements(rotations: Collection[int], ring_degree: int) -> list[int]:
+    return sorted(_element(columns, ring_degree) for columns in rotations)

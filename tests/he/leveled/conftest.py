@@ -1,0 +1,41 @@
+"""One small network, encrypted once for all tests: a convolution and a layer, which fit n = 8192."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer, Message
+from privcirnet.he.leveled.lola import lola_plan
+from privcirnet.he.leveled.network import LeveledNetwork
+from privcirnet.he.leveled.parameters import LeveledParameters, plan_for
+from privcirnet.he.leveled.plan import Plan
+from tests.he.leveled.networks import image_of, network
+
+
+@dataclass
+class Encrypted:
+    """Both parties with SEAL, and one image's messages."""
+
+    network: LeveledNetwork
+    plan: Plan
+    parameters: LeveledParameters
+    client: LeveledInferenceClient
+    server: LeveledInferenceServer
+    keys: list[Any]
+    image: np.ndarray
+    sent_keys: list[bytes]
+    request: Message
+
+
+@pytest.fixture(scope="session")
+def encrypted() -> Encrypted:
+    """The parties after the keys."""
+    made = network(2, 6, 3, 3)
+    made = LeveledNetwork((made.layers[0], made.layers[1]), made.low, made.high)
+    plan, parameters = plan_for(made, lola_plan)
+    client, server = LeveledInferenceClient(plan.public, parameters), LeveledInferenceServer(plan, parameters)
+    sent, image = client.keys(), image_of(made)
+    keys = server.load_keys(sent)
+    return Encrypted(made, plan, parameters, client, server, keys, image, sent, client.request(image))

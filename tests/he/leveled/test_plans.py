@@ -1,0 +1,85 @@
+"""Every plan computes the integer network, in clear; MNIST's rotations are at most the published ones."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.leveled import cleartext, engine
+from privcirnet.he.leveled.falcon import falcon_plan
+from privcirnet.he.leveled.lola import lola_plan
+from privcirnet.he.leveled.network import LeveledNetwork
+from privcirnet.he.leveled.parameters import LeveledParameters
+from privcirnet.he.leveled.periodic import periodic_plan
+from privcirnet.he.leveled.plan import Plan
+from privcirnet.he.ring import modular
+from tests.he.insecure import insecure_parameters
+from tests.he.leveled.networks import image_of, mnist, network
+
+PLANNERS = {"lola": lola_plan, "falcon": falcon_plan, "periodic": periodic_plan}
+N = 256
+
+
+def in_clear(plan: Plan, image: np.ndarray, bits: int = 41) -> np.ndarray:
+    """The results of the clear-text engine modulo one prime, as signed integers."""
+    parameters = insecure_parameters(plan.circuit.ring_degree, plain_bits=bits)
+    client, server, t = cleartext.Client(parameters), cleartext.Server(parameters), parameters.plain_modulus
+    rotations = plan.circuit.rotations
+    keys = server.load_evaluation_keys(client.evaluation_keys(rotations), rotations)
+    inputs = [server.receive(client.encrypt(slots)) for slots in modular.residues(plan.public.encode(image), t)]
+    outputs = engine.run(plan.circuit, engine.encode(plan.circuit, server), inputs, server, keys)
+    assert server.counts["rotate"] == plan.circuit.counts["rotate"]
+    assert server.counts["pmult"] == plan.circuit.counts["pmult"]
+    slots = np.array([client.decrypt(server.answer(o, np.zeros_like(o.values), keys)) for o in outputs])
+    return plan.public.decode(LeveledParameters((parameters,)).combined([slots]))
+
+
+@pytest.mark.parametrize("planner", PLANNERS.values(), ids=list(PLANNERS))
+@given(st.integers(1, 3), st.integers(4, 7), st.integers(1, 9), st.integers(1, 5), st.sampled_from([1, 2, 4]))
+@settings(max_examples=25, deadline=None)
+def test_every_plan_is_the_integer_network(
+    planner: Callable[[LeveledNetwork, int], Plan], maps: int, side: int, hidden: int, classes: int, b: int
+) -> None:
+    """Sizes that blocks do not divide; a plan may refuse what has no room, and does not answer wrongly."""
+    made = network(maps, side, min(max(hidden, b), 2 * b * b), classes, b)
+    try:
+        plan = planner(made, 2 * N)
+    except DoesNotFit:
+        assert planner is not lola_plan
+        plan = planner(made, 32 * N)
+    image = image_of(made, seed=maps)
+    assert made.bits <= 60
+    assert list(in_clear(plan, image, 60)) == list(made.evaluate(image))
+
+
+def test_rotations_of_mnist_are_at_most_the_published_ones():
+    """LoLa 4 + 151 + 70 = 225; Falcon 46 in the first fully connected layer and 120 in all (its Tables 6 and 7)."""
+    plans = {name: planner(mnist(8), 16384).circuit for name, planner in PLANNERS.items()}
+    layers = ("conv", "fc1", "fc2")
+    counts = {name: tuple(made.counts_of(layer)["rotate"] for layer in layers) for name, made in plans.items()}
+    assert counts == {"lola": (4, 145, 70), "falcon": (0, 16, 70), "periodic": (0, 11, 7)}
+    assert {name: made.counts["square"] for name, made in plans.items()} == dict.fromkeys(PLANNERS, 2)
+    assert {name: made.levels for name, made in plans.items()} == {"lola": (4, 2), "falcon": (5, 2), "periodic": (3, 2)}
+
+
+def test_a_dense_middle_layer_takes_several_ciphertexts():
+    circuit = periodic_plan(mnist(1), 16384).circuit
+    assert circuit.counts_of("fc1")["rotate"] == 7 * 10
+    assert circuit.counts["square"] == 1 + 7
+
+
+@pytest.mark.parametrize("planner", [falcon_plan, periodic_plan])
+def test_networks_of_other_depths_are_refused(planner):
+    made = network(2, 6, 4, 3)
+    with pytest.raises(RuleError, match="for a convolution and two layers behind it: got 2 layers; use LoLa's plan"):
+        planner(LeveledNetwork(made.layers[:2], 0, 4), N)
+
+
+def test_an_output_without_weights_is_refused():
+    made = network(2, 6, 4, 3)
+    made.layers[2].rows[1] = 0
+    with pytest.raises(RuleError, match="every sum must have a weight that is not zero: got none in layer fc2"):
+        lola_plan(made, N)
