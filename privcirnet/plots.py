@@ -254,6 +254,33 @@ def predicted_against_real(path: Path, rows: Sequence[Mapping[str, Any]], kinds:
     _save(figure, path)
 
 
+def beside(path: Path, bars: Mapping[str, tuple[float, float]], unit: str, title: str) -> None:
+    """Draw printed values and ours as pairs of bars, on a logarithmic axis.
+
+    Args:
+        path: PNG or SVG to write.
+        bars: label -> (printed, ours), over 0.
+        unit: of the values.
+        title: of the picture.
+    """
+    figure, axes = plt.subplots(figsize=(8.6, 1.4 + 0.42 * len(bars)), layout="constrained")
+    for index, (name, color) in enumerate((("paper", _SHADES[0]), ("ours", _SHADES[3]))):
+        values = [pair[index] for pair in bars.values()]
+        places = np.arange(len(bars)) + (index - 0.5) * 0.38
+        drawn = axes.barh(places, values, 0.38, label=name, color=color)
+        axes.bar_label(drawn, [f"{value:.3g}" for value in values], fontsize=7, padding=2)
+    axes.set_xscale("log")
+    axes.margins(x=0.12)
+    axes.set_yticks(range(len(bars)), list(bars), fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"{unit} (log)")
+    axes.set_title(title, fontsize=9)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.legend(fontsize=8, loc="lower right")
+    _save(figure, path)
+
+
 def _two_lines(text: str) -> str:
     words = text.split(" ", 1)
     return "\n".join(words)

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "privcirnet"
 FILES = sorted(PACKAGE.rglob("*.py"))
 HE = [path for path in FILES if path.is_relative_to(PACKAGE / "he")]
-SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "serve", "ladder"}
+SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "reproduce", "serve", "ladder"}
 MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 300, 10, 50
 
 ONLY_USER = {
