@@ -8,7 +8,7 @@ from privcirnet.artifact import write_json, write_text
 from privcirnet.config import ReproduceConfig
 from privcirnet.console import progress_bar, show, show_rows, show_text
 from privcirnet.he.ring import threads
-from privcirnet.pipeline.reproduce import cells, page, rows
+from privcirnet.pipeline.reproduce import cells, page, pictures, rows
 from privcirnet.pipeline.reproduce.cells import Table
 from privcirnet.pipeline.reproduce.rows import Row
 from privcirnet.settings import script
@@ -24,13 +24,12 @@ def main(config: ReproduceConfig) -> None:
     threads.use(config.threads)
     chosen, measured = cells.select(config.table), rows.stored()
     if config.table != cells.QUICK:
-        measured |= (found := rows.measure(chosen, config.images, progress_bar))
-        if config.store:
-            rows.store(Path(config.store), found)
+        keep = Path(config.store) if config.store else None
+        measured |= rows.measure(chosen, config.images, keep, progress_bar)
     every = rows.rows(chosen, measured)
     _show(chosen, every)
     folder = Path(config.page).parent
-    drawn = _draw(chosen, every, folder)
+    drawn = pictures.draw(chosen, every, folder)
     write_text(Path(config.page), page.page(chosen, every, drawn))
     summary = {"stage": "reproduce", "table": config.table, "rows": [row._asdict() for row in every]}
     path = Path(config.out) / "summary.json"
@@ -47,21 +46,3 @@ def _show(tables: Sequence[Table], every: Sequence[Row]) -> None:
         show_rows(f"{table.paper}, {table.table}: {table.title}", found)
         if table.note:
             show_text(f"  {table.note}")
-
-
-def _draw(tables: Sequence[Table], every: Sequence[Row], folder: Path) -> list[str]:
-    """Draw what has a picture; returns the names of its tables."""
-    from privcirnet import plots
-
-    left, drawn = iter(every), list[str]()
-    for table in tables:
-        found = [next(left) for _ in table.cells]
-        bars = [row for row in found if row.quantity in table.picture and row.published and row.ours]
-        if bars:
-            labels = [row.row if len(table.picture) == 1 else f"{row.row}: {row.quantity}" for row in bars]
-            values = [(row.published or 0.0, row.ours or 0.0) for row in bars]
-            unit = bars[0].unit or (table.picture[0] if len(table.picture) == 1 else "times")
-            title = f"{table.paper}, {table.table}: {table.title}"
-            plots.beside(folder / f"papers_{table.name}.png", dict(zip(labels, values, strict=True)), unit, title)
-            drawn.append(table.name)
-    return drawn

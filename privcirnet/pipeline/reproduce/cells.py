@@ -19,6 +19,9 @@ from privcirnet.errors import RuleError
 TABLES = Path(__file__).parent / "tables"
 """Folder of the data files; a file's stem is the table's name."""
 
+PAPERS = ("privcirnet", "falcon2023", "ensei", "neujeans", "falcon2020")
+"""First words of the names of tables."""
+
 ALL, QUICK = "all", "quick"
 """Every table with everything measured here, and every table with what was measured before."""
 
@@ -82,8 +85,8 @@ class Table:
 
 @cache
 def tables() -> tuple[Table, ...]:
-    """Return all tables, in the order of their files' names."""
-    return tuple(_table(path) for path in sorted(TABLES.glob("*.json")))
+    """Return all tables: papers in the order of :data:`PAPERS`; of each first tables, then figures, then the rest."""
+    return tuple(_table(path) for path in sorted(TABLES.glob("*.json"), key=_place))
 
 
 def select(name: str) -> tuple[Table, ...]:
@@ -102,6 +105,12 @@ def select(name: str) -> tuple[Table, ...]:
         known = ", ".join([ALL, QUICK, *(table.name for table in tables())])
         raise RuleError("the table must be a known one", got=repr(name), remedy=f"use one of {known}")
     return found
+
+
+def _place(path: Path) -> tuple[int, int, str]:
+    paper, name = path.stem.split("_")
+    kinds = [name.startswith(kind) for kind in ("table", "figure", "")]
+    return PAPERS.index(paper), kinds.index(True), name
 
 
 def _table(path: Path) -> Table:

@@ -43,6 +43,7 @@ class LayerCase:
         layout: "paper" (sums encrypted, least HE-Rot + 0.135 HE-Pmult) or "published" (the papers' own plan).
         n: ring degree.
         groups: channel groups of a convolution.
+        t_bits: bits of t; 0 for 30 at n = 4096 and 41 elsewhere.
     """
 
     gemm: Sequence[int] = ()
@@ -52,6 +53,7 @@ class LayerCase:
     layout: str = "paper"
     n: int = 8192
     groups: int = 1
+    t_bits: int = 0
 
     @cached_property
     def shape(self) -> LinearShape:
@@ -78,7 +80,7 @@ class LayerCase:
     @property
     def plain_bits(self) -> int:
         """Bits of t."""
-        return PLAIN_BITS.get(self.n, 41)
+        return self.t_bits or PLAIN_BITS.get(self.n, 41)
 
     @cached_property
     def parameters(self) -> Parameters:

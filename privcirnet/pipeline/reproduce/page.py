@@ -6,10 +6,12 @@ from itertools import groupby
 from privcirnet.pipeline.reproduce.cells import Table
 from privcirnet.pipeline.reproduce.rows import Row
 
+_WHY = "why they differ"
 _OPENING = """\
 # The papers' tables, and ours
 
-Every printed cell at hand of five papers, beside what this project gives. Made by
+Every printed cell at hand of five papers, beside what this project gives: the paper's value / ours (ours over theirs).
+Made by
 
 ```bash
 python reproduce.py table=quick page=docs/papers.md                    # counts again, seconds and accuracies as stored
@@ -57,36 +59,63 @@ def table_rows(table: Table, rows: Sequence[Row]) -> list[dict[str, str]]:
         about = row.row, row.note if row.ours is None else cell.note
         name, why = ("", "") if about == before else about
         quantity = f"{row.quantity}, {row.unit}" if row.unit else row.quantity
-        printed = "-" if row.published is None else f"{row.published:.10g}"
-        values = {"paper": printed, "ours": number(row.ours), "ours / paper": number(row.ratio)}
-        found.append({"row": name, "quantity": quantity, **values, "why they differ": why})
+        values = {"paper": _printed(row), "ours": number(row.ours), "ours / paper": _ratio(row)}
+        found.append({"row": name, "quantity": quantity, **values, _WHY: why})
         before = about
     return found
 
 
 def number(value: float | None) -> str:
-    """Return a value of ours in words: whole, or with three digits.
+    """Return a value of ours in words: whole, or with four digits.
 
     Args:
         value: None for a dash.
 
     >>> number(147456), number(0.84321), number(12345.6), number(None)
-    ('147456', '0.843', '12346', '-')
+    ('147456', '0.8432', '12346', '-')
     """
     if value is None:
         return "-"
-    return f"{value:.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _section(table: Table, rows: Sequence[Row]) -> str:
+    machines = sorted({row.machine for row in rows if row.machine})
     lines = [f"### {table.table}: {table.title}", "", f"`{table.name}`. The paper's setting: {table.setting}."]
-    machines = list(dict.fromkeys(row.machine for row in rows if row.machine))
-    lines += [f"Measured here on: {machine}." for machine in machines]
-    cells = table_rows(table, rows)
+    lines += [f"Measured here on: {'; '.join(machines)}."] if machines else []
     lines += [f"Why they differ: {table.note}."] if table.note else []
-    if not any(cell["why they differ"] for cell in cells):
-        cells = [{name: text for name, text in cell.items() if name != "why they differ"} for cell in cells]
+    cells = _by_row(table, rows)
+    notes = {cell[_WHY] for cell in cells}
+    if len(notes) == 1:  # one reason for all of them is said once
+        note = notes.pop()
+        filled = note.removeprefix("empty: ")
+        said = "Why they differ" if filled == note else "What would fill the empty cells"
+        lines += [f"{said}: {filled}."] if note else []
+        cells = [{name: text for name, text in cell.items() if name != _WHY} for cell in cells]
     return "\n".join([*lines, "", *_markdown(cells), ""])
+
+
+def _by_row(table: Table, rows: Sequence[Row]) -> list[dict[str, str]]:
+    """A line for each row of the table, with a column for each quantity: printed / ours (ratio)."""
+    quantities = dict.fromkeys(row.quantity + (f", {row.unit}" if row.unit else "") for row in rows)
+    found: list[dict[str, str]] = []
+    for name, group in groupby(zip(table.cells, rows, strict=True), key=lambda pair: pair[1].row):
+        line, why = {"paper / ours (ratio)": name, **dict.fromkeys(quantities, "")}, dict[str, None]()
+        for cell, row in group:
+            ratio = "" if row.ratio is None else f" ({_ratio(row)})"
+            quantity = row.quantity + (f", {row.unit}" if row.unit else "")
+            line[quantity] = f"{_printed(row)} / {number(row.ours)}{ratio}"
+            why |= {row.note if row.ours is None else cell.note: None}
+        found.append({**line, _WHY: "; ".join(filter(None, why))})
+    return found
+
+
+def _ratio(row: Row) -> str:
+    return "-" if row.ratio is None else f"{row.ratio:.3g}"
+
+
+def _printed(row: Row) -> str:
+    return "-" if row.published is None else f"{row.published:.10g}"
 
 
 def _markdown(cells: Sequence[dict[str, str]]) -> Iterator[str]:

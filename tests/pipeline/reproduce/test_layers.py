@@ -2,7 +2,8 @@
 
 import pytest
 
-from privcirnet.he.measure.benchmark import bench_layer
+from privcirnet.errors import RuleError
+from privcirnet.he.measure.benchmark import LayerBenchmark, bench_layer
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.pipeline.bench.runs import SHAPES
 from privcirnet.pipeline.reproduce import counts, seconds, trained
@@ -11,7 +12,7 @@ from tests.data.test_real import ARCHIVES
 
 CASES = {
     "depthwise": LayerCase(conv=[8, 8, 32, 32, 3], groups=32, encoding="falcon", n=4096),
-    "cheetah": LayerCase(conv=[8, 8, 24, 40, 3], encoding="cheetah", n=4096),
+    "cheetah": LayerCase(conv=[8, 8, 24, 40, 3], encoding="cheetah", n=4096, t_bits=26),
     "circulant": LayerCase(gemm=[64, 64, 128], b=8),
 }
 
@@ -63,6 +64,13 @@ def test_speed_ups_are_over_all_layers(monkeypatch):
     assert [values[f"Bolt, NeuJeans, {kind}"] for kind in ("least", "mean", "most")] == [1, 4, 7]
     assert values["Cheetah, mean"] == 5
     assert values["our b = 1, mean"] == 2
+
+
+def test_a_wrong_result_ends_a_measurement():
+    right, wrong = (LayerBenchmark(0, 0, 0, 0, (), error) for error in (0, 1))
+    assert seconds._exact({"a": right}) == {"a": right}
+    with pytest.raises(RuleError, match="an encrypted result must be exact: got LayerBenchmark"):
+        seconds._exact({"a": right, "b": wrong})
 
 
 @pytest.mark.data
