@@ -116,8 +116,9 @@ def _place(path: Path) -> tuple[int, int, str]:
 def _table(path: Path) -> Table:
     found = json.loads(path.read_text(encoding="utf-8"))
     cells = (cell for row in found["rows"] for cell in _cells(row, found["source"], found.get("units", {})))
-    about = (found[name] for name in ("paper", "table", "title", "setting"))
-    return Table(path.stem, *about, found.get("note", ""), tuple(found.get("picture", ())), tuple(cells))
+    paper, table, title, setting = (found[name] for name in ("paper", "table", "title", "setting"))
+    picture = tuple(found.get("picture", ()))
+    return Table(path.stem, paper, table, title, setting, found.get("note", ""), picture, tuple(cells))
 
 
 def _cells(row: Mapping[str, Any], source: str, units: Mapping[str, str]) -> Iterator[Cell]:
