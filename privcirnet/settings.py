@@ -70,7 +70,7 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
                     main(compose(arguments))
                     return
                 if not any(argument.split("=")[0] in _ALONE for argument in arguments):
-                    compose([a for a in arguments if "=" in a and not a.startswith("-")])
+                    compose(_overrides())
                 run()
 
         return main_program
@@ -105,6 +105,24 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
             close = difflib.get_close_matches(first.split("=")[0] + "=", known, n=1, cutoff=0.7)
             remedy = f"did you mean {close[0]}..." if close else "--help lists the settings and groups"
             raise RuleError(rule, got=str(error).splitlines()[0].rstrip("."), remedy=remedy) from None
+
+
+def again(name: str, schema: type) -> Any:
+    """Return the settings of the command that runs, read again: files may have changed since it began.
+
+    Args:
+        name: of the command.
+        schema: dataclass of its settings.
+
+    Raises:
+        RuleError: they break a rule now.
+    """
+    return composed(name, schema, _overrides())
+
+
+def _overrides() -> list[str]:
+    """The settings in the command line, without Hydra's options."""
+    return [argument for argument in sys.argv[1:] if "=" in argument and not argument.startswith("-")]
 
 
 def offers(name: str, schema: type) -> list[str]:

@@ -20,8 +20,9 @@ from privcirnet.artifact import write_program
 from privcirnet.he.protocol.session import run
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
-from privcirnet.service.certificates import make_trial
+from privcirnet.service.certificates import CLIENT, make_trial
 from privcirnet.service.client import ServiceClient
+from privcirnet.service.refusals import Refused
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
 
@@ -81,8 +82,8 @@ def mount(root: Path, *names: str) -> tuple[list[str], Path]:
     return [f"program={program}", f"tls={tls}", f"state={state}"], client
 
 
-def serve_and_ask(root: Path, command: list[str], client: Path) -> list[dict[str, object]]:
-    """Start the server, ask it, make it reload, end it; return its log."""
+def serve_and_ask(root: Path, command: list[str], client: Path, site: Path) -> list[dict[str, object]]:
+    """Start the server, ask it, shut the client out in its settings and make it reload, end it; return its log."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -92,10 +93,13 @@ def serve_and_ask(root: Path, command: list[str], client: Path) -> list[dict[str
                 assert lines[-1], "it ended"
             with ServiceClient(parse_address(found[1]), "cleartext", access=ClientAccess.of(client)) as remote:
                 run(remote.client, remote, random_image(network()))
+            site.write_text(site.read_text() + f"quotas: {{{CLIENT}: {{sessions: 0}}}}\n")
             process.send_signal(signal.SIGHUP)
             log = [json.loads(process.stdout.readline())]
             while log[-1]["event"] != "reloaded":
                 log.append(json.loads(process.stdout.readline()))
+            with pytest.raises(Refused, match="a client must have a quota of sessions: got 0"):
+                ServiceClient(parse_address(found[1]), "cleartext", access=ClientAccess.of(client))
             process.send_signal(signal.SIGTERM)
             rest, _ = process.communicate(timeout=30)
         finally:
@@ -110,7 +114,7 @@ def test_the_containers_steps(installed):
     entry = [word.replace("/etc/", f"{installed}/etc/") for word in json.loads(steps["ENTRYPOINT"])]
     settings, client = mount(installed, "/program", "/tls", "/state/clients")
     command = [str(installed / "bin" / entry[0]), *entry[1:], *settings, *TRIAL]
-    log = serve_and_ask(installed, command, client)
+    log = serve_and_ask(installed, command, client, installed / "etc" / "privcirnet" / "site" / "container.yaml")
     assert [line["event"] for line in log][-1] == "stopped"
     assert {"session opened", "image"} <= {line["event"] for line in log}
     assert {path.name for path in (installed / "state" / "clients").iterdir()} >= {"audit.jsonl", "keys"}
@@ -126,7 +130,8 @@ def test_the_systemd_unit(installed, tmp_path):
         word.replace("/opt/privcirnet", str(installed)).replace("/etc/", f"{installed}/etc/") for word in start.split()
     ]
     settings, client = mount(tmp_path, "/program", "/tls", "/state")
-    assert serve_and_ask(tmp_path, [*words, *settings, *TRIAL], client)[-1]["event"] == "stopped"
+    site = installed / "etc" / "privcirnet" / "site" / f"{words[-1].split('=')[1]}.yaml"
+    assert serve_and_ask(tmp_path, [*words, *settings, *TRIAL], client, site)[-1]["event"] == "stopped"
     if shutil.which("systemd-analyze"):
         copy = tmp_path / "privcirnet.service"
         copy.write_text((DEPLOY / copy.name).read_text().replace("/opt/privcirnet", str(installed)))

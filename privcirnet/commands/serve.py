@@ -34,9 +34,9 @@ from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.quotas import Quotas
-from privcirnet.service.server import Service
+from privcirnet.service.server import Reloaded, Service
 from privcirnet.service.store import KeyStore
-from privcirnet.settings import script
+from privcirnet.settings import again, script
 
 _ONLY = "default"
 """What the program is called where there is only one."""
@@ -66,8 +66,9 @@ def main(config: ServeConfig) -> None:
         for offer in catalogue.offers:
             _rehearse(offer, config.engine)
 
-    def reload(before: Catalogue) -> tuple[Catalogue, ServerAccess]:
-        return folders.load(before), ServerAccess.of(tls)
+    def reload(before: Catalogue) -> Reloaded:
+        now: ServeConfig = again("serve", ServeConfig)
+        return Reloaded(folders.load(before), ServerAccess.of(tls), (now.quota, now.quotas))
 
     with ExitStack() as stack:
         books, more = _books(config, stack), dict[str, str]()
@@ -161,7 +162,7 @@ def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, comma
 
 
 def _run(service: Service, log: Log) -> None:
-    """Serve until Ctrl-C or SIGTERM; SIGHUP reads the programs and tokens again."""
+    """Serve until Ctrl-C or SIGTERM; SIGHUP reads programs, certificates, tokens, quotas again."""
     signal.signal(signal.SIGTERM, lambda number, frame: service.stop())
     signal.signal(signal.SIGINT, lambda number, frame: service.stop())
     if hasattr(signal, "SIGHUP"):

@@ -9,7 +9,7 @@ either client.crt and client.key, or client.token. TLS is version 1.3: :mod:`.se
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +26,25 @@ _MAX_NAME = 64
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
+class _Shown:
+    """The certificates that connections are made with. gRPC asks at each of them whether there are newer ones.
+
+    Attributes:
+        current: of gRPC: the server's chain and key, and its clients' authority.
+    """
+
+    def __init__(self, first: Any) -> None:
+        self.current, self._new = first, False
+
+    def change(self, later: Any) -> None:
+        """Take others from the next connection on."""
+        self.current, self._new = later, True
+
+    def __call__(self) -> Any:
+        new, self._new = self._new, False
+        return self.current if new else None
+
+
 @dataclass(frozen=True)
 class ServerAccess:
     """Whom a server lets in.
@@ -37,6 +56,7 @@ class ServerAccess:
 
     credentials: Any = None
     tokens: dict[str, str] | None = field(default=None, repr=False)
+    _shown: _Shown | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, folder: Path | None) -> "ServerAccess":
@@ -58,8 +78,28 @@ class ServerAccess:
             rule = "a server's folder must have clients.crt or tokens.json"
             raise RuleError(rule, got=f"{got} in {folder}", remedy="say in one way who its clients are")
         authority = _bytes(clients) if clients.is_file() else None
-        credentials = grpc.ssl_server_credentials([(key, certificate)], authority, authority is not None)
-        return cls(credentials, None if authority else _tokens(tokens))
+        shown = _Shown(grpc.ssl_server_certificate_configuration([(key, certificate)], authority))
+        credentials = grpc.dynamic_ssl_server_credentials(shown.current, shown, authority is not None)
+        return cls(credentials, None if authority else _tokens(tokens), shown)
+
+    def renewed(self, later: "ServerAccess") -> "ServerAccess":
+        """Return later access for a server that listens with this one, which shows later certificates from now on.
+
+        Args:
+            later: read from the same folder as this.
+
+        Raises:
+            RuleError: clients show who they are in another way now.
+        """
+        if (self.tokens is None) != (later.tokens is None):
+            rule, got = (
+                "a server's clients must show who they are as when it began",
+                "the other of clients.crt, tokens.json",
+            )
+            raise RuleError(rule, got=got, remedy="restart it")
+        if self._shown and later._shown:
+            self._shown.change(later._shown.current)
+        return replace(self, tokens=later.tokens)
 
     def name_of(self, context: Any) -> str:
         """Return what the client of a call is called.

@@ -77,6 +77,15 @@ class Quotas:
             got = f"{file}: {problem}"
             raise RuleError("the counts of images must be a file of its own", got=got, remedy="move it away") from None
 
+    def change(self, default: Quota, own: Mapping[str, Quota]) -> None:
+        """Set other quotas; sessions and images that have begun stay, and count.
+
+        Args:
+            default: of clients without one of their own.
+            own: by a client's name.
+        """
+        self._default, self._own = default, dict(own)
+
     def of(self, client: str) -> Quota:
         """Return a client's quota.
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -16,11 +16,27 @@ from privcirnet.service.books import Books
 from privcirnet.service.calls import Calls
 from privcirnet.service.messages import SERVICE
 from privcirnet.service.programs import Catalogue
+from privcirnet.service.quotas import Quota
 from privcirnet.service.sessions import Finished, Sessions
 from privcirnet.service.turns import Turns
 
-Reload = Callable[[Catalogue], tuple[Catalogue, ServerAccess]]
-"""(what is offered) -> what is offered from now on, and to whom. It may take long; it runs beside the service."""
+
+class Reloaded(NamedTuple):
+    """What a service goes on with.
+
+    Attributes:
+        catalogue: what it offers from now on.
+        access: whom it lets in.
+        quotas: (of clients without one of their own, by a client's name); None: as before.
+    """
+
+    catalogue: Catalogue
+    access: ServerAccess
+    quotas: tuple[Quota, Mapping[str, Quota]] | None = None
+
+
+Reload = Callable[[Catalogue], Reloaded]
+"""(what is offered) -> what it goes on with. It may take long; it runs beside the service."""
 _POLL_S, _AT_END_S = 0.05, 10.0
 
 
@@ -94,7 +110,7 @@ class Service:
         self._from_outside(self._ended.set)
 
     def reload(self) -> None:
-        """Offer other programs, to others, from any thread; sessions keep what they have."""
+        """Offer other programs, to others, under other quotas, from any thread; sessions keep what they have."""
         self._from_outside(self._begin_reload)
 
     def _from_outside(self, function: Callable[[], object]) -> None:
@@ -149,10 +165,13 @@ class Service:
     async def _reload(self, reload: Reload) -> None:
         try:
             found = await self._loop.run_in_executor(None, reload, self._calls.catalogue)
+            access = self._calls.access.renewed(found.access)
         except RuleError as error:
             self._books.log.event("nothing is reloaded", why=str(error))
             return
-        self._calls.catalogue, self._calls.access = found
+        self._calls.catalogue, self._calls.access = found.catalogue, access
+        if found.quotas:
+            self._books.quotas.change(*found.quotas)
         await self._loop.run_in_executor(None, self._retain)
         offers = [f"{offer.name} {offer.version}" for offer in self._calls.catalogue.offers]
         self._books.log.event("reloaded", programs=", ".join(offers))

@@ -15,8 +15,9 @@ from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.certificates import make_trial
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.refusals import Lost, Refused
+from privcirnet.service.server import Reloaded
 from tests.he.networks import network, random_image
-from tests.service.running import serving
+from tests.service.running import catalogue, serving, until
 
 IMAGE = random_image(network())
 
@@ -52,6 +53,37 @@ def test_a_known_client_is_served_under_its_name(kind, name, request):
         with ServiceClient(service.address, "cleartext", access=ClientAccess.of(client)) as remote:
             run(remote.client, remote, IMAGE)
     assert [line["client"] for line in service.audited.of("image")] == [name]
+
+
+def test_certificates_are_renewed_without_a_restart(trial, tmp_path):
+    """Who shows the old authority's certificate gets nothing any more, and does not know the server."""
+    folder = tmp_path / "server"
+    shutil.copytree(trial[0], folder)
+    access = {"old": ClientAccess.of(trial[1])}
+    offered = catalogue(only=Server(network(), "cleartext"))
+
+    def connect(which):
+        with ServiceClient(service.address, "cleartext", access=access[which]) as remote:
+            run(remote.client, remote, IMAGE)
+
+    reload = lambda before: Reloaded(before, ServerAccess.of(folder))  # noqa: E731
+    with serving(offered, access=ServerAccess.of(folder), reload=reload) as service:
+        connect("old")
+        renewed, client = make_trial(tmp_path / "renewed", ["127.0.0.1"])
+        access["new"] = ClientAccess.of(client)
+        shutil.copytree(renewed, folder, dirs_exist_ok=True)
+        connect("old")
+        service.reload()
+        until(lambda: service.lines.of("reloaded"))
+        connect("new")
+        with pytest.raises(Lost):
+            connect("old")
+        (folder / "clients.crt").unlink()
+        (folder / "tokens.json").write_text("{}")
+        service.reload()
+        until(lambda: service.lines.of("nothing is reloaded"))
+        assert "must show who they are as when it began" in service.lines.of("nothing is reloaded")[0]["why"]
+        connect("new")
 
 
 def test_a_certificate_of_another_authority_gets_nothing_but_an_end(trial):

@@ -21,6 +21,7 @@ from privcirnet.service.client import ServiceClient
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.refusals import Lost, Refused
+from privcirnet.service.server import Reloaded
 from privcirnet.service.store import KeyStore
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image, residual_of_the_image
@@ -218,7 +219,7 @@ def test_another_program_drops_its_material(tmp_path):
     """At a reload with a log line; the client drops its halves when it comes again."""
     new = Catalogue({"only": Offer.of("only", Server(residual_of_the_image(), "cleartext"))})
     notes = []
-    with server(tmp_path, reload=lambda before: (new, service._calls.access)) as service:
+    with server(tmp_path, reload=lambda before: Reloaded(new, service._calls.access)) as service:
         service.materials._note = service.lines.append
         with client(tmp_path, service) as remote:
             prepare(remote.client, remote, 2)

@@ -19,7 +19,7 @@ from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.messages import SERVICE
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.refusals import Refused
-from privcirnet.service.server import Service
+from privcirnet.service.server import Reloaded, Service
 from tests.he.networks import network, random_image, residual_of_the_image
 from tests.he.parties import seeded
 from tests.service.running import catalogue, serving, until
@@ -173,7 +173,7 @@ def test_several_programs_by_name_and_version():
 def test_a_reload_leaves_old_sessions_what_they_have():
     """The old client goes on; a new one gets the new program; one that read the old description is told."""
     after = Catalogue({"only": Offer.of("only", Server(residual_of_the_image(), "cleartext"))})
-    with serving(Server(network(), "cleartext"), reload=lambda before: (after, service.access)) as service:
+    with serving(Server(network(), "cleartext"), reload=lambda before: Reloaded(after, service.access)) as service:
         service.access = service._calls.access
         with ServiceClient(service.address, "cleartext") as old:
             service.reload()
