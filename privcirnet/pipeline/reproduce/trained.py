@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from privcirnet.artifact import read_checkpoint
-from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig
+from privcirnet.config import HEConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
@@ -41,18 +40,19 @@ def top1(images: str, checkpoint: str, data: str) -> Values:
 
 
 def inference(images: str, checkpoint: str, data: str) -> Values:
-    """Return the traffic and latency of encrypted inference by a committed network, every value checked.
+    """Return the traffic and latency of encrypted inference by a committed 8-bit network, every value checked.
 
     Both parties are in one process; the latency adds the time of a link of 9 MB/s and 80 ms. The first image, which
     also loads compiled kernels, does not count.
 
     Args:
         images: folder of the data sets' files.
-        checkpoint: path in checkpoints/, without its ending. One without bits is quantized, not trained further.
+        checkpoint: path in checkpoints/, without its ending; of an 8-bit network.
         data: name of the data set.
 
     Raises:
-        RuleError: the images or the network are missing, or an encrypted value is not the integer network's.
+        RuleError: the images or the network are missing, it has no bits, or an encrypted value is not the integer
+            network's.
     """
     found = _evaluated(images, checkpoint, data)
     if wrong := [nodes[0] for nodes in found.wrong if nodes]:
@@ -67,12 +67,7 @@ def inference(images: str, checkpoint: str, data: str) -> Values:
 
 def _evaluated(images: str, checkpoint: str, name: str) -> Evaluation:
     data = _data(images, name)
-    held = read_checkpoint(_path(checkpoint))
-    if held.bits is None:
-        recipe = RecipeConfig(stage="qat", init=str(_path(checkpoint)))
-        network = stages.begin(recipe, QuantConfig(), ModelConfig(), data).model
-    else:
-        network = stages.built(held, data).model
+    network = stages.load_checkpoint(_path(checkpoint), data).model
     he = HEConfig(profile="counted", bounds="measured", failure_bits=_FAILURE_BITS)
     lowered, _ = lower_for(he, quantized(network), data)
     return evaluate(lowered.program, {}, data.test_images[:_IMAGES].numpy().astype(np.int64))
