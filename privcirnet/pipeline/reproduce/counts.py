@@ -32,14 +32,22 @@ def layer_counts(**case: Any) -> Values:
 
 
 def layer_traffic(**case: Any) -> Values:
-    """Return the bytes of a planned layer's messages, in MB, and of the keys that the client sends once.
+    """Return the bytes of a planned layer's messages, in MB.
 
     Args:
         case: of :class:`LayerCase`.
     """
-    found = LayerCase(**case)
-    up, down = found.message_bytes
-    return {"traffic": (up + down) / _MB, "upload": up / _MB, "keys": found.public_key_bytes / _MB}
+    up, down = LayerCase(**case).message_bytes
+    return {"traffic": (up + down) / _MB, "upload": up / _MB}
+
+
+def layer_keys(**case: Any) -> Values:
+    """Return the bytes of the keys that a client sends once for a layer, in MB.
+
+    Args:
+        case: of :class:`LayerCase`.
+    """
+    return {"keys": LayerCase(**case).public_key_bytes / _MB}
 
 
 def framework_counts(framework: str, **case: Any) -> Values:
@@ -131,6 +139,7 @@ def secure_modulus(n: int) -> Values:
 COUNTS: dict[str, Callable[..., Values]] = {
     "layer": layer_counts,
     "traffic": layer_traffic,
+    "keys": layer_keys,
     "framework": framework_counts,
     "network": network_counts,
     "mean_reduction": mean_reduction,

@@ -19,7 +19,12 @@ from privcirnet.he.params.sizes import ciphertext_bytes, key_bytes
 from privcirnet.he.planning.papers import plan_named, published_layer
 from privcirnet.he.planning.planner import counted_goal
 
+INSECURE_ENSEI_PRIMES = (60, 60)
+"""ENSEI's 60 bits at n = 2048, and a special prime that nothing uses. For counts and bytes alone: today's table allows
+53 bits, so no parameters and no keys can be made of it."""
+
 PRIMES = {
+    2048: INSECURE_ENSEI_PRIMES,
     4096: NARROW_COEFFICIENT_BITS,
     8192: DEFAULT_COEFFICIENT_BITS,
     16384: WIDE_COEFFICIENT_BITS,
@@ -27,7 +32,7 @@ PRIMES = {
 }
 """n -> bits of the primes of q, of which n = 4096 carries plain moduli of 30 bits, the others of 41 and more."""
 
-PLAIN_BITS = {4096: 30}
+PLAIN_BITS = {2048: 22, 4096: 30}
 """n -> bits of t where it is not 41, the papers'."""
 
 

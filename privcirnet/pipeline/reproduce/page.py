@@ -10,8 +10,8 @@ _WHY = "why they differ"
 _OPENING = """\
 # The papers' tables, and ours
 
-Every printed cell at hand of five papers, beside what this project gives: the paper's value / ours (ours over theirs).
-Made by
+The printed tables of five papers, as far as they are at hand, beside what this project gives: the paper's value / ours
+(ours over theirs). Made by
 
 ```bash
 python reproduce.py table=quick page=docs/papers.md                    # counts again, seconds and accuracies as stored

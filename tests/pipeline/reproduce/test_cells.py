@@ -56,6 +56,8 @@ def test_tables_by_name():
 
 @pytest.mark.parametrize("name", ["table4", "", "falcon"])
 def test_an_unknown_table_is_answered_with_the_list(name):
-    match = f"the table must be a known one: got '{name}'; use one of all, quick, privcirnet_table3, .*, falcon2020_table9$"
+    match = (
+        f"the table must be a known one: got '{name}'; use one of all, quick, privcirnet_table3, .*, falcon2020_table9$"
+    )
     with pytest.raises(RuleError, match=match):
         select(name)

@@ -40,6 +40,13 @@ def test_the_published_plan_and_a_gemm_s_tile():
     assert gemm.counts == (layer.pmults, 0, layer.ciphertexts_in, layer.ciphertexts_out)
 
 
+def test_ensei_s_own_ring_is_for_bytes_alone():
+    case = LayerCase(conv=[32, 32, 32, 32, 3], encoding="ensei", n=2048)
+    assert case.message_bytes == (24 * (2048 * 8 + 64), 64 * 2 * 2048 * 8)
+    with pytest.raises(RuleError, match="log2 q must be at most 53 at ring degree 2048 for 128-bit security: got 120"):
+        _ = case.parameters
+
+
 def test_the_modulus_of_a_transform_carries_the_largest_output():
     found = counts.transform_modulus(8, 1, channels=32, taps=9, n=2048)["p_N"]
     assert found == 147457  # 36 * 4096 + 1
