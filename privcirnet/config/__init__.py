@@ -162,7 +162,7 @@ class QuantConfig:
     """The fixed-point formats of the qat stage."""
 
     weight_bits: int = 8
-    """2 to 8."""
+    """1 to 8; 1: signs, times a power of two of each output."""
     activation_bits: int = 8
     """2 to 16."""
     stream_bits: int = 10

@@ -63,6 +63,54 @@ def quantize_weight(weight: Tensor, log_step: int, bits: int) -> Tensor:
     return torch.fake_quantize_per_tensor_affine(weight, 2.0**log_step, 0, -limit, limit)
 
 
+def binary_scales(magnitudes: Tensor, bits: int = 8) -> tuple[int, Tensor]:
+    """Return the powers of two that stand for the weights of each output in a layer of one bit.
+
+    Args:
+        magnitudes: mean absolute weight of each output, (K,).
+        bits: of the largest integer that a weight becomes, sign included.
+
+    Returns:
+        (log2 of the layer's step, exponents (K,): a weight of output k is its sign times 2^exponents[k] steps).
+
+    Raises:
+        RuleError: a magnitude is not finite.
+
+    >>> binary_scales(torch.tensor([1.0, 0.3, 0.001]))
+    (-6, tensor([6, 4, 0], dtype=torch.int8))
+    """
+    largest = log_step_for(magnitudes.max().item(), 2)  # of what a sign stands for; refuses what is not finite
+    logs = magnitudes.clamp(min=2.0 ** (largest - bits)).log2().round().to(torch.int64)
+    log_step = max(int(logs.max()) - (bits - 2), int(logs.min()))
+    return log_step, (logs - log_step).clamp(min=0).to(torch.int8)
+
+
+def quantize_binary(weight: Tensor, log_step: int, exponents: Tensor) -> Tensor:
+    """Keep the sign of each weight, times a power of two of its output.
+
+    The gradient passes up to twice that power, and is zero beyond. Zeros stay zeros: pruned weights are.
+
+    Args:
+        weight: (K, ...).
+        log_step: log2 of the layer's step.
+        exponents: (K,), integers, from :func:`binary_scales`.
+
+    Returns:
+        The weights that are used, of the shape of ``weight``.
+
+    Source: BinaryConnect (Courbariaux et al., NeurIPS 2015), which ENSEI takes (section 6.3). There the weights are 1
+    and -1 and a batch norm behind them has a scale for each channel; here norms are folded into weights, so the scale
+    is part of them, as a power of two.
+
+    >>> quantize_binary(torch.tensor([[0.3, -0.1], [2.0, 0.0]]), -2, torch.tensor([0, 3]))
+    tensor([[ 0.2500, -0.2500],
+            [ 2.0000,  0.0000]])
+    """
+    scale = torch.exp2(exponents.to(weight) + log_step).view(-1, *[1] * (weight.dim() - 1))
+    kept = weight.clamp(-2 * scale, 2 * scale)
+    return kept + (weight.sign() * scale - kept).detach()
+
+
 def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -> Tensor:
     """Round to a multiple of the step, without limits.
 

@@ -2,6 +2,7 @@
 
 from privcirnet.models.digits import DigitsResNet, digits_resnet
 from privcirnet.models.lola import LolaCifar, LolaMnist, lola_cifar, lola_mnist
+from privcirnet.models.minionn import MinionnCifar, minionn_cifar
 from privcirnet.models.mobilenetv2 import MobileNetV2, mobilenetv2_cifar, mobilenetv2_imagenet, mobilenetv2_tiny
 from privcirnet.models.registry import ENTRY_POINTS, register_with_timm
 from privcirnet.models.resnet18 import ResNet18, resnet18_cifar, resnet18_tiny
@@ -13,6 +14,7 @@ __all__ = [
     "DigitsResNet",
     "LolaCifar",
     "LolaMnist",
+    "MinionnCifar",
     "MobileNetV2",
     "ResNet18",
     "TutorialMnist",
@@ -20,6 +22,7 @@ __all__ = [
     "digits_resnet",
     "lola_cifar",
     "lola_mnist",
+    "minionn_cifar",
     "mobilenetv2_cifar",
     "mobilenetv2_imagenet",
     "mobilenetv2_tiny",

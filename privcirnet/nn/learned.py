@@ -37,7 +37,8 @@ def learn_steps_(graph: fx.GraphModule) -> fx.GraphModule:
         quantizer = quantizer_of(module)
         assert isinstance(quantizer, WeightQuantizer)
         highest = 2 ** (quantizer.bits - 1) - 1
-        quantizer.learn(_parameter(quantizer), (-highest, highest))
+        if highest:  # of one bit there is nothing to learn but the signs
+            quantizer.learn(_parameter(quantizer), (-highest, highest))
     for group in groups_of(graph):
         sources = [node.all_input_nodes[0] for node in group]
         if any(source.op == "placeholder" for source in sources):

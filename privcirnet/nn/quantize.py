@@ -32,7 +32,7 @@ INPUT_BITS = 9
 """Of images whose step is chosen: enough for 8 bits over a range that is no power of two."""
 STREAM_BITS = 10
 """Of residual streams, where nothing else is asked for."""
-_MOST_BITS = {"weight": 8, "activation": 16, "stream": 20}
+_BITS = {"weight": (1, 8), "activation": (2, 16), "stream": (2, 20)}
 
 
 def quantize(
@@ -50,7 +50,7 @@ def quantize(
         images: network inputs, (N, C, H, W), or batches of them; none to leave all steps at 0, for a checkpoint to fill
             in. Images whose values explode in a row of squares are left out.
         input_log_step: log2 of the images' step; None to choose it from the images (:func:`input_step_for`).
-        weight_bits: 2 to 8.
+        weight_bits: 1 to 8; 1: signs, times a power of two of each output.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
         stream_bits: 2 to 20, likewise for what residual streams add up (:mod:`privcirnet.nn.streams`), which never have
             fewer bits than other activations.
@@ -62,15 +62,16 @@ def quantize(
         RuleError: bits are out of range, weights are quantized already, shared or not finite, a layer runs twice,
             summands cannot share a step, values are not finite, or the images are none or of another size.
     """
-    for (what, most), bits in zip(_MOST_BITS.items(), (weight_bits, activation_bits, stream_bits), strict=True):
-        if not 2 <= bits <= most:
-            raise RuleError(f"{what} bits must be in [2, {most}]", got=bits, remedy=f"use {min(most, 8)}")
+    for (what, (least, most)), bits in zip(_BITS.items(), (weight_bits, activation_bits, stream_bits), strict=True):
+        if not least <= bits <= most:
+            raise RuleError(f"{what} bits must be in [{least}, {most}]", got=bits, remedy=f"use {min(most, 8)}")
     _check_layers(fused)
     check_weights(fused)
     graph = copy.deepcopy(fused)
     for module in weighted_modules(graph):
         _give_own_class_(module)
-        parametrize.register_parametrization(module, "weight", WeightQuantizer(weight_bits), unsafe=True)
+        quantizer = WeightQuantizer(weight_bits, outputs=len(module.weight))
+        parametrize.register_parametrization(module, "weight", quantizer, unsafe=True)
         _quantize_bias_(module)
     for _, module in called_modules(graph):
         if isinstance(module, Tokens | HeadProduct):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from privcirnet.functional.quantize import quantize_activation, quantize_learned, quantize_weight
+from privcirnet.functional.quantize import quantize_activation, quantize_binary, quantize_learned, quantize_weight
 
 
 class Quantizer(nn.Module):
@@ -42,13 +42,21 @@ class WeightQuantizer(Quantizer):
     It commutes with the circulant expansion bit for bit.
 
     Args:
-        bits: of the integers, sign included.
+        bits: of the integers, sign included; 1: signs, times a power of two of each output.
         log_step: log2 of the first step.
+        outputs: of the layer.
+
+    Attributes:
+        exponents: with one bit, log2 of what a sign is worth in steps, (outputs,); the same in a circulant block.
     """
 
-    def __init__(self, bits: int, log_step: int = 0) -> None:
+    exponents: Tensor
+
+    def __init__(self, bits: int, log_step: int = 0, outputs: int = 1) -> None:
         super().__init__(log_step)
         self.bits = bits
+        if bits == 1:
+            self.register_buffer("exponents", torch.zeros(outputs, dtype=torch.int8))
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the quantized weight.
@@ -56,6 +64,8 @@ class WeightQuantizer(Quantizer):
         Args:
             weight: of any shape.
         """
+        if self.bits == 1:
+            return quantize_binary(weight, int(self.log_step), self.exponents)
         if self.training and self.learned is not None:
             return quantize_learned(weight, self.learned, int(self.log_step), self.limits)
         return quantize_weight(weight, int(self.log_step), self.bits)

@@ -8,13 +8,17 @@ bits and learning (nn.learned) propose steps; :func:`settle_steps` enforces thes
 """
 
 import copy
+import functools
+from typing import cast
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
+from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.quantize import log_step_for
+from privcirnet.functional.quantize import binary_scales, log_step_for
 from privcirnet.nn.activations import Square
+from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
@@ -62,12 +66,24 @@ def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: 
     for module in weighted_modules(graph):
         quantizer = quantizer_of(module)
         assert isinstance(quantizer, WeightQuantizer)
-        stored = module.parametrizations["weight"].original  # type: ignore[index]
-        quantizer.log_step.fill_(log_step_for(stored.abs().max().item(), quantizer.bits))
+        _set_weight_step(module, quantizer)
     for node, module in called_modules(graph):
         if isinstance(module, ActivationQuantizer):
             module.log_step.fill_(_wanted_step(graph, node, largest, input_log_step))
     settle_steps(graph, input_log_step)
+
+
+def _set_weight_step(module: nn.Module, quantizer: WeightQuantizer) -> None:
+    structures = cast(parametrize.ParametrizationList, module.parametrizations["weight"])  # type: ignore[index]
+    *before, _ = structures
+    magnitudes = functools.reduce(lambda weight, step: step(weight), before, cast(Tensor, structures.original)).abs()
+    if quantizer.bits == 1:
+        b = block_size_of(module)
+        log_step, exponents = binary_scales(magnitudes.flatten(1).mean(1).unflatten(0, (-1, b)).mean(1))
+        quantizer.exponents.copy_(exponents.repeat_interleave(b))
+    else:
+        log_step = log_step_for(magnitudes.max().item(), quantizer.bits)
+    quantizer.log_step.fill_(log_step)
 
 
 def refine(graph: fx.GraphModule, guard_bits: int) -> fx.GraphModule:

@@ -6,11 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
+from privcirnet.functional.circulant import expand, project
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.graph import trace
+from privcirnet.nn.learned import follow_learned_steps_, learn_steps_
 from privcirnet.nn.quantize import SUFFIX, quantize
+from privcirnet.nn.quantizers import quantizer_of
 from tests.nn.networks import assert_unchanged, rows_of, snapshot
 from tests.nn.quantized import BLOCK_SIZES, INPUT_STEP, Skip, log_steps, network, pixels, quantized, quantizers
 
@@ -31,6 +34,36 @@ def test_outputs_are_close_to_the_fused_networks():
     assert (graph(images) - expected).abs().max() < 0.05 * (expected.max() - expected.min())
     coarse = quantize(fused, [images], INPUT_STEP, weight_bits=2, activation_bits=2)
     assert (coarse(images) - expected).abs().max() > (graph(images) - expected).abs().max()
+
+
+def test_weights_of_one_bit_are_signs_times_a_power_of_two_of_each_block_row():
+    """As near to the fused weights as a power of two goes; still circulant; found again in a checkpoint."""
+    graph = quantized(weight_bits=1)
+    for name, b in BLOCK_SIZES.items():
+        layer = graph.get_submodule(name)
+        quantizer, fused = quantizer_of(layer), fuse(network()).get_submodule(name).weight
+        scale = torch.exp2(quantizer.exponents.float() + quantizer.log_step).view(-1, *[1] * (fused.dim() - 1))
+        assert torch.equal(layer.weight, fused.sign() * scale)
+        assert torch.equal(layer.weight, expand(project(layer.weight, b), b))
+        ratio = fused.abs().flatten(1).mean(1) / scale.flatten()
+        usual = quantizer.exponents > 0
+        assert ((ratio > 0.7) & (ratio < 1.42))[usual].all()
+    twin = quantize(fuse(network()), weight_bits=1)
+    twin.load_state_dict(graph.state_dict())
+    assert torch.equal(twin(pixels()), graph(pixels()))
+
+
+def test_signs_are_trained():
+    graph = learn_steps_(quantized(weight_bits=1)).train()
+    optimizer = torch.optim.Adam(graph.parameters(), 0.05)
+    before = graph.conv1.weight.sign()
+    for _ in range(10):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(graph(pixels()), torch.arange(8)).backward()
+        optimizer.step()
+        follow_learned_steps_(graph)
+    changed = (graph.conv1.weight.sign() != before).float().mean()
+    assert 0 < changed < 0.5
 
 
 def test_the_fused_graph_and_its_model_stay_as_they_were():
@@ -149,8 +182,8 @@ def test_networks_that_cannot_be_quantized(build, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weight_bits": 9}, r"weight bits must be in \[2, 8\]: got 9; use 8"),
-        ({"weight_bits": 1}, r"weight bits must be in \[2, 8\]: got 1; use 8"),
+        ({"weight_bits": 9}, r"weight bits must be in \[1, 8\]: got 9; use 8"),
+        ({"weight_bits": 0}, r"weight bits must be in \[1, 8\]: got 0; use 8"),
         ({"activation_bits": 17}, r"activation bits must be in \[2, 16\]: got 17; use 8"),
         ({"activation_bits": 1}, r"activation bits must be in \[2, 16\]: got 1; use 8"),
     ],
