@@ -13,9 +13,9 @@ A network of a user's own, from training to encrypted answers::
     logits = pc.run(program, images)                  # encrypted, with both parties in this process
     program.save(folder)                              # pc.load(folder) reads it
 
-:class:`Server` and :class:`Client` are the two parties on their own. What :func:`search` does step by step:
-:func:`candidates`, :func:`diagonal_fisher`, :func:`sensitivity`, :func:`solve`. A user's mistake raises a
-:class:`RuleError`.
+:class:`Server` and :class:`Client` are the two parties on their own, :class:`Keeper` prepares inferences. What
+:func:`search` does step by step: :func:`candidates`, :func:`diagonal_fisher`, :func:`sensitivity`, :func:`solve`. A
+user's mistake raises a :class:`RuleError`.
 
 Public names are loaded on first use, so that a client, which needs only ``privcirnet.he``, imports no torch.
 """
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from privcirnet.errors import RuleError
     from privcirnet.functional.sensitivity import sensitivity
     from privcirnet.he.protocol.client import Client
+    from privcirnet.he.protocol.keeper import Keeper
     from privcirnet.he.protocol.server import Server
     from privcirnet.nn.activations import Aespa2d, Square
     from privcirnet.nn.candidates import candidates
@@ -50,6 +51,7 @@ _HOME = {
     "BlockCirculantConv2d": "nn.circulant",
     "BlockCirculantLinear": "nn.circulant",
     "Client": "he.protocol.client",
+    "Keeper": "he.protocol.keeper",
     "RuleError": "errors",
     "Server": "he.protocol.server",
     "Square": "nn.activations",
@@ -74,6 +76,7 @@ __all__ = [
     "BlockCirculantConv2d",
     "BlockCirculantLinear",
     "Client",
+    "Keeper",
     "RuleError",
     "Server",
     "Square",

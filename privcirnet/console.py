@@ -12,8 +12,6 @@ from rich.text import Text
 
 from privcirnet.commands import SUBCOMMANDS
 from privcirnet.errors import RuleError
-from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.message_sizes import rounds
 from privcirnet.pipeline.answers import Step
 from privcirnet.pipeline.progress import Advance, silent
 
@@ -127,20 +125,20 @@ def counting(description: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def inference_bar(program: Program, images: int) -> Iterator[Callable[[Step], None]]:
-    """Show a progress bar over all rounds of an inference.
+def inference_bar(images: int) -> Iterator[Callable[[Step], None]]:
+    """Show a progress bar over the images of an inference, which moves with every round, prepared or not.
 
     Args:
-        program: whose rounds are counted.
         images: number of images.
 
     Yields:
         A function to call after each exchange.
     """
-    with progress_bar("Encrypted inference (rounds)", images * rounds(program)) as advance:
+    with progress_bar("Encrypted inference", images) as advance:
 
         def step(done: Step) -> None:
-            advance(f"image {done.image + 1} of {images}, {done.name}, {done.bytes / 1e6:.1f} MB")
+            note = f"image {done.image + 1} of {images}, {done.name}, {done.bytes / 1e6:.1f} MB"
+            advance(note, to=done.images)
 
         yield step
 

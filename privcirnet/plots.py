@@ -1,4 +1,4 @@
-"""Pictures of results. The only file that imports matplotlib."""
+"""Pictures of results; those of the papers' tables are in :mod:`pipeline.reproduce.pictures`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -254,33 +254,31 @@ def predicted_against_real(path: Path, rows: Sequence[Mapping[str, Any]], kinds:
     _save(figure, path)
 
 
-def beside(path: Path, bars: Mapping[str, tuple[float, float]], unit: str, title: str) -> None:
-    """Draw printed values and ours as pairs of bars, on a logarithmic axis.
+def block_size_seconds(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Draw seconds over block sizes, a panel for each network: preparation and what is left for the image, stacked.
 
     Args:
         path: PNG or SVG to write.
-        bars: label -> (printed, ours), over 0.
-        unit: of the values.
-        title: of the picture.
+        rows: with keys title (of the network), block_size, phases (preparation, online, direct: seconds each).
     """
-    figure, axes = plt.subplots(figsize=(8.6, 1.4 + 0.42 * len(bars)), layout="constrained")
-    for index, (name, color) in enumerate((("paper", _SHADES[0]), ("ours", _SHADES[3]))):
-        values = [pair[index] for pair in bars.values()]
-        places = np.arange(len(bars)) + (index - 0.5) * 0.38
-        drawn = axes.barh(places, values, 0.38, label=name, color=color)
-        axes.bar_label(drawn, [f"{value:.3g}" for value in values], fontsize=7, padding=2)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("")
-    axes.margins(x=0.12)
-    axes.set_yticks(range(len(bars)), list(bars), fontsize=8)
-    axes.invert_yaxis()
-    axes.set_xlabel(f"{unit} (log)")
-    axes.set_title(title, fontsize=9)
-    axes.grid(axis="x", alpha=0.3)
-    axes.set_axisbelow(True)
-    axes.legend(fontsize=8, loc="lower right")
+    titles = list(dict.fromkeys(row["title"] for row in rows))
+    figure, panels = plt.subplots(1, len(titles), figsize=(4.6 * len(titles), 3.6), squeeze=False, layout="constrained")
+    for axes, title in zip(panels[0], titles, strict=True):
+        some = [row for row in rows if row["title"] == title]
+        ahead, online, direct = (
+            np.array([row["phases"][phase]["seconds"] for row in some]) for phase in ("preparation", "online", "direct")
+        )
+        x = np.arange(len(some))
+        axes.bar(x - 0.21, ahead, 0.4, color=_SHADES[1], label="preparation")
+        bars = axes.bar(x - 0.21, online, 0.4, bottom=ahead, color=_SHADES[3], label="with the image")
+        axes.bar_label(bars, [f"{(ahead + online)[0] / both:.1f}x" for both in ahead + online], fontsize=7, padding=2)
+        axes.bar(x + 0.21, direct, 0.4, color=_SHADES[0], label="not prepared")
+        axes.set_xticks(x, [f"b = {row['block_size']}" for row in some])
+        axes.set_title(title, fontsize=10)
+        axes.grid(axis="y", alpha=0.3)
+        axes.set_axisbelow(True)
+    panels[0][0].set_ylabel("seconds an image")
+    panels[0][-1].legend(fontsize=8)
     _save(figure, path)
 
 

@@ -22,7 +22,7 @@ ONLY_USER = {
     "torchvision": {"data/pickles.py", "data/rand_augment.py", "training/architectures.py"},
     "hydra": {"settings.py"},
     "argcomplete": {"commands/completion.py"},
-    "matplotlib": {"plots.py"},
+    "matplotlib": {"plots.py", "pipeline/reproduce/pictures.py"},
     "tensorboard": {"training/record.py"},
     "threadpoolctl": {"he/ring/threads.py"},
     "starlette": {"page/access.py", "page/app.py"},

@@ -49,6 +49,15 @@ def row(found: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def before(found: dict[str, Any]) -> str:
+    """Return a sentence on what was done before the image; nothing if nothing was."""
+    done = found.get("before")
+    if not done:
+        return ""
+    cost = f"{done['seconds']:.3g} s and {megabytes(done['bytes'])} MB for each image"
+    return f" {found['peer']} {found['version']}: everything encrypted was done before the image came, and took {cost}."
+
+
 def table(results: list[dict[str, Any]], network: str) -> str:
     """Return the table in Markdown: the fastest first, a caption below."""
     some = sorted((one for one in results if one["network"] == network), key=lambda one: one["seconds"])
@@ -62,6 +71,7 @@ def table(results: list[dict[str, Any]], network: str) -> str:
         f"parties together, which depend less on what else runs; {machine['cores']} cores of a shared "
         f"{machine['processor']}, load average {min(loads):.1f} to {max(loads):.1f} when a run ended."
     )
+    caption += "".join(map(before, some))
     body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     return f"### {NETWORKS[network]}\n\n{body}\n\n{caption}\n"
 

@@ -2,6 +2,8 @@
 
 python infer.py processes=2 images=100 ...
 python benchmarks/peers/ours.py outputs/infer/summary.json outputs/export/summary.json
+
+With prepare=8 it is the row of prepared images: what was done before them is kept beside it.
 """
 
 import argparse
@@ -13,6 +15,8 @@ from typing import Any
 
 import numpy as np
 from peer import Result, add_out, write
+
+_BEFORE = ("seconds_per_image", "bytes_per_image")
 
 
 def error(infer: dict[str, Any], network: Path | None) -> float:
@@ -37,7 +41,10 @@ def main() -> None:
     add_out(parser, "privcirnet")
     given = parser.parse_args()
     infer, export = (json.loads(path.read_text()) for path in (given.infer, given.export))
-    rows, times = infer["predictions"], infer["seconds_images"]
+    rows, times, online = infer["predictions"], infer["seconds_images"], infer["online"]
+    if infer["prepared"] not in {0, infer["images"]}:
+        sys.exit(f"error: all images must be prepared, or none: {infer['prepared']} of {infer['images']} were")
+    before = {name.removesuffix("_per_image"): infer["preparation"][name] for name in _BEFORE} if online else None
     words = f"n = {export['ring_degree']}, log q = {export['log_q']}, t of {export['plain_modulus_bits']} bits"
     write(
         given.out,
@@ -52,7 +59,7 @@ def main() -> None:
             seconds_first=times[0],
             seconds_all=times,
             cpu_seconds=infer["seconds_client"] + infer["seconds_server"],
-            bytes_image=infer["bytes_per_image"],
+            bytes_image=(online or infer)["bytes_per_image"],
             bytes_once=infer["bytes_keys"],
             peak_bytes=infer["memory"],
             images=infer["images"],
@@ -60,6 +67,7 @@ def main() -> None:
             correct=sum(row["label"] == row["encrypted"] for row in rows),
             largest_error=error(infer, given.arrays),
             notes=f"{infer['logits_equal']} of {infer['images']} images follow the integer network exactly",
+            before=before,
         ),
     )
 

@@ -38,6 +38,7 @@ class Result:
         correct: of them, those with the right class.
         largest_error: of any logit against the float network.
         notes: whatever else a reader should know.
+        before: what was done before each image, ``seconds`` and ``bytes``; None for nothing.
         machine: processor, cores, load when the run ended.
     """
 
@@ -59,6 +60,7 @@ class Result:
     correct: int
     largest_error: float
     notes: str = ""
+    before: dict[str, float] | None = None
     machine: dict[str, object] = field(default_factory=dict)
 
 

@@ -43,7 +43,7 @@ def search(  # noqa: PLR0913
         link: "local", "lan" or "wan": the network between client and server.
         progress: whether bars are shown.
         settings: further ones of :class:`privcirnet.config.SearchConfig`, as ``block_sizes``, ``samples``, ``pinned``,
-            ``equal``, ``fraction``, ``traffic_mb``.
+            ``equal``, ``fraction``, ``traffic_mb``, ``objective``.
 
     Returns:
         The plan: ``block_sizes`` for :func:`privcirnet.circulant_`, the ``profile`` for :func:`privcirnet.compile`.

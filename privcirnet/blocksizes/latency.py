@@ -16,6 +16,7 @@ from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.planning.cost import linear_cost
+from privcirnet.he.planning.online import online_seconds
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.lower.layers import linear_shape
@@ -37,6 +38,8 @@ class Figures:
         sent: bytes, both ways.
         rounds: round trips.
         memory: bytes of weights that the server keeps encoded.
+        online: seconds of the server when the image comes, if all of the above was done before; 0 if the profile was
+            measured without.
     """
 
     server: float = 0.0
@@ -45,14 +48,25 @@ class Figures:
     sent: float = 0.0
     rounds: int = 0
     memory: int = 0
+    online: float = 0.0
 
     def __add__(self, other: "Figures") -> "Figures":
         return Figures(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def seconds(self) -> float:
-        """Server, client and network together, which is the time that a budget limits."""
+        """Server, client and network together, without preparation or of it."""
         return self.server + self.client + self.network
+
+    @property
+    def total(self) -> float:
+        """Seconds of the preparation and with the image."""
+        return self.seconds + self.online
+
+    @property
+    def total_server(self) -> float:
+        """Those of the server alone."""
+        return self.server + self.online
 
 
 FigureTable = Mapping[str, Mapping[int, Figures]]
@@ -161,4 +175,5 @@ def figures_of_layer(layer: Layer, profile: Profile, link: Link) -> Figures:
     cost = linear_cost(layer, profile, link)
     sent = linear_cost(layer, profile, _BYTES).network
     memory = layer.pmults * profile.ring_degree * len(profile.coefficient_bits) * _WORD
-    return Figures(cost.server, cost.client_encrypt + cost.client_decrypt, cost.network, sent, 1, memory)
+    online = online_seconds(layer.shape, layer.block_size, profile) if profile.has_online else 0.0
+    return Figures(cost.server, cost.client_encrypt + cost.client_decrypt, cost.network, sent, 1, memory, online)

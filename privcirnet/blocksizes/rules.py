@@ -1,19 +1,22 @@
-"""The rules of a search as a user writes them: patterns of layer names, caps in bytes."""
+"""The rules of a search as a user writes them: patterns of layer names, caps in bytes and seconds."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from privcirnet.blocksizes.assignment import Cap, Rules
 from privcirnet.blocksizes.latency import FigureTable, amounts_of
 from privcirnet.errors import RuleError
 
+CAPS = {"sent": "traffic", "memory": "memory", "online": "online seconds", "seconds": "seconds of preparation"}
+"""Predictions of a layer that may be limited besides the budget -> what they are called in messages."""
+NO_LIMITS: Mapping[str, float] = {}
+
 
 def rules_for(
     table: FigureTable,
     pinned: Sequence[str] = (),
     equal: Sequence[Sequence[str]] = (),
-    traffic: float = 0.0,
-    memory: float = 0.0,
+    limits: Mapping[str, float] = NO_LIMITS,
 ) -> Rules:
     """Return the rules for the layers of a table.
 
@@ -21,8 +24,7 @@ def rules_for(
         table: predictions by layer name and block size.
         pinned: "pattern:b" each; the last one that matches a layer counts.
         equal: groups of patterns.
-        traffic: cap on the bytes exchanged for an image, both ways; 0 for none.
-        memory: cap on the bytes of the server's encoded weights; 0 for none.
+        limits: of predictions by their name, see :data:`CAPS`; 0 for none.
 
     Raises:
         RuleError: a pattern matches no layer, or a pin has no block size.
@@ -34,8 +36,7 @@ def rules_for(
             raise RuleError("a pinned layer must be given as name:b", got=text, remedy="write for example stem:1")
         pins |= dict.fromkeys(_matching(pattern, table), int(size))
     groups = [list(dict.fromkeys(n for pattern in group for n in _matching(pattern, table))) for group in equal]
-    limits = {"sent": ("traffic", traffic), "memory": ("memory", memory)}
-    caps = [Cap(name, amounts_of(table, what), limit) for what, (name, limit) in limits.items() if limit]
+    caps = [Cap(CAPS[what], amounts_of(table, what), limit) for what, limit in limits.items() if limit]
     return Rules(pins, groups, caps)
 
 

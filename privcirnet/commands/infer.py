@@ -66,9 +66,10 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     clear = _predicted(config, data, images)
     cache = WeightCache.of(config.weights_gb, config.weights_folder)
     run = evaluate if config.processes == 1 else evaluate_apart
-    with inference_bar(program, len(labels)) as progress:
+    with inference_bar(len(labels)) as progress:
         integers = images.numpy().astype(np.int64)
-        result = run(program, spectra, integers, config.engine, progress, cache, prepare=config.prepare)
+        ahead = {"prepare": config.prepare, "pause_s": config.pause_s}
+        result = run(program, spectra, integers, config.engine, progress, cache, **ahead)
     return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
 
 
@@ -78,8 +79,8 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     keep = bool(config.prepared_folder)
     materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
     with closing(materials), _asked(config, materials) as remote:
-        with inference_bar(remote.client.program, len(labels)) as progress:
-            result = infer(remote, images.numpy().astype(np.int64), progress, config.prepare, keep)
+        with inference_bar(len(labels)) as progress:
+            result = infer(remote, images.numpy().astype(np.int64), progress, config.prepare, keep, config.pause_s)
     return {"server": config.server, **result.summary(clear, labels)}
 
 
@@ -100,7 +101,10 @@ def _page(config: InferConfig) -> None:
         tests, classes = TestImages(images.numpy(), labels.tolist()), data.classes
     place = f"server {config.server}" if config.server else "its server is another process of this machine"
     content = Content(config.data.name, place, config.engine != "cleartext", classes, tests, notes)
-    serve(partial(_connected, config), content, config.ui_port, partial(_show_address, config, place))
+    keep = bool(config.server and config.prepared_folder)
+    with closing(Materials(Path(config.prepared_folder) if keep else None, note=show_text)) as materials:
+        connect, announce = partial(_connected, config, materials), partial(_show_address, config, place)
+        serve(connect, content, config.ui_port, announce, config.prepare)
 
 
 def _asked(config: InferConfig, materials: Materials | None = None) -> ServiceClient:
@@ -111,10 +115,13 @@ def _asked(config: InferConfig, materials: Materials | None = None) -> ServiceCl
 
 
 @contextmanager
-def _connected(config: InferConfig) -> Generator[ServiceClient]:
-    """A connection to the server that was asked for, or to one of its own in another process."""
+def _connected(config: InferConfig, materials: Materials) -> Generator[ServiceClient]:
+    """A connection to the server that was asked for, or to one of its own in another process.
+
+    What is prepared with the former outlives a connection; the latter ends with it.
+    """
     if config.server:
-        with _asked(config) as remote:
+        with _asked(config, materials) as remote:
             yield remote
         return
     program, spectra = read_program(Path(config.program), pinned(config.model_key))
@@ -138,17 +145,20 @@ def _phases(summary: dict[str, Any]) -> dict[str, str]:
     """What was done before the images, and with them."""
     online, ahead, facts = summary["online"], summary["preparation"], dict[str, str]()
     if online:
-        links = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in online["links"].items())
         facts["prepared"] = (
             f"{summary['prepared']} of {summary['images']} images: {online['seconds_per_image']:.3f} s, "
-            f"{online['bytes_per_image'] / 1e6:.2f} MB and {online['rounds']} rounds each; {links}, predicted"
+            f"{online['bytes_per_image'] / 1e6:.2f} MB and {online['rounds']} rounds each; {_links(online)}"
         )
     if ahead:
         each = f"{ahead['seconds_per_image']:.3f} s and {ahead['bytes_per_image'] / 1e6:.2f} MB an image"
-        facts["before"] = f"{each}, for its preparation"
+        facts["before"] = f"{each}, for its preparation; {_links(ahead)}"
     if summary["dropped"]:
         facts["unprepared"] = "; ".join(summary["dropped"][-_REASONS:])
     return facts
+
+
+def _links(phase: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {over['seconds']:.2f} s" for name, over in phase["links"].items()) + ", predicted"
 
 
 def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None:
@@ -176,7 +186,7 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
     )
     facts |= _phases(summary)
     facts |= in_words_revealed(summary["revealed"])
-    facts["links"] = ", ".join(f"{name} {x['seconds']:.2f} s" for name, x in summary["links"].items()) + ", predicted"
+    facts["links"] = _links(summary)
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
     hidden = ", NOTHING WAS ENCRYPTED" if config.engine == "cleartext" else ""
     show(f"infer: {summary['images']} images, {place}{hidden}", {**facts, "saved": Path(config.out) / "summary.json"})

@@ -12,6 +12,8 @@ from privcirnet.data import load_for
 from privcirnet.pipeline import search
 from privcirnet.settings import script
 
+_WHEN = {"direct": "", "online": ", with the image", "prepared": ", before the image", "total": ", before and with it"}
+
 
 @script(SearchConfig)
 @distributed.joined()
@@ -37,10 +39,11 @@ def main(config: SearchConfig) -> None:
 
 def _in_words(found: search.SearchResult, config: SearchConfig) -> dict[str, object]:
     solution, measured = found.solution, found.measured
+    predicted, budget = 1e3 * solution.latency, 1e3 * found.budget
     steady = {None: "", True: "; more would not change the plan", False: "; the plan still changed at the end"}
     return {
         **solution.block_sizes,
-        "predicted": f"{1e3 * solution.latency:.1f} ms of a budget of {1e3 * found.budget:.1f} ms",
+        "predicted": f"{predicted:.1f} ms of a budget of {budget:.1f} ms{_WHEN[config.objective]}",
         "sensitivity": f"{solution.sensitivity:.4g} ({solution.status}, gap {solution.gap:g})",
         "uniform": ", ".join(
             f"b = {b}: {1e3 * p.latency:.1f} ms, {p.sensitivity:.4g}" for b, p in found.uniform.items()

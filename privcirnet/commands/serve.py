@@ -178,7 +178,7 @@ def _rehearse(offer: Offer, engine: str) -> None:
     client = Client(offer.greeting, engine)
     session = offer.server.session(client.keys())
     image = np.full(source.shape, source.operation.high)
-    with inference_bar(offer.server.program, 1) as progress:
+    with inference_bar(1) as progress:
         list(answers(client, session, [image], progress))
     if offer.server.program.masks == "uniform":
         prepare(client, session)

@@ -50,7 +50,9 @@ class InferConfig:
     threads: int = 0
     """number of threads; 0: one for each core."""
     prepare: int = 0
-    """inferences to prepare at a time, before their images: all encrypted work; 0: none, it is done with the image."""
+    """inferences to keep prepared, all encrypted work of them, before their images and between; 0: none."""
+    pause_s: float = 0.0
+    """seconds between two images, in which nobody waits: prepare= fills its stock up again."""
     prepared_folder: str = ""
     """where the client of server= keeps what is prepared, and finds it again; empty: in memory."""
     profile: str = "${root}/export/profile.json"
@@ -63,7 +65,7 @@ class InferConfig:
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")
         check(self.prepare >= 0, "prepare must be 0 or more", self.prepare, "use 8, or 0 for no preparation")
-        check(not (self.ui and self.prepare), "prepare is not for the page", self.prepare, "leave ui= or prepare= away")
+        check(self.pause_s >= 0, "pause_s must be 0 or more", self.pause_s, "use 1, or 0 for no pause")
         alone = bool(self.server) or not self.prepared_folder
         check(alone, "prepared_folder is for the client of server=", self.prepared_folder, "name a server")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 600")

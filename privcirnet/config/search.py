@@ -8,6 +8,14 @@ from privcirnet.config.rules import check, check_name
 
 BUDGETS = {"all": "seconds", "server": "server"}
 """What a budget limits -> the prediction of that name: seconds in all, or those of the server, as the papers count."""
+OBJECTIVES = {
+    "direct": BUDGETS,
+    "online": {"all": "online", "server": "online"},
+    "prepared": BUDGETS,
+    "total": {"all": "total", "server": "total_server"},
+}
+"""What is to be fast -> what a budget limits -> the prediction of that name. Preparation does what an inference does
+without it; with the image a linear layer is the server's work alone."""
 SENSITIVITIES = ("fisher", "batch_gradient", "weights")
 
 
@@ -31,6 +39,13 @@ class SearchConfig:
     """budget as a share of the dense network's latency instead, if positive."""
     budget_on: str = "all"
     """seconds that the budget limits: all (server, client and network) or server, as the papers count."""
+    objective: str = "direct"
+    """what is to be fast: direct (an inference without preparation), online (with the image, after preparation),
+    prepared (the preparation) or total (both)."""
+    online_s: float = 0.0
+    """cap on the seconds with the image besides the budget; 0 for none."""
+    prepared_s: float = 0.0
+    """cap on the seconds of preparation besides the budget; 0 for none."""
     sweep: int = 12
     """number of budgets between the fastest and the slowest latency, with a plan for each in plans/; 0 for none."""
     sensitivity: str = "fisher"
@@ -63,6 +78,9 @@ class SearchConfig:
         both = self.budget > 0 and self.fraction > 0
         check(not both, "a budget is given once", f"budget={self.budget} fraction={self.fraction}", "leave one out")
         check_name("budget_on", self.budget_on, BUDGETS)
+        check_name("objective", self.objective, OBJECTIVES)
+        caps = self.online_s, self.prepared_s
+        check(min(caps) >= 0, "online_s and prepared_s must not be negative", caps, "use 0 for no cap")
         check(self.sweep >= 0, "sweep must not be negative", self.sweep, "use 12")
         check_name("sensitivity", self.sensitivity, SENSITIVITIES)
         check(self.damping >= 0, "damping must not be negative", self.damping, "use 1")
@@ -70,3 +88,13 @@ class SearchConfig:
         caps = self.traffic_mb, self.memory_mb
         check(min(caps) >= 0, "traffic_mb and memory_mb must not be negative", caps, "use 0 for no cap")
         check_name("solver", self.solver, ("cbc", "highs"))
+
+    @property
+    def limited(self) -> str:
+        """Name of the prediction that the budget limits."""
+        return OBJECTIVES[self.objective][self.budget_on]
+
+    @property
+    def needs_online(self) -> bool:
+        """Whether it matters what is left to do with the image."""
+        return self.objective in ("online", "total") or self.online_s > 0

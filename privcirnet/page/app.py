@@ -68,6 +68,7 @@ class Page:
         base = "/{token}"
         routes = [
             Route(f"{base}/facts", self._facts),
+            Route(f"{base}/stock", self._stock),
             Route(f"{base}/tests/{{number:int}}.png", self._test_image),
             Route(f"{base}/classify", self._upload, methods=["POST"]),
             Route(f"{base}/classify/{{number:int}}", self._classify_test, methods=["POST"]),
@@ -88,6 +89,9 @@ class Page:
 
     async def _facts(self, request: Request) -> Response:
         return JSONResponse({**self._content.facts(), **described(self._program), "most_bytes": MOST_BYTES})
+
+    async def _stock(self, request: Request) -> Response:
+        return JSONResponse(self._classifier.stock())
 
     async def _test_image(self, request: Request) -> Response:
         tests, number = self._content.tests, request.path_params["number"]

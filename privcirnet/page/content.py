@@ -118,15 +118,28 @@ def described(program: Program) -> dict[str, Any]:
     Args:
         program: with or without weights.
     """
-    rounds = {node.name: name_of(node) for node in program.nodes}
-    found = [{"name": rounds[name], "what": in_words(e.plan)} for name, e in exchanges_of(program).items()]
     parameters = program.parameters
     return {
-        "rounds": [*found, {"name": "result", "what": "the server’s share of the logits"}],
+        "rounds": rounds(program),
         "shape": list(program.nodes[0].shape),
         "revealed": program.revealed,
         "parameters": f"BFV of {SECURITY_BITS} bits, n = {parameters.ring_degree}, log q = {parameters.log_q}",
     }
+
+
+def rounds(program: Program, prepared: bool = False) -> list[dict[str, str]]:
+    """Return what the rounds of an image are, as plain data.
+
+    Args:
+        program: with or without weights.
+        prepared: whether its encrypted work was done before.
+    """
+    names, found = {node.name: name_of(node) for node in program.nodes}, exchanges_of(program)
+    if not prepared:
+        each = [{"name": names[name], "what": in_words(exchange.plan)} for name, exchange in found.items()]
+        return [*each, {"name": "result", "what": "the server’s share of the logits"}]
+    asking = [{"name": names[name], "what": in_words(e.plan)} for name, e in found.items() if e.online.asked]
+    return [{"name": "image", "what": "less the client’s random share"}, *asking]
 
 
 def in_words(plan: RoundPlan) -> str:

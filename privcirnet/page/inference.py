@@ -1,6 +1,7 @@
 """Encrypted inference of one image at a time, told step by step: the client as the page uses it.
 
 Whatever goes wrong with an image ends that image alone. The connection is closed then, and opened again for the next.
+While no image runs, a thread prepares inferences over the same connection (:mod:`he.protocol.keeper`).
 """
 
 import threading
@@ -17,7 +18,8 @@ from privcirnet.he.encodings.integer import Values
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.client import Client
-from privcirnet.page.content import Content, described
+from privcirnet.he.protocol.keeper import Keeper
+from privcirnet.page.content import Content, described, rounds
 from privcirnet.page.events import Event, plain
 from privcirnet.page.pictures import ciphertext_picture, for_canvas
 from privcirnet.pipeline.answers import Answer, answers
@@ -45,6 +47,14 @@ class Remote(Protocol):
         """
         ...
 
+    def reopen(self) -> None:
+        """Begin a new session after one that the server ended.
+
+        Raises:
+            RuleError: the server refuses, or is gone.
+        """
+        ...
+
 
 Connect = Callable[[], AbstractContextManager[Remote]]
 """Opens a connection, which ends with the block."""
@@ -60,11 +70,13 @@ class Classifier:
     Args:
         connect: opens a connection to the server.
         content: names of classes.
+        prepare: inferences to keep prepared.
     """
 
-    def __init__(self, connect: Connect, content: Content) -> None:
-        self._connect, self._content = connect, content
+    def __init__(self, connect: Connect, content: Content, prepare: int = 0) -> None:
+        self._connect, self._content, self._prepare = connect, content, prepare
         self._stack, self._remote = ExitStack(), None
+        self._keeper: Keeper | None = None
 
     def connected(self) -> tuple[Remote, float | None]:
         """Return the connection, and the seconds that it took to open it; None if it was open.
@@ -75,8 +87,16 @@ class Classifier:
         if self._remote is not None:
             return self._remote, None
         started = time.perf_counter()
-        self._remote = self._stack.enter_context(self._connect())
-        return self._remote, time.perf_counter() - started
+        remote = self._stack.enter_context(self._connect())
+        self._keeper = self._stack.enter_context(Keeper(remote.client, remote, self._prepare, remote.reopen))
+        self._remote = remote
+        return remote, time.perf_counter() - started
+
+    def stock(self) -> dict[str, Any]:
+        """What is prepared, as plain data; it may be asked for at any time, by any thread."""
+        keeper = self._keeper
+        found = {"prepared": keeper.stock, "stopped": keeper.stopped} if keeper else {"prepared": 0, "stopped": ""}
+        return {**found, "wanted": self._prepare}
 
     @property
     def program(self) -> Program:
@@ -85,7 +105,7 @@ class Classifier:
 
     def close(self) -> None:
         """End the connection, if there is one."""
-        self._remote = None
+        self._remote = self._keeper = None
         self._stack.close()
 
     def classify(self, image: Values, emit: Emit, stop: threading.Event) -> None:
@@ -113,13 +133,22 @@ class Classifier:
         kept = self._remote is not None
         watched = self._watched(emit, stop)
         try:
-            answer = watched.answer(image)
+            answer = self._first(watched, image)
         except RuleError:
             if not kept or watched.replies:
                 raise
             self.close()  # the server had hung up on a client that was silent since the last image
-            answer = self._watched(emit, stop).answer(image)
+            answer = self._first(self._watched(emit, stop), image)
         emit(Event("answer", self._answer(answer)))
+
+    def _first(self, watched: "Watched", image: Values) -> Answer:
+        """The result of an image, for which the preparation under way pauses; the wait for that is counted."""
+        assert self._keeper is not None
+        started = time.perf_counter()
+        with self._keeper.image():
+            waited = time.perf_counter() - started
+            answer = watched.answer(image)
+        return answer._replace(seconds=answer.seconds + waited)
 
     def _watched(self, emit: Emit, stop: threading.Event) -> "Watched":
         emit(Event("connecting", {"open": self._remote is not None}))
@@ -139,6 +168,7 @@ class Classifier:
             "bytes_up": sum(traffic.up for traffic in answer.traffic),
             "bytes_down": sum(traffic.down for traffic in answer.traffic),
             "rounds": len(answer.traffic),
+            "prepared": answer.prepared,
         }
 
 
@@ -157,7 +187,7 @@ class Watched:
     def __init__(self, remote: Remote, emit: Emit, stop: threading.Event) -> None:
         self._remote, self._emit, self._stop = remote, emit, stop
         self._bits = remote.client.program.parameters.coefficient_bits[:-1]
-        self.replies = 0
+        self.replies, self._prepared = 0, False
         self._last = time.perf_counter()
 
     def answer(self, image: Values) -> Answer:
@@ -185,14 +215,33 @@ class Watched:
         """
         if self._stop.is_set():
             raise Stopped
-        parts = wire.unframe(message, wire.position_of(message))
-        picture = for_canvas(ciphertext_picture(parts[0], self._bits)) if parts else None
-        facts = {"round": self.replies, "bytes": len(message), "ciphertexts": len(parts), "picture": picture}
-        self._emit(Event("request", facts))
+        if wire.begins(message) == wire.AGREE:  # of what is prepared, before the image
+            return self._remote.handle(message)
+        self._tell(message)
         reply = self._remote.handle(message)
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
         facts = {"round": self.replies, "bytes_up": len(message), "bytes_down": len(reply), "seconds": seconds}
         self._emit(Event("reply", facts))
         self.replies += 1
+        if wire.begins(reply) == wire.ONLINE:  # the server has no other half: the image goes on without
+            self._prepared, self.replies = False, 0
+            self._tell_rounds()
         return reply
+
+    def _tell(self, message: bytes) -> None:
+        """Tell of a request; with prepared material it has no ciphertexts, and its bytes are drawn as they are."""
+        if wire.begins(message) == wire.ONLINE:
+            self._prepared = True
+            self._tell_rounds()
+        parts, picture = wire.unframe(message, wire.position_of(message)), None
+        if parts:
+            shown, bits = (parts[-1], (8,)) if self._prepared else (parts[0], self._bits)
+            picture = for_canvas(ciphertext_picture(shown, bits))
+        count = 0 if self._prepared else len(parts)
+        facts = {"round": self.replies, "bytes": len(message), "ciphertexts": count, "picture": picture}
+        self._emit(Event("request", facts))
+
+    def _tell_rounds(self) -> None:
+        found = rounds(self._remote.client.program, self._prepared)
+        self._emit(Event("rounds", {"rounds": found, "prepared": self._prepared}))

@@ -18,7 +18,7 @@ _AT_END = 2
 """Seconds that answers may take when the page ends."""
 
 
-def serve(connect: Connect, content: Content, port: int, announce: Callable[[str], object]) -> None:
+def serve(connect: Connect, content: Content, port: int, announce: Callable[[str], object], prepare: int = 0) -> None:
     """Serve the page until it is interrupted.
 
     Args:
@@ -26,11 +26,12 @@ def serve(connect: Connect, content: Content, port: int, announce: Callable[[str
         content: what the page offers.
         port: to listen at; 0 for any that is free.
         announce: called with the page's address, which is secret, when it can be opened.
+        prepare: inferences to keep prepared, while nobody waits for an image.
 
     Raises:
         RuleError: no server that classifies, a program that pictures are no input of, or the port is taken.
     """
-    classifier = Classifier(connect, content)
+    classifier = Classifier(connect, content, prepare)
     try:
         page = Page(classifier, content)
         with listening(port) as listener, suppress(KeyboardInterrupt):

@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from privcirnet.he.encodings.integer import Values
-from privcirnet.he.program.program import Node
+from privcirnet.he.program.program import Node, Program
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.message_sizes import rounds, rounds_online
 from privcirnet.he.protocol.session import Handler, Traffic, run
 from privcirnet.pipeline.preparation import Ahead
 
@@ -40,13 +43,15 @@ class Step(NamedTuple):
 
     Attributes:
         image: its number, from 0.
-        name: of the node whose round is done; "result" for the last round.
+        name: of the node whose round is done; "image" or "result" for a round that is no node's.
         bytes: of this image so far, both ways.
+        images: that are done, with the part of this one that is.
     """
 
     image: int
     name: str
     bytes: int
+    images: float
 
 
 StepProgress = Callable[[Step], object]
@@ -82,18 +87,11 @@ def answers(
     Raises:
         RuleError: an image does not fit the program, or the server refuses.
     """
-    nodes = dict(enumerate(client.program.nodes))
     for number, image in enumerate(images):
         if ahead is not None:
-            ahead.before(client, server, len(images) - number)
-        traffic: list[Traffic] = []
-
-        def step(exchange: Traffic, number: int = number, traffic: list[Traffic] = traffic) -> None:
-            traffic.append(exchange)
-            exchanged = sum(done.up + done.down for done in traffic)
-            node = nodes.get(exchange.position)
-            progress(Step(number, name_of(node) if node else "result", exchanged))
-
+            ahead.before(client, server, len(images) - number, _Steps(client.program, number, progress, before=True))
+        step = _Steps(client.program, number, progress)
+        traffic = step.traffic
         started, refused = time.perf_counter(), None
         try:
             logits, _ = run(client, server, image, step)
@@ -101,6 +99,29 @@ def answers(
             refused, logits = error, error.values
         seconds = time.perf_counter() - started
         yield Answer(logits.reshape(-1), traffic, seconds, refused, client.used == "prepared")
+
+
+@dataclass
+class _Steps:
+    """Tells of an image's rounds, or of those that prepare it, with which it does not begin yet."""
+
+    program: Program
+    image: int
+    progress: StepProgress
+    before: bool = False
+    traffic: list[Traffic] = field(default_factory=list[Traffic])
+
+    def __call__(self, exchange: Traffic) -> None:
+        self.traffic.append(exchange)
+        sent = sum(done.up + done.down for done in self.traffic)
+        names = {wire.OUTPUT: "result"} | dict(enumerate(map(name_of, self.program.nodes)))
+        name, part = names.get(exchange.position, "numbers" if self.before else "image"), 0.0
+        if self.before:
+            name = f"preparation, {name}"
+        else:
+            in_all = (rounds_online if self.traffic[0].position == wire.ONLINE else rounds)(self.program)
+            part = min(1.0, len(self.traffic) / in_all)
+        self.progress(Step(self.image, name, sent, self.image + part))
 
 
 def name_of(node: Node) -> str:

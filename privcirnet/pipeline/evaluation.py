@@ -108,15 +108,15 @@ class Evaluation:
         if images:
             counts = self.server.counts[node.name]
         else:
-            counts, images = self.preparation.counts[node.name], len(inference.ahead.done) if inference.ahead else 1
+            counts, images = self.preparation.counts[node.name], inference.ahead.images if inference.ahead else 1
         client = inference.seconds_of(inference.client.meter, inference.client.preparation, node.name)
         return {
             "name": name_of(node),
             "kind": plan.kind,
             "encoding": plan.encoding,
             "block_size": plan.block_size,
-            "rotations": counts["rotate"] // images,
-            "pmults": counts["pmult"] // images,
+            "rotations": -(-counts["rotate"] // images),
+            "pmults": -(-counts["pmult"] // images),
             "rotations_planned": plan.rotations,
             "pmults_planned": plan.pmults,
             "rounds": len(now),
@@ -138,6 +138,7 @@ def evaluate(  # noqa: PLR0913
     cache: WeightCache | None = None,
     *,
     prepare: int = 0,
+    pause_s: float = 0.0,
 ) -> Evaluation:
     """Run the protocol on every image, both parties in this process, and check every step of it.
 
@@ -148,7 +149,8 @@ def evaluate(  # noqa: PLR0913
         engine: "kernel", "tenseal" or "cleartext".
         progress: called after each round.
         cache: for the server's encoded weights.
-        prepare: inferences to prepare at a time, before their images; 0: none.
+        prepare: inferences to keep prepared; 0: none.
+        pause_s: seconds between two images, in which inferences are prepared.
 
     Returns:
         the results.
@@ -168,7 +170,7 @@ def evaluate(  # noqa: PLR0913
     def report() -> ServerReport:
         return ServerReport(session.shares, session.meter, peak_bytes(), session.preparation)
 
-    ahead = Ahead(prepare, store, keep=False, again=lambda: None)
+    ahead = Ahead(prepare, store, keep=False, again=lambda: None, pause_s=pause_s)
     return _audited(program, _Parties(client, session, report, setup, len(keys), ahead), images, progress)
 
 
@@ -181,6 +183,7 @@ def evaluate_apart(  # noqa: PLR0913
     cache: WeightCache | None = None,
     *,
     prepare: int = 0,
+    pause_s: float = 0.0,
 ) -> Evaluation:
     """Run :func:`evaluate` with the server in a process of its own, and gRPC on loopback between the parties.
 
@@ -191,7 +194,8 @@ def evaluate_apart(  # noqa: PLR0913
         engine: "kernel", "tenseal" or "cleartext".
         progress: called after each round.
         cache: its limit and folder are those of the server's encoded weights.
-        prepare: inferences to prepare at a time, before their images; 0: none.
+        prepare: inferences to keep prepared; 0: none.
+        pause_s: seconds between two images, in which inferences are prepared.
 
     Returns:
         the results, with both processes' memory.
@@ -204,7 +208,7 @@ def evaluate_apart(  # noqa: PLR0913
     task = ServerTask(program, spectra, engine, cache.limit, cache.folder, threads.count())
     with start_server(task) as process, ServiceClient(process.address, engine) as remote:
         setup = time.perf_counter() - started
-        ahead = Ahead(prepare, remote.store, keep=False, again=remote.reopen)
+        ahead = Ahead(prepare, remote.store, keep=False, again=remote.reopen, pause_s=pause_s)
         parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, ahead, apart=True)
         return _audited(program, parties, images, progress)
 

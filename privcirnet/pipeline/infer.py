@@ -9,7 +9,6 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
-from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.exchange import RoundPlan
@@ -17,6 +16,7 @@ from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.session import Traffic
 from privcirnet.pipeline.answers import Answer, StepProgress, answers, name_of, no_progress
+from privcirnet.pipeline.links import over_links
 from privcirnet.pipeline.preparation import Ahead
 from privcirnet.service.client import ServiceClient
 
@@ -70,7 +70,7 @@ class Inference:
             "seconds_per_image": self.seconds / count,
             "seconds_images": [answer.seconds for answer in self.answers],
             "seconds_client": sum(self.client.meter.seconds.values()) / count,
-            "links": over_links(self.answers),
+            "links": _over_links(self.answers),
             **self.phases(),
             "revealed": self.program.revealed,
             "refused": self.refused,
@@ -92,7 +92,7 @@ class Inference:
                 "seconds_per_image": sum(answer.seconds for answer in online) / len(online),
                 "bytes_per_image": sum(online[-1].bytes),
                 "rounds": len(online[-1].traffic),
-                "links": over_links(online),
+                "links": _over_links(online),
             }
         ahead = self.ahead
         return {
@@ -103,13 +103,18 @@ class Inference:
         }
 
     def exchanged(self, position: int) -> tuple[list[Traffic], list[Traffic]]:
-        """Return the rounds of a node: with the last image, and in the last preparation of one.
+        """Return the rounds of a node: with the last image, and an image's part of them in the last preparation.
 
         Args:
             position: of the node in the program.
         """
-        last = self.answers[-1]
-        ahead = self.ahead.done[-1].traffic if last.prepared and self.ahead and self.ahead.done else []
+        last, ahead = self.answers[-1], list[Traffic]()
+        if last.prepared and self.ahead and self.ahead.done:
+            done = self.ahead.done[-1]
+            ahead = [
+                Traffic(t.position, t.up // done.count, t.down // done.count, t.seconds / done.count)
+                for t in done.traffic
+            ]
         found = ([t for t in traffic if t.position == position] for traffic in (last.traffic, ahead))
         return next(found), next(found)
 
@@ -159,23 +164,14 @@ class Inference:
             preparation: what it measured of work ahead.
             name: of the node.
         """
-        prepared = len(self.ahead.done) if self.ahead else 0
+        prepared = self.ahead.images if self.ahead else 0
         return images.seconds[name] / len(self.answers) + preparation.seconds[name] / max(prepared, 1)
 
 
-def over_links(answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
-    """Return an image's seconds over links: what was measured here, and what its bytes and round trips add.
-
-    Args:
-        answers: of images, at least one.
-    """
-    compute, size, rounds = median(a.seconds for a in answers), sum(answers[-1].bytes), len(answers[-1].traffic)
-    found = dict[str, dict[str, float]]()
-    for name, link in LINKS.items():
-        if name != "local":
-            parts = {"compute": compute, "transfer": size / link.bandwidth, "round_trips": rounds * link.round_trip}
-            found[name] = {**parts, "seconds": sum(parts.values())}
-    return found
+def _over_links(answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
+    """An image's seconds over links."""
+    last = answers[-1]
+    return over_links(median(answer.seconds for answer in answers), sum(last.bytes), len(last.traffic))
 
 
 def infer(
@@ -184,6 +180,7 @@ def infer(
     progress: StepProgress = no_progress,
     prepare: int = 0,
     keep: bool = False,
+    pause_s: float = 0.0,
 ) -> Inference:
     """Have a server classify images.
 
@@ -191,8 +188,9 @@ def infer(
         remote: connected.
         images: integers, (N, C, H, W).
         progress: called after each round.
-        prepare: inferences to prepare at a time, before their images; 0: none.
+        prepare: inferences to keep prepared; 0: none.
         keep: whether those that are left over will be found again; otherwise none is left over.
+        pause_s: seconds between two images, in which inferences are prepared.
 
     Returns:
         the results.
@@ -201,7 +199,7 @@ def infer(
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
     check_some(images)
-    ahead = Ahead(prepare, remote.store, keep, remote.reopen)
+    ahead = Ahead(prepare, remote.store, keep, remote.reopen, pause_s)
     found = [*answers(remote.client, remote, images, progress, ahead)]
     return Inference(remote.client.program, found, remote.client, remote.seconds, remote.bytes_keys, ahead)
 

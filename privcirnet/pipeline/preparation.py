@@ -1,80 +1,87 @@
 """Inferences that are prepared before their images: when, how many at a time, and what it took."""
 
-import time
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
-from privcirnet.errors import RuleError
 from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.session import Handler, Traffic, prepare
+from privcirnet.he.protocol.keeper import PATIENCE_S, Keeper, Preparation
+from privcirnet.he.protocol.session import ExchangeProgress, Handler, Traffic
 from privcirnet.he.protocol.store import MaterialStore
-from privcirnet.service.refusals import Lost
-
-
-class Preparation(NamedTuple):
-    """One inference that was prepared.
-
-    Attributes:
-        traffic: of each round.
-        seconds: in all.
-    """
-
-    traffic: list[Traffic]
-    seconds: float
+from privcirnet.pipeline.links import over_links
 
 
 @dataclass
 class Ahead:
-    """Prepares inferences whenever none is left.
+    """Prepares inferences for images of which one comes after the other: in pauses, and whenever none is left.
 
-    Args:
-        count: to prepare at a time; 0: none.
+    Nobody waits for a single one of these images, so none is run without preparation while there can be some.
+
+    Attributes:
+        count: to keep prepared; 0: none.
         store: of the client's material.
         keep: whether what is left over at the end is of use; otherwise there are no more than there are images.
         again: makes a session that refused to prepare one that runs images.
-
-    Attributes:
-        done: what was prepared.
-        stopped: why no more is prepared, in words; "" if nothing is known against it.
+        pause_s: seconds between two images, in which nothing is asked for.
     """
 
     count: int
     store: MaterialStore
     keep: bool
     again: Callable[[], object]
-    done: list[Preparation] = field(default_factory=list[Preparation])
-    stopped: str = ""
+    pause_s: float = 0.0
+    _keeper: Keeper | None = field(default=None)
+    _progress: ExchangeProgress = field(default=lambda exchange: None)
 
-    def before(self, client: Client, server: Handler, images: int) -> None:
-        """Prepare, if there is nothing left. Where that fails, images are run without.
+    @property
+    def done(self) -> list[Preparation]:
+        """What was prepared, as many at once as each says."""
+        return self._keeper.done if self._keeper else []
+
+    @property
+    def images(self) -> int:
+        """For how many images."""
+        return sum(one.count for one in self.done)
+
+    @property
+    def stopped(self) -> str:
+        """Why no more is prepared, in words; "" if nothing is known against it."""
+        return self._keeper.stopped if self._keeper else ""
+
+    def before(self, client: Client, server: Handler, images: int, progress: ExchangeProgress) -> None:
+        """Prepare, in a pause and if there is nothing left. Where that fails, images are run without.
 
         Args:
             client: the client.
             server: its session.
             images: that are still to come.
+            progress: called after each round.
 
         Raises:
             Lost: the server is gone.
         """
-        if self.store.serials() or self.stopped:
+        if not self.count:
             return
-        for _ in range(self.count if self.keep else min(self.count, images)):
-            started = time.perf_counter()
-            try:
-                traffic = prepare(client, server)
-            except Lost:
-                raise
-            except RuleError as error:
-                self.stopped = str(error)
-                self.again()
-                return
-            self.done.append(Preparation(traffic, time.perf_counter() - started))
+        first, self._progress = self._keeper is None, progress
+        if self._keeper is None:
+            patience = PATIENCE_S if self.pause_s else math.inf
+            self._keeper = Keeper(client, server, self.count, self.again, patience_s=patience, progress=self._tell)
+        self._keeper.count = self.count if self.keep else min(self.count, images)
+        if self.pause_s and not first:
+            self._keeper.rest(self.pause_s)
+        if not self.store.serials():
+            self._keeper.fill()
 
-    def summary(self) -> dict[str, float] | None:
+    def _tell(self, exchange: Traffic) -> None:
+        self._progress(exchange)
+
+    def summary(self) -> dict[str, Any] | None:
         """The key ``preparation`` of infer's summary.json; None if nothing was prepared."""
         if not self.done:
             return None
-        size = sum(round.up + round.down for one in self.done for round in one.traffic)
-        seconds = sum(one.seconds for one in self.done)
-        return {"seconds_per_image": seconds / len(self.done), "bytes_per_image": size / len(self.done)}
+        done = [round for one in self.done for round in one.traffic]
+        sums = sum(one.seconds for one in self.done), sum(round.up + round.down for round in done), len(done)
+        seconds, size, rounds = (each / self.images for each in sums)
+        found = {"seconds_per_image": seconds, "bytes_per_image": size, "rounds_per_image": rounds}
+        return {**found, "links": over_links(seconds, size, rounds)}

@@ -16,8 +16,8 @@ from privcirnet.blocksizes.rules import rules_for
 from privcirnet.blocksizes.solve import solve
 from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
 from privcirnet.config import SearchConfig, run_file
-from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import Examples, ImageData
+from privcirnet.he.planning.online import check_online
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
@@ -113,10 +113,12 @@ def search_in(
     Raises:
         RuleError: the budget is out of reach, or a layer has no encrypted form.
     """
+    if config.needs_online:
+        check_online(profile)
     link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
     image = image.to(next(model.parameters()).device)
     figures = figure_table(layer_shapes(model, image), config.block_sizes, profile, link)
-    latency, rules = _limited(config, figures), _rules(config, figures)
+    latency, rules = amounts_of(figures, config.limited), _rules(config, figures)
     budget = _budget(config, latency)
 
     def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
@@ -202,11 +204,9 @@ def summary(found: SearchResult) -> dict[str, Any]:
 
 
 def _rules(config: SearchConfig, figures: FigureTable) -> Rules:
-    return rules_for(figures, config.pinned, config.equal, 1e6 * config.traffic_mb, 1e6 * config.memory_mb)
-
-
-def _limited(config: SearchConfig, figures: FigureTable) -> dict[str, dict[int, float]]:
-    return amounts_of(figures, BUDGETS[config.budget_on])
+    limits = {"sent": 1e6 * config.traffic_mb, "memory": 1e6 * config.memory_mb}
+    limits |= {"online": config.online_s, "seconds": config.prepared_s}
+    return rules_for(figures, config.pinned, config.equal, limits)
 
 
 def _budget(config: SearchConfig, latency: Table) -> float:

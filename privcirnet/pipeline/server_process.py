@@ -83,13 +83,15 @@ class ServerProcess:
     Args:
         pipe: the harness's end.
         address: host and port at which the server listens.
+        number: of the process.
 
     Attributes:
         address: as given.
+        number: as given.
     """
 
-    def __init__(self, pipe: Connection, address: tuple[str, int]) -> None:
-        self._pipe, self.address = pipe, address
+    def __init__(self, pipe: Connection, address: tuple[str, int], number: int) -> None:
+        self._pipe, self.address, self.number = pipe, address, number
 
     def report(self) -> ServerReport:
         """Return the report of the inference that has just ended; to be called once for each."""
@@ -120,7 +122,7 @@ def start_server(task: ServerTask) -> Generator[ServerProcess]:
         found = here.recv()
         if isinstance(found, RuleError):
             raise found
-        yield ServerProcess(here, found)
+        yield ServerProcess(here, found, process.pid)
     except (EOFError, ConnectionError):
         rule, remedy = "the server's process must not end by itself", "see above what it said"
         raise RuleError(rule, got=f"status {process.wait()}", remedy=remedy) from None

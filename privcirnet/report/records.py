@@ -162,6 +162,8 @@ class Preparation:
 
     seconds_per_image: float
     bytes_per_image: float
+    rounds_per_image: float | None = None
+    links: dict[str, LinkPrediction] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

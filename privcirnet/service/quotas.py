@@ -148,20 +148,22 @@ class Quotas:
         )
         self._condense(client, since)
 
-    def preparation(self, client: str, held: int) -> None:
-        """Check that a client may prepare one inference more.
+    def preparation(self, client: str, held: int, count: int = 1) -> None:
+        """Check that a client may prepare some inferences more.
 
         Args:
             client: who prepares.
             held: inferences that it has prepared and not used.
+            count: that it would like to prepare.
 
         Raises:
             Refusing: that is as many as it may.
         """
         quota = self.of(client).prepared
-        if held >= quota:
+        if held + count > quota:
             rule, remedy = f"a client may have {quota} inferences prepared here", "use them first, or run unprepared"
-            raise Refusing(rule, got="one more", remedy=remedy, status=StatusCode.RESOURCE_EXHAUSTED)
+            got = "one more" if count == 1 else f"{held} and {count} more"
+            raise Refusing(rule, got=got, remedy=remedy, status=StatusCode.RESOURCE_EXHAUSTED)
 
     def close(self) -> None:
         """Close the file."""

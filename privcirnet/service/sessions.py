@@ -7,11 +7,12 @@ What was prepared with the client stays, for its next session.
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol import prepared, wire
+from privcirnet.he.protocol import message_sizes, prepared, wire
 from privcirnet.he.protocol.server import Session
 from privcirnet.he.protocol.store import Binding
 from privcirnet.service.books import Books
@@ -106,50 +107,64 @@ class Sessions:
 
     async def _converse(self, with_client: "Conversation") -> None:
         client, offer, session, _, context = with_client
-        counted = False  # an image that was begun with material that is not here goes on without it
+        running, counted = dict[bool, _Work](), False  # work ahead, and an image that may come between two rounds of it
         while True:
-            request = await self._request(offer, context, between=True)
-            phase = wire.begins(request)
-            if phase == wire.PREPARE:
-                self._admit(with_client)
-            elif phase != wire.AGREE and not counted:
-                self._books.quotas.image(client)
-            work, exchanged, done, reply = 0.0, 0, False, b""
-            while not done:
-                seconds, reply = await self._turns.run(client, partial(_timed, session, request))
-                work, exchanged = work + seconds, exchanged + len(request) + len(reply)
-                self._measured(offer, seconds, request, reply)
-                done = wire.ends(reply)
-                if done:  # the client may leave as soon as it has the reply
-                    self._note(with_client, phase, reply, seconds=round(work, 3), bytes=exchanged)
-                await write_body(context, reply, self._books.limits)
-                if not done:
-                    request = await self._request(offer, context)
-            counted = wire.begins(reply) == wire.ONLINE or (counted and phase == wire.AGREE)
-            if wire.position_of(reply) == wire.OUTPUT:
-                self._finished(session)
+            spare = asyncio.create_task(self._turns.spare(client, session.make_ahead))
+            try:
+                request = await self._request(offer, context, between=not running)
+            finally:
+                spare.cancel()
+            ahead = wire.is_ahead(request)
+            if ahead not in running or wire.begins(request) == wire.PREPARE:
+                running[ahead] = self._begun(with_client, request, counted)
+            work = running[ahead]
+            seconds, reply = await self._turns.run(client, partial(_timed, session, request))
+            work.add(seconds, request, reply)
+            self._measured(offer, seconds, request, reply)
+            if wire.ends(reply):  # the client may leave as soon as it has the reply
+                self._note(with_client, work, reply)
+                del running[ahead]
+            await write_body(context, reply, self._books.limits)
+            if ahead not in running and not ahead:
+                # an image that was begun with material that is not here goes on without it
+                counted = wire.begins(reply) == wire.ONLINE or (counted and work.phase == wire.AGREE)
+                if wire.position_of(reply) == wire.OUTPUT:
+                    self._finished(session)
 
-    def _admit(self, with_client: "Conversation") -> None:
-        """Raise unless a client may prepare one inference more, and make room for it."""
+    def _begun(self, with_client: "Conversation", request: bytes, counted: bool) -> "_Work":
+        """Raise unless a client may begin what it asks for; an image that is begun anew was ``counted``."""
+        phase = wire.begins(request)
+        if self.stopping:
+            raise stopping()
+        count = prepared.read_count(request, message_sizes.MOST_TOGETHER) if phase == wire.PREPARE else 0
+        if count:
+            self._admit(with_client, count)
+        elif phase != wire.AGREE and not wire.is_ahead(request) and not counted:
+            self._books.quotas.image(with_client.client)
+        return _Work(phase, count)
+
+    def _admit(self, with_client: "Conversation", count: int) -> None:
+        """Raise unless a client may prepare some inferences more, and make room for them."""
         client, offer, _, binding, _ = with_client
         materials, quotas = self._books.materials, self._books.quotas
-        quotas.preparation(client, len(materials.of(binding).serials()))
-        materials.make_room(binding, quotas.of(client).prepared)
-        size = prepared.Form("server", offer.server.program, binding.owner).length
+        quotas.preparation(client, len(materials.of(binding).serials()), count)
+        materials.make_room(binding, quotas.of(client).prepared, count)
+        size = count * prepared.Form("server", offer.server.program, binding.owner).length
         if not materials.fits(size):
             rule = f"a server must have room for prepared material, of {materials.limit} bytes"
             raise busy(rule, f"{size} bytes more", _SOON_S)
 
-    def _note(self, with_client: "Conversation", phase: int, reply: bytes, **measured: float) -> None:
+    def _note(self, with_client: "Conversation", work: "_Work", reply: bytes) -> None:
         """Count and write down what has ended."""
         client, offer, session, _, _ = with_client
+        phase, measured = work.phase, {"seconds": round(work.seconds, 3), "bytes": work.exchanged}
         books, facts = self._books, {"program": offer.name, "version": offer.version}
         for why in session.dropped:
             books.log.event("prepared material dropped", client=client, **facts, why=why)
         session.dropped.clear()
         if phase == wire.PREPARE:
-            books.metrics.prepared.labels(offer.name).inc()
-            books.log.audit("prepared", client, **facts, **measured)
+            books.metrics.prepared.labels(offer.name).inc(work.count)
+            books.log.audit("prepared", client, **facts, **measured, count=work.count)
         elif wire.position_of(reply) == wire.OUTPUT:
             books.metrics.images.labels(offer.name).inc()
             books.metrics.images_prepared.labels(offer.name).inc(phase == wire.ONLINE)
@@ -184,6 +199,27 @@ class Sessions:
         metrics.work.labels(offer.name).observe(seconds)
         metrics.received.labels(offer.name).inc(len(request))
         metrics.sent.labels(offer.name).inc(len(reply))
+
+
+@dataclass
+class _Work:
+    """What was done for an image, or to prepare some.
+
+    Attributes:
+        phase: what its first message began.
+        count: of images that are prepared.
+        seconds: of work.
+        exchanged: bytes both ways.
+    """
+
+    phase: int
+    count: int
+    seconds: float = 0.0
+    exchanged: int = 0
+
+    def add(self, seconds: float, request: bytes, reply: bytes) -> None:
+        self.seconds += seconds
+        self.exchanged += len(request) + len(reply)
 
 
 class Conversation(NamedTuple):

@@ -42,6 +42,16 @@ class Turns:
         work.add_done_callback(self._done)
         return await asyncio.shield(work)
 
+    async def spare(self, client: str, function: Callable[[], bool]) -> None:
+        """Call a function again and again as long as nobody wants a turn.
+
+        Args:
+            client: whose time it is.
+            function: quick: whoever comes waits for it. It says whether to call it again.
+        """
+        while not self._busy and await self.run(client, function):
+            pass
+
     def later(self, function: Callable[[], object]) -> None:
         """Call a function after what is being computed now, without waiting for it.
 

@@ -8,13 +8,16 @@ TABLE = {name: {b: Figures(1.0 / b, sent=8.0 / b, memory=4) for b in (1, 2)} for
 
 
 def test_patterns_become_names():
-    rules = rules_for(TABLE, ["a.*:2", "a.conv2:1"], [["a.*"]], traffic=9.0)
+    rules = rules_for(TABLE, ["a.*:2", "a.conv2:1"], [["a.*"]], {"sent": 9.0})
     assert rules.pinned == {"a.conv1": 2, "a.conv2": 1}
     assert rules.equal == [["a.conv1", "a.conv2"]]
     (cap,) = rules.caps
     assert (cap.name, cap.limit) == ("traffic", 9.0)
     assert cap.table["stem"] == {1: 8.0, 2: 4.0}
-    assert [cap.name for cap in rules_for(TABLE, memory=1.0, traffic=2.0).caps] == ["traffic", "memory"]
+    assert [cap.name for cap in rules_for(TABLE, limits={"sent": 2.0, "memory": 1.0, "online": 0.0}).caps] == [
+        "traffic",
+        "memory",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """The ladder: one equality test for each arrow of the pipeline, on every network. The first broken rung names the place.
 
-dense -> circulant -> fused -> fake-quant -> (guard bits) -> integer program -> program folder -> clear-text engine -> encrypted
+dense -> circulant -> fused -> fake-quant -> (guard bits) -> integer program -> program folder -> clear-text engine ->
+encrypted; integer program -> prepared, which is everything encrypted before the image, and shares in clear with it
 
 Where the arithmetic is the same the rung is bitwise; elsewhere the tolerance comes with its derivation. The first rung,
 guard bits and other widths are in test_digits; what each network has to carry is tested beside it.
 """
+
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,10 +16,12 @@ import torch
 from privcirnet.artifact import read_program, write_program
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.protocol import message_sizes
+from privcirnet.he.protocol.session import prepare
 from privcirnet.he.ring import sampling
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.pipeline import audit
-from tests.he.parties import protocol
+from tests.he.parties import check, parties, protocol
 from tests.ladder.case import logits_of, real
 from tests.ladder.client_aided import CLIENT_AIDED
 from tests.ladder.digits import DIGITS
@@ -94,3 +99,18 @@ def test_clear_text_engine_to_encrypted_is_bitwise(case, monkeypatch, engine):
     for node, layer in case.program.linear_nodes:
         for counts in (clear_meter.counts[node.name], meter.counts[node.name]):
             assert (counts["rotate"], counts["pmult"]) == (layer.rotations, layer.pmults)
+
+
+def test_integer_program_to_prepared(case):
+    """As the rung of the clear-text engine: every node of each image, the interpreter told of its truncations."""
+    client, session = parties(case.program, "cleartext")
+    prepare(client, session, 2)
+    for image in case.images[:2].numpy():
+        traffic = check(case.program, client, session, image)
+        assert (client.used, len(traffic)) == ("prepared", message_sizes.rounds_online(case.program))
+    assert not session.meter.counts
+
+
+def test_every_operation_is_on_the_ladder():
+    """A guard: an operation that no network here has would be prepared by nobody."""
+    assert {type(node.operation) for case in CASES for node in case.program.nodes} == set(get_args(op.Operation))

@@ -61,6 +61,9 @@ class InProcess:
         self.requests += 1
         return self._session.handle(message)
 
+    def reopen(self) -> None:
+        """Its session goes on after a refusal."""
+
 
 class Service:
     """Opens connections in this process, and remembers them."""
@@ -85,9 +88,9 @@ def content(**changes) -> Content:
     return Content(**{"data": "digits", "place": "here", "classes": DIGITS, "tests": TESTS, **changes})
 
 
-def page(service: Service, **changes) -> SimpleNamespace:
+def page(service: Service, prepare: int = 0, **changes) -> SimpleNamespace:
     found = content(**changes)
-    classifier = Classifier(service.connect, found)
+    classifier = Classifier(service.connect, found, prepare)
     return SimpleNamespace(page=Page(classifier, found), classifier=classifier)
 
 

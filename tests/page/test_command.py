@@ -18,6 +18,7 @@ from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.server import Service
 from tests.conftest import ROOT
 from tests.page import samples
+from tests.service.running import until
 from tests.test_scripts import refused
 
 
@@ -65,6 +66,13 @@ def test_the_page_has_a_server_of_its_own(folder):
         assert told.count("event: reply") == 8
         with pytest.raises(HTTPError, match="403"):
             urllib.request.urlopen(address.replace(address.split("/")[3], "guessed"), timeout=60)
+
+
+def test_the_page_prepares_while_nobody_waits(folder):
+    with running(f"program={folder}", "prepare=2") as (address, _):
+        for _ in range(2):
+            until(lambda: '"prepared":2' in urllib.request.urlopen(f"{address}stock", timeout=60).read().decode(), 60)
+            assert '"prepared": true' in post(f"{address}classify/0")
 
 
 def test_the_page_is_a_client_of_another_server(folder, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from tests.page import samples
+from tests.service.running import until
 
 IMAGE = samples.TESTS.pixels[0].astype(np.int64)
 
@@ -85,3 +86,32 @@ def test_what_the_server_sees_is_noise_whatever_the_image_is(program):
         assert abs(pixels.mean() - 127.5) < 7 * 73.9 / 64, "seven standard deviations of a mean of 4096"
         assert len(np.unique(pixels)) > 240
         assert abs(np.corrcoef(pixels[:-1], pixels[1:])[0, 1]) < 7 / 64
+
+
+def test_images_are_prepared_while_nobody_waits(program):
+    """The page is told of fewer rounds; the next image finds the stock filled up again."""
+    service = samples.Service(program)
+    classifier = samples.page(service, prepare=2).classifier
+    for _ in range(3):
+        until(lambda: classifier.stock()["prepared"] == 2)
+        found = classified(classifier)
+        (rounds,) = (event.data for event in found if event.name == "rounds")
+        assert [r["name"] for r in rounds["rounds"]] == ["image", "square"]
+        assert found[-1].data["prepared"]
+        assert found[-1].data["rounds"] == 2
+        assert [event.data["ciphertexts"] for event in found if event.name == "request"] == [0, 0]
+    classifier.close()
+    assert classifier.stock() == {"prepared": 0, "stopped": "", "wanted": 2}
+
+
+def test_an_image_whose_other_half_the_server_lost_is_told_from_its_beginning(program):
+    service = samples.Service(program)
+    classifier = samples.page(service, prepare=1).classifier
+    until(lambda: classifier.stock()["prepared"] == 1)
+    store = service.opened[0]._session._prepared.store
+    store.drop(*store.serials())
+    found = classified(classifier)
+    assert [event.data["prepared"] for event in found if event.name == "rounds"] == [True, False]
+    assert [event.data["round"] for event in found if event.name == "request"] == [0, 0, 1, 2, 3]
+    assert not found[-1].data["prepared"]
+    classifier.close()

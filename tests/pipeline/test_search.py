@@ -10,6 +10,8 @@ from privcirnet.artifact import read_plan, write_checkpoint
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.profile import OPERATIONS
+from privcirnet.models import DigitsResNet
 from privcirnet.pipeline import search
 from privcirnet.training import stages
 from privcirnet.training.network import checkpoint_of
@@ -69,6 +71,43 @@ def test_a_budget_may_be_on_the_seconds_of_the_server(found, run):
     assert found.latency == search.summary(found)["latency"]
 
 
+def test_a_search_may_be_for_what_is_left_when_the_image_comes(run):
+    """Each objective's budget is on its own seconds, of which a linear layer's with the image are the server's alone."""
+    online, prepared, total = (
+        search.search(config(run, objective=kind, sensitivity="weights"), DATA).result
+        for kind in ("online", "prepared", "total")
+    )
+    sizes = online.uniform[4].block_sizes
+    rows = [online.figures[name][b] for name, b in sizes.items()]
+    assert online.budget == pytest.approx(sum(one.online for one in rows))
+    assert prepared.budget == pytest.approx(sum(one.seconds for one in rows))
+    assert total.budget == pytest.approx(online.budget + prepared.budget)
+    assert online.solution.latency <= online.budget
+    assert search.summary(online)["predicted"]["online"] == pytest.approx(online.solution.latency)
+
+
+def test_the_other_phase_may_be_capped(found, run):
+    cap = 0.7 * search.figures_of(found.figures, found.uniform[1].block_sizes).online
+    capped = search.search(config(run, budget=1e9, online_s=cap, sensitivity="weights"), DATA).result
+    assert search.figures_of(capped.figures, capped.solution.block_sizes).online <= cap
+    assert capped.solution.sensitivity > 0
+    with pytest.raises(RuleError, match="the cap on online seconds must be at least the least assignment's"):
+        search.search(config(run, budget=1e9, online_s=1e-12), DATA)
+    with pytest.raises(RuleError, match="the cap on seconds of preparation must be at least"):
+        search.search(config(run, objective="online", prepared_s=1e-12), DATA)
+
+
+def test_a_profile_of_an_earlier_version_knows_only_todays_protocol(run):
+    profile = search.find_profile(config(run).he)
+    earlier = dataclasses.replace(profile, seconds={name: profile.seconds[name] for name in OPERATIONS})
+    model = DigitsResNet()
+    wanted = config(run, sensitivity="weights")
+    assert search.search_in(model, DATA, wanted, earlier).solution.latency > 0
+    for changes in ({"objective": "online"}, {"objective": "total"}, {"online_s": 1.0}):
+        with pytest.raises(RuleError, match="a profile must know the online phase"):
+            search.search_in(model, DATA, dataclasses.replace(wanted, **changes), earlier)
+
+
 def test_plans_are_for_this_network_alone(stored, found, run, tmp_path):
     search.write(stored, tmp_path)
     plan = tmp_path / "plan.json"
@@ -112,6 +151,8 @@ def test_rules_are_obeyed(found, run):
         ({"sensitivity": "hessian"}, "sensitivity must be a known one: got 'hessian'; use one of fisher, batch"),
         ({"solver": "gurobi"}, "solver must be a known one"),
         ({"traffic_mb": -1.0}, "must not be negative"),
+        ({"objective": "offline"}, "objective must be a known one: got 'offline'; use one of direct, online, prepared"),
+        ({"online_s": -1.0}, "online_s and prepared_s must not be negative"),
     ],
 )
 def test_settings_are_checked(run, changes, message):

@@ -166,10 +166,15 @@ def test_page_shows_what_was_done_before_the_images(root):
                 "rounds": 18,
                 "links": {"wan": {"compute": 0.1, "transfer": 0.2, "round_trips": 1.44, "seconds": 1.74}},
             },
-            "preparation": {"seconds_per_image": 2.34, "bytes_per_image": 45_600_000.0},
+            "preparation": {
+                "seconds_per_image": 2.34,
+                "bytes_per_image": 45_600_000.0,
+                "rounds_per_image": 5.125,
+                "links": {"wan": {"compute": 2.3, "transfer": 5.1, "round_trips": 3.28, "seconds": 10.7}},
+            },
         }
 
     assert "Before the image, and with it" not in page_with(root, lambda contents: None)
     page = page_with(root, prepared).replace("\xa0", " ")
-    for text in ("5 of", "123 ms", "1.23 MB", ">18<", "1.74 s", "2.34 s", "45.6 MB", "over WAN"):
+    for text in ("5 of", "123 ms", "1.23 MB", ">18<", "1.74 s", "2.34 s", "45.6 MB", ">5.1<", "10.7 s", "over WAN"):
         assert text in page, text

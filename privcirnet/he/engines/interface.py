@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.circuit import Circuit, Slots
+from privcirnet.he.engines.reply_stock import ReplyStock
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring.modular import Integers, Residues
@@ -203,6 +204,14 @@ class ServerEngine(Protocol):
 
         Returns:
             bytes for the client, for each result.
+        """
+        ...
+
+    def stock(self, keys: EvaluationKeys) -> ReplyStock:
+        """Return what is made ahead for the replies to a client.
+
+        Args:
+            keys: the client's.
         """
         ...
 

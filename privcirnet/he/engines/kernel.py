@@ -22,7 +22,8 @@ from privcirnet.he.engines.kernels.galois import GaloisKeys
 from privcirnet.he.engines.kernels.inner_products import Terms
 from privcirnet.he.engines.kernels.reply import PublicKey
 from privcirnet.he.engines.kernels.ring import add_scaled, ring
-from privcirnet.he.engines.schedule import Block, Limits, Segment, schedule
+from privcirnet.he.engines.reply_stock import ReplyStock
+from privcirnet.he.engines.schedule import Block, Limits, Segment, schedule, shared_out
 from privcirnet.he.engines.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.engines.wire_bytes import Modulus, check_keys_length, check_length
 from privcirnet.he.params.noise import flood_bits
@@ -30,10 +31,10 @@ from privcirnet.he.params.parameters import Parameters, ordered_primes
 from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.threads import count, each, ranges
+from privcirnet.he.ring.wipe import wipe
 
 LIMITS = Limits(rotated=64, sums=128, products=1024)
 """Of a layer's work in pieces: 25 MB of rotated inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
-
 _CHUNKS = 4
 """Chunks of words in a task: long enough for a thread to be worth waking."""
 
@@ -45,10 +46,12 @@ class KernelKeys:
     Attributes:
         galois: with keys for the program's column steps.
         public: for encryptions of zero.
+        stock: of what hides replies.
     """
 
     galois: GaloisKeys
     public: PublicKey
+    stock: ReplyStock
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,9 @@ class KernelServer:
         parts = [message[public_size + i * size :][:size] for i in range(digits * len(by_element))]
         shape = len(by_element), digits, 2, len(modulus.primes), modulus.ring_degree
         keys = list(self._seeded(parts, modulus).reshape(shape))
-        return KernelKeys(GaloisKeys.build(self._extended, by_element, keys), PublicKey.build(self._extended, public))
+        key, t = PublicKey.build(self._extended, public), self.parameters.plain_modulus
+        stock = ReplyStock(modulus.ring_degree, t, lambda: reply.hiding(key, self._form))
+        return KernelKeys(GaloisKeys.build(self._extended, by_element, keys), key, stock)
 
     def receive_all(
         self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
@@ -140,8 +145,7 @@ class KernelServer:
         for segment in weights.segments:
             rotated = self._rotated(circuit.rotated[segment.rotated], inputs, keys.galois)
             for block in segment.blocks:
-                sums = self._sums(block, rotated, weights.cached)
-                found += self._outputs(circuit, block, sums, keys.galois)
+                found += self._outputs(circuit, block, self._sums(block, rotated, weights.cached), keys.galois)
         weights.cached.release()
         return found
 
@@ -168,12 +172,17 @@ class KernelServer:
         """See :meth:`ServerEngine.reply_all`; the ciphertexts are overwritten."""
 
         def finished(index: int) -> bytes:
-            found = ciphertexts[index]
+            found, places, hidden = ciphertexts[index], None if kept is None else kept[index], keys.stock.hiding()
             values = found.residues if found.ntt else self._ring.values(found.residues)
-            places = None if kept is None else kept[index]
-            return reply.reply(values, keys.public, addends[index], self._form, places)
+            message = reply.reply(values, keys.public, addends[index], self._form, places, hidden)
+            wipe([hidden])
+            return message
 
         return each(finished, range(len(ciphertexts)))
+
+    def stock(self, keys: KernelKeys) -> ReplyStock:
+        """See :meth:`ServerEngine.stock`."""
+        return keys.stock
 
     def _seeded(
         self,
@@ -194,8 +203,7 @@ class KernelServer:
         roots = blake2xb.roots([message[-SEED_BYTES:] for message in messages], prod(shape))
 
         def one(index: int) -> None:
-            addend = None if addends is None else addends[index]
-            received = receive.Received(messages[index], places[index], addend)
+            received = receive.Received(messages[index], places[index], None if addends is None else addends[index])
             receive.receive(residues[index], received, roots[index], modulus, self._plain)
 
         each(one, range(len(messages)))
@@ -248,7 +256,7 @@ class KernelServer:
         """Return a block's outputs: giant steps, their terms shared out where threads outnumber outputs, and folds."""
         start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
         most = -(-count() // len(numbers))
-        shared = {index: _split(circuit.outputs[index], most) for index in numbers}
+        shared = {index: shared_out(circuit.outputs[index], most) for index in numbers}
 
         def added(terms: Sequence[Pair]) -> Residues:
             return self._added([(sums[number - start], step) for number, step in terms], keys)
@@ -290,10 +298,3 @@ class KernelServer:
             total = total + part
             total -= np.where(total >= primes, primes, np.uint64(0))
         return total
-
-
-def _split(terms: Sequence[Pair], most: int) -> list[Sequence[Pair]]:
-    """Split terms into at most so many runs of like size, each with a rotation if there are several."""
-    runs = max(1, min(most, sum(bool(step) for _, step in terms)))
-    ordered = sorted(terms, key=lambda term: not term[1])
-    return [ordered[first::runs] for first in range(runs)]

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from privcirnet.he.engines.circuit import Circuit
+from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.kernels.inner_products import Terms
 from privcirnet.he.ring.modular import Integers
 
@@ -115,3 +115,15 @@ def _block(circuit: Circuit, outputs: slice, flat: Integers, ends: Integers, fir
     assert numbers == list(range(sums.start, sums.stop))
     pairs = flat[ends[sums.start] : ends[sums.stop]] - np.array([first_rotated, 0])
     return Block(outputs, sums, Terms(pairs, ends[sums.start : sums.stop + 1] - ends[sums.start]))
+
+
+def shared_out(terms: Sequence[Pair], most: int) -> list[Sequence[Pair]]:
+    """Return an output's terms in runs of like size, each with a rotation if there are several.
+
+    Args:
+        terms: (inner sum, column step) of each.
+        most: runs, at most.
+    """
+    runs = max(1, min(most, sum(bool(step) for _, step in terms)))
+    ordered = sorted(terms, key=lambda term: not term[1])
+    return [ordered[first::runs] for first in range(runs)]

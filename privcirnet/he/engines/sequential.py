@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from privcirnet.he.engines.circuit import Circuit, Pair, Slots, check_sums
+from privcirnet.he.engines.reply_stock import ReplyStock
+from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring.modular import Integers, Residues
 
 PlainWeights = list[Any | None]
@@ -42,6 +44,8 @@ class SequentialClient(ABC):
 
 class Operations(Protocol):
     """What such an engine computes: rotations and masks in coefficient form, products in either form."""
+
+    parameters: Parameters
 
     def receive(self, message: bytes, kept: Integers | None = None, /) -> Any:
         """Check and load one ciphertext from the client.
@@ -178,6 +182,10 @@ class Sequential:
         places = kept or [None] * len(ciphertexts)
         masked = [self.add_plain(c, self.encode(slots)) for c, slots in zip(ciphertexts, addends, strict=True)]
         return [self.reply(c, keys, place) for c, place in zip(masked, places, strict=True)]
+
+    def stock(self: Operations, keys: Any) -> ReplyStock:
+        """See :meth:`ServerEngine.stock`: nothing is made ahead."""
+        return ReplyStock(self.parameters.ring_degree, self.parameters.plain_modulus)
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,13 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines import cyclic, interface
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.measure.online import clear_calls, clear_seconds
 from privcirnet.he.params.noise import fitting_plain_bits, largest_plain_bits
 from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
 from privcirnet.he.params.security import TABLE
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
+from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE, OPERATIONS, Profile
 from privcirnet.he.protocol.exchange import Held
 from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.ring import batching, sampling, threads
@@ -48,7 +49,7 @@ def calibrate(
     engine_name: str = "kernel",
     table: str = TABLE,
 ) -> Profile:
-    """Return a profile with the median seconds of every operation of :data:`cost.OPERATIONS`.
+    """Return a profile with the median seconds of every operation of :data:`OPERATIONS` and :data:`ONLINE`.
 
     Args:
         ring_degree: n.
@@ -124,7 +125,8 @@ def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
     seconds["hoist"] = each["rotated"] - each["one"] + seconds["to_ntt"] - seconds["rotate"]
     seconds["giant"] = each["giant"] - each["outputs"] + seconds["from_ntt"]
     seconds["fold"] = each["fold"] - each["one"]
-    return {name: max(seconds.get(name, 0.0), 0.0) for name in OPERATIONS}
+    seconds |= clear_seconds(found)
+    return {name: max(seconds.get(name, 0.0), 0.0) for name in OPERATIONS | ONLINE}
 
 
 def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> int:
@@ -156,6 +158,7 @@ def _calls(parameters: Parameters, name: str, layer: Layer) -> dict[str, Callabl
         "polynomial": lambda: batching.coefficients_to_slots(slots[:1], t),
         "transform": lambda: cyclic.cyclic(maps, 1, t),
         "layer": _layer_call(layer, client, server, keys, t),
+        **clear_calls(t),
     }
 
 

@@ -7,9 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def peak_bytes() -> int:
-    """Return the most memory that this process ever had, in bytes."""
-    status = Path("/proc/self/status")
+def peak_bytes(process: int | str = "self") -> int:
+    """Return the most memory that a process ever had, in bytes.
+
+    Args:
+        process: its number; any but this one's needs a system with /proc.
+    """
+    status = Path(f"/proc/{process}/status")
     if status.is_file():  # ru_maxrss would also know of the process that this one was started from
         return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

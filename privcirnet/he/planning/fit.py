@@ -29,7 +29,7 @@ from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.cost import for_one_use, operation_cost
 from privcirnet.he.planning.noise_budget import Option
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.he.planning.profile import ONLINE, Link, Profile
 from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.planning.rounding import published, rounded
 from privcirnet.he.program import bounds, manifest
@@ -215,7 +215,7 @@ def scaled(profile: Profile, wanted: ParameterSet) -> Profile:
         return profile
     transforms = _transforms(wanted) / _transforms(own)
     digits = len(wanted.coefficient_bits) / len(own.coefficient_bits)
-    factors = {"transform": 1.0, "rotate": transforms * digits}
+    factors = {"transform": 1.0, "rotate": transforms * digits} | dict.fromkeys(ONLINE, 1.0)
     seconds = {name: s * factors.get(name, transforms) for name, s in profile.seconds.items()}
     return Profile(f"{profile.name}, scaled", wanted.ring_degree, wanted.coefficient_bits, seconds, profile.threads)
 

@@ -24,6 +24,14 @@ OPERATIONS = {
     "polynomial": "either: n coefficients to n slots",
     "transform": "either: one value through a transform of any length",
 }
+ONLINE = {
+    "clear_call": "server, when the image comes: what a layer in clear takes beyond its operations",
+    "clear_value": "server, when the image comes: one limb read, laid out or written",
+    "clear_product": "server, when the image comes: one product of a limb and a weight",
+    "clear_weight": "server, when the image comes: one weight read",
+    "clear_depthwise": "server, when the image comes: one product of a depthwise layer",
+}
+"""Operations that a profile of an earlier version does not have."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ LINKS = {"local": Link(math.inf, 0.0), "lan": Link(384e6, 0.3e-3), "wan": Link(9
 
 @dataclass(frozen=True)
 class Profile:
-    """Measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
+    """Measured seconds per operation (keys of :data:`OPERATIONS` and :data:`ONLINE`) of one machine at one (n, q).
 
     The server's seconds are a share of many operations at once, on ``threads`` threads: a number of operations that the
     threads cannot share evenly takes as long as the next number that they can.
@@ -63,13 +71,18 @@ class Profile:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        wrong = set(self.seconds) ^ set(OPERATIONS)
+        wrong = set(self.seconds) ^ set(OPERATIONS | (ONLINE if self.has_online else {}))
         if wrong or any(not s >= 0 for s in self.seconds.values()):
             raise RuleError(
                 "a cost profile must hold a time for every operation",
                 got=", ".join(sorted(wrong)) or "a time that is negative",
                 remedy="measure it again with search.py he.profile=calibrate",
             )
+
+    @property
+    def has_online(self) -> bool:
+        """Whether it knows what is left to do when an image comes."""
+        return not set(ONLINE).isdisjoint(self.seconds)
 
     @property
     def parameter_set(self) -> ParameterSet:
@@ -85,7 +98,7 @@ COUNTED = Profile(
     "counted",
     8192,
     DEFAULT_COEFFICIENT_BITS,
-    {name: 1e-9 for name in OPERATIONS}
+    {name: 1e-9 for name in OPERATIONS | ONLINE}
     | dict.fromkeys(("rotate", "giant", "fold"), 1.0)
     | dict.fromkeys(("pmult", "pmult_plain"), 0.135),
 )

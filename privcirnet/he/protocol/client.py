@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Generator
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import cast
 
@@ -13,7 +13,7 @@ from privcirnet.he.program import limits, manifest, signature
 from privcirnet.he.program.operations import ClientAided, Input
 from privcirnet.he.program.program import Node
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol import answer, shares, wire
+from privcirnet.he.protocol import answer, message_sizes, shares, wire
 from privcirnet.he.protocol.exchange import Exchange
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.materials import MemoryStore
@@ -155,8 +155,8 @@ class Client:
             RuleError: the program's masks are bounded, a reply is not what the protocol expects, or there is no room.
         """
         yield from self.agree()
-        for _ in range(count):
-            yield from self._prepared.prepare(self._open)
+        for first in range(0, count, self.together):
+            yield from self._prepared.prepare(self._open, min(self.together, count - first))
 
     def agree(self) -> Generator[bytes, bytes, None]:
         """Drop the material of which the server has no half, and the server's of which this client has none.
@@ -170,6 +170,16 @@ class Client:
             RuleError: the reply is not what the protocol expects.
         """
         yield from self._prepared.agree()
+
+    @cached_property
+    def together(self) -> int:
+        """Images that are prepared at once, at most: their random shares fill ciphertexts together."""
+        return message_sizes.together(self.program)
+
+    @property
+    def prepared(self) -> int:
+        """Images for which there is material."""
+        return len(self._prepared.store.serials())
 
     @property
     def dropped(self) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.engines.reply_stock import ReplyStock
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.interpreter import spread
 from privcirnet.he.program.program import Weights
@@ -131,7 +132,7 @@ class LinearExchange:
     ) -> tuple[list[bytes], Residues]:
         """See :meth:`Exchange.reply`."""
         layer, share, t = self.layer, shares[0], engine.parameters.plain_modulus
-        mask = threads.beside(lambda: self._mask(held, t))
+        mask = threads.beside(lambda: self._mask(held, engine.stock(keys), t))
         inputs = engine.receive_all(messages, None if share is None else layer.encode_input(share, t))
         outputs = layer.evaluate(held.weights, inputs, engine, keys)
         minus, own = mask()
@@ -142,7 +143,7 @@ class LinearExchange:
         slots = engine.decrypt_all(messages, self.layer.kept)
         return self.layer.decode_output(slots, engine.parameters.plain_modulus)
 
-    def _mask(self, held: Held, t: int) -> tuple[Residues, Residues]:
+    def _mask(self, held: Held, stock: ReplyStock, t: int) -> tuple[Residues, Residues]:
         """(minus a mask in slots (ciphertexts_out, n), the server's share (K, H', W') = the mask + bias).
 
         Uniform slots are a mask as they are: what they decode to is uniform too. A bounded mask has to be put into
@@ -151,7 +152,7 @@ class LinearExchange:
         layer, shape = self.layer, self.layer.shape.output_shape
         constants = np.zeros(1, dtype=np.int64) if held.bias is None else held.bias
         bias = np.broadcast_to(modular.residues(spread(constants), t), shape)
-        minus = sampling.uniform((layer.ciphertexts_out, layer.ring_degree), t)
+        minus = stock.masks(layer.ciphertexts_out)
         if held.mask_bound is None:
             return minus, modular.subtract(bias, layer.decode_output(minus, t), t)
         own = sampling.bounded(shape, held.mask_bound, t)

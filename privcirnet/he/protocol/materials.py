@@ -83,10 +83,10 @@ class Materials:
         return BoundStore(self, binding)
 
     def fits(self, size: int) -> bool:
-        """Return whether there is room for one more.
+        """Return whether there is room for more.
 
         Args:
-            size: bytes of it.
+            size: bytes of all of it.
         """
         self.expire()
         return self._limit is None or self.size + size <= self._limit
@@ -128,14 +128,15 @@ class Materials:
             lambda label, kept: label.program not in programs and digest in (None, label.peer), "of another program"
         )
 
-    def make_room(self, binding: Binding, most: int) -> None:
-        """Drop a peer's oldest material of other owners, which a client that began anew has left, to make room for one.
+    def make_room(self, binding: Binding, most: int, more: int = 1) -> None:
+        """Drop a peer's oldest material of other owners, which a client that began anew has left, to make room.
 
         Args:
             binding: for whom room is made.
             most: inferences that may be prepared with the peer.
+            more: that are to be prepared.
         """
-        excess = self.count(binding.peer) + 1 - most
+        excess = self.count(binding.peer) + more - most
         digest = digest_of(binding.peer)
         with self._lock:
             others = [of for of in self._kept if of.peer == digest and of.owner != binding.owner][: max(excess, 0)]

@@ -14,7 +14,12 @@ from privcirnet.he.protocol import answer, wire
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.prepared import MAX_HELD
 from privcirnet.he.protocol.store_files import SERIAL_BYTES
+from privcirnet.he.protocol.together import Together
 
+MOST_TOGETHER = 8
+"""Images that are prepared at once, at most."""
+_TOGETHER_BYTES, _MATERIAL_BYTES = 1 << 24, 1 << 27
+"""Of a message about several of them, and of their material while it is made."""
 _WORD = 8
 """Bytes of a residue in the clear-text engine's messages and in a server's memory."""
 
@@ -44,7 +49,7 @@ def rounds(program: Program) -> int:
 
 
 def rounds_ahead(program: Program) -> int:
-    """Return the number of messages each way that prepare one image: one for each encrypted exchange, and two more.
+    """Return the number of messages each way that prepare some images: one for each encrypted exchange, two more.
 
     Args:
         program: with or without weights.
@@ -84,6 +89,16 @@ def keys_in_memory(program: Program) -> int:
     return len(program.column_steps) * (primes - 1) * 2 * primes * n * _WORD
 
 
+def together(program: Program) -> int:
+    """Return how many images can be prepared at once: what either party has of them in memory stays under a limit.
+
+    Args:
+        program: with or without weights.
+    """
+    most = min(MOST_TOGETHER, _MATERIAL_BYTES // (_WORD * max(_kept(program), 1)))
+    return next((count for count in range(most, 1, -1) if max(_ahead(program, count)) <= _TOGETHER_BYTES), 1)
+
+
 def largest(program: Program) -> Sizes:
     """Return the sizes of a program's longest messages.
 
@@ -93,24 +108,30 @@ def largest(program: Program) -> Sizes:
         program: with or without weights.
     """
     parameters = program.parameters
-    clear = _WORD * parameters.ring_degree
-    up, down = (max(size, clear) for size in message_bytes(parameters))
+    request, reply = _ahead(program, together(program))
     requests, replies = _online(program)
     plans = [exchange.plan for exchange in exchanges_of(program).values()]
-    steps = len(program.column_steps)
+    numbers = wire.framed_bytes([SERIAL_BYTES * MAX_HELD])
     return Sizes(
-        keys=message_bytes(parameters)[0] + steps * max(key_bytes(parameters), _WORD),
-        request=max(
-            *(wire.framed_bytes([up] * plan.ciphertexts_up) for plan in plans),
-            wire.framed_bytes([SERIAL_BYTES * MAX_HELD]),
-            *requests,
-        ),
-        reply=max(
-            *(wire.framed_bytes([down] * plan.ciphertexts_down) for plan in plans),
-            *(wire.framed_bytes([SHARE_BYTES * plan.shares_down]) for plan in plans),
-            wire.framed_bytes([SERIAL_BYTES * MAX_HELD]),
-            *replies,
-        ),
+        keys=message_bytes(parameters)[0] + len(program.column_steps) * max(key_bytes(parameters), _WORD),
+        request=max(request, numbers, *requests),
+        reply=max(reply, *(wire.framed_bytes([SHARE_BYTES * plan.shares_down]) for plan in plans), numbers, *replies),
+    )
+
+
+def _kept(program: Program) -> int:
+    """Values that a server keeps of an image."""
+    return sum(sum(exchange.online.server.values()) for exchange in exchanges_of(program).values())
+
+
+def _ahead(program: Program, count: int) -> tuple[int, int]:
+    """Bytes of the longest request and reply with ciphertexts, where so many images are prepared at once."""
+    clear = _WORD * program.parameters.ring_degree
+    up, down = (max(size, clear) for size in message_bytes(program.parameters))
+    plans = [Together(exchange, count).plan for exchange in exchanges_of(program).values()]
+    return (
+        max(wire.framed_bytes([up] * plan.ciphertexts_up) for plan in plans),
+        max(wire.framed_bytes([down] * plan.ciphertexts_down) for plan in plans),
     )
 
 

@@ -8,6 +8,7 @@ store to say (:mod:`protocol.store_files`).
 
 import hashlib
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.clear.packing import pack, packed_size, unpack
 from privcirnet.he.program import manifest
 from privcirnet.he.program.program import Program
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.online import SHARE, Kept
 from privcirnet.he.protocol.store_files import DIGEST_BYTES, SERIAL_BYTES, Unusable
@@ -25,6 +27,7 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
 _MAGIC, _SIDES = b"PCM1", {"client": b"c", "server": b"s"}
+_COUNT = struct.Struct("<H")
 _HEADER_BYTES = len(_MAGIC) + 1 + SERIAL_BYTES + 2 * DIGEST_BYTES
 
 
@@ -162,6 +165,33 @@ def split(part: bytes) -> list[bytes]:
         rule = f"serial numbers must have {SERIAL_BYTES} bytes each, and be at most {MAX_HELD}"
         raise RuleError(rule, got=f"{len(part)} bytes", remedy="use the same version on both sides")
     return [part[start : start + SERIAL_BYTES] for start in range(0, len(part), SERIAL_BYTES)]
+
+
+def write_count(count: int) -> bytes:
+    """Return how many images are to be prepared at once, as a part of a message.
+
+    Args:
+        count: of images.
+    """
+    return _COUNT.pack(count)
+
+
+def read_count(message: bytes, most: int) -> int:
+    """Return how many images a client asks to prepare at once.
+
+    Args:
+        message: its first request, from the other party.
+        most: that it may ask for.
+
+    Raises:
+        RuleError: it is not such a message, or asks for none or for more.
+    """
+    (part,) = wire.unframe(message, wire.PREPARE, 1)
+    count = _COUNT.unpack(part)[0] if len(part) == _COUNT.size else 0
+    if not 1 <= count <= most:
+        rule = f"a client must ask for 1 to {most} preparations at once"
+        raise RuleError(rule, got=f"{part[: _COUNT.size].hex()} in {len(part)} bytes", remedy="use the same version")
+    return count
 
 
 MAX_HELD = 1024

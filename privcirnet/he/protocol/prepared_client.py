@@ -1,7 +1,9 @@
 """The client's side of prepared inference: its whole walk through the program ahead, and its answers with the image."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.clear.packing import pack, unpack
@@ -15,7 +17,8 @@ from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.online import SHARE, Kept
 from privcirnet.he.protocol.prepared import Form, Material
 from privcirnet.he.protocol.store import MaterialStore
-from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
+from privcirnet.he.protocol.store_files import Unusable
+from privcirnet.he.protocol.together import Together
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -72,6 +75,7 @@ class PreparedClient:
     preparation: Meter
     dropped: list[str] = field(default_factory=list[str])
     _agreed: set[bytes] = field(default_factory=set[bytes])
+    _unconfirmed: set[bytes] = field(default_factory=set[bytes])
 
     @property
     def _t(self) -> int:
@@ -90,15 +94,16 @@ class PreparedClient:
         reply = yield wire.frame(wire.AGREE, [prepared.join(mine[: prepared.MAX_HELD])])
         theirs = set(prepared.split(*wire.unframe(reply, wire.AGREE, 1)))
         self._agreed = theirs.intersection(mine)
-        for serial in mine:
-            if serial not in theirs:
+        for serial in self.store.serials():  # an image may have taken one meanwhile
+            if serial in mine and serial not in theirs and serial not in self._unconfirmed:
                 self._drop(serial)
 
-    def prepare(self, engine: Callable[[], ClientEngine]) -> Generator[bytes, bytes, None]:
-        """Prepare one image.
+    def prepare(self, engine: Callable[[], ClientEngine], count: int) -> Generator[bytes, bytes, None]:
+        """Prepare some images, all of them at once.
 
         Args:
             engine: returns the client's.
+            count: of images, at most what :func:`message_sizes.together` allows.
 
         Yields:
             requests for the server; the generator is sent the reply to each.
@@ -107,31 +112,40 @@ class PreparedClient:
             RuleError: the program's masks are bounded, a reply is not what the protocol expects, or there is no room.
         """
         prepared.check_masks(self.program)
-        (serial,) = wire.unframe((yield wire.frame(wire.PREPARE, [])), wire.PREPARE, 1)
-        if len(serial) != SERIAL_BYTES or serial in self.store.serials():
-            raise RuleError("material must have a number of its own", got=serial.hex(), remedy="do not use this server")
+        reply = yield wire.frame(wire.PREPARE, [prepared.write_count(count)])
+        serials = prepared.split(*wire.unframe(reply, wire.PREPARE, 1))
+        if len(serials) != count or len({*serials} - {*self.store.serials()}) != count:
+            got = f"{len(serials)} numbers for {count} images, not all of them new"
+            raise RuleError("material must have a number of its own", got=got, remedy="do not use this server")
         source, *others = self.program.nodes
-        kept: dict[str, Kept] = {source.name: {SHARE: sampling.uniform(source.shape, self._t).reshape(-1)}}
-        held = Walk(self.program, kept)
+        drawn = [sampling.uniform(source.shape, self._t).reshape(-1) for _ in serials]
+        kept: list[dict[str, Kept]] = [{source.name: {SHARE: share}} for share in drawn]
+        walks = [Walk(self.program, arrays) for arrays in kept]
         try:
             for position, node in enumerate(others, start=1):
                 if node.name in self.exchanges:
-                    kept[node.name] = yield from self._round(position, node, held.of(node), engine)
-                    held[node.name] = kept[node.name][SHARE].reshape(node.shape)
-            self.store.put(serial, self.form.write(Material(serial, kept)))
-            wire.unframe((yield wire.frame(wire.PREPARE, [serial])), wire.PREPARE, 0)
-            self._agreed.add(serial)
+                    found = yield from self._round(position, node, walks, engine)
+                    for arrays, walk, one in zip(kept, walks, found, strict=True):
+                        arrays[node.name], walk[node.name] = one, one[SHARE].reshape(node.shape)
+            self._unconfirmed = {*serials}  # until the server has its halves
+            for serial, arrays in zip(serials, kept, strict=True):
+                self.store.put(serial, self.form.write(Material(serial, arrays)))
+            wire.unframe((yield wire.frame(wire.PREPARED, [prepared.join(serials)])), wire.PREPARED, 0)
+            self._agreed.update(serials)
         except BaseException:
-            self.store.drop(serial)
+            for serial in serials:
+                self.store.drop(serial)
             raise
         finally:
-            wipe(held.values())
-            Material(serial, kept).wipe()
+            self._unconfirmed = set()
+            for serial, arrays, walk in zip(serials, kept, walks, strict=True):
+                wipe(walk.values())
+                Material(serial, arrays).wipe()
 
     @property
     def unknown(self) -> bool:
         """Whether there is material, and none of which the server is known to have the other half."""
-        mine = self.store.serials()
+        mine = set(self.store.serials()) - self._unconfirmed
         return bool(mine) and self._agreed.isdisjoint(mine)
 
     def take(self) -> Material | None:
@@ -190,18 +204,22 @@ class PreparedClient:
             wipe(values for kept in material.kept.values() for name, values in kept.items() if name != SHARE)
 
     def _round(
-        self, position: int, node: Node, arguments: list[Residues], engine: Callable[[], ClientEngine]
-    ) -> Generator[bytes, bytes, Kept]:
-        """Yield the request ahead, if the node takes one, and return what is kept."""
-        exchange, found = self.exchanges[node.name], None
-        if exchange.plan.ciphertexts_up:
-            with self.preparation.time(node.name):
-                request = wire.frame(position, exchange.request(arguments, engine()))
-            reply = yield request
-            with self.preparation.time(node.name):
-                parts = wire.unframe(reply, position, exchange.plan.parts_down)
-                found = exchange.finish(arguments, parts, engine())
-        return exchange.online.keep_client(found, self._t)
+        self, position: int, node: Node, walks: Sequence[Walk], engine: Callable[[], ClientEngine]
+    ) -> Generator[bytes, bytes, list[Kept]]:
+        """Yield the request ahead, if the node takes one, and return what is kept for each image."""
+        exchange, online = Together(self.exchanges[node.name], len(walks)), self.exchanges[node.name].online
+        if not exchange.plan.ciphertexts_up:
+            return [online.keep_client(None, self._t) for _ in walks]
+        with self.preparation.time(node.name):
+            arguments = [np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)]
+            request = wire.frame(wire.AHEAD + position, exchange.request(arguments, engine()))
+        reply = yield request
+        with self.preparation.time(node.name):
+            parts = wire.unframe(reply, wire.AHEAD + position, exchange.plan.parts_down)
+            found = exchange.finish(arguments, parts, engine())
+            kept = [online.keep_client(one, self._t) for one in found]
+        wipe(arguments)
+        return kept
 
     def _answer(
         self, position: int, node: Node, kept: Kept, held: Walk, reply: bytes, seen: dict[str, tuple[int, int]]

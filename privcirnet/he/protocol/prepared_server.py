@@ -1,21 +1,25 @@
 """The server's side of prepared inference: work ahead, and the image with what was kept of it."""
 
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.clear.packing import pack, unpack
 from privcirnet.he.engines.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol import answer, prepared, shares, wire
+from privcirnet.he.protocol import answer, message_sizes, prepared, shares, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.online import Kept
 from privcirnet.he.protocol.prepared import Form, Material
 from privcirnet.he.protocol.store import MaterialStore
 from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
+from privcirnet.he.protocol.together import Together
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
@@ -53,6 +57,11 @@ class PreparedServer:
     def _t(self) -> int:
         return self.program.parameters.plain_modulus
 
+    @cached_property
+    def most(self) -> int:
+        """Images that may be prepared at once."""
+        return message_sizes.together(self.program)
+
     def agree(self, message: bytes) -> bytes:
         """Drop what the client has no half of, and return the reply: what is left.
 
@@ -74,10 +83,10 @@ class PreparedServer:
         return wire.frame(wire.AGREE, [prepared.join([serial for serial in mine if serial in theirs])])
 
     def ahead(self, message: bytes, engine: ServerEngine, keys: EvaluationKeys) -> Phase:
-        """Prepare one image.
+        """Prepare some images, all of them at once.
 
         Args:
-            message: the first request.
+            message: the first request, with their number.
             engine: the server's.
             keys: the client's, as the engine loaded them.
 
@@ -91,23 +100,36 @@ class PreparedServer:
             RuleError: the program's masks are bounded, a request is not the one that is due, or there is no room.
         """
         prepared.check_masks(self.program)
-        wire.unframe(message, wire.PREPARE, 0)
+        count = prepared.read_count(message, self.most)
         self.layers()  # made now: nobody waits
-        serial, kept = os.urandom(SERIAL_BYTES), dict[str, Kept]()
+        serials, kept = [os.urandom(SERIAL_BYTES) for _ in range(count)], [dict[str, Kept]() for _ in range(count)]
         try:
-            message = yield wire.frame(wire.PREPARE, [serial])
+            message = yield wire.frame(wire.PREPARE, [prepared.join(serials)])
             for position, node in enumerate(self.program.nodes):
                 if node.name not in self.rounds:
                     continue
-                reply, kept[node.name] = self._round(position, node.name, message, engine, keys)
+                reply, found = self._round(position, node.name, count, message, engine, keys)
+                for arrays, one in zip(kept, found, strict=True):
+                    arrays[node.name] = one
                 if reply:
                     message = yield reply
-            if wire.unframe(message, wire.PREPARE, 1) != [serial]:
+            if wire.unframe(message, wire.PREPARED, 1) != [prepared.join(serials)]:
                 raise RuleError("material must keep its number", got="another", remedy="prepare again")
-            self.store.put(serial, self.form.write(Material(serial, kept)))
+            self._put(serials, kept)
         finally:
-            Material(serial, kept).wipe()
-        return wire.frame(wire.PREPARE, [])
+            for serial, arrays in zip(serials, kept, strict=True):
+                Material(serial, arrays).wipe()
+        return wire.frame(wire.PREPARED, [])
+
+    def _put(self, serials: Sequence[bytes], kept: Sequence[Mapping[str, Kept]]) -> None:
+        """Keep all of some material, or none."""
+        try:
+            for serial, arrays in zip(serials, kept, strict=True):
+                self.store.put(serial, self.form.write(Material(serial, arrays)))
+        except BaseException:
+            for serial in serials:
+                self.store.drop(serial)
+            raise
 
     def online(self, message: bytes, held: dict[str, Residues | None]) -> Phase:
         """Run the program on an image.
@@ -145,19 +167,21 @@ class PreparedServer:
         return wire.frame(wire.OUTPUT, [answer.hand_out(self.program, share)])
 
     def _round(
-        self, position: int, name: str, message: bytes, engine: ServerEngine, keys: EvaluationKeys
-    ) -> tuple[bytes, Kept]:
-        """The reply to a request ahead, empty for a node that takes none, and what is kept."""
-        exchange, held = self.rounds[name]
-        online, reply, own = exchange.online, b"", None
+        self, position: int, name: str, count: int, message: bytes, engine: ServerEngine, keys: EvaluationKeys
+    ) -> tuple[bytes, list[Kept]]:
+        """The reply to a request ahead, empty for a node that takes none, and what is kept for each image."""
+        one, held = self.rounds[name]
+        online, exchange, reply = one.online, Together(one, count), b""
         with self.preparation.time(name), self.preparation.count(name, engine.counts):
-            stand_ins = online.stand_ins(self._t)
+            drawn, own = [online.stand_ins(self._t) for _ in range(count)], list[Residues | None]([None] * count)
             if exchange.plan.ciphertexts_up:
-                parts = wire.unframe(message, position, exchange.plan.ciphertexts_up)
-                replies, own = exchange.reply(held, stand_ins, parts, engine, keys)
-                reply = wire.frame(position, replies)
-            kept = online.keep_server(stand_ins, own, self._t)
-        wipe(stand_ins)
+                parts = wire.unframe(message, wire.AHEAD + position, exchange.plan.ciphertexts_up)
+                stand_ins = [_stacked(shares) for shares in zip(*drawn, strict=True)]
+                replies, shares = exchange.reply(held, stand_ins, parts, engine, keys)
+                reply, own = wire.frame(wire.AHEAD + position, replies), [*shares]
+                wipe(stand_ins)
+            kept = [online.keep_server(*found, self._t) for found in zip(drawn, own, strict=True)]
+        wipe(share for shares in drawn for share in shares)
         return reply, kept
 
     def _step(
@@ -181,3 +205,9 @@ class PreparedServer:
         except Unusable as error:
             self.dropped.append(str(error))
             return None
+
+
+def _stacked(shares: Sequence[Residues | None]) -> Residues | None:
+    """Those of several images, (images, ...); None for zeros."""
+    found = [share for share in shares if share is not None]
+    return np.stack(found) if found else None

@@ -26,6 +26,11 @@ from privcirnet.he.protocol.store_files import DIGEST_BYTES
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
+_STOCK_BYTES, _WORD = 1 << 26, 8
+"""Of what is made ahead for the replies to one client."""
+_LANES = False, True
+"""Images, and work ahead: a session goes on with either whenever a request of it comes."""
+
 
 class Server:
     """One program, its weights encoded, ready for sessions.
@@ -96,6 +101,12 @@ class Server:
         return Session(self, loaded, form, MemoryStore() if store is None else store)
 
     @cached_property
+    def replies(self) -> int:
+        """Ciphertexts that an image is sent, as far as what hides them has room in memory."""
+        size = 2 * len(self.program.parameters.coefficient_bits) * self.program.parameters.ring_degree * _WORD
+        return min(_STOCK_BYTES // size, sum(exchange.plan.ciphertexts_down for exchange, _ in self.rounds.values()))
+
+    @cached_property
     def layers(self) -> dict[str, ClearLinear]:
         """The linear layers in clear by node, for the online phase; made when they are first asked for."""
         t, weights = self.program.parameters.plain_modulus, self.program.weights
@@ -127,16 +138,18 @@ class Session:
         )
         self.dropped = self._prepared.dropped
         self._keys: EvaluationKeys | None = keys
-        self._steps: Generator[bytes, bytes, None] | None = self._start()
+        self._lanes: dict[bool, Generator[bytes, bytes, None]] | None = {ahead: self._start(ahead) for ahead in _LANES}
 
     def close(self) -> None:
         """Forget the client: its keys, and its shares, whose memory is zeroed. Nothing is handled afterwards.
 
         Without it they stay in memory until Python collects a reference cycle.
         """
-        if self._steps is not None:
-            self._steps.close()
-        self._steps = self._keys = None
+        for lane in (self._lanes or {}).values():
+            lane.close()
+        if self._keys is not None:
+            self._server.engine.stock(self._keys).close()
+        self._lanes = self._keys = None
         wipe(self.shares.values())
         self.shares = {}
 
@@ -149,33 +162,54 @@ class Session:
         self.close()
 
     def handle(self, message: bytes) -> bytes:
-        """Return the reply to one request.
+        """Return the reply to one request. A preparation goes on after an image that came between two of its rounds.
 
         Args:
             message: the client's request.
 
         Raises:
-            RuleError: it is not the request that is due; the image's inference starts over.
+            RuleError: it is not the request that is due; the image's inference starts over, and the preparation too if
+                the request was about it.
         """
-        assert self._steps is not None, "a closed session handles nothing"
+        assert self._lanes is not None, "a closed session handles nothing"
+        ahead = wire.is_ahead(message)
+        if wire.begins(message) == wire.PREPARE:  # instead of one that the client gave up
+            self._lanes[ahead].close()
+            self._lanes[ahead] = self._start(ahead)
         try:
-            return self._steps.send(message)
+            return self._lanes[ahead].send(message)
         except Exception:
-            self._steps = self._start()
+            self._lanes = {lane: self._start(lane) if ahead >= lane else old for lane, old in self._lanes.items()}
             raise
 
-    def _start(self) -> Generator[bytes, bytes, None]:
-        steps = self._run()
+    def make_ahead(self) -> bool:
+        """Make a little of what hides the replies to an image, for one image at most, while nobody waits.
+
+        Returns:
+            whether anything was made; False: there is enough.
+        """
+        return self._keys is not None and self._server.engine.stock(self._keys).make(self._server.replies)
+
+    def _start(self, ahead: bool) -> Generator[bytes, bytes, None]:
+        steps = self._preparations() if ahead else self._images()
         next(steps)
         return steps
 
-    def _run(self) -> Generator[bytes, bytes, None]:
+    def _preparations(self) -> Generator[bytes, bytes, None]:
         """Is sent requests and yields the reply to each; what it yields before the first request is no reply."""
         reply = b""
         while True:
             message = yield reply
-            if wire.begins(message) in (wire.AGREE, wire.PREPARE):
-                reply = yield from self._ahead(message)
+            self._check_keys()
+            reply = yield from self._prepared.ahead(message, self._server.engine, self._keys)
+
+    def _images(self) -> Generator[bytes, bytes, None]:
+        """The same for images."""
+        reply = b""
+        while True:
+            message = yield reply
+            if wire.begins(message) == wire.AGREE:
+                reply = self._prepared.agree(message)
                 continue
             wipe(self.shares.values())  # those of the image before
             self.shares = {}
@@ -184,12 +218,6 @@ class Session:
             else:
                 self._check_keys()
                 reply = yield from self._direct(message, self.shares)
-
-    def _ahead(self, message: bytes) -> Phase:
-        if wire.begins(message) == wire.AGREE:
-            return self._prepared.agree(message)
-        self._check_keys()
-        return (yield from self._prepared.ahead(message, self._server.engine, self._keys))
 
     def _check_keys(self) -> None:
         if self._keys is None:

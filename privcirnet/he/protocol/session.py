@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -105,14 +106,15 @@ def _conversed(
 ) -> tuple[T, list[Traffic]]:
     """What a client's generator returns in the end, and the traffic of each round."""
     traffic: list[Traffic] = []
-    message = next(exchange)
-    while True:
-        started = time.perf_counter()
-        reply = session.handle(message)
-        seconds = time.perf_counter() - started
-        traffic.append(Traffic(wire.position_of(message), len(message), len(reply), seconds))
-        progress(traffic[-1])
-        try:
-            message = exchange.send(reply)
-        except StopIteration as finished:
-            return finished.value, traffic
+    with closing(exchange):  # what it has begun is undone now where it is left in the middle
+        message = next(exchange)
+        while True:
+            started = time.perf_counter()
+            reply = session.handle(message)
+            seconds = time.perf_counter() - started
+            traffic.append(Traffic(wire.position_of(message), len(message), len(reply), seconds))
+            progress(traffic[-1])
+            try:
+                message = exchange.send(reply)
+            except StopIteration as finished:
+                return finished.value, traffic

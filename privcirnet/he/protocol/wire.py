@@ -3,8 +3,9 @@
 Format, little-endian: magic "PCN1", u16 position of the node in the program (0xFFFF: the output), u16 number of parts;
 then for each part u32 length and the bytes.
 
-The position of its first message tells what a client begins: :data:`AGREE` and :data:`PREPARE` work ahead,
-:data:`ONLINE` an image with material, any other an image without.
+The position of its first message tells what a client begins: :data:`PREPARE` work ahead, :data:`ONLINE` an image with
+material, :data:`AGREE` a comparison of what is left, any other an image without. An image may come between two rounds
+of work ahead: :data:`AHEAD` tells the rounds of the two apart.
 """
 
 import struct
@@ -18,11 +19,16 @@ _MAGIC = b"PCN1"
 OUTPUT = 0xFFFF
 """Position that asks for the server's share of the output."""
 PREPARE = 0xFFFE
-"""Position of the first and last messages of work ahead."""
-AGREE = 0xFFFC
-"""Position of the message that says what material a client has, and of the reply: of which the server has halves."""
+"""Position of the first messages of work ahead: for how many images, and the numbers of their material."""
 ONLINE = 0xFFFD
 """Position of an image's first message where there is material for it, and of the reply that there is none."""
+AGREE = 0xFFFC
+"""Position of the message that says what material a client has, and of the reply: of which the server has halves."""
+PREPARED = 0xFFFB
+"""Position of the last messages of work ahead: both parties have their halves."""
+AHEAD = 0x8000
+"""Is added to a node's position in a round of work ahead. Programs have fewer nodes."""
+_NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED)
 
 
 def frame(position: int, parts: list[bytes]) -> bytes:
@@ -51,12 +57,28 @@ def framed_bytes(parts: Sequence[int]) -> int:
 
 
 def position_of(message: bytes) -> int:
-    """Return the position that a message of this process is about.
+    """Return the position that a message of this process is about, with the image or ahead.
 
     Args:
         message: what :func:`frame` made.
+
+    >>> position_of(frame(AHEAD + 3, []))
+    3
     """
-    return _HEADER.unpack_from(message)[1]
+    position = _HEADER.unpack_from(message)[1]
+    return position if position in _NAMED else position & ~AHEAD
+
+
+def is_ahead(message: bytes) -> bool:
+    """Return whether a message of the other party is about work ahead, before anything else in it is looked at.
+
+    Args:
+        message: from the other party.
+    """
+    if len(message) < _HEADER.size:
+        return False
+    position = _HEADER.unpack_from(message)[1]
+    return position in (PREPARE, PREPARED) if position in _NAMED else position >= AHEAD
 
 
 def begins(message: bytes) -> int:
@@ -78,8 +100,7 @@ def ends(reply: bytes) -> bool:
     Args:
         reply: what a session returned.
     """
-    _, position, parts = _HEADER.unpack_from(reply)
-    return position in (AGREE, OUTPUT, ONLINE) or (position == PREPARE and parts == 0)
+    return _HEADER.unpack_from(reply)[1] in (AGREE, OUTPUT, ONLINE, PREPARED)
 
 
 def unframe(message: bytes, position: int, count: int | None = None) -> list[bytes]:

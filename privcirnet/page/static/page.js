@@ -45,6 +45,11 @@ const on = {
     find("keys").textContent = bytes(program.bytes_keys);
     if (program.seconds !== null) find("keys-note").textContent = `made and accepted in ${duration(program.seconds)}`;
   },
+  rounds(phase) {
+    showRounds(phase);
+    [times, total, spoken] = [[], 0, 0];
+    Object.assign(find("progress"), { value: 0, max: rounds.length });
+  },
   image(image) {
     const size = `${image.width} × ${image.height} pixels, ${image.channels === 1 ? "grey" : "RGB"}`;
     draw(find("image"), image, `${chosen.name}, as the network sees it: ${size}`);
@@ -58,9 +63,11 @@ const on = {
     const past = `${bytes(total)} and ${duration(times.reduce((sum, time) => sum + time, 0))} so far`;
     find("step").textContent = `Round ${round + 1} of ${rounds.length}, ${name}${round ? ` · ${past}` : ""}`;
     if (!picture) return;
-    const words = `Request ${round + 1} of ${rounds.length}, for ${name}: ${plural(ciphertexts, "ciphertext")}, ${bytes(size)}.`;
+    const what = ciphertexts ? plural(ciphertexts, "ciphertext") : "masked values";
+    const words = `Request ${round + 1} of ${rounds.length}, for ${name}: ${what}, ${bytes(size)}.`;
     draw(find("noise"), picture, `${facts.encrypted ? "Random-looking noise" : "Bytes"}. ${words}`);
-    const pixels = facts.encrypted ? "A pixel is one coefficient of the first: its highest 8 bits." : "NOT ENCRYPTED.";
+    const drawn = ciphertexts ? "A pixel is one coefficient of the first: its highest 8 bits." : "A pixel is a byte.";
+    const pixels = facts.encrypted ? drawn : "NOT ENCRYPTED.";
     find("noise-words").textContent = `${words} ${pixels}`;
   },
   reply({ round, bytes_up, bytes_down, seconds }) {
@@ -77,7 +84,7 @@ const on = {
     if (quarter > spoken && quarter < 4) say(`${round + 1} of ${rounds.length} rounds done`);
     spoken = quarter;
   },
-  answer({ logits, classes, seconds, bytes_up, bytes_down, rounds: count }) {
+  answer({ logits, classes, seconds, bytes_up, bytes_down, rounds: count, prepared }) {
     const values = logits.map(({ value }) => value);
     const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
     const place = (value) => (high > low ? (value - low) / (high - low) : 0);
@@ -91,7 +98,11 @@ const on = {
     const shown = logits.length < classes ? `The ${logits.length} largest of ${classes} logits` : "All logits";
     find("answer-words").replaceChildren(`${shown}, decrypted here.`, ...verdict(logits[0].name));
     find("seconds").textContent = duration(seconds);
-    find("seconds-note").textContent = plural(count, "round");
+    find("seconds-note").textContent = `${plural(count, "round")}${prepared ? ", prepared before" : ""}`;
+    for (const what of ["sent", "received"]) {
+      const direct = what === "sent" ? "ciphertexts of your shares" : "ciphertexts of masked results";
+      find(`${what}-note`).textContent = prepared ? "masked values, no ciphertexts" : direct;
+    }
     [find("sent").textContent, find("received").textContent] = [bytes(bytes_up), bytes(bytes_down)];
     find("costs").hidden = false;
     find("step").textContent = `Done: ${logits[0].name}, after ${plural(count, "round")} and ${duration(seconds)}.`;
@@ -223,6 +234,21 @@ function showFacts() {
   showRounds(facts);
 }
 
+// How many inferences are prepared: the client does that while no image runs.
+async function showStock() {
+  try {
+    const { prepared, wanted, stopped } = await (await fetch("stock")).json();
+    find("stock").hidden = !wanted;
+    const why = stopped ? ` No more for now: ${stopped}.` : "";
+    find("stock").textContent = `Prepared for ${prepared} of ${wanted} images to come.${why}`;
+    if (!wanted) return;
+  } catch {
+    find("stock").textContent = "";
+  }
+  setTimeout(showStock, 1000);
+}
+
 listen();
+showStock();
 facts = await (await fetch("facts")).json();
 showFacts();

@@ -13,6 +13,9 @@ from privcirnet.he.clear import compiled, elementwise, packing, products, square
 from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.networks import Shapes, allowed_block_size, network_shapes
+from privcirnet.he.measure.online import online_profile
+from privcirnet.he.planning.online import online_seconds
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.pipeline.bench.runs import BenchRun
 
@@ -54,13 +57,16 @@ def run_online(block_sizes: Sequence[int], bench_run: BenchRun, progress: Callab
         progress: called after each row.
 
     Returns:
-        a row for each, with the seconds of "all" threads, of "one" and of "numpy" on one.
+        a row for each, with the seconds of "all" threads, of "one" and of "numpy" on one, and of networks those that
+        search.py predicts of all threads.
     """
     t = modular.largest_prime(bench_run.plain_bits, 2)
+    profile = online_profile(t, bench_run.repetitions)
     rows: list[dict[str, Any]] = []
     for title, network in NETWORKS.items():
         for b in block_sizes:
             rows.append(_network(title, online_shapes(network), b, t, bench_run.repetitions))
+            rows[-1]["seconds_predicted"] = _predicted(online_shapes(network), b, profile)
             progress()
     for name, (values, work) in _passes(t).items():
         seconds, wrong = _timed(work, work, bench_run.repetitions)
@@ -96,6 +102,10 @@ def _network(title: str, shapes: Mapping[str, LinearShape], b: int, t: int, repe
     values = sum(int(np.prod(shape.output_shape)) for shape in shapes.values())
     own = {"network": title, "block_size": b, "name": f"{title}, b = {b}", "values": values}
     return own | {"weights_bytes": weights, "seconds": dict(seconds), "wrong": wrong}
+
+
+def _predicted(shapes: Mapping[str, LinearShape], b: int, profile: Profile) -> float:
+    return sum(online_seconds(shape, allowed_block_size(shape, b), profile) for shape in shapes.values())
 
 
 def _passes(t: int) -> dict[str, tuple[int, _Work]]:
@@ -145,6 +155,7 @@ def online_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
             "numpy ms": f"{1e3 * row['seconds']['numpy']:.2f}",
             "1 thread": f"{1e3 * row['seconds']['one']:.2f}",
             **{f"{cores} threads": f"{1e3 * row['seconds']['all']:.2f}" for cores in {threads.cores()} - {1}},
+            "predicted": f"{1e3 * row['seconds_predicted']:.2f}" if "seconds_predicted" in row else "",
             "speed-up": f"{row['seconds']['numpy'] / row['seconds']['one']:.1f}",
             "ns a value": f"{1e9 * row['seconds']['one'] / row['values']:.2f}",
             "weights MB": f"{row['weights_bytes'] / 1e6:.1f}" if "weights_bytes" in row else "",

@@ -11,7 +11,7 @@ import mmap
 import resource
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -34,6 +34,7 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Square
 from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
 from privcirnet.he.program.rearrangement import Flatten
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
@@ -172,7 +173,7 @@ class Fuzz:
         return Honest(content, runs, seeds, [self.requests[0], self.replies[0], greeting])
 
     def honest_message(self, kind: str, content: bytes, others: list[bytes]) -> Honest:
-        place, position = HEADER, int.from_bytes(content[4:6], "little")
+        place, position = HEADER, wire.position_of(content)
         whole = self.program.parameters.ring_degree
         kept = dict(enumerate(kept_of(self.program.nodes[position]))) if position != OUTPUT else {}
         runs: list[Residues] = []
@@ -325,14 +326,20 @@ def peak_mebibytes() -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) >> 10
 
 
-def main(place: mmap.mmap, engine: str, chosen: list[str]) -> None:
+def main(
+    place: mmap.mmap,
+    engine: str,
+    chosen: list[str],
+    make: Callable[[str], Fuzz] = Fuzz,
+    counts: Mapping[str, Mapping[str, int]] = MUTATIONS,
+) -> None:
     """Try every mutation, or the chosen one, and write how many were processed and the time of the slowest."""
     allow_insecure_parameters(engine)
-    fuzz = Fuzz(engine)
+    fuzz = make(engine)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + BYTES,) * 2)
     found: dict[str, dict[str, float]] = {}
-    tasks = [(k, range(count)) for k, count in mutations.due(MUTATIONS[engine]).items()]
+    tasks = [(k, range(count)) for k, count in mutations.due(counts[engine]).items()]
     if chosen:
         tasks = [(" ".join(chosen[:-1]), range(int(chosen[-1]), int(chosen[-1]) + 1))]
     for kind, seeds in tasks:

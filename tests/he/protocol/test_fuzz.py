@@ -15,6 +15,7 @@ from privcirnet.he.program import limits
 from privcirnet.he.protocol.client import Client
 from tests.he.protocol import mutations
 from tests.he.protocol.fuzz import BYTES, HANG, MUTATIONS
+from tests.he.protocol.fuzz_prepared import MUTATIONS as PREPARED
 
 ROOT = Path(__file__).parents[3]
 MOST_SECONDS = 300
@@ -61,3 +62,20 @@ def test_a_crash_is_seen(engine: str, tmp_path: Path) -> None:
 def test_greetings_that_would_fill_the_memory_are_not_parsed(content: bytes) -> None:
     with pytest.raises(RuleError, match=r"a greeting must have at most \d+ bytes: got \d+ bytes;"):
         Client(content)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", PREPARED)
+def test_mutated_messages_of_prepared_inference(engine: str, tmp_path: Path) -> None:
+    """The same for work ahead and for images with material."""
+    tried = tmp_path / "tried"
+    tried.write_bytes(bytes(64))
+    command = [sys.executable, "-m", "tests.he.protocol.fuzz_prepared", str(tried), engine]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
+    last = tried.read_bytes().decode().strip()
+    assert done.returncode == 0, f"exit {done.returncode} (over {HANG} s: a hang) at mutation {last}\n{done.stderr}"
+    found = json.loads(done.stdout)
+    assert {name: kind["tried"] for name, kind in found["kinds"].items()} == mutations.due(PREPARED[engine])
+    assert found["peak MiB"] < BYTES >> 20
+    for name, kind in found["kinds"].items():
+        assert kind["tried"] / 30 < kind["processed"] < kind["tried"] / 1.5, name

@@ -8,7 +8,7 @@ from privcirnet.he.program.operations import ClientAided, Linear, Product, Squar
 from privcirnet.he.protocol import message_sizes, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.session import prepare, run
 from tests.he.networks import bottleneck, network, random_image, revealing
 from tests.he.parties import parties
 
@@ -19,12 +19,14 @@ def test_no_message_is_longer_than_what_both_agree_on(program, engine):
     server, most = Server(program, engine), message_sizes.largest(program)
     client = Client(server.greeting(), engine)
     keys = client.keys()
-    _, traffic = run(client, server.session(keys), random_image(program))
+    session = server.session(keys)
+    _, traffic = run(client, session, random_image(program))
+    assert len(traffic) == message_sizes.rounds(program)
+    traffic += prepare(client, session, client.together)
     up, down = (max(getattr(exchange, way) for exchange in traffic) for way in ("up", "down"))
     for length, limit in ((up, most.request), (down, most.reply), (len(keys), most.keys)):
         assert length <= limit
         assert limit < 2 * length or engine == "cleartext", "no more room than is needed"
-    assert len(traffic) == message_sizes.rounds(program)
     assert any(isinstance(node.operation, Square) for node in program.nodes)
 
 

@@ -35,11 +35,6 @@ from tests.he.networks import (
 )
 from tests.he.parties import check, parties
 from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
-from tests.ladder.client_aided import CLIENT_AIDED
-from tests.ladder.digits import DIGITS
-from tests.ladder.mobilenetv2 import MOBILENETV2
-from tests.ladder.surgery import DENSENET, GATED, MIXER
-from tests.ladder.vit import VITS
 
 TOY = 128
 """An INSECURE ring degree."""
@@ -67,19 +62,20 @@ NETWORKS = [network, bottleneck, residual_of_the_image, attention, revealing, co
 
 
 @pytest.mark.parametrize("make", NETWORKS)
-@pytest.mark.parametrize("engine", ["cleartext", "kernel"])
-def test_every_operation_and_encoding(engine: str, make: Any) -> None:
-    """Every node is the integer network's, the messages are as many and as long as both know beforehand."""
+@pytest.mark.parametrize(("engine", "count"), [("cleartext", 1), ("cleartext", 3), ("kernel", 2)])
+def test_every_operation_and_encoding(engine: str, count: int, make: Any) -> None:
+    """Of one image and of several at once: every node is the integer network's, the messages are as many and as long as both know beforehand."""
     program, most = make(), message_sizes.largest(make())
     client, session = parties(program, engine)
-    ahead = prepare(client, session, 2)
-    assert len(ahead) == 1 + 2 * message_sizes.rounds_ahead(program)
+    ahead = prepare(client, session, count)
+    assert client.together == message_sizes.MOST_TOGETHER
+    assert len(ahead) == 1 + message_sizes.rounds_ahead(program)
     assert client.preparation.seconds.keys() == {
         n for n, (e, _) in session._server.rounds.items() if e.plan.ciphertexts_up
     }
     assert not client.meter.seconds
     exact = message_sizes.bytes_online(program)
-    for seed in range(2):
+    for seed in range(count):
         traffic = check(program, client, session, random_image(program, seed))
         assert (client.used, client.dropped, session.dropped) == ("prepared", [], [])
         assert len(traffic) == message_sizes.rounds_online(program)
@@ -88,19 +84,8 @@ def test_every_operation_and_encoding(engine: str, make: Any) -> None:
         assert max(t.down for t in traffic + ahead) <= most.reply
     assert session.meter.seconds.keys() >= session._server.rounds.keys()
     assert not session.meter.counts
-    check(program, client, session, random_image(program, 2))
+    check(program, client, session, random_image(program, 9))
     assert client.used == "direct"
-
-
-@pytest.mark.parametrize(
-    "case", [DIGITS, MOBILENETV2, DENSENET, GATED, MIXER, VITS[0], CLIENT_AIDED], ids=lambda case: case.name
-)
-def test_networks_of_the_ladder(case: Any) -> None:
-    client, session = parties(case.program, "cleartext")
-    prepare(client, session, 2)
-    for image in case.images[:2].numpy():
-        check(case.program, client, session, image)
-        assert client.used == "prepared"
 
 
 class Forbidden:
@@ -242,7 +227,7 @@ def test_messages_are_uniform_to_whoever_receives_them(
 def test_bounded_masks_are_refused_by_both() -> None:
     program = network("bounded")
     client, session = parties(program, "cleartext")
-    for attempt in (lambda: prepare(client, session), lambda: session.handle(wire.frame(wire.PREPARE, []))):
+    for attempt in (lambda: prepare(client, session), lambda: session.handle(wire.frame(wire.PREPARE, [b"\1\0"]))):
         with pytest.raises(RuleError, match="prepared inference needs uniform masks: got masks=bounded"):
             attempt()
     check(program, client, session, random_image(program))

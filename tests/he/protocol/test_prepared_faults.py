@@ -8,13 +8,14 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol import wire
+from privcirnet.he.protocol import prepared, wire
 from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.materials import MemoryStore
+from privcirnet.he.protocol.materials import Materials, MemoryStore
+from privcirnet.he.protocol.message_sizes import MOST_TOGETHER
 from privcirnet.he.protocol.prepared import MAX_HELD, Form
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import prepare, run
-from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.he.protocol.store import Binding, MaterialStore
 from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
 from tests.he.networks import network, random_image, residual_of_the_image
 from tests.he.parties import check, parties, strange
@@ -242,7 +243,7 @@ def test_preparation_that_ends_anywhere(lost: str) -> None:
             message = exchange.send(session.handle(message))
         if lost == "reply":
             session.handle(message)
-        done = wire.begins(message) == wire.PREPARE and step > 1
+        done = wire.position_of(message) == wire.PREPARED
         copy = {serial: theirs.serials().count(serial) for serial in ours.serials()}
         again = Client(server.greeting(), "cleartext", store=kept(ours))
         session = server.session(again.keys(), theirs)
@@ -273,8 +274,72 @@ def test_what_a_client_refuses_of_a_preparation(pair: tuple[Client, Session]) ->
     for serial in (known, b"short", b""):
         exchange = client.prepare(1)
         exchange.send(session.handle(next(exchange)))
-        with pytest.raises(RuleError, match="material must have a number of its own"):
+        with pytest.raises(RuleError, match=r"material must have a number of its own|serial numbers must have"):
             exchange.send(wire.frame(wire.PREPARE, [serial]))
+    check(PROGRAM, client, session, random_image(PROGRAM))
+    assert client.used == "prepared"
+
+
+def test_numbers_that_come_twice_are_refused(pair: tuple[Client, Session]) -> None:
+    client, session = pair
+    exchange, number = client.prepare(2), bytes(range(SERIAL_BYTES))
+    exchange.send(session.handle(next(exchange)))
+    with pytest.raises(RuleError, match="material must have a number of its own"):
+        exchange.send(wire.frame(wire.PREPARE, [2 * number]))
+    assert client.prepared == 0
+
+
+@pytest.mark.parametrize("full", [0, 1], ids=["client", "server"])
+def test_images_that_are_prepared_at_once_are_kept_all_or_none(full: int) -> None:
+    """The store that is full takes one of three."""
+    server = Server(PROGRAM, "cleartext")
+    sizes = (Form(side, PROGRAM, bytes(32)).length for side in ("client", "server"))
+    room = [Materials(limit=int(1.5 * size) if side == full else None) for side, size in enumerate(sizes)]
+    ours, theirs = (materials.of(Binding()) for materials in room)
+    client = Client(server.greeting(), "cleartext", store=ours)
+    session = server.session(client.keys(), theirs)
+    with pytest.raises(RuleError, match="prepared material must fit into"):
+        prepare(client, session, 3)
+    assert (ours.serials(), theirs.serials()) == ([], [])
+    prepare(client, session)
+    check(PROGRAM, client, session, random_image(PROGRAM))
+    assert client.used == "prepared"
+
+
+def test_an_image_may_come_between_any_two_rounds_of_a_preparation() -> None:
+    """With material or without; the preparation goes on, and neither knows of the other."""
+    client, session = parties(PROGRAM, "cleartext")
+    step = 0
+    for step in range(100):
+        exchange, rounds = client.prepare(1), 0
+        message, used = next(exchange), client.prepared
+        try:
+            while True:
+                if rounds == step:
+                    check(PROGRAM, client, session, random_image(PROGRAM, step))
+                    assert client.used == ("prepared" if used else "direct")
+                message, rounds = exchange.send(session.handle(message)), rounds + 1
+        except StopIteration:
+            pass
+        assert client.dropped == session.dropped == []
+        if rounds <= step:
+            break
+        assert client.prepared == 1
+        if step % 2:  # the next one finds nothing
+            check(PROGRAM, client, session, random_image(PROGRAM))
+    assert step > 4
+
+
+def test_a_preparation_that_was_given_up_is_begun_anew(pair: tuple[Client, Session]) -> None:
+    client, session = pair
+    for step in range(1, 5):
+        exchange = client.prepare(2)
+        message = next(exchange)
+        for _ in range(step):
+            message = exchange.send(session.handle(message))
+        exchange.close()
+    prepare(client, session)
+    assert [len(store.serials()) for store in stores(client, session)] == [1, 1]
     check(PROGRAM, client, session, random_image(PROGRAM))
     assert client.used == "prepared"
 
@@ -285,7 +350,12 @@ def test_what_a_client_refuses_of_a_preparation(pair: tuple[Client, Session]) ->
         wire.frame(wire.AGREE, [bytes(SERIAL_BYTES - 1)]),
         wire.frame(wire.AGREE, [bytes(SERIAL_BYTES * (MAX_HELD + 1))]),
         wire.frame(wire.AGREE, []),
+        wire.frame(wire.PREPARE, []),
         wire.frame(wire.PREPARE, [b"x"]),
+        wire.frame(wire.PREPARE, [prepared.write_count(0)]),
+        wire.frame(wire.PREPARE, [prepared.write_count(MOST_TOGETHER + 1)]),
+        wire.frame(wire.PREPARED, [bytes(SERIAL_BYTES)]),
+        wire.frame(wire.AHEAD + 1, [b"x"]),
         wire.frame(wire.ONLINE, [b"x"]),
         wire.frame(wire.ONLINE, [b"x", b"y"]),
     ],

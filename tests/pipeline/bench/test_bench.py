@@ -155,6 +155,7 @@ def test_the_online_phase_is_held_against_numpy(monkeypatch: pytest.MonkeyPatch)
     assert rows[0]["values"] == 16 * 16 + 16 * 4 + 8 * 4
     assert rows[0]["weights_bytes"] == 8 * (8 * 16 + 16 * 9 + 16 * 8)
     assert rows[1]["weights_bytes"] == 8 * (8 * 16 * 22 // 64 + 16 * 9 + 16 * 8 * 22 // 64)
+    assert all(0 < row["seconds_predicted"] < 1 for row in rows[:2])
     assert not any(row["wrong"] for row in rows)
     assert len(online.online_table(rows)) == len(rows)
 

@@ -102,7 +102,30 @@ def form(extended: Ring, modulus: plaintexts.Plain, widths: tuple[int, ...], flo
     return Form(extended, modulus, switches, 8 * np.array(widths, dtype=np.uint64), flood)
 
 
-def reply(values: Residues, key: PublicKey, addend: Residues, form: Form, kept: Integers | None = None) -> bytes:
+def hiding(key: PublicKey, form: Form) -> Residues:
+    """Return what hides one reply, made before there is a result: a fresh encryption of zero with flooding noise.
+
+    Args:
+        key: the client's.
+        form: of the replies.
+
+    Returns:
+        coefficients modulo the data primes, (2, L, n), for one :func:`reply`.
+    """
+    made = np.zeros(key.plain.shape[1:], dtype=np.uint64)
+    while not _hiding(made, key.plain, draw(form.flood, form.extended), form.extended):
+        pass
+    return made
+
+
+def reply(
+    values: Residues,
+    key: PublicKey,
+    addend: Residues,
+    form: Form,
+    kept: Integers | None = None,
+    hidden: Residues | None = None,
+) -> bytes:
     """Add a plaintext and what hides a result to it, switch it down and serialise it.
 
     Args:
@@ -112,6 +135,7 @@ def reply(values: Residues, key: PublicKey, addend: Residues, form: Form, kept: 
         addend: the plaintext's slots, shape (n,).
         form: of the replies.
         kept: coefficients of the first polynomial that are sent; None: all of them.
+        hidden: what :func:`hiding` made and nothing else has used; None: it is made now.
 
     Returns:
         compact bytes (:mod:`engines.wire_bytes`).
@@ -120,29 +144,45 @@ def reply(values: Residues, key: PublicKey, addend: Residues, form: Form, kept: 
     factors = key.scaled if values.shape[1] == len(extended.primes) else key.plain
     places = np.arange(extended.degree) if kept is None else kept
     first, second = (wire_bytes.packed(count, form.bits) for count in (places.size, extended.degree))
-    while not _reply(first, second, values, factors, addend, draw(form.flood, extended), form, places):
-        pass
+    if hidden is not None:
+        _add_hiding(values, hidden, extended)
+    else:
+        while not _hiding(values, factors, draw(form.flood, extended), extended):
+            pass
+    _send(first, second, values[:, : factors.shape[2]], addend, form, places)
     return wire_bytes.octets(first, places.size, form.bits) + wire_bytes.octets(second, extended.degree, form.bits)
 
 
 @jit
-def _reply(  # noqa: PLR0913, PLR0917
-    first: Residues,
-    second: Residues,
-    values: Residues,
-    key: Residues,
-    addend: Residues,
-    draws: Draws,
-    form: Form,
-    kept: Integers,
-) -> bool:
-    """:func:`reply` into the two polynomials' words; False, and nothing done, if the secret's words fall short."""
+def _hiding(values: Residues, key: Residues, draws: Draws, extended: Ring) -> bool:
+    """:func:`_hide`; False, and nothing done, if the secret's words fall short."""
     secret = np.empty(values.shape[2], dtype=np.uint64)
     if not sampling.ternary(draws.secret, secret):
         return False
-    limbs, left = key.shape[2], form.bits.size
-    _hide(values, key, secret, draws, form.extended)
-    plaintexts.add(values[0, :limbs], addend, form.plain)
+    _hide(values, key, secret, draws, extended)
+    return True
+
+
+@jit
+def _add_hiding(values: Residues, hidden: Residues, extended: Ring) -> None:
+    """What :func:`_hide` does, with the same words, where it was done to zeros before."""
+    limbs, n = hidden.shape[1], hidden.shape[2]
+    to_coefficients(values, extended.tables)
+    if values.shape[1] > limbs:
+        for half in range(2):
+            keyswitch.divide_coefficients(values[half], extended.division)
+    for half in range(2):
+        for limb in range(limbs):
+            p, row, added = extended.tables.primes[limb], values[half, limb], hidden[half, limb]
+            for i in range(n):
+                row[i] = sub_if_ge(row[i] + added[i], p)
+
+
+@jit
+def _send(first: Residues, second: Residues, values: Residues, addend: Residues, form: Form, kept: Integers) -> None:
+    """Add the plaintext, switch down and write the two polynomials' words."""
+    limbs, left = values.shape[1], form.bits.size
+    plaintexts.add(values[0], addend, form.plain)
     for index in range(limbs - left):
         for half in range(2):
             keyswitch.divide_coefficients(values[half, : limbs - index], form.switches[index])
@@ -152,7 +192,6 @@ def _reply(  # noqa: PLR0913, PLR0917
             some[limb, i] = values[0, limb, kept[i]]
     wire_bytes.pack_into(first, some, form.bits)
     wire_bytes.pack_into(second, values[1, :left], form.bits)
-    return True
 
 
 @jit

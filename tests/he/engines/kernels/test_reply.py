@@ -66,3 +66,18 @@ def test_a_secret_whose_words_fall_short_is_drawn_again(monkeypatch: pytest.Monk
     assert len(drawn) == 2
     monkeypatch.setattr(reply, "draw", lambda bits, extended: drawn[1])
     assert reply.reply(values.copy(), key, slots, server._form) == message
+
+
+@pytest.mark.parametrize("limbs", [2, 3])
+def test_what_was_made_ahead_makes_the_same_words(monkeypatch: pytest.MonkeyPatch, limbs: int) -> None:
+    """For results as they are, and for those that are still to be divided by the special prime."""
+    server, extended = kernel.KernelServer(choose({1}, 23, N, (36, 35, 35))), ring(PRIMES, N)
+    random, moduli = np.random.default_rng(0), np.array(PRIMES, dtype=np.uint64)[:, None]
+    key, values = (random.integers(0, 2**35, (2, count, N), dtype=np.uint64) % moduli[:count] for count in (2, limbs))
+    public, slots = reply.PublicKey.build(extended, key), np.arange(N, dtype=np.uint64)
+    draws = reply.draw(server._form.flood, server._extended)
+    monkeypatch.setattr(reply, "draw", lambda bits, extended: draws)
+    expected = reply.reply(values.copy(), public, slots, server._form)
+    made = reply.hiding(public, server._form)
+    monkeypatch.setattr(reply, "draw", None)
+    assert reply.reply(values.copy(), public, slots, server._form, hidden=made) == expected

@@ -1,0 +1,102 @@
+"""The phases of one image between two processes: its preparation, with what was prepared, and without."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from privcirnet.he.encodings.integer import Values
+from privcirnet.he.program.operations import Input
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.session import Traffic, prepare
+from privcirnet.he.ring.modular import Residues
+from privcirnet.pipeline import audit
+from privcirnet.pipeline.answers import answers
+from privcirnet.pipeline.server_process import ServerProcess, ServerTask, start_server
+from privcirnet.service.client import ServiceClient
+
+TOGETHER = 8
+"""Images that are prepared at once, where their messages are small enough."""
+
+
+def noise(program: Program, seed: int = 0) -> Values:
+    """Return noise in the middle of a program's range, which measured bounds carry."""
+    source = program.nodes[0]
+    assert isinstance(source.operation, Input)
+    low, high = source.operation.low, source.operation.high
+    middle, width = (low + high) // 2, max(1, (high - low) // 8)
+    return np.random.default_rng(seed).integers(middle - width, middle + width, source.shape)
+
+
+def turn(remote: ServiceClient, image: Values) -> dict[str, dict[str, float]]:
+    """Run every phase once.
+
+    Args:
+        remote: connected, without material.
+        image: that fits the program.
+
+    Returns:
+        by phase (preparation, online, direct, and where it is possible several together): ``seconds``, those of the
+        ``client``, ``bytes`` both ways, ``rounds``, of one image.
+    """
+    found = {"preparation": _prepared(remote, 1)}
+    found |= {phase: _image(phase, remote, image) for phase in ("online", "direct")}
+    several = min(remote.client.together, TOGETHER)
+    if several > 1:
+        found["together"] = _prepared(remote, several)
+        for _ in range(several):
+            _image("online", remote, image)
+    return found
+
+
+def _prepared(remote: ServiceClient, count: int) -> dict[str, float]:
+    before, started = _worked(remote.client), time.perf_counter()
+    traffic = prepare(remote.client, remote, count)
+    one = _facts(traffic, time.perf_counter() - started, _worked(remote.client) - before)
+    return {name: amount / count for name, amount in one.items()}
+
+
+def _image(phase: str, remote: ServiceClient, image: Values) -> dict[str, float]:
+    before = _worked(remote.client)
+    (answer,) = answers(remote.client, remote, [image])
+    assert answer.prepared == (phase == "online"), remote.client.dropped
+    return _facts(answer.traffic, answer.seconds, _worked(remote.client) - before)
+
+
+def _facts(traffic: list[Traffic], seconds: float, client: float) -> dict[str, float]:
+    size = sum(each.up + each.down for each in traffic)
+    return {"seconds": seconds, "client": client, "bytes": size, "rounds": len(traffic)}
+
+
+def _worked(client: Client) -> float:
+    """Seconds of the client's work so far."""
+    return sum(client.meter.seconds.values()) + sum(client.preparation.seconds.values())
+
+
+def wrong_nodes(program: Program, spectra: Mapping[str, Residues], image: Values, engine: str) -> list[str]:
+    """Return the nodes whose value does not follow from their inputs', of an image with material and of one without."""
+    task, wrong = ServerTask(program, spectra, engine), list[str]()
+    with start_server(task) as process, ServiceClient(process.address, engine) as remote:
+        prepare(remote.client, remote)
+        for _ in range(2):
+            wrong += audited(program, remote, process, image)
+    return wrong
+
+
+def audited(program: Program, remote: ServiceClient, process: ServerProcess, image: Values) -> list[str]:
+    """Run an image and return the nodes whose value is wrong, the logits among them."""
+    (answer,) = answers(remote.client, remote, [image])
+    values = audit.reconstruct(program, remote.client.shares, process.report().shares)
+    logits = [] if np.array_equal(values[program.output.name].reshape(-1), answer.logits) else ["logits"]
+    return audit.wrong_nodes(program, values) + logits
+
+
+def connections(address: tuple[str, int], engine: str, count: int) -> list[dict[str, Any]]:
+    """Return the seconds of connections with new keys, made, sent and loaded, and the bytes of the keys."""
+    found = list[dict[str, Any]]()
+    for _ in range(count):
+        with ServiceClient(address, engine) as remote:
+            found.append({"seconds": remote.seconds, "bytes": remote.bytes_keys})
+    return found

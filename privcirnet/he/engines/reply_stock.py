@@ -1,0 +1,71 @@
+"""What replies to one client need whatever they say, made while nobody waits: each piece hides or masks one reply."""
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from privcirnet.he.ring import sampling
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
+
+
+class ReplyStock:
+    """Fresh encryptions of zero with flooding noise, and uniform slots of masks.
+
+    Args:
+        n: slots of a mask.
+        t: plain modulus.
+        hide: makes an encryption of zero; None: this engine makes nothing ahead.
+    """
+
+    def __init__(self, n: int, t: int, hide: Callable[[], Residues] | None = None) -> None:
+        self._n, self._t, self._hide = n, t, hide
+        self._hidings, self._masks = deque[Residues](), deque[Residues]()
+
+    def make(self, most: int) -> bool:
+        """Make one piece.
+
+        Args:
+            most: replies for which there may be some.
+
+        Returns:
+            whether one was made; False: there is enough.
+        """
+        if self._hide is None or min(len(self._hidings), len(self._masks)) >= most:
+            return False
+        if len(self._hidings) <= len(self._masks):
+            self._hidings.append(self._hide())
+        else:
+            self._masks.append(sampling.uniform((self._n,), self._t))
+        return True
+
+    def hiding(self) -> Residues | None:
+        """Return what hides one reply, which nobody else gets; None if there is none."""
+        return _popped(self._hidings)
+
+    def masks(self, count: int) -> Residues:
+        """Return uniform slots that nothing else has used, made now as far as there are none.
+
+        Args:
+            count: of plaintexts.
+
+        Returns:
+            residues, (count, n).
+        """
+        ready = [found for _ in range(count) if (found := _popped(self._masks)) is not None]
+        now = sampling.uniform((count - len(ready), self._n), self._t)
+        return np.concatenate([*(row[None] for row in ready), now]) if ready else now
+
+    def close(self) -> None:
+        """Overwrite everything with zeros."""
+        wipe([*self._hidings, *self._masks])
+        self._hidings.clear()
+        self._masks.clear()
+
+
+def _popped(made: deque[Residues]) -> Residues | None:
+    try:
+        return made.popleft()
+    except IndexError:
+        return None

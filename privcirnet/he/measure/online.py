@@ -1,0 +1,77 @@
+"""Measure what layers in clear take: the times of a few, and the operations' that explain them best."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from privcirnet.he.clear.linear import ClearLinear
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.planning.online import clear_work
+from privcirnet.he.planning.profile import COUNTED, ONLINE, Profile
+from privcirnet.he.ring import sampling
+
+LAYERS: dict[str, tuple[LinearShape, int]] = {
+    "clear, one position": (LinearShape(1, 1, 64, 64), 8),
+    "clear, early": (LinearShape(32, 32, 32, 32), 1),
+    "clear, early blocks": (LinearShape(32, 32, 32, 32), 8),
+    "clear, late": (LinearShape(8, 8, 256, 256), 1),
+    "clear, late blocks": (LinearShape(8, 8, 256, 256), 8),
+    "clear, windows": (LinearShape(16, 16, 64, 64, 3, 1, 1), 1),
+    "clear, windows of blocks": (LinearShape(16, 16, 64, 64, 3, 1, 1), 8),
+    "clear, many weights": (LinearShape(2, 2, 512, 512, 3, 1, 1), 1),
+    "clear, many blocks": (LinearShape(2, 2, 512, 512, 3, 1, 1), 8),
+    "clear, channel by channel": (LinearShape(16, 16, 192, 192, 3, 1, 1, 192), 1),
+    "clear, few channels by themselves": (LinearShape(16, 16, 32, 32, 3, 1, 1, 32), 1),
+}
+"""Layers like those of networks, with their block sizes, that differ in what they do most of."""
+_LARGEST = 127
+"""Weights are 8-bit."""
+
+
+def clear_calls(t: int) -> dict[str, Callable[[], object]]:
+    """Return each timed layer.
+
+    Args:
+        t: plain modulus.
+    """
+    return {name: _call(shape, b, t) for name, (shape, b) in LAYERS.items()}
+
+
+def _call(shape: LinearShape, b: int, t: int) -> Callable[[], object]:
+    rows = np.random.default_rng(0).integers(-_LARGEST, _LARGEST + 1, shape.weight_shape(b))
+    layer, share = ClearLinear(shape, b, rows, t), sampling.uniform(shape.input_shape, t)
+    mask = sampling.uniform(shape.output_shape, t)
+    return lambda: layer.apply(share, mask)
+
+
+def online_profile(t: int, repetitions: int) -> Profile:
+    """Return the papers' units with what layers in clear take on this machine, measured now in turns.
+
+    Args:
+        t: plain modulus.
+        repetitions: timed rounds, after one that is not.
+    """
+    calls = clear_calls(t)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repetitions + 1):
+        for name, call in calls.items():
+            started = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - started)
+    found = clear_seconds({name: statistics.median(each[1:]) for name, each in times.items()})
+    seconds = COUNTED.seconds | {name: max(each, 0.0) for name, each in found.items()}
+    return replace(COUNTED, name="this machine, in clear", seconds=seconds)
+
+
+def clear_seconds(found: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of each operation of :data:`ONLINE`: those whose sums are off by the least share of a layer.
+
+    Args:
+        found: seconds of the layers, by name.
+    """
+    rows = np.array([clear_work(*layer) for layer in LAYERS.values()]) / [[found[name]] for name in LAYERS]
+    least, *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
+    return dict(zip(ONLINE, least.tolist(), strict=True))

@@ -1,0 +1,69 @@
+"""What a layer in clear is said to do is what it does."""
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.clear.circulant import matrices
+from privcirnet.he.clear.matrix_products import MatrixProducts
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.params.parameters import ParameterSet
+from privcirnet.he.planning.fit import scaled
+from privcirnet.he.planning.online import block_products, clear_work, online_seconds
+from privcirnet.he.planning.profile import COUNTED, ONLINE, OPERATIONS, Profile
+from privcirnet.he.ring import modular
+
+T = modular.largest_prime(54, 2)
+BEFORE = Profile("before", 8192, COUNTED.coefficient_bits, dict.fromkeys(OPERATIONS, 1.0))
+
+
+@pytest.mark.parametrize("b", [1, 2, 3, 6, 8, 12, 16, 32])
+def test_products_of_a_block(b: int) -> None:
+    rows = np.arange(b, dtype=np.int64).reshape(1, b, 1, 1)
+    assert block_products(b) == sum(piece.size for piece in matrices(rows, b, b // (b & -b), 1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "b"),
+    [
+        (LinearShape(6, 5, 16, 24), 8),
+        (LinearShape(7, 7, 8, 16, 3, 2, 1), 4),
+        (LinearShape(4, 4, 8, 8, 3, 1, 1, groups=2), 1),
+        (LinearShape.gemm(5, 12, 6), 6),
+    ],
+)
+def test_products_of_a_layer_are_those_of_its_matrices(shape: LinearShape, b: int) -> None:
+    layer = MatrixProducts(shape, b, np.ones(shape.weight_shape(b), dtype=np.int64), T)
+    limbs, positions = layer._split.count, np.prod(shape.output_shape[1:])
+    assert limbs == 2
+    assert clear_work(shape, b).weights == layer.bytes // 8
+    assert clear_work(shape, b).products == limbs * positions * layer.bytes // 8
+    assert clear_work(shape, b).values == clear_work(shape, 1).values
+
+
+def test_windows_count_where_there_are_some() -> None:
+    one, three = (clear_work(LinearShape(8, 8, 4, 4, kernel, 1, kernel // 2), 1) for kernel in (1, 3))
+    assert one.values == 2 * (256 + 256)
+    assert three.values == one.values + 2 * 9 * 256
+    depthwise = clear_work(LinearShape(8, 8, 4, 4, 3, 1, 1, groups=4), 1)
+    assert depthwise[1:] == (one.values, 0, 9 * 4, 2 * 9 * 256)
+
+
+def test_seconds_are_a_sum_over_the_work() -> None:
+    shape, each = LinearShape(4, 4, 16, 16), dict(zip(ONLINE, (0.5, 1e-3, 1e-6, 1e-5, 1e-4), strict=True))
+    profile = Profile("now", 8192, COUNTED.coefficient_bits, BEFORE.seconds | each)
+    work = clear_work(shape, 8)
+    assert online_seconds(shape, 8, profile) == pytest.approx(
+        0.5 + 1e-3 * work.values + 1e-6 * work.products + 1e-5 * work.weights
+    )
+    wide = scaled(profile, ParameterSet(16384, (48, 48, 48, 48, 49)))
+    assert [wide.seconds[name] for name in ONLINE] == [0.5, 1e-3, 1e-6, 1e-5, 1e-4]  # no ciphertext has a part in it
+    assert wide.seconds["rotate"] > profile.seconds["rotate"]
+
+
+def test_profiles_of_earlier_versions_do_not_know_it() -> None:
+    assert (BEFORE.has_online, COUNTED.has_online) == (False, True)
+    with pytest.raises(RuleError, match="a profile must know the online phase: got 'before'; measure it again"):
+        online_seconds(LinearShape(4, 4, 16, 16), 8, BEFORE)
+    with pytest.raises(RuleError, match="a cost profile must hold a time for every operation: got clear_call"):
+        Profile("part", 8192, COUNTED.coefficient_bits, BEFORE.seconds | {"clear_product": 1.0, "clear_value": 1.0})
