@@ -1,4 +1,4 @@
-"""Pictures of results. The only file that imports matplotlib."""
+"""Pictures of results; those of the papers' tables are in :mod:`pipeline.reproduce.pictures`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "privcirnet"
 FILES = sorted(PACKAGE.rglob("*.py"))
 HE = [path for path in FILES if path.is_relative_to(PACKAGE / "he")]
-SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "serve", "ladder"}
+SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "reproduce", "serve", "ladder"}
 MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 300, 10, 50
 
 ONLY_USER = {
@@ -22,7 +22,7 @@ ONLY_USER = {
     "torchvision": {"data/pickles.py", "data/rand_augment.py", "training/architectures.py"},
     "hydra": {"settings.py"},
     "argcomplete": {"commands/completion.py"},
-    "matplotlib": {"plots.py"},
+    "matplotlib": {"plots.py", "pipeline/reproduce/pictures.py"},
     "tensorboard": {"training/record.py"},
     "threadpoolctl": {"he/ring/threads.py"},
     "starlette": {"page/access.py", "page/app.py"},

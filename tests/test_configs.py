@@ -39,7 +39,19 @@ def composed(script, *overrides):
 
 
 def test_there_are_configs():
-    assert SCRIPTS == ["bench", "demo", "export", "infer", "ladder", "load", "pareto", "search", "serve", "train"]
+    assert SCRIPTS == [
+        "bench",
+        "demo",
+        "export",
+        "infer",
+        "ladder",
+        "load",
+        "pareto",
+        "reproduce",
+        "search",
+        "serve",
+        "train",
+    ]
     assert len(OPTIONS) >= 8
 
 

@@ -61,6 +61,7 @@ def test_the_wheel_has_configs_licence_and_type_marker_and_nothing_of_the_top_le
     assert {name.removeprefix("privcirnet/") for name in names if name.startswith("privcirnet/configs/")} == configs
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "privcirnet").rglob("*.py")}
     page = {str(path.relative_to(ROOT)) for path in (ROOT / "privcirnet" / "page" / "static").iterdir()}
+    page |= {str(path.relative_to(ROOT)) for path in (ROOT / "privcirnet" / "pipeline" / "reproduce").rglob("*.json")}
     assert (
         modules | page | {f"privcirnet/{name}" for name in ("py.typed", "report/page.html", "report/base.css")} <= names
     )

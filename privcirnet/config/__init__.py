@@ -10,6 +10,7 @@ from privcirnet.config.encryption import HEConfig
 from privcirnet.config.inference import InferConfig, LoadConfig, ServeConfig
 from privcirnet.config.ladder import DemoConfig, LadderConfig
 from privcirnet.config.model import ModelConfig
+from privcirnet.config.reproduce import ReproduceConfig
 from privcirnet.config.rules import check as _check
 from privcirnet.config.rules import check_name as _check_name
 from privcirnet.config.search import SearchConfig
@@ -26,6 +27,7 @@ __all__ = [
     "ModelConfig",
     "QuantConfig",
     "RecipeConfig",
+    "ReproduceConfig",
     "SearchConfig",
     "ServeConfig",
     "TrainConfig",

@@ -1,0 +1,121 @@
+"""The layers that cells name: shape, encoding and parameters from plain data, and the bytes of their messages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from privcirnet.he.encodings import cheetah
+from privcirnet.he.encodings.coefficient_layer import PLACEMENTS, CoefficientLayer
+from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.params.parameters import (
+    DEFAULT_COEFFICIENT_BITS,
+    NARROW_COEFFICIENT_BITS,
+    WIDE_COEFFICIENT_BITS,
+    Parameters,
+    choose,
+)
+from privcirnet.he.params.sizes import ciphertext_bytes, key_bytes
+from privcirnet.he.planning.papers import plan_named, published_layer
+from privcirnet.he.planning.planner import counted_goal
+
+INSECURE_ENSEI_PRIMES = (60, 60)
+"""ENSEI's 60 bits at n = 2048, and a special prime that nothing uses. For counts and bytes alone: today's table allows
+53 bits, so no parameters and no keys can be made of it."""
+
+PRIMES = {
+    2048: INSECURE_ENSEI_PRIMES,
+    4096: NARROW_COEFFICIENT_BITS,
+    8192: DEFAULT_COEFFICIENT_BITS,
+    16384: WIDE_COEFFICIENT_BITS,
+    32768: WIDE_COEFFICIENT_BITS,
+}
+"""n -> bits of the primes of q, of which n = 4096 carries plain moduli of 30 bits, the others of 41 and more."""
+
+PLAIN_BITS = {2048: 22, 4096: 30}
+"""n -> bits of t where it is not 41, the papers'."""
+
+
+@dataclass(frozen=True)
+class LayerCase:
+    """A layer as a cell names it.
+
+    Attributes:
+        gemm: d1, d2, d3; empty for a convolution.
+        conv: H, W, C, K, R with same padding; empty for a GEMM.
+        b: block size.
+        encoding: see :data:`planning.papers.ENCODINGS`.
+        layout: "paper" (sums encrypted, least HE-Rot + 0.135 HE-Pmult) or "published" (the papers' own plan).
+        n: ring degree.
+        groups: channel groups of a convolution.
+        t_bits: bits of t; 0 for 30 at n = 4096 and 41 elsewhere.
+    """
+
+    gemm: Sequence[int] = ()
+    conv: Sequence[int] = ()
+    b: int = 1
+    encoding: str = "cirencode"
+    layout: str = "paper"
+    n: int = 8192
+    groups: int = 1
+    t_bits: int = 0
+
+    @cached_property
+    def shape(self) -> LinearShape:
+        """Dimensions of the layer."""
+        if self.gemm:
+            return LinearShape.gemm(*self.gemm)
+        height, width, channels, maps, kernel = self.conv
+        return LinearShape(height, width, channels, maps, kernel, 1, (kernel - 1) // 2, self.groups)
+
+    @cached_property
+    def layer(self) -> Layer:
+        """The layer, planned."""
+        if self.layout == "published":
+            return published_layer(self.shape, self.b, self.n)
+        if self.encoding in PLACEMENTS:  # the planner has nothing to choose
+            return CoefficientLayer(self.shape, self.b, self.n, self.encoding)
+        return plan_named(self.encoding, self.shape, self.b, counted_goal(self.n)).layer
+
+    @property
+    def primes(self) -> tuple[int, ...]:
+        """Bits of the primes of q, the special prime last."""
+        return PRIMES[self.n]
+
+    @property
+    def plain_bits(self) -> int:
+        """Bits of t."""
+        return self.t_bits or PLAIN_BITS.get(self.n, 41)
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """n, q and t."""
+        return choose(self.layer.transform_lengths, self.plain_bits, self.n, self.primes)
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """HE-Pmult, HE-Rot, ciphertexts up and down; of a dense layer in Cheetah's encoding not by listing them."""
+        layer, shape = self.layer, self.shape
+        if layer.encoding != "cheetah" or shape.groups > 1:
+            return layer.pmults, layer.rotations, layer.ciphertexts_in, layer.ciphertexts_out
+        flat = replace(shape, height=shape.height * shape.width, width=1) if shape.kind == "gemm" else shape
+        tile = cheetah.best_tile(flat, self.n)
+        up = tile.grid.tiles * -(-shape.in_channels * len(tile.grid.phases) // tile.planes)
+        return cheetah.products(flat, self.n), 0, up, tile.grid.tiles * -(-shape.out_channels // tile.outputs)
+
+    @property
+    def message_bytes(self) -> tuple[int, int]:
+        """Bytes that the client sends and that the server sends back, exactly."""
+        up, down = ciphertext_bytes(self.n, self.primes, self.plain_bits)
+        layer = self.layer
+        replies = layer.ciphertexts_out * down
+        if layer.kept is not None:  # of c0, half of a reply, only these coefficients are sent
+            missing = sum(self.n - len(kept) for kept in layer.kept)
+            replies -= missing * (down // (2 * self.n))
+        return layer.ciphertexts_in * up, replies
+
+    @property
+    def public_key_bytes(self) -> int:
+        """Bytes of the keys that the client sends once: an encryption of zero, and a Galois key for each rotation."""
+        up, _ = ciphertext_bytes(self.n, self.primes, self.plain_bits)
+        return up + len(self.layer.column_steps) * key_bytes(self.parameters)

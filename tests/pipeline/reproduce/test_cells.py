@@ -1,0 +1,63 @@
+"""The data files: every cell names its source and what computes or would fill it."""
+
+import json
+import re
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.pipeline.reproduce.cells import TABLES, select, tables
+from privcirnet.pipeline.reproduce.counts import COUNTS
+from privcirnet.pipeline.reproduce.rows import SCALES
+from privcirnet.pipeline.reproduce.seconds import SECONDS
+from privcirnet.pipeline.reproduce.trained import TRAINED
+
+EVERY = [(table.name, cell) for table in tables() for cell in table.cells]
+PAPERS = {"PrivCirNet": 6, "Falcon 2023": 7, "ENSEI": 4, "NeuJeans": 4, "Falcon 2020": 4, "measured": 1}
+"""First words of a source -> tables; one of PrivCirNet's was measured, not printed."""
+KEYS = {"paper", "table", "title", "setting", "source", "units", "note", "picture", "rows"}
+ROW_KEYS = {"row", "cells", "ours", "empty", "note", "where"}
+
+
+def test_the_tables_of_five_papers_are_there():
+    assert len(EVERY) > 250
+    sources = [table.cells[0].source for table in tables()]
+    assert {paper: sum(source.startswith(paper) for source in sources) for paper in PAPERS} == PAPERS
+
+
+@pytest.mark.parametrize("path", sorted(TABLES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_file_has_what_is_read_and_nothing_else(path):
+    found = json.loads(path.read_text())
+    assert set(found) <= KEYS
+    assert all({"row", "cells"} <= set(row) <= ROW_KEYS for row in found["rows"])
+    quantities = {quantity for row in found["rows"] for quantity in row["cells"]}
+    assert set(found["units"]) | set(found.get("picture", ())) <= quantities
+
+
+def test_every_cell_names_its_source_and_what_computes_or_would_fill_it():
+    for name, cell in EVERY:
+        where = f"{name}: {cell.row}, {cell.quantity}"
+        assert re.match(
+            r"(PrivCirNet|Falcon 20\d\d|ENSEI|NeuJeans), .*(section|Table|Figure|abstract)|measured: ", cell.source
+        ), where
+        assert bool(cell.by) != bool(cell.empty), where
+        assert not cell.by or cell.by in {**COUNTS, **SECONDS, **TRAINED}, where
+        assert cell.published is not None or cell.note or cell.empty, f"{where}: why is there no printed value?"
+        assert cell.unit in ("", "%", "s", "MB", "bits", "points", *SCALES), where
+    assert len({(name, cell.row, cell.quantity) for name, cell in EVERY}) == len(EVERY)
+
+
+def test_tables_by_name():
+    assert select("all") == select("quick") == tables()
+    assert [table.name for table in select("privcirnet_table4")] == ["privcirnet_table4"]
+    assert {table.paper for table in select("falcon2023")} == {"Falcon (ICCAD 2023)"}
+    assert len(select("falcon2023")) == PAPERS["Falcon 2023"]
+
+
+@pytest.mark.parametrize("name", ["table4", "", "falcon"])
+def test_an_unknown_table_is_answered_with_the_list(name):
+    match = (
+        f"the table must be a known one: got '{name}'; use one of all, quick, privcirnet_table3, .*, falcon2020_table9$"
+    )
+    with pytest.raises(RuleError, match=match):
+        select(name)

@@ -1,0 +1,90 @@
+"""Layers of cells: bytes are those of real messages; measured functions put their parts together as they say."""
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.measure.benchmark import LayerBenchmark, bench_layer
+from privcirnet.he.measure.networks import network_shapes
+from privcirnet.pipeline.bench.runs import SHAPES
+from privcirnet.pipeline.reproduce import counts, seconds, trained
+from privcirnet.pipeline.reproduce.layers import LayerCase
+from tests.data.test_real import ARCHIVES
+
+CASES = {
+    "depthwise": LayerCase(conv=[8, 8, 32, 32, 3], groups=32, encoding="falcon", n=4096),
+    "cheetah": LayerCase(conv=[8, 8, 24, 40, 3], encoding="cheetah", n=4096, t_bits=26),
+    "circulant": LayerCase(gemm=[64, 64, 128], b=8),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_and_counts_are_those_of_a_run(name):
+    case = CASES[name]
+    found = bench_layer(case.layer, "kernel", case.plain_bits, case.primes, repetitions=1)
+    assert (found.bytes_up, found.bytes_down) == case.message_bytes
+    assert (found.pmults, found.rotations) == case.counts[:2]
+    assert found.max_abs_error == 0
+    assert case.counts == (
+        case.layer.pmults,
+        case.layer.rotations,
+        case.layer.ciphertexts_in,
+        case.layer.ciphertexts_out,
+    )
+
+
+def test_the_published_plan_and_a_gemm_s_tile():
+    published = LayerCase(conv=[16, 16, 128, 128, 3], layout="published")
+    assert published.counts == (1024, 48, 8, 8)
+    gemm = LayerCase(gemm=[32, 48, 56], encoding="cheetah", n=4096)
+    layer = gemm.layer
+    assert gemm.counts == (layer.pmults, 0, layer.ciphertexts_in, layer.ciphertexts_out)
+
+
+def test_ensei_s_own_ring_is_for_bytes_alone():
+    case = LayerCase(conv=[32, 32, 32, 32, 3], encoding="ensei", n=2048)
+    assert case.message_bytes == (24 * (2048 * 8 + 64), 64 * 2 * 2048 * 8)
+    with pytest.raises(RuleError, match="log2 q must be at most 53 at ring degree 2048 for 128-bit security: got 120"):
+        _ = case.parameters
+
+
+def test_the_modulus_of_a_transform_carries_the_largest_output():
+    found = counts.transform_modulus(8, 1, channels=32, taps=9, n=2048)["p_N"]
+    assert found == 147457  # 36 * 4096 + 1
+    assert found > 2 * 255 * 32 * 9 > found - 4096
+
+
+def test_groups_of_a_network_are_quarters(monkeypatch):
+    layers = len(network_shapes("mobilenetv2_cifar"))
+    monkeypatch.setattr(seconds, "_network_seconds", lambda network, b: [{1: 1.0, 16: 0.25}[b]] * layers)
+    assert seconds.group_latency([1, 1, 1, 1])["latency"] == 32
+    assert seconds.group_latency([16, 1, 16, 16])["latency"] == 8 + 24 / 4
+
+
+def test_speed_ups_are_over_all_layers(monkeypatch):
+    found = iter(range(1, 1 + len(SHAPES)))
+    times = {
+        title: {"b = 8": 1.0, "b = 1": 2.0, "Cheetah": 5.0, "Bolt, NeuJeans as published": next(found)}
+        for title in SHAPES
+    }
+    monkeypatch.setattr(seconds, "_side_by_side", times.get)
+    values = seconds.block_size_speedups(8)
+    assert [values[f"Bolt, NeuJeans, {kind}"] for kind in ("least", "mean", "most")] == [1, 4, 7]
+    assert values["Cheetah, mean"] == 5
+    assert values["our b = 1, mean"] == 2
+
+
+def test_a_wrong_result_ends_a_measurement():
+    right, wrong = (LayerBenchmark(0, 0, 0, 0, (), error) for error in (0, 1))
+    assert seconds._exact({"a": right}) == {"a": right}
+    with pytest.raises(RuleError, match="an encrypted result must be exact: got LayerBenchmark"):
+        seconds._exact({"a": right, "b": wrong})
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not ARCHIVES.is_dir(), reason="there is no folder of image archives beside the project")
+def test_a_committed_network_is_run_encrypted():
+    found = trained.inference(str(ARCHIVES), "tutorial_mnist", "mnist")
+    assert found["rounds"] == 6
+    assert 0.1 < found["traffic"] < 2
+    link = found["traffic"] / 9 + 6 * 0.08
+    assert found["latency"] == pytest.approx(found["computing"] + link)
