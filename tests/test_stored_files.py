@@ -36,7 +36,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 FOLDER = FIXTURES / "version1"
 PROGRAMS = {
     f"{version}/programs/{name}": expected
-    for version in ("version1", "version2")
+    for version in ("version1", "version2", "version3")
     for name, expected in json.loads((FIXTURES / version / "programs" / "expected.json").read_text()).items()
 }
 CHECKPOINTS = json.loads((FOLDER / "checkpoints.json").read_text())
@@ -100,8 +100,8 @@ def test_a_program_with_the_modulus_of_an_older_table_is_refused_with_the_remedy
 def test_a_program_of_another_version_is_refused_with_the_remedy(tmp_path):
     shutil.copytree(FOLDER / "programs" / "network", tmp_path / "program")
     path = tmp_path / "program" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 3}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 4}))
     with pytest.raises(
-        RuleError, match=r"of version 1 or 2: got .*privcirnet-program 3; make it again with this version"
+        RuleError, match=r"of version 1 or 2 or 3: got .*privcirnet-program 4; make it again with this version"
     ):
         read_program(tmp_path / "program")

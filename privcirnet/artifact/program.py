@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from privcirnet.artifact.atomic import replacing_folder
 from privcirnet.artifact.records import check_format, read_json, write_json, write_tensors
 from privcirnet.errors import RuleError
+from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.program import bounds, manifest, signature
 from privcirnet.he.program.operations import Linear, has_weights
@@ -30,7 +31,9 @@ from privcirnet.he.ring.modular import Residues
 
 MANIFEST, WEIGHTS, PLAINTEXTS = "manifest.json", "weights.safetensors", "plaintexts.safetensors"
 FULL_FOLDER, SIGNATURE = "plaintexts_full", "signature.json"
-VERSION = 2
+VERSION = 3
+_WEIGHTS_AS_SPECTRA = 3
+"""The first version whose coefficient layers store their weights for their spectra."""
 """Of the format; version 1, which says less of the result (:mod:`program.manifest`), is read too."""
 _FULL = re.compile(rf"{FULL_FOLDER}/[^/\\]+\.safetensors")
 """Names that checksums may have beside the three files that are always there: all of them lie in the folder."""
@@ -126,7 +129,7 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
         signed = (Path(folder) / MANIFEST).read_bytes()
         signature.check_folder(key, signed, read_signature(folder)[0])
         data = json.loads(signed)
-    check_format(data, "privcirnet-program", folder, (1, VERSION))
+    check_format(data, "privcirnet-program", folder, range(1, VERSION + 1))
     files = _checked_files(Path(folder), data, remedy)
     public = manifest.from_dict(data)
     try:
@@ -135,7 +138,7 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
         got = f"{Path(folder) / WEIGHTS} or {PLAINTEXTS}: {error}"
         raise RuleError("a program's tensors must be whole safetensors files", got=got, remedy=remedy) from None
     program = replace(public, weights=_checked_weights(public, weights))
-    return program, _checked_spectra(program, plaintexts)
+    return program, _checked_spectra(program, plaintexts, int(data["version"]))
 
 
 def _checked_files(folder: Path, data: dict[str, Any], remedy: str) -> dict[str, bytes]:
@@ -231,9 +234,12 @@ def _checked_weights(public: Program, tensors: Mapping[str, np.ndarray]) -> dict
     return weights
 
 
-def _checked_spectra(program: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Residues]:
+def _checked_spectra(program: Program, tensors: Mapping[str, np.ndarray], version: int) -> dict[str, Residues]:
+    """The spectra of the weights, which the stored ones must be; earlier ones of coefficient layers are left alone."""
     found = spectra(program)
     for node, layer in program.linear_nodes:
+        if version < _WEIGHTS_AS_SPECTRA and isinstance(layer, CoefficientLayer):
+            continue
         stored = _checked_tensor(tensors, node.name, layer.spectrum_shape).astype(np.uint64)
         if not np.array_equal(stored, found[node.name]):
             rule, remedy = "a program's plaintexts must be those of its weights", "export it again"

@@ -92,7 +92,7 @@ class TestFormat:
             "nodes",
             "checksums",
         ]
-        assert (data["format"], data["version"], data["masks"]) == ("privcirnet-program", 2, "uniform")
+        assert (data["format"], data["version"], data["masks"]) == ("privcirnet-program", 3, "uniform")
         assert data["classes"] == ["a", "b"]
         assert data["parameters"].keys() == {"ring_degree", "coefficient_bits", "plain_modulus"}
         assert data["nodes"][0] == {
@@ -329,10 +329,10 @@ class TestDamagedPrograms:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"format": "other"}, "must be a privcirnet-program of version 1 or 2: got .* other 2; make it again"),
+            ({"format": "other"}, "must be a privcirnet-program of version 1 or 2 or 3: got .* other 3; make it again"),
             (
-                {"version": 3},
-                "must be a privcirnet-program of version 1 or 2: got .* privcirnet-program 3; make it again",
+                {"version": 4},
+                "must be a privcirnet-program of version 1 or 2 or 3: got .* privcirnet-program 4; make it again",
             ),
             ({"version": None}, "must be a privcirnet-program of version 1"),
             ({"version": "one"}, "must be a privcirnet-program of version 1"),

@@ -19,6 +19,7 @@ IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
 LABELS = np.array([1, 2, 3])
 KEYS = {
     "images",
+    "throttle",
     "top1_float",
     "top1_integer",
     "top1_encrypted",

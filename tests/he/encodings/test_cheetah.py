@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import cheetah
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.coefficient_layout import Grid, grids
+from privcirnet.he.encodings.coefficient_layout import Grid, grids, weight_polynomial
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.ring import batching
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
@@ -77,7 +77,7 @@ def test_polynomials_written_out() -> None:
     assert not polynomial[18:].any()
     weight = np.arange(1, 19).reshape(1, 2, 3, 3)
     (factor,) = layer.placement.factors
-    filters = layer._weight_polynomial(factor, weight)
+    filters = weight_polynomial(layer.placement.grid, factor, weight, n)
     assert filters[:18].tolist() == [18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1]
     assert layer.kept[0].tolist() == [9 + 4, 9 + 5, 9 + 7, 9 + 8]
 

@@ -23,7 +23,7 @@ CIRCUIT = Circuit(
     ((), (), ()),
     6,
 )
-NO_KEYS = kernel.KernelKeys(None, None)
+NO_KEYS = kernel.KernelKeys(None, None, None)
 SLOTS = list(sampling.uniform((6, N), T))
 
 

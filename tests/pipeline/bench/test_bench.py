@@ -75,7 +75,7 @@ def test_summaries_and_savings() -> None:
     expected = sum(linear_cost(layer, COUNTED, LINKS["wan"]).total for layer in both["best"].values())
     assert ran["best"]["seconds_predicted"]["wan"] == pytest.approx(expected)
     saved = results.against(ran["best"], "against", ran["published"])["saved"]
-    assert set(saved) == {"predicted_local", "predicted_lan", "predicted_wan", "measured"}
+    assert set(saved) == {*(f"predicted_{link}" for link in LINKS), "measured"}
     assert saved["measured"] == 1 - ran["best"]["seconds_total"] / ran["published"]["seconds_total"]
     assert {"measured", "server"} <= set(results.network_facts(ran["best"], COUNTED))
     planned = results.network_summary(both["best"], COUNTED, None)
