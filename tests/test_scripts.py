@@ -270,7 +270,7 @@ def edited(program):
     [
         (damage_byte, r"a program's files must match their checksums: got .*weights.safetensors; export it again"),
         (truncated, r"a program's files must match their checksums: got .*plaintexts.safetensors"),
-        (foreign, "the file must be a privcirnet-program of version 1 or 2: got .*something-else 1"),
+        (foreign, "the file must be a privcirnet-program of version 1 or 2 or 3: got .*something-else 1"),
         (no_json, "a program's manifest must be readable JSON"),
         (edited, "a program's files must match their checksums: got .*manifest.json"),
         (shutil.rmtree, "a program's manifest must exist"),
