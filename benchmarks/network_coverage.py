@@ -136,13 +136,18 @@ def _examine(model: nn.Module, data: ImageData, found: Found, engine: str) -> No
     found.steps.append("encrypted")
 
 
-def _train_(model: nn.Module, images: Tensor, labels: Tensor) -> None:
-    """Make one step, and leave the statistics of all images; norms that begin at zero begin at one."""
+def keep_last_statistics_(model: nn.Module) -> None:
+    """Let statistics be those of the last batch alone; norms that begin at zero begin at one."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d) and not module.weight.any():
             nn.init.ones_(module.weight)
         if hasattr(module, "momentum"):
             module.momentum = 1.0
+
+
+def _train_(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    """Make one step, and leave the statistics of all images."""
+    keep_last_statistics_(model)
     nn.functional.cross_entropy(model.train()(images), labels).backward()
     torch.optim.SGD(model.parameters(), lr=1e-4).step()
     with torch.no_grad():

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from network_coverage import smooth_images
+from network_coverage import keep_last_statistics_, smooth_images
 from torch import Tensor, nn
 
 from privcirnet.artifact import MANIFEST, read_profile, write_program
@@ -77,11 +77,7 @@ def program_of(name: str, block_size: int, folder: Path, profile: str = "calibra
 
 @torch.no_grad()
 def measure_(model: nn.Module, images: Tensor) -> None:
-    """Leave the statistics of these images in norms and activations; norms that begin at zero begin at one."""
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d) and not module.weight.any():
-            nn.init.ones_(module.weight)
-        if hasattr(module, "momentum"):
-            module.momentum = 1.0
+    """Leave the statistics of these images in norms and activations."""
+    keep_last_statistics_(model)
     model.train()(images)
     model.eval()

@@ -24,6 +24,18 @@ class Outcome(NamedTuple):
     meter: Meter
 
 
+def requests_of(client: Client, session: Session, image: Values) -> list[bytes]:
+    """The requests of one image, in order."""
+    exchange, sent = client.infer(image), list[bytes]()
+    message = next(exchange)
+    while True:
+        sent.append(message)
+        try:
+            message = exchange.send(session.handle(message))
+        except StopIteration:
+            return sent
+
+
 def parties(program: Program, engine: str) -> tuple[Client, Session]:
     server = Server(program, engine)
     client = Client(server.greeting(), engine)

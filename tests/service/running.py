@@ -1,10 +1,13 @@
 """A service in a thread, and what it wrote."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 from privcirnet.he.protocol.server import Server
 from privcirnet.service.access import PLAIN_SERVER
@@ -13,6 +16,7 @@ from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.server import Service
+from tests.conftest import ROOT
 
 
 def until(condition, seconds=10.0):
@@ -28,6 +32,23 @@ class Lines(list):
 
     def of(self, event):
         return [found for line in self if (found := json.loads(line))["event"] == event]
+
+
+@contextmanager
+def started(program: str, folder: Path, port: int = 0) -> Generator[tuple[int, subprocess.Popen[str]]]:
+    """A server in a process of its own, killed at the end: (the port that it prints, the process).
+
+    Args:
+        program: Python, with the folder and the port as arguments.
+        folder: of what it keeps.
+        port: to listen at; 0: a free one.
+    """
+    command = [sys.executable, "-c", program, str(folder), str(port)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield int(process.stdout.readline()), process
+        finally:
+            process.kill()
 
 
 def catalogue(**servers: Server) -> Catalogue:

@@ -7,7 +7,6 @@ import grpc
 
 from privcirnet.he.protocol.client import Client
 from privcirnet.service import messages
-from privcirnet.service.client import ServiceClient
 
 
 def channel(service) -> grpc.Channel:
@@ -34,18 +33,6 @@ class Stream:
     def close(self) -> None:
         self._queue.put(None)
         self.call.cancel()
-
-
-def requests_of(remote: ServiceClient, image: Any) -> list[bytes]:
-    """The requests of one image, whose replies are dropped."""
-    sent, exchange = [], remote.client.infer(image)
-    message = next(exchange)
-    while True:
-        sent.append(message)
-        try:
-            message = exchange.send(remote.handle(message))
-        except StopIteration:
-            return sent
 
 
 def opening(client: Client, keys_id: bytes) -> Any:

@@ -28,7 +28,7 @@ from privcirnet.service.refusals import Lost, Refused
 from privcirnet.service.store import KeyStore, StoreLimits
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image, residual_of_the_image
-from tests.service.running import serving, until
+from tests.service.running import serving, started, until
 from tests.service.strangers import Stream, channel
 
 IMAGE, OTHER = random_image(network()), random_image(network(), 1)
@@ -111,16 +111,7 @@ def test_a_killed_server(tmp_path):
         "print(service.address[1], flush=True); service.run()"
     )
 
-    @contextmanager
-    def started(port):
-        command = [sys.executable, "-c", program, str(tmp_path), str(port)]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                yield int(process.stdout.readline())
-            finally:
-                process.kill()
-
-    with started(0) as port:
+    with started(program, tmp_path) as (port, _):
         remote = ServiceClient(("127.0.0.1", port), "cleartext")
         _, sent = begun(remote)
     with remote:
@@ -128,7 +119,7 @@ def test_a_killed_server(tmp_path):
         with pytest.raises(Lost):
             remote.handle(sent[-1])
         assert time.monotonic() - began < 5
-        with started(port):
+        with started(program, tmp_path, port):
             remote._upload = lambda: pytest.fail("the keys are there")
             until(lambda: reopened(remote), 20)
             assert right(run(remote.client, remote, OTHER)[0])

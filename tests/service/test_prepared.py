@@ -25,7 +25,7 @@ from privcirnet.service.server import Reloaded
 from privcirnet.service.store import KeyStore
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image, residual_of_the_image
-from tests.service.running import serving, until
+from tests.service.running import serving, started, until
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(4)])
 SIZE = Form("server", network(), bytes(32)).length
@@ -333,15 +333,6 @@ def test_a_server_that_is_killed_in_mid_preparation_and_in_mid_image(tmp_path):
         "print(service.address[1], flush=True); service.run()"
     )
 
-    @contextmanager
-    def started(port):
-        command = [sys.executable, "-c", program, str(tmp_path), str(port)]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                yield int(process.stdout.readline()), process
-            finally:
-                process.kill()
-
     def interrupted(remote, process, exchange):
         message = exchange.send(remote.handle(next(exchange)))
         os.kill(process.pid, signal.SIGKILL)
@@ -356,17 +347,17 @@ def test_a_server_that_is_killed_in_mid_preparation_and_in_mid_image(tmp_path):
             return False
         return True
 
-    with started(0) as (port, process):
+    with started(program, tmp_path) as (port, process):
         remote = ServiceClient(("127.0.0.1", port), "cleartext", materials=Materials(tmp_path / "client"))
         prepare(remote.client, remote, 2)
         interrupted(remote, process, remote.client.prepare(1))
     with remote:
-        with started(port) as (_, process):
+        with started(program, tmp_path, port) as (_, process):
             until(back, 20)
             assert remote.prepared == 2, "what was whole is there"
             interrupted(remote, process, remote.client.infer(IMAGES[0]))
         assert remote.prepared == 1
-        with started(port):
+        with started(program, tmp_path, port):
             until(back, 20)
             assert [asked(remote, image) for image in IMAGES[1:3]] == ["prepared", "direct"]
             assert len(list((tmp_path / "server").glob("*.prepared"))) == 0

@@ -40,7 +40,6 @@ from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.params.noise import fresh_noise_bits
 from privcirnet.he.params.parameters import Parameters
-from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.ring import batching, modular
 from privcirnet.he.ring.modular import Integers, Residues
 
@@ -146,16 +145,6 @@ class CoefficientLayer:
     @cached_property
     def _kept(self) -> tuple[Integers, ...]:
         return tuple(np.sort(exponents, axis=None) for _, _, exponents in self._places())
-
-    def message_bytes(self, parameters: Parameters) -> tuple[int, int]:
-        """Return the bytes that the layer sends: (client to server, server to client).
-
-        Args:
-            parameters: of the encryption.
-        """
-        up, down = message_bytes(parameters)
-        sent = sum(self.ring_degree + len(kept) for kept in self.kept)
-        return self.ciphertexts_in * up, sent * down // (2 * self.ring_degree)
 
     @cached_property
     def weights_per_sum(self) -> int:

@@ -230,3 +230,16 @@ ENCODINGS: dict[str, type[Layer]] = {
     "cirencode": SpectralLayer,
 }
 """Encodings by the name that a program's manifest has: Cheetah, Falcon 2023, CirEncode with its special cases."""
+
+
+def layer_bytes(layer: Layer, ciphertext: tuple[int, int]) -> tuple[int, int]:
+    """Return the bytes that a layer sends, exactly: (client to server, server to client).
+
+    Args:
+        layer: any.
+        ciphertext: bytes of one on the wire each way, see :func:`params.sizes.message_bytes`.
+    """
+    up, down = ciphertext
+    n, count = layer.ring_degree, layer.ciphertexts_out
+    first = count * n if layer.kept is None else sum(map(len, layer.kept))  # of c0, half of a reply, only what is read
+    return layer.ciphertexts_in * up, (count * n + first) * down // (2 * n)

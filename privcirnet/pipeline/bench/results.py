@@ -9,6 +9,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.measure.benchmark import LayerBenchmark, Timing
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
+from privcirnet.pipeline.links import over_links
 
 LayerResults = dict[str, dict[str, Any]]
 """Counts, predictions and measurements of each layer of a network, by name."""
@@ -112,22 +113,14 @@ def layer_facts(summary: Mapping[str, Any]) -> dict[str, str]:
         error = summary["max_abs_error"]
         seconds = ", ".join(f"{part} {1e3 * s:.1f} ms" for part, s in summary["seconds"].items())
         facts |= {"bytes": f"{summary['bytes_up']:,} up, {summary['bytes_down']:,} down", "seconds": seconds}
-        links = ", ".join(f"{name} {s:.3f} s" for name, s in over_links(summary).items())
+        size, total = summary["bytes_up"] + summary["bytes_down"], summary["seconds_total"]
+        each = {"local": total} | {name: over["seconds"] for name, over in over_links(total, size, 1).items()}
+        links = ", ".join(f"{name} {s:.3f} s" for name, s in each.items())
         facts |= {"links": links, "error": f"{error} (exact)" if error == 0 else f"{error}"}
     if "compared" in summary:
         other = 1e3 * summary["compared"]["seconds"]["server"]
         facts |= {"speed-up": f"{summary['speedup']:.2f} times; the other's server took {other:.1f} ms"}
     return facts
-
-
-def over_links(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Return a layer's measured seconds, with those that its measured bytes and its round take on each link.
-
-    Args:
-        summary: from :func:`measured`.
-    """
-    size, seconds = summary["bytes_up"] + summary["bytes_down"], summary["seconds_total"]
-    return {name: seconds + size / link.bandwidth + link.round_trip for name, link in LINKS.items()}
 
 
 def network_summary(layers: Mapping[str, Layer], profile: Profile, each: LayerResults | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from privcirnet.he.encodings import cheetah
 from privcirnet.he.encodings.coefficient_layer import PLACEMENTS, CoefficientLayer
-from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.layer import Layer, layer_bytes
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.parameters import (
     DEFAULT_COEFFICIENT_BITS,
@@ -106,13 +106,7 @@ class LayerCase:
     @property
     def message_bytes(self) -> tuple[int, int]:
         """Bytes that the client sends and that the server sends back, exactly."""
-        up, down = ciphertext_bytes(self.n, self.primes, self.plain_bits)
-        layer = self.layer
-        replies = layer.ciphertexts_out * down
-        if layer.kept is not None:  # of c0, half of a reply, only these coefficients are sent
-            missing = sum(self.n - len(kept) for kept in layer.kept)
-            replies -= missing * (down // (2 * self.n))
-        return layer.ciphertexts_in * up, replies
+        return layer_bytes(self.layer, ciphertext_bytes(self.n, self.primes, self.plain_bits))
 
     @property
     def public_key_bytes(self) -> int:

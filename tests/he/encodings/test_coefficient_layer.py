@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.integer import expand_rows
+from privcirnet.he.encodings.layer import layer_bytes
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.noise import check_noise, fitting_plain_bits
 from privcirnet.he.params.parameters import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters, choose
+from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.ring import batching, modular, sampling
 from tests.he.exchange import random_rows
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
@@ -41,7 +43,11 @@ def test_falcon_s_layer_at_the_paper_s_size() -> None:
     weight, x = random_weights(DEPTHWISE), random_input(DEPTHWISE)
     exchange = Exchange(layer, weight, parameters, "tenseal")
     assert (exchange.run(x) == slow_grouped(DEPTHWISE, weight, x)).all()
-    assert exchange.sent == layer.message_bytes(parameters) == (96 * (12 * 4096 + 64), 6 * (96 * 4096 + 576 * 196))
+    assert (
+        exchange.sent
+        == layer_bytes(layer, message_bytes(parameters))
+        == (96 * (12 * 4096 + 64), 6 * (96 * 4096 + 576 * 196))
+    )
     assert sum(exchange.sent) == 7_761_408
 
 
@@ -61,7 +67,7 @@ def test_encrypted_layers_are_exact(shape: LinearShape, encoding: str) -> None:
     parameters, weight, x = largest_t(layer), random_weights(shape), random_input(shape)
     exchange = Exchange(layer, weight, parameters, "tenseal")
     assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
-    assert exchange.sent == layer.message_bytes(parameters)
+    assert exchange.sent == layer_bytes(layer, message_bytes(parameters))
     assert exchange.server.counts["pmult"] == layer.pmults
     assert exchange.server.counts["rotate"] == 0
 

@@ -6,6 +6,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,20 +26,25 @@ def test_there_are_ten_thousand() -> None:
     assert sum(count for kinds in MUTATIONS.values() for count in kinds.values()) == 10_000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", MUTATIONS)
-def test_mutated_messages(engine: str, tmp_path: Path) -> None:
-    """Every message that the oracle allows is processed, every other refused, and the parties go on working."""
-    tried = tmp_path / "tried"
+def kinds_of(module: str, engine: str, due: Mapping[str, int], folder: Path) -> dict[str, dict[str, int]]:
+    """What a child process found by kind of message; it ended well, tried all that is due, and stayed small."""
+    tried = folder / "tried"
     tried.write_bytes(bytes(64))
-    command = [sys.executable, "-m", "tests.he.protocol.fuzz", str(tried), engine]
+    command = [sys.executable, "-m", f"tests.he.protocol.{module}", str(tried), engine]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
     last = tried.read_bytes().decode().strip()
     assert done.returncode == 0, f"exit {done.returncode} (over {HANG} s: a hang) at mutation {last}\n{done.stderr}"
     found = json.loads(done.stdout)
-    assert {name: kind["tried"] for name, kind in found["kinds"].items()} == mutations.due(MUTATIONS[engine])
+    assert {name: kind["tried"] for name, kind in found["kinds"].items()} == due
     assert found["peak MiB"] < BYTES >> 20
-    for name, kind in found["kinds"].items():
+    return found["kinds"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", MUTATIONS)
+def test_mutated_messages(engine: str, tmp_path: Path) -> None:
+    """Every message that the oracle allows is processed, every other refused, and the parties go on working."""
+    for name, kind in kinds_of("fuzz", engine, mutations.due(MUTATIONS[engine]), tmp_path).items():
         assert kind["processed"] < kind["tried"] / 2, name
         assert kind["processed"] > kind["tried"] / 20 or name == "request output", name
 
@@ -68,14 +74,5 @@ def test_greetings_that_would_fill_the_memory_are_not_parsed(content: bytes) -> 
 @pytest.mark.parametrize("engine", PREPARED)
 def test_mutated_messages_of_prepared_inference(engine: str, tmp_path: Path) -> None:
     """The same for work ahead and for images with material."""
-    tried = tmp_path / "tried"
-    tried.write_bytes(bytes(64))
-    command = [sys.executable, "-m", "tests.he.protocol.fuzz_prepared", str(tried), engine]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
-    last = tried.read_bytes().decode().strip()
-    assert done.returncode == 0, f"exit {done.returncode} (over {HANG} s: a hang) at mutation {last}\n{done.stderr}"
-    found = json.loads(done.stdout)
-    assert {name: kind["tried"] for name, kind in found["kinds"].items()} == mutations.due(PREPARED[engine])
-    assert found["peak MiB"] < BYTES >> 20
-    for name, kind in found["kinds"].items():
+    for name, kind in kinds_of("fuzz_prepared", engine, mutations.due(PREPARED[engine]), tmp_path).items():
         assert kind["tried"] / 30 < kind["processed"] < kind["tried"] / 1.5, name

@@ -18,7 +18,7 @@ from privcirnet.he.protocol.session import prepare, run
 from privcirnet.he.protocol.store import Binding, MaterialStore
 from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
 from tests.he.networks import network, random_image, residual_of_the_image
-from tests.he.parties import check, parties, strange
+from tests.he.parties import check, parties, requests_of, strange
 
 PROGRAM = network()
 OWNER = bytes(range(32))
@@ -36,15 +36,9 @@ def stores(client: Client, session: Session) -> tuple[MaterialStore, MaterialSto
 
 def requests(client: Client, session: Session, image: Values) -> list[bytes]:
     """Of one inference with material."""
-    exchange, sent = client.infer(image), list[bytes]()
-    message = next(exchange)
-    while True:
-        sent.append(message)
-        try:
-            message = exchange.send(session.handle(message))
-        except StopIteration:
-            assert client.used == "prepared"
-            return sent
+    sent = requests_of(client, session, image)
+    assert client.used == "prepared"
+    return sent
 
 
 def bare(program: Program) -> Program:
