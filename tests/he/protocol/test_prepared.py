@@ -69,7 +69,7 @@ def test_every_operation_and_encoding(engine: str, count: int, make: Any) -> Non
     client, session = parties(program, engine)
     ahead = prepare(client, session, count)
     assert client.together == message_sizes.MOST_TOGETHER
-    assert len(ahead) == 1 + message_sizes.rounds_ahead(program)
+    assert len(ahead) == 1 + message_sizes.rounds_ahead(program, count)
     assert client.preparation.seconds.keys() == {
         n for n, (e, _) in session._server.rounds.items() if e.plan.ciphertexts_up
     }
