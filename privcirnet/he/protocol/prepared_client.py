@@ -21,8 +21,8 @@ from privcirnet.he.protocol.store import MaterialStore
 from privcirnet.he.protocol.store_files import Unusable
 from privcirnet.he.protocol.waves import Bundle, bundles
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.ring.threads import each
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.threads import each
 from privcirnet.he.ring.wipe import wipe
 
 
@@ -202,10 +202,9 @@ class PreparedClient:
 
     def _chosen(self) -> dict[str, Kept]:
         """The client's random shares for one image: of the input, and of every result that is its own choice."""
-        exchanges, source = self.exchanges, self.program.nodes[0].name
-        chosen = [node for node in self.program.nodes if node.name in exchanges and exchanges[node.name].online.chosen]
-        drawn = {node.name: sampling.uniform((prod(node.shape),), self._t) for node in (self.program.nodes[0], *chosen)}
-        return {name: {SHARE: share} for name, share in drawn.items()}
+        source, *others = self.program.nodes
+        chosen = [n for n in others if n.name in self.exchanges and self.exchanges[n.name].online.chosen]
+        return {node.name: {SHARE: sampling.uniform((prod(node.shape),), self._t)} for node in (source, *chosen)}
 
     def _round(
         self,
@@ -217,19 +216,19 @@ class PreparedClient:
         """Yield the request ahead about some nodes, and keep what comes of it for each image."""
         names, together, position = [node.name for node in bundle.nodes], bundle.together, wire.AHEAD + bundle.position
         with self.preparation.time(*names):
+            own_engine = engine()
             arguments = [
                 [np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)] for node in bundle.nodes
             ]
-            asked = together.shares(arguments)
+            asked = [[*map(shares.present, own)] for own in together.shares(arguments)]
             rounds = [*zip((part.exchange for part in together.parts), asked, strict=True)]
-            requests = each(lambda one: one[0].request([*map(shares.present, one[1])], engine()), rounds)
+            requests = each(lambda one: one[0].request(one[1], own_engine), rounds)
             request = wire.frame(position, [part for parts in requests for part in parts])
         reply = yield request
         with self.preparation.time(*names):
             parts = iter(wire.unframe(reply, position, together.ciphertexts_down))
-            replies = [[next(parts) for _ in range(exchange.plan.ciphertexts_down)] for exchange, _ in rounds]
-            tasks = [(exchange, [*map(shares.present, own)], sent) for (exchange, own), sent in zip(rounds, replies)]
-            found = each(lambda task: task[0].finish(task[1], task[2], engine()), tasks)
+            tasks = [(one, own, [next(parts) for _ in range(one.plan.ciphertexts_down)]) for one, own in rounds]
+            found = each(lambda task: task[0].finish(task[1], task[2], own_engine), tasks)
             for node, results in zip(bundle.nodes, together.results(found), strict=True):
                 for arrays, walk, result in zip(kept, walks, results, strict=True):
                     self._keep(node, arrays, walk, result.reshape(-1))

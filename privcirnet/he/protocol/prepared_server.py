@@ -173,7 +173,8 @@ class PreparedServer:
     ) -> bytes:
         """The reply to a request ahead about some nodes, of which what comes is kept for each image."""
         names, together, position = [node.name for node in bundle.nodes], bundle.together, wire.AHEAD + bundle.position
-        parts, replies, own = iter(wire.unframe(message, position, together.ciphertexts_up)), list[bytes](), list[Residues]()
+        parts = iter(wire.unframe(message, position, together.ciphertexts_up))
+        replies, own = list[bytes](), list[Residues]()
         onlines = [exchange.online for exchange in together.exchanges]
         drawn = [[online.stand_ins(self._t) for _ in kept] for online in onlines]
         stand_ins = together.shares([[_stacked(one) for one in zip(*images, strict=True)] for images in drawn])

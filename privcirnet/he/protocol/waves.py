@@ -26,13 +26,29 @@ class Bundle:
 
     Attributes:
         nodes: in the program's order.
-        position: of the first one in the program.
+        positions: theirs in the program; the message is about the first one.
         together: their rounds.
     """
 
     nodes: tuple[Node, ...]
-    position: int
+    positions: tuple[int, ...]
     together: Together
+
+    @property
+    def position(self) -> int:
+        """The first node's."""
+        return self.positions[0]
+
+    def part(self, position: int) -> tuple[float, float]:
+        """Return which part of the request and of the reply is a node's: as its ciphertexts, if it had its own.
+
+        Args:
+            position: of the node in the program.
+        """
+        plans = [exchange.plan for exchange in self.together.exchanges]
+        own = plans[self.positions.index(position)]
+        up, down = sum(plan.ciphertexts_up for plan in plans), sum(plan.ciphertexts_down for plan in plans)
+        return own.ciphertexts_up / up, own.ciphertexts_down / down
 
 
 def waves(program: Program, exchanges: Mapping[str, Exchange]) -> list[list[Node]]:
@@ -68,7 +84,7 @@ def bundles(program: Program, exchanges: Mapping[str, Exchange], count: int) -> 
 
     def bundle(nodes: Sequence[Node]) -> Bundle:
         together = Together(tuple(exchanges[node.name] for node in nodes), count)
-        return Bundle(tuple(nodes), positions[nodes[0].name], together)
+        return Bundle(tuple(nodes), tuple(positions[node.name] for node in nodes), together)
 
     for wave in waves(program, exchanges):
         now = bundle(wave[:1])
