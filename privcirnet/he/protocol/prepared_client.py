@@ -1,8 +1,9 @@
 """The client's side of prepared inference: its whole walk through the program ahead, and its answers with the image."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
 from privcirnet.he.ring.wipe import wipe
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Walk(dict[str, Residues]):
@@ -217,18 +221,19 @@ class PreparedClient:
         names, together, position = [node.name for node in bundle.nodes], bundle.together, wire.AHEAD + bundle.position
         with self.preparation.time(*names):
             own_engine = engine()
+            apply = each if own_engine.concurrent else _one_by_one
             arguments = [
                 [np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)] for node in bundle.nodes
             ]
             asked = [[*map(shares.present, own)] for own in together.shares(arguments)]
             rounds = [*zip((part.exchange for part in together.parts), asked, strict=True)]
-            requests = each(lambda one: one[0].request(one[1], own_engine), rounds)
+            requests = apply(lambda one: one[0].request(one[1], own_engine), rounds)
             request = wire.frame(position, [part for parts in requests for part in parts])
         reply = yield request
         with self.preparation.time(*names):
             parts = iter(wire.unframe(reply, position, together.ciphertexts_down))
             tasks = [(one, own, [next(parts) for _ in range(one.plan.ciphertexts_down)]) for one, own in rounds]
-            found = each(lambda task: task[0].finish(task[1], task[2], own_engine), tasks)
+            found = apply(lambda task: task[0].finish(task[1], task[2], own_engine), tasks)
             for node, results in zip(bundle.nodes, together.results(found), strict=True):
                 for arrays, walk, result in zip(kept, walks, results, strict=True):
                     self._keep(node, arrays, walk, result.reshape(-1))
@@ -257,3 +262,8 @@ class PreparedClient:
         self.store.drop(serial)
         self._agreed.discard(serial)
         self.dropped.append(f"the server has no material of number {serial.hex()}")
+
+
+def _one_by_one(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """:func:`ring.threads.each` for an engine that one thread at a time may use."""
+    return [function(item) for item in items]

@@ -249,7 +249,7 @@ def test_preparation_that_ends_anywhere(lost: str) -> None:
             check(PROGRAM, again, session, random_image(PROGRAM))
             assert again.used == "prepared"
         step += 1
-    assert step == 4
+    assert step == 5
 
 
 def kept(store: MaterialStore) -> MemoryStore:
