@@ -12,7 +12,7 @@ from statistics import median
 from time import perf_counter
 
 import numpy as np
-from prepared import image_of
+from phases import noise
 
 from privcirnet.artifact import read_program
 from privcirnet.console import show_rows
@@ -63,7 +63,7 @@ def images(folder: Path, count: int) -> dict[str, str]:
     program, spectra = read_program(folder)
     server = Server(program, "kernel", spectra)
     client = Client(server.greeting())
-    session, image = server.session(client.keys()), image_of(program)
+    session, image = server.session(client.keys()), noise(program)
     found: dict[str, list[float]] = {"image": [], "image ahead": []}
     for _ in range(count + 1):
         for name, times in found.items():

@@ -15,6 +15,7 @@ from privcirnet.he.protocol.exchange import RoundPlan
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.session import Traffic
+from privcirnet.he.protocol.waves import bundles
 from privcirnet.pipeline.answers import Answer, StepProgress, answers, name_of, no_progress
 from privcirnet.pipeline.links import over_links
 from privcirnet.pipeline.preparation import Ahead
@@ -115,15 +116,16 @@ class Inference:
         Args:
             position: of the node in the program.
         """
-        last, ahead = self.answers[-1], list[Traffic]()
+        last, before = self.answers[-1], list[Traffic]()
         if last.prepared and self.ahead and self.ahead.done:
             done = self.ahead.done[-1]
-            ahead = [
-                Traffic(t.position, t.up // done.count, t.down // done.count, t.seconds / done.count)
-                for t in done.traffic
-            ]
-        found = ([t for t in traffic if t.position == position] for traffic in (last.traffic, ahead))
-        return next(found), next(found)
+            messages = bundles(self.program, exchanges_of(self.program), done.count)
+            for bundle in (each for each in messages if position in each.positions):
+                up, down = (part / done.count for part in bundle.part(position))
+                traffic = [t for t in done.traffic if t.position == bundle.position]
+                seconds = (up + down) / 2
+                before += [Traffic(position, int(t.up * up), int(t.down * down), t.seconds * seconds) for t in traffic]
+        return [t for t in last.traffic if t.position == position], before
 
     def summary(self, clear: Values | None, labels: Values) -> dict[str, Any]:
         """The keys of infer's summary.json that a client alone can fill in.

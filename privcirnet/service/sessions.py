@@ -109,11 +109,8 @@ class Sessions:
         client, offer, session, _, context = with_client
         running, counted = dict[bool, _Work](), False  # work ahead, and an image that may come between two rounds of it
         while True:
-            spare = asyncio.create_task(self._turns.spare(client, session.make_ahead))
-            try:
-                request = await self._request(offer, context, between=not running)
-            finally:
-                spare.cancel()
+            self._turns.spare(session.make_ahead)
+            request = await self._request(offer, context, between=not running)
             ahead = wire.is_ahead(request)
             if ahead not in running or wire.begins(request) == wire.PREPARE:
                 running[ahead] = self._begun(with_client, request, counted)

@@ -22,7 +22,7 @@ class Turns:
 
     def __init__(self, waited: Callable[[float], object] = lambda seconds: None) -> None:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        self._busy, self._waited = False, waited
+        self._busy, self._waited, self._asked = False, waited, 0
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="privcirnet turn")
 
     async def run(self, client: str, function: Callable[[], R]) -> R:
@@ -38,19 +38,25 @@ class Turns:
         started = time.perf_counter()
         await self._turn(client)
         self._waited(time.perf_counter() - started)
+        self._asked += 1
         work = asyncio.get_running_loop().run_in_executor(self._worker, function)
         work.add_done_callback(self._done)
         return await asyncio.shield(work)
 
-    async def spare(self, client: str, function: Callable[[], bool]) -> None:
-        """Call a function again and again as long as nobody wants a turn.
+    def spare(self, function: Callable[[], bool]) -> None:
+        """Call a function again and again, in the worker's thread, until anything else is asked for.
 
         Args:
-            client: whose time it is.
             function: quick: whoever comes waits for it. It says whether to call it again.
         """
-        while not self._busy and await self.run(client, function):
-            pass
+        self._asked += 1
+        asked = self._asked
+
+        def work() -> None:
+            while self._asked == asked and function():
+                pass
+
+        self._worker.submit(work)
 
     def later(self, function: Callable[[], object]) -> None:
         """Call a function after what is being computed now, without waiting for it.
@@ -58,10 +64,12 @@ class Turns:
         Args:
             function: quick, and without errors.
         """
+        self._asked += 1
         self._worker.submit(function)
 
     def close(self) -> None:
         """Wait for what is being computed, and end the worker."""
+        self._asked += 1
         self._worker.shutdown()
 
     async def _turn(self, client: str) -> None:

@@ -30,9 +30,10 @@ ENGINES = ("kernel", "tenseal", "cleartext")
 
 
 class ClientEngine(Protocol):
-    """What the client computes with its secret key."""
+    """What the client computes with its secret key. ``concurrent``: several threads may use it at once."""
 
     parameters: Parameters
+    concurrent: bool
 
     def public_keys(self, steps: Collection[int]) -> bytes:
         """Return a public encryption key and Galois keys for rotations by some column steps, as bytes for the server.

@@ -26,6 +26,8 @@ class KernelClient:
         parameters: n, q, t.
     """
 
+    concurrent = True
+
     def __init__(self, parameters: Parameters) -> None:
         n = parameters.ring_degree
         primes = ordered_primes(n, parameters.coefficient_bits)

@@ -25,6 +25,8 @@ PlainWeights = list[Any | None]
 class SequentialClient(ABC):
     """A client's engine that encrypts and decrypts one ciphertext after the other."""
 
+    concurrent = False
+
     @abstractmethod
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
         """See :meth:`ClientEngine.encrypt`."""

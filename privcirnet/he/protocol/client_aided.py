@@ -16,7 +16,7 @@ from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.online import SHARE, Kept, flat
 from privcirnet.he.protocol.shares import from_bytes, present, to_bytes
-from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 
 
@@ -52,13 +52,18 @@ class RevealedOnline:
         """See :attr:`Online.answered`."""
         return self.values
 
+    @property
+    def chosen(self) -> bool:
+        """See :attr:`Online.chosen`."""
+        return True
+
     def stand_ins(self, t: int) -> list[Residues | None]:
         """See :meth:`Online.stand_ins`."""
         return []
 
-    def keep_client(self, result: Residues | None, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
         """See :meth:`Online.keep_client`."""
-        return {SHARE: sampling.uniform((self.values,), t)}
+        return {SHARE: share}
 
     def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
         """See :meth:`Online.keep_server`."""

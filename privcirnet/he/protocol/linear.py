@@ -46,14 +46,18 @@ class LinearOnline:
         """See :attr:`Online.server`."""
         return {"mask": prod(self.shape)}
 
+    @property
+    def chosen(self) -> bool:
+        """See :attr:`Online.chosen`."""
+        return False
+
     def stand_ins(self, t: int) -> list[Residues | None]:
         """See :meth:`Online.stand_ins`."""
         return [None]
 
-    def keep_client(self, result: Residues | None, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
         """See :meth:`Online.keep_client`."""
-        assert result is not None
-        return {SHARE: result.reshape(-1)}
+        return {SHARE: share}
 
     def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
         """See :meth:`Online.keep_server`."""

@@ -18,7 +18,7 @@ _DAY_S = 86_400.0
 class _Kept:
     size: int
     since: float
-    body: bytes = b""
+    body: bytes | bytearray = b""
     whole: bool = True
     """False while its file is being written."""
 
@@ -151,7 +151,7 @@ class Materials:
             self._note(f"prepared material of {len(labels)} inferences was removed unused: {why}")
         return len(labels)
 
-    def put(self, label: Label, data: bytes) -> None:
+    def put(self, label: Label, data: bytes | bytearray) -> None:
         """Keep material: :meth:`MaterialStore.put`.
 
         Args:
@@ -174,7 +174,7 @@ class Materials:
         if self._files is not None:
             self._write(self._files, label, data)
 
-    def _write(self, files: MaterialFiles, label: Label, data: bytes) -> None:
+    def _write(self, files: MaterialFiles, label: Label, data: bytes | bytearray) -> None:
         try:
             files.put(label, data)
         except BaseException:
@@ -188,7 +188,7 @@ class Materials:
         if kept is None:  # dropped meanwhile
             files.remove(label)
 
-    def take(self, label: Label) -> bytes:
+    def take(self, label: Label) -> bytes | bytearray:
         """Remove material and return it: :meth:`MaterialStore.take`.
 
         Args:
@@ -250,11 +250,11 @@ class BoundStore:
         """See :attr:`MaterialStore.size`."""
         return sum(self._materials.whole(self._binding).values())
 
-    def put(self, serial: bytes, data: bytes) -> None:
+    def put(self, serial: bytes, data: bytes | bytearray) -> None:
         """See :meth:`MaterialStore.put`."""
         self._materials.put(self._binding.label(serial), data)
 
-    def take(self, serial: bytes) -> bytes:
+    def take(self, serial: bytes) -> bytes | bytearray:
         """See :meth:`MaterialStore.take`."""
         return self._materials.take(self._binding.label(serial))
 

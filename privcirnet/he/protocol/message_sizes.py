@@ -14,7 +14,7 @@ from privcirnet.he.protocol import answer, wire
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.prepared import MAX_HELD
 from privcirnet.he.protocol.store_files import SERIAL_BYTES
-from privcirnet.he.protocol.together import Together
+from privcirnet.he.protocol.waves import bundles
 
 MOST_TOGETHER = 8
 """Images that are prepared at once, at most."""
@@ -48,13 +48,14 @@ def rounds(program: Program) -> int:
     return 1 + len(exchanges_of(program))
 
 
-def rounds_ahead(program: Program) -> int:
-    """Return the number of messages each way that prepare some images: one for each encrypted exchange, two more.
+def rounds_ahead(program: Program, count: int = 1) -> int:
+    """Return the number of messages each way that prepare some images: those with ciphertexts, and two more.
 
     Args:
         program: with or without weights.
+        count: of images.
     """
-    return 2 + sum(exchange.plan.ciphertexts_up > 0 for exchange in exchanges_of(program).values())
+    return 2 + len(bundles(program, exchanges_of(program), count))
 
 
 def rounds_online(program: Program) -> int:
@@ -128,10 +129,10 @@ def _ahead(program: Program, count: int) -> tuple[int, int]:
     """Bytes of the longest request and reply with ciphertexts, where so many images are prepared at once."""
     clear = _WORD * program.parameters.ring_degree
     up, down = (max(size, clear) for size in message_bytes(program.parameters))
-    plans = [Together(exchange, count).plan for exchange in exchanges_of(program).values()]
+    rounds = [bundle.together for bundle in bundles(program, exchanges_of(program), count)]
     return (
-        max(wire.framed_bytes([up] * plan.ciphertexts_up) for plan in plans),
-        max(wire.framed_bytes([down] * plan.ciphertexts_down) for plan in plans),
+        max((wire.framed_bytes([up] * one.ciphertexts_up) for one in rounds), default=0),
+        max((wire.framed_bytes([down] * one.ciphertexts_down) for one in rounds), default=0),
     )
 
 

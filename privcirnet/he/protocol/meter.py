@@ -20,18 +20,20 @@ class Meter:
     counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     @contextmanager
-    def time(self, node: str) -> Generator[None, None, None]:
-        """Add the time of the block to a node.
+    def time(self, *nodes: str) -> Generator[None, None, None]:
+        """Add the time of the block to a node, or in equal parts to several.
 
         Args:
-            node: its name.
+            nodes: their names.
 
         Yields:
             nothing, once. A block that raises is not counted.
         """
         start = time.perf_counter()
         yield
-        self.seconds[node] += time.perf_counter() - start
+        seconds = (time.perf_counter() - start) / len(nodes)
+        for node in nodes:
+            self.seconds[node] += seconds
 
     @contextmanager
     def count(self, node: str, counter: Counter[str]) -> Generator[None, None, None]:

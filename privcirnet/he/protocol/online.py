@@ -54,6 +54,11 @@ class Online(Protocol):
         """How many values the client answers."""
         ...
 
+    @property
+    def chosen(self) -> bool:
+        """Whether the client's share of the result is its own choice, and not what the exchange returns."""
+        ...
+
     def stand_ins(self, t: int) -> list[Residues | None]:
         """Return the server's shares of the inputs in the ahead phase, drawn anew; None for zero.
 
@@ -62,11 +67,12 @@ class Online(Protocol):
         """
         ...
 
-    def keep_client(self, result: Residues | None, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
         """Return what the client keeps.
 
         Args:
-            result: its share of the exchange's result; None if there was no exchange.
+            share: of the node's result, (values,): uniform if it is its own choice, else what the exchange returned.
+            result: of the exchange; None if there was none.
             t: plain modulus.
         """
         ...
@@ -161,14 +167,18 @@ class CrossedOnline:
         """See :attr:`Online.answered`."""
         return self.values
 
+    @property
+    def chosen(self) -> bool:
+        """See :attr:`Online.chosen`."""
+        return True
+
     def stand_ins(self, t: int) -> list[Residues | None]:
         """See :meth:`Online.stand_ins`."""
         return [sampling.uniform(shape, t) for shape in self.inputs]
 
-    def keep_client(self, result: Residues | None, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
         """See :meth:`Online.keep_client`."""
         assert result is not None
-        share = sampling.uniform((self.values,), t)
         return {SHARE: share, "terms": subtract(result.reshape(-1), share, t)}
 
     def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:

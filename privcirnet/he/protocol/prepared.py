@@ -1,9 +1,9 @@
 """Material: what one party keeps of the work that was done ahead for one image, and its bytes.
 
-Format, little-endian: magic "PCM1", a byte that says whose it is, 16 bytes of serial number, the digest of the program
-(32 bytes) and the owner (32 bytes); then all values that the party keeps, in the order of the program, packed at the
-bits of t - 1 a value. The program alone says how many there are. Whether bytes are those that were written is for the
-store to say (:mod:`protocol.store_files`).
+Format, little-endian: magic "PCM2", a byte that says whose it is and three zeros, 16 bytes of serial number, the digest
+of the program (32 bytes) and the owner (32 bytes); then all values that the party keeps, in the order of the program, 8
+bytes each: the user waits while they are read, and words need no reading. The program alone says how many there are.
+Whether bytes are those that were written is for the store to say (:mod:`protocol.store_files`).
 """
 
 import hashlib
@@ -16,7 +16,6 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.clear.packing import pack, packed_size, unpack
 from privcirnet.he.program import manifest
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire
@@ -26,9 +25,11 @@ from privcirnet.he.protocol.store_files import DIGEST_BYTES, SERIAL_BYTES, Unusa
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
-_MAGIC, _SIDES = b"PCM1", {"client": b"c", "server": b"s"}
+_MAGIC, _SIDES = b"PCM2", {"client": b"c\0\0\0", "server": b"s\0\0\0"}
 _COUNT = struct.Struct("<H")
-_HEADER_BYTES = len(_MAGIC) + 1 + SERIAL_BYTES + 2 * DIGEST_BYTES
+_HEADER_BYTES = len(_MAGIC) + 4 + SERIAL_BYTES + 2 * DIGEST_BYTES
+"""A multiple of 8: what follows are words."""
+_WORD = np.dtype("<u8")
 
 
 @dataclass
@@ -79,23 +80,26 @@ class Form:
     @property
     def length(self) -> int:
         """Bytes of :meth:`write`'s result."""
-        return _HEADER_BYTES + packed_size(self.values, self.program.parameters.plain_modulus)
+        return _HEADER_BYTES + _WORD.itemsize * self.values
 
-    def write(self, material: Material) -> bytes:
+    def write(self, material: Material) -> bytearray:
         """Return material as bytes.
 
         Args:
             material: whose arrays have these sizes.
         """
         arrays = [material.kept[node][name] for node, names in self.sizes.items() for name in names]
-        return self._header(material.serial) + pack(np.concatenate(arrays), self.program.parameters.plain_modulus)
+        data = bytearray(self.length)
+        data[:_HEADER_BYTES] = self._header(material.serial)
+        np.concatenate(arrays, out=np.frombuffer(data, _WORD, offset=_HEADER_BYTES))
+        return data
 
-    def read(self, serial: bytes, data: bytes) -> Material:
+    def read(self, serial: bytes, data: bytes | bytearray) -> Material:
         """Return the material of :meth:`write`.
 
         Args:
             serial: under which it was kept.
-            data: from a store.
+            data: from a store. The arrays of the result are parts of it where it can be written.
 
         Raises:
             Unusable: it was damaged, or belongs to another program, owner, party or number.
@@ -104,10 +108,10 @@ class Form:
             raise _unfit("have the program's length", f"{len(data)} bytes where {self.length} are due")
         if data[:_HEADER_BYTES] != self._header(serial):
             raise _unfit("be of this program, client, party and number", "material of another")
-        try:
-            flat = unpack(data[_HEADER_BYTES:], (self.values,), self.program.parameters.plain_modulus)
-        except RuleError as error:
-            raise _unfit("hold residues", error.got) from None
+        writable = data if isinstance(data, bytearray) else bytearray(data)
+        flat = np.frombuffer(writable, _WORD, offset=_HEADER_BYTES)
+        if flat.max() >= self.program.parameters.plain_modulus:
+            raise _unfit("hold residues", "a value that is none")
         kept, start = dict[str, Kept](), 0
         for node, names in self.sizes.items():
             arrays = dict[str, Residues]()

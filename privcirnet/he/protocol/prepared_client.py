@@ -1,7 +1,9 @@
 """The client's side of prepared inference: its whole walk through the program ahead, and its answers with the image."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,10 +20,14 @@ from privcirnet.he.protocol.online import SHARE, Kept
 from privcirnet.he.protocol.prepared import Form, Material
 from privcirnet.he.protocol.store import MaterialStore
 from privcirnet.he.protocol.store_files import Unusable
-from privcirnet.he.protocol.together import Together
+from privcirnet.he.protocol.waves import Bundle, bundles
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.threads import each
 from privcirnet.he.ring.wipe import wipe
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Walk(dict[str, Residues]):
@@ -117,16 +123,11 @@ class PreparedClient:
         if len(serials) != count or len({*serials} - {*self.store.serials()}) != count:
             got = f"{len(serials)} numbers for {count} images, not all of them new"
             raise RuleError("material must have a number of its own", got=got, remedy="do not use this server")
-        source, *others = self.program.nodes
-        drawn = [sampling.uniform(source.shape, self._t).reshape(-1) for _ in serials]
-        kept: list[dict[str, Kept]] = [{source.name: {SHARE: share}} for share in drawn]
+        kept: list[dict[str, Kept]] = [self._chosen() for _ in serials]
         walks = [Walk(self.program, arrays) for arrays in kept]
         try:
-            for position, node in enumerate(others, start=1):
-                if node.name in self.exchanges:
-                    found = yield from self._round(position, node, walks, engine)
-                    for arrays, walk, one in zip(kept, walks, found, strict=True):
-                        arrays[node.name], walk[node.name] = one, one[SHARE].reshape(node.shape)
+            for bundle in bundles(self.program, self.exchanges, count):
+                yield from self._round(bundle, kept, walks, engine)
             self._unconfirmed = {*serials}  # until the server has its halves
             for serial, arrays in zip(serials, kept, strict=True):
                 self.store.put(serial, self.form.write(Material(serial, arrays)))
@@ -203,23 +204,47 @@ class PreparedClient:
         finally:
             wipe(values for kept in material.kept.values() for name, values in kept.items() if name != SHARE)
 
+    def _chosen(self) -> dict[str, Kept]:
+        """The client's random shares for one image: of the input, and of every result that is its own choice."""
+        source, *others = self.program.nodes
+        chosen = [n for n in others if n.name in self.exchanges and self.exchanges[n.name].online.chosen]
+        return {node.name: {SHARE: sampling.uniform((prod(node.shape),), self._t)} for node in (source, *chosen)}
+
     def _round(
-        self, position: int, node: Node, walks: Sequence[Walk], engine: Callable[[], ClientEngine]
-    ) -> Generator[bytes, bytes, list[Kept]]:
-        """Yield the request ahead, if the node takes one, and return what is kept for each image."""
-        exchange, online = Together(self.exchanges[node.name], len(walks)), self.exchanges[node.name].online
-        if not exchange.plan.ciphertexts_up:
-            return [online.keep_client(None, self._t) for _ in walks]
-        with self.preparation.time(node.name):
-            arguments = [np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)]
-            request = wire.frame(wire.AHEAD + position, exchange.request(arguments, engine()))
+        self,
+        bundle: Bundle,
+        kept: Sequence[dict[str, Kept]],
+        walks: Sequence[Walk],
+        engine: Callable[[], ClientEngine],
+    ) -> Generator[bytes, bytes, None]:
+        """Yield the request ahead about some nodes, and keep what comes of it for each image."""
+        names, together, position = [node.name for node in bundle.nodes], bundle.together, wire.AHEAD + bundle.position
+        with self.preparation.time(*names):
+            own_engine = engine()
+            apply = each if own_engine.concurrent else _one_by_one
+            arguments = [
+                [np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)] for node in bundle.nodes
+            ]
+            asked = [[*map(shares.present, own)] for own in together.shares(arguments)]
+            rounds = [*zip((part.exchange for part in together.parts), asked, strict=True)]
+            requests = apply(lambda one: one[0].request(one[1], own_engine), rounds)
+            request = wire.frame(position, [part for parts in requests for part in parts])
         reply = yield request
-        with self.preparation.time(node.name):
-            parts = wire.unframe(reply, wire.AHEAD + position, exchange.plan.parts_down)
-            found = exchange.finish(arguments, parts, engine())
-            kept = [online.keep_client(one, self._t) for one in found]
-        wipe(arguments)
-        return kept
+        with self.preparation.time(*names):
+            parts = iter(wire.unframe(reply, position, together.ciphertexts_down))
+            tasks = [(one, own, [next(parts) for _ in range(one.plan.ciphertexts_down)]) for one, own in rounds]
+            found = apply(lambda task: task[0].finish(task[1], task[2], own_engine), tasks)
+            for node, results in zip(bundle.nodes, together.results(found), strict=True):
+                for arrays, walk, result in zip(kept, walks, results, strict=True):
+                    self._keep(node, arrays, walk, result.reshape(-1))
+        wipe(share for one in [*arguments, *asked] for share in one)
+
+    def _keep(self, node: Node, arrays: dict[str, Kept], walk: Walk, result: Residues) -> None:
+        """Keep what comes of a node's round for an image."""
+        online = self.exchanges[node.name].online
+        share = arrays[node.name][SHARE] if online.chosen else result
+        arrays[node.name] = online.keep_client(share, result, self._t)
+        walk[node.name] = share.reshape(node.shape)
 
     def _answer(
         self, position: int, node: Node, kept: Kept, held: Walk, reply: bytes, seen: dict[str, tuple[int, int]]
@@ -237,3 +262,8 @@ class PreparedClient:
         self.store.drop(serial)
         self._agreed.discard(serial)
         self.dropped.append(f"the server has no material of number {serial.hex()}")
+
+
+def _one_by_one(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """:func:`ring.threads.each` for an engine that one thread at a time may use."""
+    return [function(item) for item in items]

@@ -19,7 +19,7 @@ from privcirnet.he.protocol.online import Kept
 from privcirnet.he.protocol.prepared import Form, Material
 from privcirnet.he.protocol.store import MaterialStore
 from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
-from privcirnet.he.protocol.together import Together
+from privcirnet.he.protocol.waves import Bundle, bundles
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
@@ -105,14 +105,11 @@ class PreparedServer:
         serials, kept = [os.urandom(SERIAL_BYTES) for _ in range(count)], [dict[str, Kept]() for _ in range(count)]
         try:
             message = yield wire.frame(wire.PREPARE, [prepared.join(serials)])
-            for position, node in enumerate(self.program.nodes):
-                if node.name not in self.rounds:
-                    continue
-                reply, found = self._round(position, node.name, count, message, engine, keys)
-                for arrays, one in zip(kept, found, strict=True):
-                    arrays[node.name] = one
-                if reply:
-                    message = yield reply
+            exchanges = {name: exchange for name, (exchange, _) in self.rounds.items()}
+            for bundle in bundles(self.program, exchanges, count):
+                message = yield self._round(bundle, kept, message, engine, keys)
+            for arrays in kept:
+                arrays.update({name: {} for name in exchanges.keys() - arrays.keys()})  # those without a round
             if wire.unframe(message, wire.PREPARED, 1) != [prepared.join(serials)]:
                 raise RuleError("material must keep its number", got="another", remedy="prepare again")
             self._put(serials, kept)
@@ -167,22 +164,33 @@ class PreparedServer:
         return wire.frame(wire.OUTPUT, [answer.hand_out(self.program, share)])
 
     def _round(
-        self, position: int, name: str, count: int, message: bytes, engine: ServerEngine, keys: EvaluationKeys
-    ) -> tuple[bytes, list[Kept]]:
-        """The reply to a request ahead, empty for a node that takes none, and what is kept for each image."""
-        one, held = self.rounds[name]
-        online, exchange, reply = one.online, Together(one, count), b""
-        with self.preparation.time(name), self.preparation.count(name, engine.counts):
-            drawn, own = [online.stand_ins(self._t) for _ in range(count)], list[Residues | None]([None] * count)
-            if exchange.plan.ciphertexts_up:
-                parts = wire.unframe(message, wire.AHEAD + position, exchange.plan.ciphertexts_up)
-                stand_ins = [_stacked(shares) for shares in zip(*drawn, strict=True)]
-                replies, shares = exchange.reply(held, stand_ins, parts, engine, keys)
-                reply, own = wire.frame(wire.AHEAD + position, replies), [*shares]
-                wipe(stand_ins)
-            kept = [online.keep_server(*found, self._t) for found in zip(drawn, own, strict=True)]
-        wipe(share for shares in drawn for share in shares)
-        return reply, kept
+        self,
+        bundle: Bundle,
+        kept: Sequence[dict[str, Kept]],
+        message: bytes,
+        engine: ServerEngine,
+        keys: EvaluationKeys,
+    ) -> bytes:
+        """The reply to a request ahead about some nodes, of which what comes is kept for each image."""
+        names, together, position = [node.name for node in bundle.nodes], bundle.together, wire.AHEAD + bundle.position
+        parts = iter(wire.unframe(message, position, together.ciphertexts_up))
+        replies, own = list[bytes](), list[Residues]()
+        onlines = [exchange.online for exchange in together.exchanges]
+        drawn = [[online.stand_ins(self._t) for _ in kept] for online in onlines]
+        stand_ins = together.shares([[_stacked(one) for one in zip(*images, strict=True)] for images in drawn])
+        for (exchange, members), inputs in zip(together.parts, stand_ins, strict=True):
+            who = [names[number] for number in members]
+            with self.preparation.time(*who), self.preparation.count(who[0], engine.counts):
+                asked = [next(parts) for _ in range(exchange.plan.ciphertexts_up)]
+                reply, share = exchange.reply(self.rounds[who[0]][1], inputs, asked, engine, keys)
+            replies += reply
+            own.append(shares.present(share))
+        for name, online, images, results in zip(names, onlines, drawn, together.results(own), strict=True):
+            for arrays, one, result in zip(kept, images, results, strict=True):
+                arrays[name] = online.keep_server(one, result, self._t)
+        wipe(share for images in drawn for one in images for share in one)
+        wipe(share for one in stand_ins for share in one)
+        return wire.frame(position, replies)
 
     def _step(
         self, position: int, name: str, kept: Kept, arguments: list[Residues]

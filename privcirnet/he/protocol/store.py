@@ -16,7 +16,7 @@ class MaterialStore(Protocol):
         """Bytes of it."""
         ...
 
-    def put(self, serial: bytes, data: bytes) -> None:
+    def put(self, serial: bytes, data: bytes | bytearray) -> None:
         """Keep material. It outlives this process, if the store does, when this returns.
 
         Args:
@@ -28,7 +28,7 @@ class MaterialStore(Protocol):
         """
         ...
 
-    def take(self, serial: bytes) -> bytes:
+    def take(self, serial: bytes) -> bytes | bytearray:
         """Remove material and return it: nobody gets it a second time, whatever happens after this.
 
         Args:

@@ -136,7 +136,7 @@ class MaterialFiles:
             else:
                 yield Found(label, size, status.st_mtime)
 
-    def put(self, label: Label, body: bytes) -> None:
+    def put(self, label: Label, body: bytes | bytearray) -> None:
         """Write a file. It is on the disk when this returns, and not there if it raises.
 
         Args:
@@ -199,7 +199,7 @@ class MaterialFiles:
             _sync(self._folder)
         return True
 
-    def _write(self, path: Path, *parts: bytes) -> None:
+    def _write(self, path: Path, *parts: bytes | bytearray) -> None:
         draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}{_DRAFT}")
         with _saying(path):
             try:
@@ -226,7 +226,7 @@ def _saying(path: Path) -> Generator[None]:
         raise RuleError(rule, got=f"{path}: {problem.strerror}", remedy=remedy) from None
 
 
-def _digest(header: bytes, body: bytes) -> bytes:
+def _digest(header: bytes, body: bytes | bytearray) -> bytes:
     found = hashlib.sha256(header)
     found.update(body)
     return found.digest()

@@ -1,106 +1,106 @@
-"""One round for several images at once, which only work ahead can have: a client's random shares share ciphertexts.
+"""Rounds of several nodes and images in one message each way, which only work ahead can have.
 
-Values of several images stand on a new first axis. A square's fill ciphertexts one after the other, whichever image
-they belong to; the rounds of other operations stand side by side in one message.
+Values of several images stand on a new first axis. The values of all squares fill ciphertexts one after the other,
+whichever node and image they belong to; the rounds of other operations stand side by side.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.protocol.exchange import ClientShares, Exchange, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.exchange import Exchange, ServerShares
 from privcirnet.he.protocol.square import SquareExchange
 from privcirnet.he.ring.modular import Residues
 
 
-@dataclass(frozen=True)
-class Together:
-    """The round of a node for several images.
+class Part(NamedTuple):
+    """One exchange of a message.
 
     Attributes:
-        exchange: of one image.
-        count: of images.
+        exchange: with shares of one image, or of all squares.
+        members: which of the message's exchanges it is for: one, or all squares.
     """
 
     exchange: Exchange
-    count: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Together:
+    """The rounds of some nodes for several images.
+
+    Attributes:
+        exchanges: of one image; none of these nodes needs another's result.
+        count: of images.
+    """
+
+    exchanges: tuple[Exchange, ...]
+    count: int = 1
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """What the message is made of, in order: every other exchange once for each image, then the squares."""
+        squares = [(i, e) for i, e in enumerate(self.exchanges) if isinstance(e, SquareExchange)]
+        found = [
+            Part(exchange, (number,))
+            for number, exchange in enumerate(self.exchanges)
+            if not isinstance(exchange, SquareExchange)
+            for _ in range(self.count)
+        ]
+        if squares:
+            values = self.count * sum(square.values for _, square in squares)
+            whole = SquareExchange(values, squares[0][1].ring_degree)
+            found.append(Part(whole, tuple(number for number, _ in squares)))
+        return found
 
     @property
-    def plan(self) -> RoundPlan:
-        """What all images need."""
-        if isinstance(self.exchange, SquareExchange):
-            return self._filled.plan
-        plan, count = self.exchange.plan, self.count
-        return replace(
-            plan,
-            ciphertexts_up=count * plan.ciphertexts_up,
-            ciphertexts_down=count * plan.ciphertexts_down,
-            rotations=count * plan.rotations,
-            pmults=count * plan.pmults,
-            shares_down=count * plan.shares_down,
-        )
-
-    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
-        """Return the client's request: :meth:`Exchange.request`.
-
-        Args:
-            shares: the client's, of the inputs, (count, ...).
-            engine: the client's engine.
-        """
-        if isinstance(self.exchange, SquareExchange):
-            return self._filled.request(shares, engine)
-        return [part for one in zip(*shares, strict=True) for part in self.exchange.request(one, engine)]
-
-    def reply(
-        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
-    ) -> tuple[list[bytes], Residues]:
-        """Return the server's reply and its shares of the results: :meth:`Exchange.reply`.
-
-        Args:
-            held: of one image.
-            shares: the server's, of the inputs, (count, ...); None for zero.
-            messages: what :meth:`request` made.
-            engine: the server's engine.
-            keys: the client's Galois keys, as the engine loaded them.
-
-        Returns:
-            (parts of a message, (count, ...)).
-
-        Raises:
-            RuleError: the messages are not what :meth:`request` makes.
-        """
-        if isinstance(self.exchange, SquareExchange):
-            return self._filled.reply(held, shares, messages, engine, keys)
-        up, replies, own = self.exchange.plan.ciphertexts_up, list[bytes](), list[Residues | None]()
-        for index in range(self.count):
-            one = [None if share is None else share[index] for share in shares]
-            part, share = self.exchange.reply(held, one, messages[index * up :][:up], engine, keys)
-            replies += part
-            own.append(share)
-        return replies, np.stack([share for share in own if share is not None])
-
-    def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
-        """Return the client's shares of the results: :meth:`Exchange.finish`.
-
-        Args:
-            shares: the client's, of the inputs, as given to :meth:`request`.
-            messages: what :meth:`reply` made.
-            engine: the client's engine.
-
-        Returns:
-            residues, (count, ...).
-
-        Raises:
-            RuleError: the messages are not what :meth:`reply` makes.
-        """
-        if isinstance(self.exchange, SquareExchange):
-            return self._filled.finish(shares, messages, engine)
-        down = self.exchange.plan.parts_down
-        each = enumerate(zip(*shares, strict=True))
-        return np.stack([self.exchange.finish(one, messages[i * down :][:down], engine) for i, one in each])
+    def ciphertexts_up(self) -> int:
+        """Ciphertexts that the client sends."""
+        return sum(part.exchange.plan.ciphertexts_up for part in self.parts)
 
     @property
-    def _filled(self) -> SquareExchange:
-        assert isinstance(self.exchange, SquareExchange)
-        return replace(self.exchange, values=self.count * self.exchange.values)
+    def ciphertexts_down(self) -> int:
+        """Ciphertexts that the server sends."""
+        return sum(part.exchange.plan.ciphertexts_down for part in self.parts)
+
+    def shares(self, given: Sequence[ServerShares]) -> list[list[Residues | None]]:
+        """Return either party's shares of the inputs of each part.
+
+        Args:
+            given: of each exchange, of each of its inputs, (count, ...); None for zeros.
+        """
+        found = list[list[Residues | None]]()
+        for at, (exchange, members) in enumerate(self.parts):
+            if isinstance(exchange, SquareExchange):
+                flat = [share.reshape(-1) for number in members for share in given[number] if share is not None]
+                found.append([np.concatenate(flat)])
+            else:
+                image = at - next(i for i, part in enumerate(self.parts) if part.members == members)
+                found.append([None if share is None else share[image] for share in given[members[0]]])
+        return found
+
+    def results(self, parts: Sequence[Residues]) -> list[Residues]:
+        """Return a party's shares of the results by exchange, (count, ...); those of squares are flat.
+
+        Args:
+            parts: its shares of the results of each part.
+        """
+        found: list[list[Residues]] = [[] for _ in self.exchanges]
+        for (exchange, members), result in zip(self.parts, parts, strict=True):
+            if isinstance(exchange, SquareExchange):
+                flat, start = result.reshape(-1), 0
+                for number in members:
+                    size = self.count * _values(self.exchanges[number])
+                    found[number] = [*flat[start : start + size].reshape(self.count, -1)]
+                    start += size
+            else:
+                found[members[0]].append(result)
+        return [np.stack(each) for each in found]
+
+
+def _values(exchange: Exchange) -> int:
+    assert isinstance(exchange, SquareExchange)
+    return exchange.values

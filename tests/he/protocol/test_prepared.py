@@ -69,7 +69,7 @@ def test_every_operation_and_encoding(engine: str, count: int, make: Any) -> Non
     client, session = parties(program, engine)
     ahead = prepare(client, session, count)
     assert client.together == message_sizes.MOST_TOGETHER
-    assert len(ahead) == 1 + message_sizes.rounds_ahead(program)
+    assert len(ahead) == 1 + message_sizes.rounds_ahead(program, count)
     assert client.preparation.seconds.keys() == {
         n for n, (e, _) in session._server.rounds.items() if e.plan.ciphertexts_up
     }
@@ -169,8 +169,9 @@ def messages(client: Client, session: Session, image: np.ndarray) -> list[np.nda
     return [*(unpack(part, (4,), t) for part in parts[:-1]), np.frombuffer(parts[-1], dtype="<u8")]
 
 
-def test_every_message_is_uniform_and_independent_of_the_others(toy: Program) -> None:
-    """For one image, over many preparations: one by one, and in differences of every two.
+@pytest.mark.parametrize("count", [1, 3])
+def test_every_message_is_uniform_and_independent_of_the_others(toy: Program, count: int) -> None:
+    """For one image, or several that were prepared at once: one by one, and in differences of every two.
 
     The result is the image's, so of the last message and the client's share only one is free.
     """
@@ -178,11 +179,11 @@ def test_every_message_is_uniform_and_independent_of_the_others(toy: Program) ->
     client, session = parties(toy, "cleartext")
     image, found = random_image(toy), []
     for _ in range(REPLIES):
-        prepare(client, session)
-        found.append(np.concatenate(messages(client, session, image)))
+        prepare(client, session, count)
+        found.append(np.concatenate([part for _ in range(count) for part in messages(client, session, image)]))
         assert client.used == "prepared"
     samples = np.stack(found)
-    assert samples.shape == (REPLIES, 16)
+    assert samples.shape == (REPLIES, count * 16)
     assert worst_chi_square(samples, t) < LIMIT
     assert worst_chi_square(pairwise(samples, t), t) < LIMIT
     assert worst_chi_square(modular.multiply(samples[:, 4:8], samples[:, 8:12], t), t) < LIMIT
