@@ -179,7 +179,9 @@ def least(name: str, table: Table, groups: Groups, pairs: Sequence[Composable] =
     paired = {layer for pair in pairs for layer in (pair.first, pair.second)}
     free = {first: group for first, group in groups.items() if paired.isdisjoint(group[0])}
     parts = [min(row.values()) for row in joined(table, free).values()]
-    alone = {n: {b: table[n][b] for b in sizes} for first, (ns, sizes) in groups.items() if first not in free for n in ns}
+    alone = {
+        n: {b: table[n][b] for b in sizes} for first, (ns, sizes) in groups.items() if first not in free for n in ns
+    }
     parts += [min(row.values()) for n, row in alone.items() if n not in paired]
     for pair in pairs:
         first, second = alone[pair.first], alone[pair.second]

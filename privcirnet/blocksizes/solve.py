@@ -147,9 +147,7 @@ def _at_best(group: str, caps: Sequence[Cap], links: Sequence[_Link]) -> list[_A
     ]
 
 
-def _paying(
-    links: Sequence[_Link], chosen: Mapping[str, int], caps: Sequence[Cap], solved: list[_Link]
-) -> list[_Link]:
+def _paying(links: Sequence[_Link], chosen: Mapping[str, int], caps: Sequence[Cap], solved: list[_Link]) -> list[_Link]:
     """Return the links that save latency with these block sizes; the solver's own if another amount forbids those."""
     alike = [link for link in links if (b := _shared(link, chosen)) in link.gains and link.gains[b][0] < 0]
     fits = all(_amount(cap, chosen, alike, i) <= cap.limit * (1 + BUDGET_SLACK) for i, cap in enumerate(caps))

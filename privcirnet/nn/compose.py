@@ -11,6 +11,9 @@ circulant with the same b, so is this one. Under encryption one round takes the 
 before it is read. Done on a fused network, so batch norms are in the weights; the composed weights are quantized and
 trained as they are.
 
+All weights of a layer are quantized with one step. Where the largest of W1 and of W2 W1 differ, the lower rows are
+multiplied by a power of two, if only squares read y2: (2^k y)^2 = 4^k y^2, which the layers behind them take back.
+
 Cost: as many blocks as the new matrix has in place of those of two factors, often more.
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.4 and Figure 6b, which runs both layers in one round with a product each.
@@ -26,10 +29,17 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
+from privcirnet.functional.quantize import log_step_for
+from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import BlockCirculant, block_size_of, make_circulant_
 from privcirnet.nn.concat import Concat
+from privcirnet.nn.folding import scale_input_
 from privcirnet.nn.graph import is_plain_layer, is_sum, module_of
+from privcirnet.nn.summands import readers, uses
 from privcirnet.nn.tokens import Channels
+
+_MOST = 8
+"""Bits that y2 is multiplied or divided by at most: with 8-bit weights, more would be for a part that is zero."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,12 @@ def _compose_pair_(fused: fx.GraphModule, pair: Pair) -> None:
     first, second = nodes[pair.first], nodes[pair.second]
     read = second.all_input_nodes[0]
     residual = next((source for source in read.all_input_nodes if source is not first), None) if pair.residual else None
-    fused.set_submodule(pair.second, _composed(one, two, pair, sizes[0]))
+    behind = _behind_squares(fused, second) if pair.kept else []
+    layer, scale = _composed(one, two, pair, balanced=bool(behind))
+    make_circulant_(layer, sizes[0])
+    fused.set_submodule(pair.second, layer)
+    for name in behind:
+        scale_input_(fused.get_submodule(name), scale**-2, name)  # type: ignore[arg-type]
     source = first.all_input_nodes[0]
     if residual is not None:
         source = _call_behind(fused, read, f"{pair.second}_inputs", Concat(), source, residual)
@@ -170,13 +185,27 @@ def _call_behind(fused: fx.GraphModule, place: fx.Node, name: str, module: nn.Mo
         return fused.graph.call_module(name, inputs)
 
 
+def _behind_squares(fused: fx.GraphModule, second: fx.Node) -> list[str]:
+    """Return the layers behind the squares that alone read a layer; none if anything else reads it or them."""
+    squares = [user for user in second.users if isinstance(module_of(fused, user), Square)]
+    layers = {user: readers(fused, user) for user in squares}
+    alone = len(squares) == len(second.users) and all(set(uses(fused, user)) == set(layers[user]) for user in squares)
+    return [str(layer.target) for user in squares for layer in layers[user]] if alone else []
+
+
 @torch.no_grad()
-def _composed(one: nn.Conv2d, two: nn.Conv2d, pair: Pair, b: int) -> nn.Conv2d:
-    """Return the layer [W1 0; W2 W1, W2] without the columns and rows that nothing needs, computed in float64."""
+def _composed(one: nn.Conv2d, two: nn.Conv2d, pair: Pair, *, balanced: bool) -> tuple[nn.Conv2d, float]:
+    """Return the layer [W1 0; W2 W1, W2] without the columns and rows that nothing needs, and what y2 is multiplied by.
+
+    Computed in float64.
+    """
     first, second = (layer.weight.double().flatten(1) for layer in (one, two))
     weight, bias = second @ first, second @ _bias(one) + _bias(two)
     if pair.residual:
         weight = torch.cat([weight, second], 1)
+    upper, lower = (log_step_for(part.abs().max().item(), 8) for part in (first, weight))
+    scale = 2.0 ** max(-_MOST, min(_MOST, upper - lower)) if balanced else 1.0
+    weight, bias = scale * weight, scale * bias
     if pair.kept:
         weight = torch.cat([nn.functional.pad(first, (0, weight.shape[1] - first.shape[1])), weight])
         bias = torch.cat([_bias(one), bias])
@@ -184,8 +213,7 @@ def _composed(one: nn.Conv2d, two: nn.Conv2d, pair: Pair, b: int) -> nn.Conv2d:
     layer.weight.copy_(weight[..., None, None])
     assert layer.bias is not None
     layer.bias.copy_(bias)
-    make_circulant_(layer, b)
-    return layer
+    return layer, scale
 
 
 def _bias(layer: nn.Conv2d) -> Tensor:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 
 from privcirnet.he.program import operations as op
@@ -47,7 +46,9 @@ def test_training_to_integer_program_is_bitwise():
 def test_the_program_has_a_layer_and_a_round_less_for_each_pair():
     program, apart = COMPOSED.program, MOBILENETV2.program
     layers = {node.module: layer for node, layer in program.linear_nodes}
-    assert layers.keys() == {node.module for node, _ in apart.linear_nodes} - {f"{n}.project" for n in ("first", "down", "same")}
+    assert layers.keys() == {node.module for node, _ in apart.linear_nodes} - {
+        f"{n}.project" for n in ("first", "down", "same")
+    }
     assert {name: layers[name].block_size for name in COMPOSED.composed} == dict.fromkeys(COMPOSED.composed, 4)
     sizes = {name: (layers[name].shape.in_channels, layers[name].shape.out_channels) for name in COMPOSED.composed}
     assert sizes == {"down.expand": (8, 24), "same.expand": (24, 12 + 36), "last": (36 + 12, 20)}

@@ -16,7 +16,7 @@ from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
 from privcirnet.nn.quantize import quantize
-from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
+from privcirnet.nn.tokens import HeadProduct, HeadTranspose, Take, Tokens
 from tests.nn.networks import DOUBLE, randn, vit
 
 TARGET = Target(COUNTED, LINKS["local"])
