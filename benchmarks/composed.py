@@ -1,27 +1,32 @@
 """MobileNetV2's project and the next expand: apart, as one layer with composed weights, or two products in one round.
 
-python benchmarks/composed.py --profile outputs/export/profile.json [--block-size 8] [--checkpoint FILE] [--links local wan]
-python benchmarks/composed.py --profile outputs/export/profile.json --programs outputs/composed   # to run encrypted
+python benchmarks/composed.py --profile outputs/export/profile.json [--block-size 8] [--checkpoint FILE]
+python benchmarks/composed.py --profile outputs/export/profile.json --programs outputs/composed
+python benchmarks/composed.py --run outputs/composed/apart outputs/composed/composed
 
 Predicted seconds, bytes and seconds with a prepared image of every pair, at the set that is fastest for the network as
 it is. Composed: W2 W1 is circulant again where both have the same b; pairs with different b are left out. Two products:
 both layers at a modulus with room for a second product, less what that saves at most. A value between them is not
 truncated, so t grows; y1 = W1 x + r needs r encrypted where y1 was, and its reply where the next residual reads it.
 --checkpoint takes block sizes of a trained network, and prints which layers to give to quant.composed. --programs
-writes two programs with random weights, apart and composed where it pays, for benchmarks/prepared.py.
+writes two programs with random weights, apart and composed where it pays. --run runs programs encrypted, in turns, both
+parties in one process, every value of a first image compared; processor seconds, which suffer least from other work.
 """
 
 import argparse
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from efficient_networks import Network, best, network_of
+from phases import noise
 from untrained import program_of
 
-from privcirnet.artifact import read_checkpoint, read_profile
+from privcirnet.artifact import read_checkpoint, read_profile, read_program
 from privcirnet.blocksizes.composition import composed_shape
 from privcirnet.blocksizes.latency import Figures, figures_of_layer
 from privcirnet.he.encodings.layer import Layer
@@ -34,10 +39,14 @@ from privcirnet.he.planning.chooser import SETS, SHORT_REPLIES
 from privcirnet.he.planning.fit import planned_layer, scaled
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import LINKS, Link, Profile
+from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.session import Traffic, prepare, run
 from privcirnet.he.ring.sampling import FLOODING_BITS
 from privcirnet.models import mobilenetv2
 from privcirnet.nn.compose import Pair, pairs
 from privcirnet.nn.fuse import fuse
+from privcirnet.pipeline import audit
 
 _NETWORK = "mobilenetv2_cifar"
 _PRIME_BITS, _TRUNCATED_BITS = 60, 8
@@ -109,7 +118,7 @@ def report(name: str, network: Network, found: list[Pair], profile: Profile, pla
     print(f"{name}, {whole.set}: network {whole.seconds:.2f} s; {len(rows)} of {len(found)} pairs have one block size")
     print(f"two products: {long.parameter_set}, t of {long.plain_bits} bits")
     print(
-        "second layer | b | kind | s apart | s composed | s two products | MB apart | MB composed | online ms | composed"
+        "second layer | b | kind | s apart | composed | two products | MB apart | composed | online ms apart | composed"
     )
     for row in rows:
         kind = ", ".join(["residual"] * row.pair.residual + ["y1 kept"] * row.pair.kept)
@@ -130,16 +139,70 @@ def report(name: str, network: Network, found: list[Pair], profile: Profile, pla
     print(f"  quant.composed=[{','.join(row.pair.second for row in rows if row.pays)}]\n", flush=True)
 
 
+class Runner:
+    """Both parties of a stored program, in this process.
+
+    Args:
+        folder: of the program.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.program, spectra = read_program(folder)
+        server = Server(self.program, "kernel", spectra)
+        self.client = Client(server.greeting(), "kernel")
+        self.session = server.session(self.client.keys())
+        self.image = noise(self.program)
+        self.run()
+        wrong = audit.wrong_nodes(
+            self.program, audit.reconstruct(self.program, self.client.shares, self.session.shares)
+        )
+        assert not wrong, wrong
+        self.found: dict[str, list[tuple[float, float, int]]] = {}
+
+    def run(self) -> list[Traffic]:
+        """Run the image, with material if there is any."""
+        return run(self.client, self.session, self.image)[1]
+
+    def turn(self) -> None:
+        """Run the image directly, prepare it, and run it prepared."""
+        phases = {"direct": self.run, "preparation": lambda: prepare(self.client, self.session, 1), "online": self.run}
+        for name, phase in phases.items():
+            started = time.process_time()
+            traffic = phase()
+            seconds, size = time.process_time() - started, sum(each.up + each.down for each in traffic)
+            self.found.setdefault(name, []).append((seconds, size, len(traffic)))
+
+
+def encrypted(folders: Sequence[Path], turns: int) -> None:
+    """Run programs in turns, after one that warms up, and print medians."""
+    runners = {folder: Runner(folder) for folder in folders}
+    for _ in range(turns + 1):
+        for runner in runners.values():
+            runner.turn()
+    print("program | layers | phase | processor s | MB | rounds")
+    for folder, runner in runners.items():
+        for phase, found in runner.found.items():
+            seconds, size, rounds = (median(column) for column in zip(*found[1:], strict=True))
+            print(
+                f"{folder} | {len(runner.program.linear_nodes)} | {phase} | {seconds:.3f} | {size / 1e6:.2f} | {rounds}"
+            )
+
+
 def main() -> None:
-    """Print a table for each link, or write programs."""
+    """Print a table for each link, write programs, or run some."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--profile", type=Path, required=True, help="profile.json of search.py or export.py")
+    parser.add_argument("--profile", type=Path, help="profile.json of search.py or export.py")
+    parser.add_argument("--run", nargs="+", type=Path, help="folders of programs")
+    parser.add_argument("--turns", type=int, default=5, help="of --run")
     parser.add_argument("--block-size", type=int, default=8)
     parser.add_argument("--checkpoint", type=Path, help="of a trained network, whose block sizes are taken")
     parser.add_argument("--plain-bits", type=int, default=54, help="bits of t")
     parser.add_argument("--links", nargs="+", default=["local", "lan", "wan"], choices=LINKS)
     parser.add_argument("--programs", type=Path, help="folder for two programs with random weights")
     given = parser.parse_args()
+    if given.run:
+        encrypted(given.run, given.turns)
+        return
     if given.programs:
         for name, composed in (("apart", False), ("composed", True)):
             program_of(_NETWORK, given.block_size, given.programs / name, str(given.profile), composed)

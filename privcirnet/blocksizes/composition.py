@@ -1,7 +1,7 @@
 """What composed layers would cost: an inverted residual's project and the next one's expand in one product.
 
-Whether that is faster depends on both layers' sizes: it saves a round and costs products (:mod:`privcirnet.nn.compose`).
-The integer program decides it with the block sizes (:mod:`privcirnet.blocksizes.solve`).
+It saves a round and costs products (:mod:`privcirnet.nn.compose`); whether it pays depends on both sizes. The
+integer program decides it with the block sizes (:mod:`privcirnet.blocksizes.solve`).
 """
 
 from collections.abc import Mapping, Sequence

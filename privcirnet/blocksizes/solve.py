@@ -115,6 +115,9 @@ def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE
     return Solution(sizes, total(sensitivity, sizes), seconds, status, seconds=taken, composed=names)
 
 
+_Binary = pulp.LpVariable
+_Binaries = Mapping[tuple[str, int], _Binary]
+"""Whether a group has a block size."""
 _Amounts = tuple[Mapping[int, float], Mapping[int, float]]
 """A limited amount by block size: as it is, and at its best, with everything composed that can be."""
 
@@ -199,15 +202,7 @@ def _minimise(
         for b in options
     }
     problem += pulp.lpSum(_OBJECTIVE_UNIT / unit * excess[name][b] * x for (name, b), x in chosen.items())
-    together = {
-        (i, b): problem.add_variable(f"y_{i}_{b}", cat=pulp.LpBinary)
-        for i, link in enumerate(links)
-        for b in link.gains
-        if all((group, b) in chosen for group in link.groups)
-    }
-    for (i, b), y in together.items():
-        for group in dict.fromkeys(links[i].groups):
-            problem += y <= chosen[group, b]
+    together = _together(problem, links, chosen)
     for index, cap in enumerate(caps):
         scale = _BUDGET_UNIT / cap.limit if cap.limit > 0 else 0.0
         allowed = scale * cap.limit * (1 + BUDGET_SLACK / 2)  # an assignment of exactly the limit is clearly within
@@ -235,6 +230,20 @@ def _minimise(
         if (taken := _amount(cap, sizes, composed, index)) > cap.limit * (1 + BUDGET_SLACK):
             raise RuntimeError(f"the solver exceeded the {cap.name} budget: {taken!r} of {cap.limit!r}")
     return sizes, composed, status
+
+
+def _together(problem: pulp.LpProblem, links: Sequence[_Link], chosen: _Binaries) -> dict[tuple[int, int], _Binary]:
+    """Return the binaries of composed layers, by number of the link and block size, tied to those of both groups."""
+    found = {
+        (i, b): problem.add_variable(f"y_{i}_{b}", cat=pulp.LpBinary)
+        for i, link in enumerate(links)
+        for b in link.gains
+        if all((group, b) in chosen for group in link.groups)
+    }
+    for (i, b), y in found.items():
+        for group in dict.fromkeys(links[i].groups):
+            problem += y <= chosen[group, b]
+    return found
 
 
 def _solver(name: str) -> pulp.LpSolver:

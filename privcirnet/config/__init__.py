@@ -172,7 +172,7 @@ class QuantConfig:
     calibration_images: int = 512
     """training images on which the steps are calibrated."""
     composed: list[str] = field(default_factory=list[str])
-    """layers that become one with the layer before them, instead of those of the search's plan; empty for the plan's."""
+    """layers that become one with the layer before them; empty for those of the plan that block sizes come from."""
     learned_steps: bool = False
     """train the steps with the weights, clipping values in training only; else they stay as calibrated."""
 

@@ -1,7 +1,7 @@
-"""Two convolutions of 1 x 1 with nothing between them but a residual sum, as one: an inverted residual's project and the
-next one's expand.
+"""Two 1 x 1 convolutions in a row as one: an inverted residual's project and the next one's expand.
 
-Without a residual W2 (W1 h + b1) + b2 = (W2 W1) h + (W2 b1 + b2). With one, y1 = W1 h + b1 + r and y2 = W2 y1 + b2 are::
+Nothing but a residual sum is between them. Without one, W2 (W1 h + b1) + b2 = (W2 W1) h + (W2 b1 + b2). With a residual
+r, y1 = W1 h + b1 + r and y2 = W2 y1 + b2 are::
 
     [y1 - r]   [ W1     0 ] [h]   [ b1         ]
     [  y2  ] = [ W2 W1  W2] [r] + [ W2 b1 + b2 ]
