@@ -9,8 +9,10 @@ from network_coverage import keep_last_statistics_, smooth_images
 from torch import Tensor, nn
 
 from privcirnet.artifact import MANIFEST, read_profile, write_program
+from privcirnet.blocksizes.composition import paying
 from privcirnet.config import HEConfig
 from privcirnet.console import progress_bar
+from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.operations import Input
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
@@ -49,7 +51,7 @@ NETWORKS = {
 """Those of the tables, by name."""
 
 
-def program_of(name: str, block_size: int, folder: Path, profile: str = "calibrate") -> None:
+def program_of(name: str, block_size: int, folder: Path, profile: str = "calibrate", composed: bool = False) -> None:
     """Write the program of a network with random weights, unless it is there.
 
     Args:
@@ -57,6 +59,7 @@ def program_of(name: str, block_size: int, folder: Path, profile: str = "calibra
         block_size: b wherever it fits.
         folder: of the program.
         profile: operation times: of a file, or of this machine, measured now.
+        composed: whether layers are composed with those before them where a profile of a file says that it pays.
     """
     if (folder / MANIFEST).is_file():
         return
@@ -70,7 +73,8 @@ def program_of(name: str, block_size: int, folder: Path, profile: str = "calibra
     measure_(model, images)
     given = None if profile == "calibrate" else read_profile(Path(profile))
     pixels = Pixels(data.shape, Input(0, data.levels), data.log_step)
-    network = quantize(fuse(model), [images], data.log_step)
+    together = paying(model, images[:1], read_profile(Path(profile)), LINKS["local"]) if composed else ()
+    network = quantize(fuse(model, together), [images], data.log_step)
     lowered, _ = lower_on(HEConfig(bounds="measured"), network, pixels, images, progress_bar, given)
     write_program(folder, lowered.program, {"network": name})
 

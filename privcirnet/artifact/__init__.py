@@ -5,6 +5,7 @@ Writing is atomic: a file or folder appears under its name when it is complete, 
 
 from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
 from privcirnet.artifact.masks import read_masks, write_masks
+from privcirnet.artifact.plan import plan_composed, plan_pads, read_plan, write_plan
 from privcirnet.artifact.program import (
     FULL_FOLDER,
     MANIFEST,
@@ -21,15 +22,12 @@ from privcirnet.artifact.program import (
 from privcirnet.artifact.records import (
     Bits,
     Checkpoint,
-    plan_pads,
     read_checkpoint,
     read_json,
-    read_plan,
     read_profile,
     write_arrays,
     write_checkpoint,
     write_json,
-    write_plan,
     write_text,
 )
 
@@ -44,6 +42,7 @@ __all__ = [
     "folder_bytes",
     "forget_drafts",
     "plaintext_coefficients",
+    "plan_composed",
     "plan_pads",
     "read_checkpoint",
     "read_json",

@@ -1,4 +1,4 @@
-"""Checkpoint, plan, profile and run summary: one file each, and the code that all formats share.
+"""Checkpoint, profile and run summary: one file each, and the code that all formats share.
 
 Reading checks format, version, names and types before anything is used. numpy only; no torch.
 """
@@ -93,6 +93,7 @@ class Checkpoint:
         block_sizes: block size by module name ({}: dense).
         bits: of a quantized network, None before.
         arguments: that the model was created with besides classes and channels, such as its activation.
+        composed: layers that are one with the layer before them once the network is fused.
     """
 
     tensors: dict[str, np.ndarray]
@@ -101,6 +102,7 @@ class Checkpoint:
     block_sizes: dict[str, int]
     bits: Bits | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    composed: tuple[str, ...] = ()
 
     def digest(self) -> str:
         """Return the SHA-256 of the tensors with their names, types and shapes, in hexadecimal."""
@@ -130,6 +132,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "bits": json.dumps(checkpoint.bits),
         "arguments": json.dumps(checkpoint.arguments),
     }
+    about |= {"composed": json.dumps(checkpoint.composed)} if checkpoint.composed else {}
     with replacing(path) as draft:
         write_tensors(draft, checkpoint.tensors, about)
 
@@ -159,9 +162,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     check_format(about, "privcirnet-checkpoint", path)
     try:
         bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
-        arguments = json.loads(about.get("arguments", "{}"))
+        arguments, composed = json.loads(about.get("arguments", "{}")), json.loads(about.get("composed", "[]"))
         facts = about["model"], about["stage"], dict(block_sizes), _bits(bits) if bits else None, dict(arguments)
-        return Checkpoint(tensors, *facts)
+        return Checkpoint(tensors, *facts, tuple(map(str, composed)))
     except (KeyError, ValueError, TypeError) as error:
         raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
 
@@ -170,57 +173,6 @@ def _bits(stored: list[int]) -> Bits:
     """Return bits as they were stored; version 1 began without those of streams."""
     weight, activation, stream = stored if len(stored) > 2 else (*stored, stored[-1])
     return Bits(weight, activation, stream)
-
-
-def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None:
-    """Write plan.json: the block size of every weighted layer, by module name, and how it was found.
-
-    Args:
-        path: of the file.
-        block_sizes: by module name.
-        about: further facts, as plain data.
-
-    Raises:
-        RuleError: the disk is full.
-    """
-    head = {"format": "privcirnet-plan", "version": VERSION, "block_sizes": dict(block_sizes)}
-    write_json(path, {**head, **about})
-
-
-def read_plan(path: Path, **expected: str) -> dict[str, int]:
-    """Read plan.json.
-
-    Args:
-        path: of the file.
-        expected: facts that it must have, such as ``model`` and ``checkpoint``; keys that the plan lacks are not
-            checked.
-
-    Returns:
-        Block sizes by module name.
-
-    Raises:
-        RuleError: missing, damaged or foreign, a block size that is not a positive integer, or made for something else.
-    """
-    data = read_json(path, "a plan", "make one with search.py")
-    check_format(data, "privcirnet-plan", path)
-    block_sizes = data.get("block_sizes")
-    if not isinstance(block_sizes, dict) or any(type(b) is not int or b < 1 for b in block_sizes.values()):
-        raise RuleError("a plan must map module names to block sizes", got=f"{path}", remedy="make one with search.py")
-    for key, value in expected.items():
-        if data.get(key, value) != value:
-            got = f"{path} for {key} {data[key]}, used with {value}"
-            remedy = f"search again, or remove {key} from the plan if it fits nevertheless"
-            raise RuleError(f"a plan must be for this {key}", got=got, remedy=remedy)
-    return block_sizes
-
-
-def plan_pads(path: Path) -> bool:
-    """Return whether a plan is for layers that are padded where its block sizes do not divide.
-
-    Args:
-        path: of a file that :func:`read_plan` accepts.
-    """
-    return read_json(path, "a plan", "make one with search.py").get("pad") is True
 
 
 def read_profile(path: Path) -> Profile:

@@ -28,6 +28,7 @@ class Solution:
         status: The solver's status, "Optimal".
         gap: Relative excess of the sensitivity over the optimum that the solver could not rule out; 0 for the optimum.
         seconds: Time that solving took.
+        composed: Layers that are one with the layer before them; the latency is with them.
     """
 
     block_sizes: dict[str, int]
@@ -36,6 +37,7 @@ class Solution:
     status: str
     gap: float = field(default=0.0, repr=False)
     seconds: float = field(default=0.0, repr=False, compare=False)
+    composed: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,35 @@ class Cap:
     limit: float
 
 
+LATENCY = "latency"
+"""Name of the amount that the budget limits."""
+
+
+@dataclass(frozen=True)
+class Composable:
+    """Two layers that may become one if they have the same block size.
+
+    Attributes:
+        first: Name of the layer whose result the second one reads.
+        second: Name of the second layer, which the composed one has.
+        amounts: By the name of a limited amount, of the composed layer by block size.
+    """
+
+    first: str
+    second: str
+    amounts: Table
+
+    def gain(self, name: str, table: Table, b: int) -> float:
+        """Return what composing adds to an amount, usually less than nothing.
+
+        Args:
+            name: Of the amount.
+            table: The amount of single layers.
+            b: Block size of both.
+        """
+        return self.amounts[name][b] - table[self.first][b] - table[self.second][b]
+
+
 @dataclass(frozen=True)
 class Rules:
     """The rules that an assignment must obey besides the budget.
@@ -61,11 +92,13 @@ class Rules:
         pinned: Block size by name, of layers that have no choice.
         equal: Groups of names whose layers must have the same block size; no layer in two of them.
         caps: Limits on other amounts.
+        pairs: Layers that may be composed; no layer in two of them.
     """
 
     pinned: Mapping[str, int] = field(default_factory=dict[str, int])
     equal: Sequence[Sequence[str]] = ()
     caps: Sequence[Cap] = ()
+    pairs: Sequence[Composable] = ()
 
 
 FREE = Rules()
@@ -120,15 +153,41 @@ def uniform_latency(latency: Table, b: int) -> float:
 def reach(latency: Table, rules: Rules = FREE) -> tuple[float, float]:
     """Return the latencies of the fastest and the slowest assignment that obey pins and equalities, in seconds.
 
+    Where composed layers are in equal groups, the first is a lower bound (:func:`least`).
+
     Args:
         latency: Seconds by layer name and block size.
-        rules: Pins and equal groups; its caps are not considered.
+        rules: Pins, equal groups and pairs; its caps are not considered.
 
     Raises:
         RuleError: The rules contradict the table.
     """
-    rows = joined(latency, groups_of(latency, rules)).values()
-    return math.fsum(min(row.values()) for row in rows), math.fsum(max(row.values()) for row in rows)
+    groups = groups_of(latency, rules)
+    rows = joined(latency, groups).values()
+    return least(LATENCY, latency, groups, rules.pairs), math.fsum(max(row.values()) for row in rows)
+
+
+def least(name: str, table: Table, groups: Groups, pairs: Sequence[Composable] = ()) -> float:
+    """Return the least amount of any assignment; a lower bound where composable layers are in groups with others.
+
+    Args:
+        name: Of the amount.
+        table: Amount by layer name and block size.
+        groups: From :func:`groups_of`.
+        pairs: Layers that may be composed.
+    """
+    paired = {layer for pair in pairs for layer in (pair.first, pair.second)}
+    free = {first: group for first, group in groups.items() if paired.isdisjoint(group[0])}
+    parts = [min(row.values()) for row in joined(table, free).values()]
+    alone = {
+        n: {b: table[n][b] for b in sizes} for first, (ns, sizes) in groups.items() if first not in free for n in ns
+    }
+    parts += [min(row.values()) for n, row in alone.items() if n not in paired]
+    for pair in pairs:
+        first, second = alone[pair.first], alone[pair.second]
+        together = [amount for b, amount in pair.amounts[name].items() if b in first and b in second]
+        parts.append(min([min(first.values()) + min(second.values()), *together]))
+    return math.fsum(parts)
 
 
 def total(table: Table, sizes: Mapping[str, int]) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from privcirnet.blocksizes.assignment import Cap, Rules
+from privcirnet.blocksizes.assignment import Cap, Composable, Rules
 from privcirnet.blocksizes.latency import FigureTable, amounts_of
 from privcirnet.errors import RuleError
 
@@ -17,6 +17,7 @@ def rules_for(
     pinned: Sequence[str] = (),
     equal: Sequence[Sequence[str]] = (),
     limits: Mapping[str, float] = NO_LIMITS,
+    pairs: Sequence[Composable] = (),
 ) -> Rules:
     """Return the rules for the layers of a table.
 
@@ -25,6 +26,7 @@ def rules_for(
         pinned: "pattern:b" each; the last one that matches a layer counts.
         equal: groups of patterns.
         limits: of predictions by their name, see :data:`CAPS`; 0 for none.
+        pairs: layers that may be composed.
 
     Raises:
         RuleError: a pattern matches no layer, or a pin has no block size.
@@ -37,7 +39,7 @@ def rules_for(
         pins |= dict.fromkeys(_matching(pattern, table), int(size))
     groups = [list(dict.fromkeys(n for pattern in group for n in _matching(pattern, table))) for group in equal]
     caps = [Cap(CAPS[what], amounts_of(table, what), limit) for what, limit in limits.items() if limit]
-    return Rules(pins, groups, caps)
+    return Rules(pins, groups, caps, pairs)
 
 
 def _matching(pattern: str, names: Collection[str]) -> list[str]:

@@ -7,7 +7,8 @@ With binaries x[layer, b]::
                 and the same with other tables under their caps (bytes, memory)
 
 Layers that must have equal block sizes are one layer here, with the sums of their numbers; a pinned layer has one
-option (:mod:`privcirnet.blocksizes.assignment`).
+option (:mod:`privcirnet.blocksizes.assignment`). Two layers that may be composed have a binary y for each block size of
+both, y <= x[first, b] and y <= x[second, b], which adds to every limited amount what composing changes.
 
 Solvers work with absolute tolerances near 1e-6, while sensitivities span many orders of magnitude. Two things avoid a
 loss of precision. Only the excess over each layer's least sensitivity is minimised. And the objective is scaled by its
@@ -23,11 +24,25 @@ another in any respect are left out first, so that no latency is spent for nothi
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pulp
 
-from privcirnet.blocksizes.assignment import FREE, Cap, Rules, Solution, Table, check_tables, groups_of, joined, total
+from privcirnet.blocksizes.assignment import (
+    FREE,
+    LATENCY,
+    Cap,
+    Composable,
+    Groups,
+    Rules,
+    Solution,
+    Table,
+    check_tables,
+    groups_of,
+    joined,
+    least,
+    total,
+)
 from privcirnet.errors import RuleError
 
 BUDGET_SLACK = 1e-9
@@ -76,15 +91,16 @@ def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE
     for cap in rules.caps:
         check_tables("latency", latency, cap.name, cap.table)
     groups = groups_of(latency, rules)
-    limits = [Cap("latency", latency, budget), *rules.caps]
+    limits = [Cap(LATENCY, latency, budget), *rules.caps]
+    for cap in limits:
+        _check_reachable(cap, least(cap.name, cap.table, groups, rules.pairs))
     joint = [Cap(cap.name, joined(cap.table, groups), cap.limit) for cap in limits]
-    for cap in joint:
-        _check_reachable(cap)
+    links = _links(rules.pairs, limits, groups)
     omegas = joined(sensitivity, groups)
-    excess = {name: _useful(row, [cap.table[name] for cap in joint]) for name, row in omegas.items()}
+    excess = {name: _useful(row, _at_best(name, joint, links)) for name, row in omegas.items()}
     unit = max(max(options.values()) for options in excess.values())
     while True:
-        chosen, status = _minimise(excess, joint, unit or 1.0, solver)
+        chosen, composed, status = _minimise(excess, joint, links, unit or 1.0, solver)
         value = math.fsum(excess[name][b] for name, b in chosen.items())
         if value >= unit / 2 or value == 0:
             break
@@ -92,34 +108,92 @@ def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE
         unit = value
     of_layer = {name: chosen[group] for group, (names, _) in groups.items() for name in names}
     sizes = {name: of_layer[name] for name in latency}
+    composed = _paying(links, chosen, joint, composed)
+    seconds = _amount(joint[0], chosen, composed, 0) if composed else total(latency, sizes)
+    names = tuple(link.name for link in composed)
     taken = time.perf_counter() - started
-    return Solution(sizes, total(sensitivity, sizes), total(latency, sizes), status, seconds=taken)
+    return Solution(sizes, total(sensitivity, sizes), seconds, status, seconds=taken, composed=names)
 
 
-def _check_reachable(cap: Cap) -> None:
-    least = math.fsum(min(amounts.values()) for amounts in cap.table.values())
+_Binary = pulp.LpVariable
+_Binaries = Mapping[tuple[str, int], _Binary]
+"""Whether a group has a block size."""
+_Amounts = tuple[Mapping[int, float], Mapping[int, float]]
+"""A limited amount by block size: as it is, and at its best, with everything composed that can be."""
+
+
+class _Link(NamedTuple):
+    """Two groups with a layer each that may be composed, and what that adds to each limited amount by block size."""
+
+    name: str
+    groups: tuple[str, str]
+    gains: Mapping[int, tuple[float, ...]]
+
+
+def _links(pairs: Sequence[Composable], caps: Sequence[Cap], groups: Groups) -> list[_Link]:
+    of_layer = {name: first for first, (names, _) in groups.items() for name in names}
+    found: list[_Link] = []
+    for pair in pairs:
+        of_pair = of_layer[pair.first], of_layer[pair.second]
+        sizes = [b for b in pair.amounts[LATENCY] if all(b in groups[group][1] for group in of_pair)]
+        gains = {b: tuple(pair.gain(cap.name, cap.table, b) for cap in caps) for b in sizes}
+        found.append(_Link(pair.second, of_pair, gains))
+    return found
+
+
+def _at_best(group: str, caps: Sequence[Cap], links: Sequence[_Link]) -> list[_Amounts]:
+    """Return every amount of a group by block size, and its least with everything composed that can be."""
+    own = [link.gains for link in links if group in link.groups]
+    return [
+        (cap.table[group], {b: x + sum(min(0.0, g[b][i]) for g in own if b in g) for b, x in cap.table[group].items()})
+        for i, cap in enumerate(caps)
+    ]
+
+
+def _paying(links: Sequence[_Link], chosen: Mapping[str, int], caps: Sequence[Cap], solved: list[_Link]) -> list[_Link]:
+    """Return the links that save latency with these block sizes; the solver's own if another amount forbids those."""
+    alike = [link for link in links if (b := _shared(link, chosen)) in link.gains and link.gains[b][0] < 0]
+    fits = all(_amount(cap, chosen, alike, i) <= cap.limit * (1 + BUDGET_SLACK) for i, cap in enumerate(caps))
+    return alike if fits else solved
+
+
+def _shared(link: _Link, chosen: Mapping[str, int]) -> int:
+    """Return the block size that both groups have, or 0."""
+    first, second = (chosen[group] for group in link.groups)
+    return first if first == second else 0
+
+
+def _amount(cap: Cap, chosen: Mapping[str, int], composed: Sequence[_Link], index: int) -> float:
+    """Return a limited amount with these layers composed; ``index`` is the cap's among all."""
+    return math.fsum([total(cap.table, chosen), *(link.gains[_shared(link, chosen)][index] for link in composed)])
+
+
+def _check_reachable(cap: Cap, least: float) -> None:
     if cap.limit * (1 + BUDGET_SLACK) >= least:
         return
     rule, unit = f"the cap on {cap.name} must be at least the least assignment's", ""
-    if cap.name == "latency":
+    if cap.name == LATENCY:
         rule, unit = "latency budget must be at least the fastest assignment's", " s"
     raise RuleError(rule, got=f"{cap.limit:g}{unit}", remedy=f"allow at least {least!r}{unit}")
 
 
-def _useful(omegas: Mapping[int, float], amounts: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """Return the options that no other beats in every respect, with their excess over the layer's least sensitivity."""
-    ranked = sorted(omegas, key=lambda b: (omegas[b], *(amount[b] for amount in amounts)))
+def _useful(omegas: Mapping[int, float], amounts: Sequence[_Amounts]) -> dict[int, float]:
+    """Return the options that no other beats in every respect, with their excess over the layer's least sensitivity.
+
+    Of each amount as it is and at its best: one option beats another only if it does so as it is.
+    """
+    ranked = sorted(omegas, key=lambda b: (omegas[b], *(amount[b] for amount, _ in amounts)))
     least = omegas[ranked[0]]
     kept: dict[int, float] = {}
     for b in ranked:
-        if not any(all(amount[other] <= amount[b] for amount in amounts) for other in kept):
+        if not any(all(amount[other] <= best[b] for amount, best in amounts) for other in kept):
             kept[b] = omegas[b] - least
     return kept
 
 
 def _minimise(
-    excess: Mapping[str, Mapping[int, float]], caps: Sequence[Cap], unit: float, solver: str
-) -> tuple[dict[str, int], str]:
+    excess: Mapping[str, Mapping[int, float]], caps: Sequence[Cap], links: Sequence[_Link], unit: float, solver: str
+) -> tuple[dict[str, int], list[_Link], str]:
     """Solve the program with the objective in units of `unit` and every amount in units of its limit."""
     problem = pulp.LpProblem("block_sizes", pulp.LpMinimize)
     chosen = {
@@ -128,10 +202,13 @@ def _minimise(
         for b in options
     }
     problem += pulp.lpSum(_OBJECTIVE_UNIT / unit * excess[name][b] * x for (name, b), x in chosen.items())
-    for cap in caps:
+    together = _together(problem, links, chosen)
+    for index, cap in enumerate(caps):
         scale = _BUDGET_UNIT / cap.limit if cap.limit > 0 else 0.0
         allowed = scale * cap.limit * (1 + BUDGET_SLACK / 2)  # an assignment of exactly the limit is clearly within
-        problem += pulp.lpSum(scale * cap.table[name][b] * x for (name, b), x in chosen.items()) <= allowed
+        apart = [scale * cap.table[name][b] * x for (name, b), x in chosen.items()]
+        gained = [scale * links[i].gains[b][index] * y for (i, b), y in together.items()]
+        problem += pulp.lpSum(apart + gained) <= allowed
     for name, options in excess.items():
         problem += pulp.lpSum(chosen[name, b] for b in options) == 1
     try:
@@ -141,17 +218,32 @@ def _minimise(
         if status != "Infeasible":
             raise
     sizes = {name: b for (name, b), x in chosen.items() if (x.value() or 0.0) > 0.5}
-    if status == "Infeasible" and len(caps) > 1:
+    composed = [links[i] for (i, _), y in together.items() if (y.value() or 0.0) > 0.5]
+    if status == "Infeasible" and (len(caps) > 1 or links):
         got = ", ".join(f"{cap.name} {cap.limit:g}" for cap in caps)
         remedy = "raise one of them, or pin fewer layers"
         raise RuleError("an assignment must obey the budget and all caps together", got=got, remedy=remedy)
     if problem.sol_status != pulp.LpSolutionOptimal or len(sizes) != len(excess):
         outcome = pulp.LpSolution[problem.sol_status]
         raise RuntimeError(f"the integer programme was not solved: {outcome}, {len(sizes)} of {len(excess)} layers")
-    for cap in caps:
-        if (taken := total(cap.table, sizes)) > cap.limit * (1 + BUDGET_SLACK):
+    for index, cap in enumerate(caps):
+        if (taken := _amount(cap, sizes, composed, index)) > cap.limit * (1 + BUDGET_SLACK):
             raise RuntimeError(f"the solver exceeded the {cap.name} budget: {taken!r} of {cap.limit!r}")
-    return sizes, status
+    return sizes, composed, status
+
+
+def _together(problem: pulp.LpProblem, links: Sequence[_Link], chosen: _Binaries) -> dict[tuple[int, int], _Binary]:
+    """Return the binaries of composed layers, by number of the link and block size, tied to those of both groups."""
+    found = {
+        (i, b): problem.add_variable(f"y_{i}_{b}", cat=pulp.LpBinary)
+        for i, link in enumerate(links)
+        for b in link.gains
+        if all((group, b) in chosen for group in link.groups)
+    }
+    for (i, b), y in found.items():
+        for group in dict.fromkeys(links[i].groups):
+            problem += y <= chosen[group, b]
+    return found
 
 
 def _solver(name: str) -> pulp.LpSolver:

@@ -69,10 +69,11 @@ def sweep(
         try:
             solution = solve(sensitivity, latency, budget, rules, solver)
         except RuleError:
-            if rules.caps:
+            if rules.caps or rules.pairs:
                 continue
             raise
-        if not found or solution.block_sizes != found[-1][1].block_sizes:
+        last = found[-1][1] if found else None
+        if last is None or (solution.block_sizes, solution.composed) != (last.block_sizes, last.composed):
             found.append((budget, solution))
     return found
 

@@ -171,6 +171,8 @@ class QuantConfig:
     """2 to 20, of what the residuals of a transformer add up; never fewer than activation_bits."""
     calibration_images: int = 512
     """training images on which the steps are calibrated."""
+    composed: list[str] = field(default_factory=list[str])
+    """layers that become one with the layer before them; empty for those of the plan that block sizes come from."""
     learned_steps: bool = False
     """train the steps with the weights, clipping values in training only; else they stay as calibrated."""
 

@@ -66,6 +66,9 @@ class SearchConfig:
     """cap on the bytes exchanged for an image, both ways, in 10^6 bytes; 0 for none."""
     memory_mb: float = 0.0
     """cap on the server's encoded weights, in 10^6 bytes; 0 for none."""
+    compose: bool = False
+    """whether a 1 x 1 convolution may become one with the next, as an inverted residual's project with the next expand:
+    where both have one block size and it is predicted to pay."""
     solver: str = "cbc"
     """cbc, which comes with PuLP, or highs, which needs privcirnet[highs]."""
     data: DataConfig = field(default_factory=DataConfig)

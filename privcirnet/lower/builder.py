@@ -106,7 +106,7 @@ class Builder:
 
     def _check_layout(self, node: fx.Node, module: nn.Module | None, source: Node) -> None:
         """Raise where torch would take the axes of tokens for those of a map, or the other way round."""
-        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (tokens.Take, tokens.Channels)
+        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (tokens.Take,)
         are_tokens = source.name in self._tokens
         linear_on_map = isinstance(module, nn.Linear) and not are_tokens and source.shape[1:] != (1, 1)
         if (isinstance(module, of_maps) and are_tokens) or (isinstance(module, of_tokens) and not are_tokens):

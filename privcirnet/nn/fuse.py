@@ -19,7 +19,7 @@ keeps three coefficients for each channel, which costs another plaintext product
 
 import copy
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.compose import compose_
 from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
@@ -36,7 +37,7 @@ from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 
 
-def fuse(model: nn.Module) -> fx.GraphModule:
+def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
     """Return the network for inference, with every batch norm and AESPA folded into the layers around it.
 
     Circulant layers stay circulant, with their rows scaled. The convolutions get a bias, and the batch norms disappear.
@@ -45,6 +46,7 @@ def fuse(model: nn.Module) -> fx.GraphModule:
 
     Args:
         model: A network; left as it was.
+        composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.nn.compose`).
 
     Returns:
         A graph module in evaluation mode that shares nothing with `model`.
@@ -53,7 +55,8 @@ def fuse(model: nn.Module) -> fx.GraphModule:
         RuleError: The network cannot be traced, a batch norm does not directly follow a convolution or has no running
             statistics, one of tokens or an attention feeds other than linear layers, an AESPA follows neither a layer
             nor a sum of layers and squares, a convolution feeds more than what is folded into it, either is used twice,
-            what is folded into a circulant layer is not shared by its blocks, or weights are quantized already.
+            what is folded into a circulant layer is not shared by its blocks, weights are quantized already, or a
+            layer cannot be composed with the one before it.
 
     >>> fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU()))
     Sequential(
@@ -87,7 +90,7 @@ def fuse(model: nn.Module) -> fx.GraphModule:
     _fold_pools_(fused, calls)
     fused.graph.lint()
     fused.recompile()
-    return fused
+    return compose_(fused, composed) if composed else fused
 
 
 def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:

@@ -62,7 +62,7 @@ class Take(nn.Module):
 
 
 class Channels(nn.Module):
-    """Channels [first, first + count) of tokens.
+    """Channels [first, first + count) of tokens or of a map.
 
     Args:
         first: first channel.
@@ -77,12 +77,12 @@ class Channels(nn.Module):
         """Return the channels.
 
         Args:
-            x: (N, T, C).
+            x: (N, T, C) or (N, C, H, W).
 
         Returns:
-            (N, T, count).
+            (N, T, count) or (N, count, H, W).
         """
-        return x[..., self.first : self.first + self.count]
+        return x.narrow(1 if x.ndim == 4 else -1, self.first, self.count)
 
 
 class HeadTranspose(nn.Module):

@@ -1,8 +1,8 @@
 """Block sizes for a trained network, under the settings of search.py: what search.py and privcirnet.search do."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ from torch import nn
 
 from privcirnet import distributed, plots
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
-from privcirnet.blocksizes.assignment import Rules, Solution, Table, uniform_latency
-from privcirnet.blocksizes.latency import FigureTable, amounts_of, figure_table, figures_of, layer_shapes
+from privcirnet.blocksizes.assignment import Composable, Rules, Solution, Table, uniform_latency
+from privcirnet.blocksizes.composition import composables, composed_figures
+from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
 from privcirnet.blocksizes.rules import rules_for
 from privcirnet.blocksizes.solve import solve
 from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
@@ -19,7 +20,9 @@ from privcirnet.config import SearchConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.he.planning.online import check_online
 from privcirnet.he.planning.profile import LINKS, Profile
+from privcirnet.nn.compose import Pair, pairs
 from privcirnet.nn.convert import paddable
+from privcirnet.nn.fuse import fuse
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import sensitivities, stages
@@ -39,6 +42,8 @@ class SearchResult:
         uniform: one block size everywhere, by block size.
         front: (budget, best assignment) of the sweep.
         seconds_fisher: that measuring sensitivities took.
+        pairs: layers that may be composed, if that was allowed.
+        together: predictions for composed layers, by the second layer's name and block size.
     """
 
     profile: Profile
@@ -50,17 +55,32 @@ class SearchResult:
     uniform: dict[int, Point]
     front: list[tuple[float, Solution]]
     seconds_fisher: float
+    pairs: Sequence[Pair] = ()
+    together: FigureTable = field(default_factory=dict[str, dict[int, Figures]])
 
     @property
     def block_sizes(self) -> dict[str, int]:
         """Block size by layer name, for :func:`privcirnet.nn.convert.circulant_`."""
         return self.solution.block_sizes
 
+    @property
+    def composed(self) -> tuple[str, ...]:
+        """Layers that become one with the layer before them, for :func:`privcirnet.nn.fuse.fuse`."""
+        return self.solution.composed
+
+    def predicted(self) -> Figures:
+        """Return the predictions of the best assignment."""
+        sizes, joined = self.block_sizes, [pair for pair in self.pairs if pair.second in self.composed]
+        alone = sizes.keys() - {layer for pair in joined for layer in (pair.first, pair.second)}
+        single = figures_of(self.figures, {name: b for name, b in sizes.items() if name in alone})
+        return single + figures_of(self.together, {pair.second: sizes[pair.second] for pair in joined})
+
     def __str__(self) -> str:
         """Return a line for each layer, and one for all."""
         sizes, values = self.block_sizes, self.measured.values
         rows = [("layer", "b", "ms", "sensitivity")]
         rows += [(n, str(b), f"{1e3 * self.latency[n][b]:.2f}", f"{values[n][b]:.3g}") for n, b in sizes.items()]
+        rows += [(f"{name}, composed", "", "", "") for name in self.composed]
         best = self.solution
         rows.append((f"budget {1e3 * self.budget:.2f} ms", "", f"{1e3 * best.latency:.2f}", f"{best.sensitivity:.3g}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -121,8 +141,12 @@ def search_in(
     link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
     image = image.to(next(model.parameters()).device)
     padded = paddable(model) if config.pad else ()
-    figures = figure_table(layer_shapes(model, image), config.block_sizes, profile, link, config.he.family, padded)
-    latency, rules = amounts_of(figures, config.limited), _rules(config, figures)
+    shapes = layer_shapes(model, image)
+    figures = figure_table(shapes, config.block_sizes, profile, link, config.he.family, padded)
+    found = pairs(fuse(model)) if config.compose else []
+    together = composed_figures(found, shapes, figures, profile, link, config.he.family)
+    latency = amounts_of(figures, config.limited)
+    rules = _rules(config, figures, composables(found, together, config.limited))
     budget = _budget(config, latency)
 
     def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
@@ -144,8 +168,8 @@ def search_in(
         seconds = time.perf_counter() - started
     omega = measured.values
     front = sweep(omega, latency, config.sweep, rules, config.solver) if config.sweep else []
-    uniform = uniform_points(omega, latency)
-    return SearchResult(profile, figures, latency, measured, budget, decided(omega), uniform, front, seconds)
+    uniform, best = uniform_points(omega, latency), decided(omega)
+    return SearchResult(profile, figures, latency, measured, budget, best, uniform, front, seconds, found, together)
 
 
 def write(stored: StoredSearch, out: Path) -> None:
@@ -164,7 +188,8 @@ def write(stored: StoredSearch, out: Path) -> None:
     plans += [(out / "plans" / f"{1e3 * budget:.0f}ms.json", budget, solution) for budget, solution in found.front]
     for path, budget, solution in plans:
         facts = {"budget_s": budget, "latency_predicted_s": solution.latency, "objective": solution.sensitivity}
-        write_plan(path, solution.block_sizes, **facts, **about)
+        joined = {"composed": list(solution.composed)} if solution.composed else {}
+        write_plan(path, solution.block_sizes, **joined, **facts, **about)
     write_json(out / "profile.json", found.profile.to_dict())
     front = [(solution.latency, solution.sensitivity) for _, solution in found.front]
     uniform = {b: (point.latency, point.sensitivity) for b, point in found.uniform.items()}
@@ -188,7 +213,7 @@ def summary(found: SearchResult) -> dict[str, Any]:
         "objective": solution.sensitivity,
         "budget_s": found.budget,
         "latency_predicted_s": solution.latency,
-        "predicted": asdict(figures_of(found.figures, solution.block_sizes)),
+        "predicted": asdict(found.predicted()),
         "uniform": {
             b: {"latency_predicted_s": p.latency, "objective": p.sensitivity} for b, p in found.uniform.items()
         },
@@ -197,6 +222,7 @@ def summary(found: SearchResult) -> dict[str, Any]:
             for budget, s in found.front
         ],
         "block_sizes": solution.block_sizes,
+        "composed": list(solution.composed),
         "layers": {name: {b: asdict(figures) for b, figures in row.items()} for name, row in found.figures.items()},
         "latency": found.latency,
         "sensitivity": measured.values,
@@ -208,10 +234,10 @@ def summary(found: SearchResult) -> dict[str, Any]:
     }
 
 
-def _rules(config: SearchConfig, figures: FigureTable) -> Rules:
+def _rules(config: SearchConfig, figures: FigureTable, pairs: Sequence[Composable]) -> Rules:
     limits = {"sent": 1e6 * config.traffic_mb, "memory": 1e6 * config.memory_mb}
     limits |= {"online": config.online_s, "seconds": config.prepared_s}
-    return rules_for(figures, config.pinned, config.equal, limits)
+    return rules_for(figures, config.pinned, config.equal, limits, pairs)
 
 
 def _budget(config: SearchConfig, latency: Table) -> float:

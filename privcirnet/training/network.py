@@ -107,7 +107,9 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1}, pad=True)
     if checkpoint.bits:
         weight, activation, stream = checkpoint.bits
-        model = quantize(fuse(model), weight_bits=weight, activation_bits=activation, stream_bits=stream)
+        model = quantize(
+            fuse(model, checkpoint.composed), weight_bits=weight, activation_bits=activation, stream_bits=stream
+        )
     tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
     try:
         model.load_state_dict(tensors)
@@ -155,6 +157,7 @@ class BuiltNetwork:
         bits: if quantized.
         arguments: that it was created with.
         fresh: tensors that have new values because the network it starts from has none that fit.
+        composed: layers that are one with the layer before them, in a quantized network, or will be.
     """
 
     model: nn.Module
@@ -163,6 +166,7 @@ class BuiltNetwork:
     bits: Bits | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     fresh: tuple[str, ...] = ()
+    composed: tuple[str, ...] = ()
 
 
 def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
@@ -175,7 +179,7 @@ def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
     model = built.model
     state = dense_state_dict(model) if is_pruned(model) else model.state_dict()
     tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in state.items()}
-    return Checkpoint(tensors, built.name, stage, built.block_sizes, built.bits, built.arguments)
+    return Checkpoint(tensors, built.name, stage, built.block_sizes, built.bits, built.arguments, built.composed)
 
 
 def weighted_layers(model: nn.Module) -> dict[str, nn.Linear | nn.Conv2d]:

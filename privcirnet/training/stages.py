@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.artifact import Bits, Checkpoint, plan_pads, read_checkpoint, read_masks, read_plan
+from privcirnet.artifact import Bits, Checkpoint, plan_composed, plan_pads, read_checkpoint, read_masks, read_plan
 from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData
@@ -79,13 +79,15 @@ def begin(
         else:
             pad = recipe.pad if uniform else plan_pads(run_file(recipe.plan, "", "search.py"))
             start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress, pad=pad)
-        return BuiltNetwork(model, before.name, block_sizes, None, before.arguments)
+        composed = () if uniform else plan_composed(run_file(recipe.plan, "", "search.py"))
+        return BuiltNetwork(model, before.name, block_sizes, None, before.arguments, composed=composed)
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = Bits(quant.weight_bits, quant.activation_bits, quant.stream_bits)
-    quantized = quantize(fuse(model), [images], data.log_step, *bits)
+    composed = tuple(quant.composed) or before.composed
+    quantized = quantize(fuse(model, composed), [images], data.log_step, *bits)
     if quant.learned_steps:
         learn_steps_(quantized)
-    return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments)
+    return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments, composed=composed)
 
 
 def _first(recipe: RecipeConfig, wanted: ModelConfig, data: ImageData) -> BuiltNetwork:
@@ -220,7 +222,7 @@ def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) 
     if not operated:
         load_shared(model, before.model)
     measure_statistics_(model, data)
-    return BuiltNetwork(model, before.name, before.block_sizes, None, merged)
+    return BuiltNetwork(model, before.name, before.block_sizes, None, merged, composed=before.composed)
 
 
 def load_checkpoint(path: Path, data: ImageData) -> BuiltNetwork:
@@ -247,7 +249,7 @@ def built(held: Checkpoint, data: ImageData) -> BuiltNetwork:
         RuleError: the tensors do not fit the architecture.
     """
     model = build(held, len(data.classes), data.shape)
-    return BuiltNetwork(model, held.model, held.block_sizes, held.bits, held.arguments)
+    return BuiltNetwork(model, held.model, held.block_sizes, held.bits, held.arguments, composed=held.composed)
 
 
 def load_network(run: str, data: ImageData) -> nn.Module:

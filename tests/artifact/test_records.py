@@ -12,6 +12,7 @@ from safetensors import safe_open
 from privcirnet.artifact import (
     Bits,
     Checkpoint,
+    plan_composed,
     read_checkpoint,
     read_json,
     read_plan,
@@ -52,6 +53,17 @@ class TestRoundTrips:
         write_plan(tmp_path / "plan.json", {"b": 4, "a": 1}, budget_seconds=0.5)
         assert list(read_plan(tmp_path / "plan.json").items()) == [("b", 4), ("a", 1)]
         assert json.loads((tmp_path / "plan.json").read_text())["budget_seconds"] == 0.5
+        assert plan_composed(tmp_path / "plan.json") == ()
+
+    def test_composed_layers(self, tmp_path):
+        write_plan(tmp_path / "plan.json", {"b": 4, "a": 4}, composed=["a"])
+        assert plan_composed(tmp_path / "plan.json") == ("a",)
+        write_plan(tmp_path / "plan.json", {"b": 4, "a": 4}, composed={"a": "b"})
+        with pytest.raises(RuleError, match="must list composed layers by name"):
+            plan_composed(tmp_path / "plan.json")
+        held = dataclasses.replace(CHECKPOINT, composed=("a", "b"))
+        write_checkpoint(tmp_path / "c", held)
+        assert read_checkpoint(tmp_path / "c").composed == held.composed
 
     def test_profile(self, tmp_path):
         write_json(tmp_path / "profile.json", COUNTED.to_dict())

@@ -7,7 +7,7 @@ import sys
 import pulp
 import pytest
 
-from privcirnet.blocksizes.assignment import Cap, Rules, Solution, Table, uniform_latency
+from privcirnet.blocksizes.assignment import Cap, Composable, Rules, Solution, Table, reach, uniform_latency
 from privcirnet.blocksizes.solve import BUDGET_SLACK, SOLVERS, solve
 from privcirnet.errors import RuleError
 from tests.blocksizes.instances import SIZES, instance
@@ -268,3 +268,61 @@ def test_a_budget_and_a_cap_that_exclude_each_other():
 def test_unknown_solvers():
     with pytest.raises(RuleError, match="the solver must be known and installed: got gurobi; use cbc"):
         solve(TWO, TWO, 10.0, solver="gurobi")
+
+
+def best_with_pairs(omegas: Table, seconds: Table, budget: float, rules: Rules) -> float:
+    """Least total sensitivity over all assignments, each with everything composed that saves seconds."""
+    found = math.inf
+    for choice in itertools.product(*omegas.values()):
+        sizes = dict(zip(omegas, choice, strict=True))
+        if any(len({sizes[name] for name in group}) > 1 for group in rules.equal):
+            continue
+        taken = math.fsum(seconds[name][b] for name, b in sizes.items())
+        for pair in rules.pairs:
+            b = sizes[pair.first]
+            if b == sizes[pair.second] and b in pair.amounts["latency"]:
+                taken += min(0.0, pair.gain("latency", seconds, b))
+        if taken <= budget * (1 + BUDGET_SLACK):
+            found = min(found, math.fsum(omegas[name][b] for name, b in sizes.items()))
+    return found
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("seed", range(6))
+def test_composed_layers_match_exhaustive_search(seed, solver):
+    chance = random.Random(seed)
+    names = "abcde"
+    omegas = {n: {b: 10 ** chance.uniform(-2, 0) * (b - 1) for b in SIZES} for n in names}
+    seconds = {n: {b: chance.uniform(0.5, 1.5) / b for b in SIZES} for n in names}
+    amounts = [{b: chance.uniform(0.3, 2.2) / b for b in SIZES[: chance.randint(1, 4)]} for _ in range(2)]
+    pairs = [Composable(*ab, {"latency": row}) for ab, row in zip((("a", "b"), ("d", "e")), amounts, strict=True)]
+    rules = Rules(pairs=pairs, equal=[("b", "c")] if seed % 3 == 0 else ())
+    for budget in (1.2, 2.0, 50.0):
+        solution = solve(omegas, seconds, budget, rules, solver)
+        expected = best_with_pairs(omegas, seconds, budget, rules)
+        assert solution.sensitivity == pytest.approx(expected, rel=1e-12, abs=0)
+        sizes = solution.block_sizes
+        paying = [p for p in pairs if sizes[p.first] == sizes[p.second] and sizes[p.first] in p.amounts["latency"]]
+        paying = [p for p in paying if p.gain("latency", seconds, sizes[p.first]) < 0]
+        assert solution.composed == tuple(p.second for p in paying)
+        gained = math.fsum(p.gain("latency", seconds, sizes[p.first]) for p in paying)
+        assert solution.latency == pytest.approx(math.fsum(seconds[n][b] for n, b in sizes.items()) + gained)
+        assert solution.latency <= budget * (1 + BUDGET_SLACK)
+
+
+def test_the_fastest_assignment_may_be_a_composed_one():
+    """The budget's own check, the sweep's range and the solver agree on it; under a cap it may be out of reach."""
+    omegas = {name: {1: 0.0, 2: 1.0} for name in "ab"}
+    seconds = {name: {1: 4.0, 2: 3.0} for name in "ab"}
+    pair = Composable("a", "b", {"latency": {1: 5.0, 2: 7.0}, "traffic": {1: 9.0, 2: 9.0}})
+    rules = Rules(pairs=[pair])
+    assert reach(seconds, rules) == (5.0, 8.0)
+    found = solve(omegas, seconds, 5.0, rules)
+    assert (found.block_sizes, found.composed, found.latency) == ({"a": 1, "b": 1}, ("b",), 5.0)
+    with pytest.raises(RuleError, match=r"the fastest assignment's: got 4\.9 s; allow at least 5\.0 s"):
+        solve(omegas, seconds, 4.9, rules)
+    traffic = {name: {1: 4.0, 2: 2.0} for name in "ab"}
+    capped = Rules(pairs=[pair], caps=[Cap("traffic", traffic, 8.0)])
+    assert solve(omegas, seconds, 8.0, capped).composed == ()
+    with pytest.raises(RuleError, match="budget and all caps together"):
+        solve(omegas, seconds, 5.5, capped)

@@ -72,6 +72,7 @@ class Case:
         folding: largest relative difference that folding may make.
         target: what it is lowered for, from the quantized network and images.
         plans: entered while it is lowered: plans that rotate, or pieces that are unlike.
+        composed: layers that are made one with the layer before them.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Case:
     folding: float = 1e-10
     target: Callable[[fx.GraphModule, Tensor], Target] = lambda network, images: PROVED
     plans: Callable[[], AbstractContextManager[object]] = nullcontext
+    composed: tuple[str, ...] = ()
 
     @cached_property
     def images(self) -> Tensor:
@@ -94,8 +96,8 @@ class Case:
 
     @cached_property
     def fused(self) -> fx.GraphModule:
-        """Norms folded."""
-        return fuse(self.circulant)
+        """Norms folded, and layers composed."""
+        return fuse(self.circulant, self.composed)
 
     @cached_property
     def quantized(self) -> fx.GraphModule:

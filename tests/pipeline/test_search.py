@@ -5,13 +5,19 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
-from privcirnet.artifact import read_plan, write_checkpoint
+from privcirnet.artifact import plan_composed, read_plan, write_checkpoint
+from privcirnet.blocksizes.assignment import reach
+from privcirnet.blocksizes.composition import paying
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.profile import OPERATIONS
+from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS
 from privcirnet.models import DigitsResNet
+from privcirnet.models.mobilenetv2 import InvertedResidual
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.fuse import fuse
 from privcirnet.pipeline import search
 from privcirnet.training import stages
 from privcirnet.training.network import checkpoint_of
@@ -163,3 +169,38 @@ def test_settings_are_checked(run, changes, message):
 def test_a_budget_out_of_reach_is_said_before_anything_is_measured(run):
     with pytest.raises(RuleError, match="latency budget must be at least the fastest assignment's"):
         search.search(config(run, budget=1e-12), DATA)
+
+
+def test_a_search_may_compose_layers():
+    """Over a slow link a round saved makes a budget possible that no block sizes alone can meet."""
+    torch.manual_seed(0)
+    blocks = InvertedResidual(8, 8, 1, 2, "square"), InvertedResidual(8, 8, 1, 2, "square")
+    ends = nn.Conv2d(1, 8, 3, padding=1), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(8, 10)
+    model = nn.Sequential(ends[0], *blocks, *ends[1:]).eval()
+    he = HEConfig(profile="counted", link="wan")
+    apart = search.search_in(model, DATA, SearchConfig(sensitivity="weights", sweep=0, he=he), COUNTED)
+    fastest, _ = reach(apart.latency)
+    settings = {"budget": fastest - LINKS["wan"].round_trip, "sensitivity": "weights", "sweep": 4, "he": he}
+    with pytest.raises(RuleError, match="at least the fastest assignment's"):
+        search.search_in(model, DATA, SearchConfig(**settings), COUNTED)
+    together = search.search_in(model, DATA, SearchConfig(compose=True, **settings), COUNTED)
+    assert (apart.composed, together.composed) == ((), ("2.expand",))
+    assert together.solution.latency <= together.budget
+    assert together.block_sizes["1.project"] == together.block_sizes["2.expand"]
+    predicted = together.predicted()
+    assert predicted.seconds == pytest.approx(together.solution.latency)
+    assert predicted.rounds == len(together.figures) - 1
+    assert search.summary(together)["composed"] == ["2.expand"]
+    assert "2.expand, composed" in str(together)
+    sizes = {name: b for name, b in together.block_sizes.items() if b > 1}
+    fused = fuse(circulant_(model, sizes), together.composed)
+    assert fused.get_submodule("2.expand").in_channels == 16 + 8
+    again = paying(model, torch.zeros(1, 1, 8, 8), COUNTED, LINKS["wan"])
+    assert again == ["2.expand"]
+
+
+def test_composed_layers_are_in_the_plan(tmp_path, found):
+    solution = dataclasses.replace(found.solution, composed=("conv2",))
+    stored = search.StoredSearch("digits_resnet", "", dataclasses.replace(found, solution=solution))
+    search.write(stored, tmp_path)
+    assert plan_composed(tmp_path / "plan.json") == ("conv2",)

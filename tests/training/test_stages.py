@@ -180,6 +180,32 @@ def test_replacing_activations_keeps_the_weights_and_measures_statistics(tmp_pat
         stages.begin(settings, QuantConfig(), ModelConfig(arguments={"width": 16}), DATA)
 
 
+def test_layers_are_composed_as_the_plan_says_once_they_are_quantized(tmp_path):
+    """The plan's, through fine-tuning and replacing; the qat stage's own instead, where it has any."""
+    torch.manual_seed(0)
+    wanted = ModelConfig("mobilenetv2_cifar", {"width": 0.1, "image_size": 8, "activation": "square"})
+    save(tmp_path / "train", stages.begin(RecipeConfig(), QuantConfig(), wanted, DATA), "train")
+    chosen = ["blocks.1.0.expand", "last"]
+    layers = dict.fromkeys(("blocks.0.0.project", "blocks.1.0.expand", "blocks.6.0.project", "last"), 4)
+    write_plan(tmp_path / "plan.json", layers, composed=chosen)
+    settings = RecipeConfig(stage="finetune", init=str(tmp_path / "train"), plan=str(tmp_path / "plan.json"))
+    circulant = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
+    assert isinstance(circulant.model.blocks[0][0].project, torch.nn.Conv2d)
+    save(tmp_path / "finetune", circulant, "finetune")
+    settings = RecipeConfig(stage="qat", init=str(tmp_path / "finetune"))
+    quantized = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
+    assert quantized.composed == tuple(chosen)
+    modules = dict(quantized.model.named_modules())
+    assert not modules.keys() & {"blocks.0.0.project", "blocks.6.0.project"}
+    assert [block_size_of(modules[name]) for name in chosen] == [4, 4]
+    save(tmp_path / "qat", quantized, "qat")
+    loaded = stages.load_network(str(tmp_path / "qat"), DATA)
+    assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(quantized.model, DATA, DATA.test_images))
+    own = stages.begin(settings, QuantConfig(composed=["last"]), ModelConfig(), DATA)
+    assert own.composed == ("last",)
+    assert "blocks.0.0.project" in dict(own.model.named_modules())
+
+
 def test_surgery_takes_positions_and_tokens_from_the_trained_weights(tmp_path):
     sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
     torch.manual_seed(0)

@@ -1,0 +1,74 @@
+"""The plan of a search: one file, which says of every layer how it is made circulant or part of another."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from privcirnet.artifact.records import VERSION, check_format, read_json, write_json
+from privcirnet.errors import RuleError
+
+
+def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None:
+    """Write plan.json: the block size of every weighted layer, by module name, and how it was found.
+
+    Args:
+        path: of the file.
+        block_sizes: by module name.
+        about: further facts, as plain data.
+
+    Raises:
+        RuleError: the disk is full.
+    """
+    head = {"format": "privcirnet-plan", "version": VERSION, "block_sizes": dict(block_sizes)}
+    write_json(path, {**head, **about})
+
+
+def read_plan(path: Path, **expected: str) -> dict[str, int]:
+    """Read plan.json.
+
+    Args:
+        path: of the file.
+        expected: facts that it must have, such as ``model`` and ``checkpoint``; keys that the plan lacks are not
+            checked.
+
+    Returns:
+        Block sizes by module name.
+
+    Raises:
+        RuleError: missing, damaged or foreign, a block size that is not a positive integer, or made for something else.
+    """
+    data = read_json(path, "a plan", "make one with search.py")
+    check_format(data, "privcirnet-plan", path)
+    block_sizes = data.get("block_sizes")
+    if not isinstance(block_sizes, dict) or any(type(b) is not int or b < 1 for b in block_sizes.values()):
+        raise RuleError("a plan must map module names to block sizes", got=f"{path}", remedy="make one with search.py")
+    for key, value in expected.items():
+        if data.get(key, value) != value:
+            got = f"{path} for {key} {data[key]}, used with {value}"
+            remedy = f"search again, or remove {key} from the plan if it fits nevertheless"
+            raise RuleError(f"a plan must be for this {key}", got=got, remedy=remedy)
+    return block_sizes
+
+
+def plan_pads(path: Path) -> bool:
+    """Return whether a plan is for layers that are padded where its block sizes do not divide.
+
+    Args:
+        path: of a file that :func:`read_plan` accepts.
+    """
+    return read_json(path, "a plan", "make one with search.py").get("pad") is True
+
+
+def plan_composed(path: Path) -> tuple[str, ...]:
+    """Return the layers that a plan makes one with the layer before them.
+
+    Args:
+        path: of a file that :func:`read_plan` accepts.
+
+    Raises:
+        RuleError: they are no list of names.
+    """
+    found = read_json(path, "a plan", "make one with search.py").get("composed", [])
+    if not isinstance(found, list) or any(not isinstance(name, str) for name in found):
+        raise RuleError("a plan must list composed layers by name", got=path, remedy="make one with search.py")
+    return tuple(found)

@@ -1,0 +1,105 @@
+"""What composed layers would cost: an inverted residual's project and the next one's expand in one product.
+
+It saves a round and costs products (:mod:`privcirnet.nn.compose`); whether it pays depends on both sizes. The
+integer program decides it with the block sizes (:mod:`privcirnet.blocksizes.solve`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from privcirnet.blocksizes.assignment import LATENCY, Composable
+from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figures_of_layer, layer_shapes
+from privcirnet.blocksizes.rules import CAPS
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.compose import Pair, pairs
+from privcirnet.nn.fuse import fuse
+
+
+def composed_shape(pair: Pair, shapes: Mapping[str, LinearShape]) -> LinearShape:
+    """Return the dimensions of the layer that takes the place of both.
+
+    Args:
+        pair: two layers.
+        shapes: dimensions by layer name.
+    """
+    first, second = shapes[pair.first], shapes[pair.second]
+    inputs = first.in_channels + first.out_channels * pair.residual
+    return replace(second, in_channels=inputs, out_channels=second.out_channels + first.out_channels * pair.kept)
+
+
+def composed_figures(
+    found: Sequence[Pair],
+    shapes: Mapping[str, LinearShape],
+    table: FigureTable,
+    profile: Profile,
+    link: Link,
+    family: str = "spectral",
+) -> dict[str, dict[int, Figures]]:
+    """Return predictions for composed layers, by the second layer's name and block size, each with its cheapest plan.
+
+    Args:
+        found: pairs that can be composed.
+        shapes: dimensions by layer name.
+        table: of the single layers; block sizes that both have and that divide the channels are looked at.
+        profile: operation times.
+        link: network between client and server.
+        family: encodings to choose from.
+    """
+    composed: dict[str, dict[int, Figures]] = {}
+    for pair in found:
+        shape, between = composed_shape(pair, shapes), shapes[pair.first].out_channels
+        whole = (shape.in_channels, shape.out_channels, between)
+        sizes = [b for b in table[pair.first] if b in table[pair.second] and not any(size % b for size in whole)]
+        planned = {b: cheapest_layer(shape, b, profile, link, family) for b in sizes}
+        composed[pair.second] = {b: figures_of_layer(layer, profile, link) for b, layer in planned.items()}
+    return composed
+
+
+def composables(found: Sequence[Pair], figures: FigureTable, limited: str) -> list[Composable]:
+    """Return the pairs as the integer program knows them.
+
+    Args:
+        found: pairs that can be composed.
+        figures: predictions for composed layers.
+        limited: name of the prediction that the budget limits.
+    """
+    tables = {name: amounts_of(figures, what) for what, name in CAPS.items()} | {LATENCY: amounts_of(figures, limited)}
+    return [
+        Composable(pair.first, pair.second, {name: table[pair.second] for name, table in tables.items()})
+        for pair in found
+    ]
+
+
+def paying(
+    model: nn.Module, image: Tensor, profile: Profile, link: Link, family: str = "spectral", what: str = "seconds"
+) -> list[str]:
+    """Return the layers of a circulant network that are predicted to be faster as one with the layer before them.
+
+    Args:
+        model: not fused; left as it was.
+        image: (1, C, H, W).
+        profile: operation times.
+        link: network between client and server.
+        family: encodings to choose from.
+        what: the prediction that is compared, a name of :class:`Figures`.
+
+    Returns:
+        Names, for :func:`privcirnet.nn.fuse.fuse`.
+    """
+    found, shapes = pairs(fuse(model)), layer_shapes(model, image)
+    table: dict[str, dict[int, Figures]] = {}
+    for name in (name for pair in found for name in (pair.first, pair.second)):
+        b = block_size_of(model.get_submodule(name))
+        table[name] = {b: figures_of_layer(cheapest_layer(shapes[name], b, profile, link, family), profile, link)}
+    composed = composed_figures(found, shapes, table, profile, link, family)
+
+    def gain(pair: Pair, b: int) -> float:
+        apart = table[pair.first][b] + table[pair.second][b]
+        return getattr(apart, what) - getattr(composed[pair.second][b], what)
+
+    return [pair.second for pair in found for b in composed[pair.second] if gain(pair, b) > 0]
