@@ -76,7 +76,9 @@ class Parties:
     def row(self) -> dict[str, str]:
         """Return the table's row."""
         parameters, counts = self.parameters, self.plan.circuit.counts
-        whole, server, work, served = (median(column) for column in zip(*(self.seconds[1:] or self.seconds), strict=True))
+        whole, server, work, served = (
+            median(column) for column in zip(*(self.seconds[1:] or self.seconds), strict=True)
+        )
         return {
             "plan": self.name,
             "engine": self.engine,

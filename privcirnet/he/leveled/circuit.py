@@ -19,7 +19,6 @@ RELINEARIZE = -1
 """What stands for the relinearisation key among the keys that a circuit needs, where rotations have columns."""
 
 
-
 def element_of(columns: int, ring_degree: int) -> int:
     """Return the Galois element of a rotation; -1, as 2n - 1, exchanges the rows.
 

@@ -137,7 +137,7 @@ class LeveledInferenceServer:
         return each(one, range(len(received)))
 
     def _mask(self, output: int, t: int) -> Residues:
-        """Uniform where slots hold partial sums of weights and values; those that add up to a result are shares of 0."""
+        """Uniform where slots hold partial sums of weights and values; those of a result are shares of zero."""
         public = self._plan.public
         mask = sampling.uniform((public.ring_degree,), t)
         for number, place in public.results:

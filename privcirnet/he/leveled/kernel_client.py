@@ -11,7 +11,6 @@ import numpy as np
 
 from privcirnet.he.engines import switch_keys
 from privcirnet.he.engines.kernels import decrypt, encrypt, hybrid, plaintexts, secret_key, wire_bytes
-
 from privcirnet.he.engines.kernels.ring import ring
 from privcirnet.he.engines.wire_bytes import Modulus
 from privcirnet.he.leveled.circuit import RELINEARIZE, element_of
@@ -94,7 +93,7 @@ class KernelClient:
 
     def _encrypt(self, slots: Sequence[Residues]) -> bytes:
         parts = [
-            modular.multiply(own, np.uint64([factor]), m.plain_modulus)
+            modular.multiply(own, np.array([factor], dtype=np.uint64), m.plain_modulus)
             for own, factor, m in zip(slots, self._parts, self._parameters.moduli, strict=True)
         ]
         message = encrypt.encrypt(self._data(), parts[0], self._form)

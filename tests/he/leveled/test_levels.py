@@ -32,10 +32,8 @@ def test_values_that_meet_have_one_level_and_keys_reach_it():
 def test_a_switch_costs_room_of_less_than_a_bit():
     """Of all bits that are dropped the noise has lost all but one or two."""
     made = network(2, 6, 6, 3, b=4, largest=1)
-    plain = packed_plan(made, 16384).circuit
     plan, parameters = plan_for(made, packed_plan)
-    if plan.circuit.ring_degree != 16384:
-        plain = packed_plan(made, plan.circuit.ring_degree).circuit
+    plain = packed_plan(made, parameters.ring_degree).circuit
     circuit = with_levels(plain, parameters)
     dropped = sum(parameters.data_bits[plan.public.level :])
     assert noise_bits(plain, parameters) - dropped <= noise_bits(circuit, parameters)

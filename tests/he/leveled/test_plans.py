@@ -62,7 +62,12 @@ def test_rotations_of_mnist_are_at_most_the_published_ones():
     counts = {name: tuple(made.counts_of(layer)["rotate"] for layer in layers) for name, made in plans.items()}
     assert counts == {"lola": (4, 145, 70), "falcon": (0, 16, 70), "periodic": (0, 11, 7), "packed": (4, 14, 9)}
     assert {name: made.counts["square"] for name, made in plans.items()} == dict.fromkeys(PLANNERS, 2)
-    assert {name: made.levels for name, made in plans.items()} == {"lola": (4, 2), "falcon": (5, 2), "periodic": (3, 2), "packed": (3, 2)}
+    assert {name: made.levels for name, made in plans.items()} == {
+        "lola": (4, 2),
+        "falcon": (5, 2),
+        "periodic": (3, 2),
+        "packed": (3, 2),
+    }
 
 
 def test_windows_side_by_side_make_few_messages():
