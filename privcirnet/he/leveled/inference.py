@@ -88,7 +88,7 @@ class LeveledInferenceServer:
     """
 
     def __init__(self, plan: Plan, parameters: LeveledParameters, engine: str = "kernel") -> None:
-        check_parameters(parameters, plan.circuit, plan.network.bits)
+        check_parameters(parameters, plan.circuit, plan.network.bits, engine)
         self._plan, self._parameters = plan, parameters
         self.engine, top = engines.leveled_server(engine, parameters, plan.public), len(parameters.data_bits)
         self._plaintexts = each(lambda own: engines.encode(plan.circuit, own, top), self.engine.evaluators)

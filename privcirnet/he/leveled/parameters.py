@@ -102,13 +102,14 @@ def _answers(parameters: LeveledParameters, circuit: Circuit) -> list[Parameters
     return [parameters.at(number, level) for number in range(len(parameters.moduli))]
 
 
-def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int) -> None:
-    """Raise unless parameters carry a circuit and its results.
+def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int, engine: str = "kernel") -> None:
+    """Raise unless parameters carry a circuit and its results on an engine.
 
     Args:
         parameters: for it.
         circuit: of the network.
         bits: of the results, sign included.
+        engine: that runs it; SEAL's takes a request for each plain modulus, and stays under one modulus.
 
     Raises:
         DoesNotFit: the results are over the plain moduli, or the circuit is for another ring degree.
@@ -121,6 +122,8 @@ def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int)
     if parameters.ring_degree != circuit.ring_degree:
         got = f"{parameters.ring_degree} for {circuit.ring_degree}"
         raise DoesNotFit("a circuit must have the parameters' ring degree", got=got, remedy="let choose pick both")
+    if engine == "tenseal":
+        parameters, circuit = replace(parameters, request_bits=()), circuit.at_one_level(parameters.key_level)
     top = len(parameters.data_bits)
     levels = {circuit.levels_of(top)[output] for output in circuit.outputs} | {*circuit.keys(top).values()}
     if max(levels) > parameters.key_level:
