@@ -10,7 +10,6 @@ from privcirnet.he.params.security import MAX_LOG_Q
 from privcirnet.he.planning.baselines import counts_of
 from privcirnet.he.planning.papers import plan_named, published_layer
 from privcirnet.he.planning.planner import counted_goal
-from privcirnet.he.ring import modular
 from privcirnet.pipeline.bench.runs import SHAPES
 from privcirnet.pipeline.reproduce.layers import LayerCase
 
@@ -120,10 +119,7 @@ def transform_modulus(input_bits: int, weight_bits: int, channels: int, taps: in
         n: ring degree.
     """
     largest = 2**input_bits - 1, max(1, 2 ** (weight_bits - 1) - 1)
-    bound = 2 * ensei.Sums(channels, taps, *largest).largest_output
-    prime = bound // (2 * n) * 2 * n + 1
-    while prime <= bound or not modular.is_prime(prime):
-        prime += 2 * n
+    prime = ensei.equal(ensei.Sums(channels, taps, *largest), {1}, n).ntt
     return {"p_N": prime, "p_E": prime}
 
 
