@@ -16,7 +16,7 @@ from privcirnet.he.params.parameters import (
     choose,
 )
 from privcirnet.he.params.sizes import ciphertext_bytes, key_bytes
-from privcirnet.he.planning.papers import plan_named, published_layer
+from privcirnet.he.planning.papers import plan_named, published_named
 from privcirnet.he.planning.planner import counted_goal
 
 INSECURE_ENSEI_PRIMES = (60, 60)
@@ -44,7 +44,7 @@ class LayerCase:
         gemm: d1, d2, d3; empty for a convolution.
         conv: H, W, C, K, R with same padding; empty for a GEMM.
         b: block size.
-        encoding: see :data:`planning.papers.ENCODINGS`.
+        encoding: see :data:`planning.papers.ENCODINGS`, and "iron" for a published layout.
         layout: "paper" (sums encrypted, least HE-Rot + 0.135 HE-Pmult) or "published" (the papers' own plan).
         n: ring degree.
         groups: channel groups of a convolution.
@@ -72,7 +72,7 @@ class LayerCase:
     def layer(self) -> Layer:
         """The layer, planned."""
         if self.layout == "published":
-            return published_layer(self.shape, self.b, self.n)
+            return published_named(self.encoding, self.shape, self.b, self.n)
         if self.encoding in PLACEMENTS:  # the planner has nothing to choose
             return CoefficientLayer(self.shape, self.b, self.n, self.encoding)
         return plan_named(self.encoding, self.shape, self.b, counted_goal(self.n)).layer
@@ -96,7 +96,7 @@ class LayerCase:
     def counts(self) -> tuple[int, int, int, int]:
         """HE-Pmult, HE-Rot, ciphertexts up and down; of a dense layer in Cheetah's encoding not by listing them."""
         layer, shape = self.layer, self.shape
-        if layer.encoding != "cheetah" or shape.groups > 1:
+        if layer.encoding != "cheetah" or shape.groups > 1 or self.layout == "published":
             return layer.pmults, layer.rotations, layer.ciphertexts_in, layer.ciphertexts_out
         flat = replace(shape, height=shape.height * shape.width, width=1) if shape.kind == "gemm" else shape
         tile = cheetah.best_tile(flat, self.n)
