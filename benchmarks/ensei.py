@@ -85,7 +85,9 @@ def main() -> None:
         for cell in table.cells:
             if cell.by == "insecure_ensei" and cell.key not in insecure:
                 arguments: dict[str, Any] = dict(cell.arguments or {})
-                insecure[cell.key] = Measured(insecure_ensei(repetitions=given.repetitions, **arguments), rows.machine())
+                insecure[cell.key] = Measured(
+                    insecure_ensei(repetitions=given.repetitions, **arguments), rows.machine()
+                )
                 show(f"INSECURE: {cell.row}", _shown(insecure[cell.key].values))
     if given.store:
         rows.store(Path(given.store), {**found, **insecure})

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from privcirnet.he.encodings import ensei
 from privcirnet.he.encodings.ensei import Moduli
 from privcirnet.he.encodings.integer import convolve, expand_rows
@@ -32,7 +30,7 @@ class Exchange(NamedTuple):
         output: integers, shape (K, H', W').
         bytes_up: client to server.
         bytes_down: server to client.
-        timing: of both parties.
+        timing: processor seconds of both parties.
     """
 
     output: Integers
@@ -100,15 +98,15 @@ class Convolution:
             bias: integers, shape (K,).
         """
         layer, p_n = self.layer, self.moduli.ntt
-        start = time.perf_counter()
+        start = time.process_time()
         messages, own = self.request(x)
-        sent = time.perf_counter()
+        sent = time.process_time()
         mask = sampling.uniform((layer.ciphertexts_out, layer.ring_degree), self.mask_below)
         replies = self.server.reply_all(self.evaluate(messages, own), mask, self._keys)
         kept = ensei.finish_server(layer, mask, bias, self.moduli)
-        answered = time.perf_counter()
+        answered = time.process_time()
         read = ensei.finish_client(layer, self.client.decrypt_all(replies), self.moduli)
-        timing = Timing(sent - start, answered - sent, time.perf_counter() - answered)
+        timing = Timing(sent - start, answered - sent, time.process_time() - answered)
         output = modular.centered(modular.add(read, kept, p_n), p_n)
         return Exchange(output, sum(map(len, messages)), sum(map(len, replies)), timing)
 

@@ -2,8 +2,8 @@
 
 A request is a ciphertext in coefficient form: the client transforms a, multiplies by s and transforms back, and the
 server transforms both polynomials again. A layer that rotates nothing needs neither. Here an encryption of zero, (z, a)
-in NTT form, is made ahead, and a's seed is sent ahead. With the input comes z + NTT(round(q m / t)), to which the server
-adds its own share's transform. Transforms modulo a prime of q, for a ciphertext:
+in NTT form, is made ahead, and a's seed is sent ahead. With the input comes z + NTT(round(q m / t)), to which the
+server adds its own share's transform. Transforms modulo a prime of q, for a ciphertext:
 
 | | client, ahead | client, with the input | server, ahead | server, with the input |
 |---|---|---|---|---|
@@ -12,9 +12,9 @@ adds its own share's transform. Transforms modulo a prime of q, for a ciphertext
 
 One inverse transform modulo t for each share stays: t and the primes of q have no roots in common.
 
-Source: Bian et al., ENSEI (CVPR 2020), section 5.1 and Figure 4. Departure: the paper adds the image's spectrum itself to
-a s in the NTT domain. That cannot work: the values of an error with small coefficients are uniform mod q, and an error
-with small values is a learning-with-errors problem of dimension 1 for each of them, which gives the key away
+Source: Bian et al., ENSEI (CVPR 2020), section 5.1 and Figure 4. Departure: the paper adds the image's spectrum itself
+to a s in the NTT domain. That cannot work: the values of an error with small coefficients are uniform mod q, and an
+error with small values is a learning-with-errors problem of dimension 1 for each of them, which gives the key away
 (tests/attacks/test_noise_in_the_ntt_domain.py).
 """
 

@@ -2,13 +2,14 @@
 
 | layer | input polynomial | weight polynomial | source |
 |---|---|---|---|
-| Cheetah | as many padded maps as fit, floor(n / P) | one output channel | Huang et al., Cheetah, section 3; Falcon 2023, III-B |
-| Iron, channel by channel | one padded map | one output channel | Falcon 2023, section III-B: C polynomials each way |
+| Cheetah | as many padded maps as fit, floor(n / P) | one output channel | Cheetah, section 3; Falcon 2023, III-B |
+| Iron, channel by channel | one padded map | one output channel | Falcon 2023, III-B: C polynomials each way |
 
-Both pad a map with all of its borders, P = (H + 2 padding)(W + 2 padding), where :mod:`encodings.cheetah` shares them.
-The rest is :class:`encodings.coefficient_layer.CoefficientLayer`: a client pads, and then it is a convolution without
-padding. Departure for Iron: the map's convolution itself instead of its im2col, which gives the same polynomials,
-products and outputs.
+Cheetah: Huang et al., USENIX Security 2022. Falcon 2023: Xu et al., ICCAD 2023. Both layouts pad a map with all of its
+borders, P = (H + 2 padding)(W + 2 padding), where :mod:`encodings.cheetah` shares them. The rest is
+:class:`encodings.coefficient_layer.CoefficientLayer`: a client pads, and then it is a convolution without padding.
+Departure for Iron: the map's convolution itself instead of its im2col, which gives the same polynomials, products and
+outputs.
 """
 
 from dataclasses import dataclass, replace

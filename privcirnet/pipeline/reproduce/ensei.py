@@ -1,6 +1,5 @@
 """ENSEI's moduli at work: how many outputs of an encrypted layer are wrong, and its requests in the NTT domain."""
 
-import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -9,7 +8,6 @@ import numpy as np
 
 from privcirnet.he.encodings import ensei
 from privcirnet.he.encodings.ensei import Moduli, Sums
-from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.engines.kernel import KernelServer
@@ -18,11 +16,11 @@ from privcirnet.he.engines.kernels.ring import ring
 from privcirnet.he.measure.ensei import Convolution, Exchange, wrong_share
 from privcirnet.he.measure.ntt_domain import NttClient, NttServer
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose, ordered_primes
-from privcirnet.he.planning.planner import candidate_layers
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring import threads as in_use
 from privcirnet.he.ring.modular import Integers
 from privcirnet.pipeline.reproduce.counts import Values
+from privcirnet.pipeline.reproduce.layers import LayerCase, without_rotations
 
 SETS = {2048: (37, 16), 8192: DEFAULT_COEFFICIENT_BITS}
 """n -> bits of the primes of q, 128-bit secure. That of 2048 decrypts one product under t = 12289 and has no room for
@@ -32,18 +30,13 @@ _RUNS, _PLAIN_BITS = 5, 30
 
 
 def layer_of(conv: Sequence[int], n: int) -> SpectralLayer:
-    """Return a convolution without rotations: transforms whose prime can be small, then few ciphertexts.
+    """Return a convolution without rotations.
 
     Args:
         conv: H, W, C, K, R, with same padding.
         n: ring degree.
     """
-    shape = LinearShape(*conv, stride=1, padding=(conv[-1] - 1) // 2)
-    return min((layer for layer in candidate_layers(shape, 1, n) if not layer.rotations), key=_expense)
-
-
-def _expense(layer: SpectralLayer) -> tuple[int, int, int]:
-    return math.lcm(*layer.transform_lengths), layer.ciphertexts_in + 2 * layer.ciphertexts_out, layer.pmults
+    return without_rotations(LayerCase(conv=conv).shape, n)
 
 
 def sums_of(conv: Sequence[int], bits: Sequence[int]) -> Sums:
@@ -73,21 +66,24 @@ def random_values(layer: SpectralLayer, sums: Sums, *, binary: bool) -> tuple[In
     return random.integers(0, sums.largest_input + 1, layer.shape.input_shape), rows
 
 
-def run(conv: Sequence[int], bits: Sequence[int], moduli: Moduli, parameters: Parameters) -> tuple[float, Exchange]:
-    """Run a layer encrypted, twice, because the first run loads compiled kernels.
+def run(
+    conv: Sequence[int], bits: Sequence[int], moduli: Moduli, parameters: Parameters, engine: str = "kernel"
+) -> tuple[float, Exchange]:
+    """Run a layer encrypted, twice, because the first run loads compiled kernels; times are processor seconds.
 
     Args:
         conv: see :func:`layer_of`.
         bits: see :func:`sums_of`.
         moduli: any; masks are uniform mod p_A.
         parameters: with p_E as the plain modulus.
+        engine: of both parties; "cleartext" hides nothing.
 
     Returns:
         (share of the outputs that are wrong, the second run).
     """
     layer = layer_of(conv, parameters.ring_degree)
     x, rows = random_values(layer, sums_of(conv, bits), binary=bits[1] == 1)
-    sides = client_engine("kernel", parameters), server_engine("kernel", parameters)
+    sides = client_engine(engine, parameters), server_engine(engine, parameters)
     both, bias = Convolution(layer, rows, moduli, moduli.sharing, *sides), np.zeros(len(rows), dtype=np.int64)
     both.run(x, bias)
     found = both.run(x, bias)
@@ -96,7 +92,7 @@ def run(conv: Sequence[int], bits: Sequence[int], moduli: Moduli, parameters: Pa
 
 
 def wrong_outputs(
-    conv: Sequence[int], bits: Sequence[int], n: int, moduli: Sequence[int] = (), threads: int = 1
+    conv: Sequence[int], bits: Sequence[int], n: int, moduli: Sequence[int] = (), engine: str = "kernel"
 ) -> Values:
     """Return the share of an encrypted layer's outputs that are wrong, for random inputs and weights.
 
@@ -105,12 +101,12 @@ def wrong_outputs(
         bits: see :func:`sums_of`.
         n: ring degree, of :data:`SETS`.
         moduli: p_N, p_A, p_E; empty for those that :func:`encodings.ensei.equal` finds.
-        threads: of both parties.
+        engine: of both parties.
     """
     lengths = layer_of(conv, n).transform_lengths
     found = Moduli(*moduli) if moduli else ensei.equal(sums_of(conv, bits), lengths, n)
-    with in_use.using(threads):
-        wrong, _ = run(conv, bits, found, Parameters(n, SETS[n], found.encryption))
+    with in_use.using(1):
+        wrong, _ = run(conv, bits, found, Parameters(n, SETS[n], found.encryption), engine)
     return {"wrong outputs": 100 * wrong, "p_N": found.ntt, "p_A": found.sharing, "p_E": found.encryption}
 
 

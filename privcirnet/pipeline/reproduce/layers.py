@@ -1,5 +1,6 @@
 """The layers that cells name: shape, encoding and parameters from plain data, and the bytes of their messages."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,6 +9,7 @@ from privcirnet.he.encodings import cheetah
 from privcirnet.he.encodings.coefficient_layer import PLACEMENTS, CoefficientLayer
 from privcirnet.he.encodings.layer import Layer, layer_bytes
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import (
     DEFAULT_COEFFICIENT_BITS,
     NARROW_COEFFICIENT_BITS,
@@ -17,7 +19,7 @@ from privcirnet.he.params.parameters import (
 )
 from privcirnet.he.params.sizes import ciphertext_bytes, key_bytes
 from privcirnet.he.planning.papers import plan_named, published_named
-from privcirnet.he.planning.planner import counted_goal
+from privcirnet.he.planning.planner import candidate_layers, counted_goal
 
 INSECURE_ENSEI_PRIMES = (60, 60)
 """ENSEI's 60 bits at n = 2048, and a special prime that nothing uses. For counts and bytes alone: today's table allows
@@ -73,6 +75,8 @@ class LayerCase:
         """The layer, planned."""
         if self.layout == "published":
             return published_named(self.encoding, self.shape, self.b, self.n)
+        if self.encoding == "ensei":
+            return without_rotations(self.shape, self.n)
         if self.encoding in PLACEMENTS:  # the planner has nothing to choose
             return CoefficientLayer(self.shape, self.b, self.n, self.encoding)
         return plan_named(self.encoding, self.shape, self.b, counted_goal(self.n)).layer
@@ -113,3 +117,19 @@ class LayerCase:
         """Bytes of the keys that the client sends once: an encryption of zero, and a Galois key for each rotation."""
         up, _ = ciphertext_bytes(self.n, self.primes, self.plain_bits)
         return up + len(self.layer.column_steps) * key_bytes(self.parameters)
+
+
+def without_rotations(shape: LinearShape, ring_degree: int) -> SpectralLayer:
+    """Return a layer with b = 1 and every sum of lanes on shares, as ENSEI has it, in the fewest bytes.
+
+    First come transforms whose lengths one small prime carries.
+
+    Args:
+        shape: dimensions of the layer.
+        ring_degree: n.
+    """
+
+    def expense(layer: SpectralLayer) -> tuple[int, int, int]:
+        return math.lcm(*layer.transform_lengths), layer.ciphertexts_in + 2 * layer.ciphertexts_out, layer.pmults
+
+    return min((layer for layer in candidate_layers(shape, 1, ring_degree) if not layer.rotations), key=expense)

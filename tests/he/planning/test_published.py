@@ -34,7 +34,9 @@ def test_falcon_s_account_of_the_depthwise_layer():
     assert counts("iron", DEPTHWISE, 4096) == (576, 576, 576)
     assert counts("cheetah", DEPTHWISE, 4096) == (576, 36, 576)
     sizes = ciphertext_bytes(4096, NARROW_COEFFICIENT_BITS, 30)
-    megabytes = [sum(layer_bytes(published_named(name, DEPTHWISE, 1, 4096), sizes)) / 1e6 for name in ("iron", "cheetah")]
+    megabytes = [
+        sum(layer_bytes(published_named(name, DEPTHWISE, 1, 4096), sizes)) / 1e6 for name in ("iron", "cheetah")
+    ]
     assert megabytes == pytest.approx([51.70, 18.94], rel=0.2)
 
 
