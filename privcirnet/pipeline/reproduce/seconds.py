@@ -120,6 +120,17 @@ def group_latency(sizes: Sequence[int]) -> Values:
     return {"latency": sum(sum(each[b][i * quarter : (i + 1) * quarter]) for i, b in enumerate(sizes))}
 
 
+def untrained_network(**network: Any) -> Values:
+    """Return the traffic and latency of a network with random weights.
+
+    Args:
+        network: arguments of :func:`pipeline.reproduce.untrained.untrained`.
+    """
+    from privcirnet.pipeline.reproduce.untrained import untrained  # needs torch
+
+    return untrained(**network)
+
+
 def _frozen(case: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Arguments that can be a key."""
     return tuple(sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in case.items()))
@@ -173,6 +184,7 @@ SCRIPTS = {"insecure_ensei": "python benchmarks/ensei.py --store privcirnet/pipe
 SECONDS: dict[str, Callable[..., Values]] = {
     "wrong_outputs": ensei.wrong_outputs,
     "request_speedup": ensei.request_speedup,
+    "untrained": untrained_network,
     "layer_latency": layer_latency,
     "link_latency": link_latency,
     "layer_setup": layer_setup,

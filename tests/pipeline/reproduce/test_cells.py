@@ -2,9 +2,11 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+import privcirnet
 from privcirnet.errors import RuleError
 from privcirnet.pipeline.reproduce.cells import TABLES, select, tables
 from privcirnet.pipeline.reproduce.counts import COUNTS
@@ -61,3 +63,13 @@ def test_an_unknown_table_is_answered_with_the_list(name):
     )
     with pytest.raises(RuleError, match=match):
         select(name)
+
+
+def test_what_is_insecure_says_so_and_no_function_here_measures_it():
+    """ENSEI's own ring: n = 2048 with q of 60 bits. Only a script outside of the package makes such parameters."""
+    rows = {cell.row: cell for _, cell in EVERY if cell.by in SCRIPTS}
+    assert len(rows) == 4
+    assert all("INSECURE" in row for row in rows)
+    assert set(SCRIPTS).isdisjoint({**COUNTS, **SECONDS, **TRAINED})
+    made = [path for path in Path(privcirnet.__file__).parent.rglob("*.py") if "__new__(Parameters" in path.read_text()]
+    assert not made

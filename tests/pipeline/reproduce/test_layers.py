@@ -91,6 +91,13 @@ def test_a_wrong_result_ends_a_measurement():
         seconds._exact({"a": right, "b": wrong})
 
 
+def test_a_network_with_random_weights_is_run_encrypted():
+    small = {"activation": "aespa", "width": 8, "image_size": 8}
+    found = seconds.SECONDS["untrained"](network="minionn_cifar", side=8, classes=2, link="lan", arguments=small)
+    assert found["rounds"] == 15  # seven convolutions, seven squares, a linear layer
+    assert found["latency"] == pytest.approx(found["computing"] + found["traffic"] / 384 + 15 * 0.3e-3)
+
+
 @pytest.mark.data
 @pytest.mark.skipif(not ARCHIVES.is_dir(), reason="there is no folder of image archives beside the project")
 def test_a_committed_network_is_run_encrypted():
