@@ -33,7 +33,7 @@ _MB = 1e6
 
 
 def insecure_parameters(t: int) -> Parameters:
-    """INSECURE parameters, put together behind the back of the check.
+    """Return INSECURE parameters, put together behind the back of the check.
 
     Args:
         t: plain modulus.

@@ -91,7 +91,7 @@ class Convolution:
         return self.layer.evaluate(self._weights, inputs, self.server, self._keys)
 
     def run(self, x: Integers, bias: Integers) -> Exchange:
-        """Compute the layer under encryption.
+        """Return what the layer gives under encryption.
 
         Args:
             x: integers, shape (C, H, W).

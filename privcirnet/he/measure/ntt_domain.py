@@ -95,7 +95,7 @@ class NttClient:
         return [message[-SEED_BYTES:] for message in made]
 
     def request(self, slots: Residues) -> list[bytes]:
-        """Encrypt, with what was made ahead; it is used up.
+        """Return encrypted plaintexts, made with what was made ahead, which is used up.
 
         Args:
             slots: residues mod t, shape (ciphertexts, n).

@@ -58,7 +58,9 @@ def inference(images: str, checkpoint: str, data: str) -> Values:
 
 
 def over_link(found: Evaluation, link: str = "wan") -> Values:
-    """Return latency (s), computing (s), traffic (MB) and rounds of an evaluation.
+    """Return latency (s), computing (s), traffic (MB) and rounds of an evaluation with both parties in this process.
+
+    Computing is in processor seconds, as if there was one thread.
 
     Args:
         found: of two images or more, the first of which does not count.
@@ -70,7 +72,7 @@ def over_link(found: Evaluation, link: str = "wan") -> Values:
     if wrong := [nodes[0] for nodes in found.wrong if nodes]:
         raise RuleError("every value must be the integer network's", got=wrong[0], remedy="run it again")
     answers = found.inference.answers[1:]
-    computing = statistics.median(answer.seconds for answer in answers)
+    computing = statistics.median(answer.processor for answer in answers)
     sent = statistics.median(sum(answer.bytes) for answer in answers)
     rounds, between = len(answers[0].traffic), LINKS[link]
     latency = computing + sent / between.bandwidth + rounds * between.round_trip

@@ -10,6 +10,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.parameters import NARROW_COEFFICIENT_BITS
 from privcirnet.he.params.sizes import ciphertext_bytes
 from privcirnet.he.planning.papers import published_named
+from privcirnet.he.planning.published import PublishedLayer
 from tests.he.grouped import Exchange, random_input, random_weights, slow_grouped
 from tests.he.insecure import insecure_parameters
 
@@ -53,6 +54,7 @@ def test_falcon_s_account_of_the_depthwise_layer():
 )
 def test_it_computes_the_layer(encoding, shape):
     layer = published_named(encoding, shape, 1, 256)
+    assert isinstance(layer, PublishedLayer)
     weight, x = random_weights(shape), random_input(shape)
     exchange = Exchange(layer, weight, insecure_parameters(256), "cleartext")
     assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
