@@ -26,7 +26,7 @@ SETS = {2048: (37, 16), 8192: DEFAULT_COEFFICIENT_BITS}
 """n -> bits of the primes of q, 128-bit secure. That of 2048 decrypts one product under t = 12289 and has no room for
 flooding: it is for showing which results are wrong, not for anybody's weights."""
 
-_RUNS, _PLAIN_BITS = 5, 30
+_RUNS, _PLAIN_BITS = 31, 30
 
 
 def layer_of(conv: Sequence[int], n: int) -> SpectralLayer:
