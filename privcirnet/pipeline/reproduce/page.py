@@ -20,9 +20,9 @@ python reproduce.py table=privcirnet_table4                            # one tab
 ```
 
 Counts and bytes are computed exactly and depend on nothing but the code. Seconds are processor seconds of both parties,
-as on one thread, on the machine named below each table, and those of the link; the papers' are of theirs, so their ratio
-says more than either. Accuracies are those of [the committed networks](../checkpoints/README.md). A dash is a value that
-the text at hand does not print, or that we do not have; the last column then says what would fill it.
+as on one thread, on the machine named below each table, and those of the link; the papers' are of theirs, so their
+ratio says more than either. Accuracies are those of [the committed networks](../checkpoints/README.md). A dash is a
+value that the text at hand does not print, or that we do not have; the last column then says what would fill it.
 `privcirnet/pipeline/reproduce/tables` has the data, one file for each table, and its name there is the one that
 `table=` takes.
 """

@@ -67,7 +67,7 @@ def _settle(model: nn.Module, images: torch.Tensor) -> None:
             nn.init.ones_(module.weight)
     for module in model.modules():
         if hasattr(module, "momentum"):
-            module.momentum = 1.0
+            module.momentum = 1.0  # type: ignore[assignment]
     model.train()(images)
     model.eval()
     for module in model.modules():
