@@ -97,7 +97,7 @@ NO_TORCH = {
 
 WITH_TORCH = {
     *("pipeline/doctor.py", "pipeline/export.py", "pipeline/search.py", "pipeline/train.py"),
-    "commands/infer.py",
+    *("commands/infer.py", "pipeline/reproduce/untrained.py"),
 }
 
 

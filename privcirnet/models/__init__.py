@@ -1,6 +1,7 @@
 """Networks that timm does not have: ``ENTRY_POINTS["digits_resnet"]()``, or timm's after :func:`register_with_timm`."""
 
 from privcirnet.models.digits import DigitsResNet, digits_resnet
+from privcirnet.models.fitnet import FitNet, fitnet
 from privcirnet.models.lola import LolaCifar, LolaMnist, lola_cifar, lola_mnist
 from privcirnet.models.minionn import MinionnCifar, minionn_cifar
 from privcirnet.models.mobilenetv2 import MobileNetV2, mobilenetv2_cifar, mobilenetv2_imagenet, mobilenetv2_tiny
@@ -12,6 +13,7 @@ from privcirnet.models.vit import VisionTransformer, vit_cifar, vit_tiny_imagene
 __all__ = [
     "ENTRY_POINTS",
     "DigitsResNet",
+    "FitNet",
     "LolaCifar",
     "LolaMnist",
     "MinionnCifar",
@@ -20,6 +22,7 @@ __all__ = [
     "TutorialMnist",
     "VisionTransformer",
     "digits_resnet",
+    "fitnet",
     "lola_cifar",
     "lola_mnist",
     "minionn_cifar",

@@ -24,6 +24,7 @@ class Answer(NamedTuple):
         seconds: in all.
         refused: why nobody should use the logits; None where nothing is known against them.
         prepared: whether it was inferred with prepared material.
+        processor: processor seconds that this process took meanwhile, on all threads; of both parties if it is both.
     """
 
     logits: Values
@@ -31,6 +32,7 @@ class Answer(NamedTuple):
     seconds: float
     refused: WrongResult | None = None
     prepared: bool = False
+    processor: float = 0.0
 
     @property
     def bytes(self) -> tuple[int, int]:
@@ -92,13 +94,13 @@ def answers(
             ahead.before(client, server, len(images) - number, _Steps(client.program, number, progress, before=True))
         step = _Steps(client.program, number, progress)
         traffic = step.traffic
-        started, refused = time.perf_counter(), None
+        started, refused, busy = time.perf_counter(), None, time.process_time()
         try:
             logits, _ = run(client, server, image, step)
         except WrongResult as error:
             refused, logits = error, error.values
-        seconds = time.perf_counter() - started
-        yield Answer(logits.reshape(-1), traffic, seconds, refused, client.used == "prepared")
+        seconds, busy = time.perf_counter() - started, time.process_time() - busy
+        yield Answer(logits.reshape(-1), traffic, seconds, refused, client.used == "prepared", busy)
 
 
 @dataclass

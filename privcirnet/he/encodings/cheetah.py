@@ -100,7 +100,16 @@ def place(shape: LinearShape, ring_degree: int) -> Placement:
     Raises:
         RuleError: not even one output's window fits a polynomial.
     """
-    tile = best_tile(shape, ring_degree)
+    return place_tile(shape, best_tile(shape, ring_degree))
+
+
+def place_tile(shape: LinearShape, tile: DenseTile) -> Placement:
+    """Return where everything goes with a given tile.
+
+    Args:
+        shape: of the layer.
+        tile: how it is split.
+    """
     grid, d, e = tile.grid, tile.planes, tile.outputs
     planes = np.arange(shape.in_channels * len(grid.phases))
     channels = np.arange(shape.out_channels)

@@ -37,7 +37,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS
-from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 
 
@@ -116,6 +116,17 @@ def mask_range(ntt: int, channels: int, hiding_bits: int) -> int:
     return largest_slot(ntt, channels) << hiding_bits
 
 
+def mask_bound(moduli: Moduli, channels: int, hiding_bits: int) -> int:
+    """Return what the masks are uniform under that the server *adds* to every slot of a result, used or not.
+
+    Args:
+        moduli: the three primes.
+        channels: C.
+        hiding_bits: kappa; of no effect if all moduli are equal.
+    """
+    return mask_range(moduli.ntt, channels, hiding_bits) if moduli.lifted else moduli.encryption
+
+
 def check(moduli: Moduli, sums: Sums, hiding_bits: int) -> None:
     """Raise unless the protocol is right, and hides to 2^-hiding_bits a slot, with these moduli.
 
@@ -167,6 +178,21 @@ def choose(sums: Sums, lengths: set[int], ring_degree: int, hiding_bits: int) ->
     return moduli
 
 
+def equal(sums: Sums, lengths: set[int], ring_degree: int) -> Moduli:
+    """Return three equal moduli: the smallest prime that carries the transforms, the slots and the outputs.
+
+    Args:
+        sums: of the layer.
+        lengths: transform lengths.
+        ring_degree: n.
+
+    Raises:
+        RuleError: it would be over 60 bits.
+    """
+    prime = _prime_over(2 * sums.largest_output, math.lcm(2 * ring_degree, *lengths))
+    return Moduli(prime, prime, prime)
+
+
 def request_slots(layer: SpectralLayer, share: Residues, moduli: Moduli) -> Residues:
     """Return a party's share of the input as slots.
 
@@ -192,22 +218,6 @@ def weight_spectrum(layer: SpectralLayer, rows: Integers, moduli: Moduli) -> Res
     return spectral.weight_spectrum(layer.layout, rows, moduli.ntt)
 
 
-def draw_mask(layer: SpectralLayer, channels: int, moduli: Moduli, hiding_bits: int) -> Residues:
-    """Return what the server *adds* to every slot of the result, used or not.
-
-    Args:
-        layer: the layer.
-        channels: C of :class:`Sums`.
-        moduli: the three primes.
-        hiding_bits: kappa.
-
-    Returns:
-        integers under p_E, shape (ciphertexts_out, n).
-    """
-    shape = layer.ciphertexts_out, layer.ring_degree
-    return sampling.uniform(shape, mask_range(moduli.ntt, channels, hiding_bits))
-
-
 def finish_client(layer: SpectralLayer, slots: Residues, moduli: Moduli) -> Residues:
     """Return the client's share of the output.
 
@@ -227,7 +237,7 @@ def finish_server(layer: SpectralLayer, mask: Residues, bias: Integers, moduli: 
 
     Args:
         layer: the layer.
-        mask: what it added, see :func:`draw_mask`.
+        mask: what it added, uniform under :func:`mask_bound`, shape (ciphertexts_out, n).
         bias: integers, shape (K,).
         moduli: the three primes.
 

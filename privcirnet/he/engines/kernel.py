@@ -221,8 +221,8 @@ class KernelServer:
             shared = keys.hoist(residues) if any(steps) else None
             for place, step in places[source]:
                 if not step:
-                    own = shared[0].copy() if shared else self._ring.values(residues)
-                    self._ring.place(chunks, place, own)
+                    own, ready = (shared[0], True) if shared else (residues, inputs[source].ntt)
+                    self._ring.place(chunks, place, own.copy() if ready else self._ring.values(own))
             return shared
 
         def rotate(task: tuple[tuple[Residues, Residues], int, int]) -> None:

@@ -128,6 +128,8 @@ def bench_layers(
 ) -> dict[str, LayerBenchmark]:
     """Run layers ``repetitions`` times on shared random inputs, in turns; weights are encoded beforehand, once.
 
+    Times are processor seconds, of which other work on the machine takes little, if all entries run on one thread.
+
     Args:
         entries: layer and engine, by name.
         plain_bits: bits of t.
@@ -144,10 +146,11 @@ def bench_layers(
     """
     contestants = {name: _Contestant(entry, plain_bits, coefficient_bits, table) for name, entry in entries.items()}
     warm_up = int(repetitions > 1)
+    clock = time.process_time if all(entry.threads == 1 for entry in entries.values()) else time.perf_counter
     for _ in range(repetitions + warm_up):
         for name, contestant in contestants.items():
             with threads.using(entries[name].threads):
-                contestant.run()
+                contestant.run(clock)
             if progress:
                 progress()
     return {name: contestant.result(warm_up) for name, contestant in contestants.items()}
@@ -170,19 +173,19 @@ class _Contestant:
         self._timings: list[Timing] = []
         self._error = self._up = self._down = 0
 
-    def run(self) -> None:
+    def run(self, clock: Callable[[], float]) -> None:
         """One exchange, checked."""
         layer, t = self._layer, self._t
         x = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.input_shape)
         theirs = sampling.uniform(x.shape, t)
         ours = modular.subtract(modular.residues(x, t), theirs, t)
-        start = time.perf_counter()
+        start = clock()
         messages = self._exchange.request([ours], self._client)
-        sent = time.perf_counter()
+        sent = clock()
         replies, server_share = self._exchange.reply(self._held, [theirs], messages, self._server, self._keys)
-        answered = time.perf_counter()
+        answered = clock()
         client_share = self._exchange.finish([ours], replies, self._client)
-        self._timings.append(Timing(sent - start, answered - sent, time.perf_counter() - answered))
+        self._timings.append(Timing(sent - start, answered - sent, clock() - answered))
         result = modular.centered(modular.add(client_share, server_share, t), t)
         with one_thread():
             expected = convolve(x, dense_weight(self._rows, layer.shape, layer.block_size), layer.shape)

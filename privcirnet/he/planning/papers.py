@@ -13,7 +13,7 @@
 | falcon | coefficient encoding of channel groups, packed densely, no rotation | Falcon 2023, section 4 |
 
 *As published.* The planner's plans are better than those in the papers. For comparison, :func:`published_layer` gives
-what PrivCirNet, Bolt and NeuJeans do with one layer:
+what PrivCirNet, Bolt and NeuJeans do with one layer (Cheetah and Iron: :mod:`planning.published`):
 
 * One lane length for the whole layer: next_pow2((H + 2 padding)^2 b) for a convolution, and for a GEMM as many tokens
   as d1 or the ciphertext has.
@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import bsgs as plans
+from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout, next_power_of_two
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
@@ -40,6 +41,7 @@ from privcirnet.he.planning.cost import plan_cost
 from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.published import MAPS, PublishedLayer
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,23 @@ def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> La
         got = f"b = {block_size}, kernel {shape.kernel}, {shape.groups} groups"
         raise RuleError(f"the encoding {name} {encoding.rule}", got=got, remedy="use cirencode")
     return plan_layer(shape, block_size, replace(goal, sums=encoding.sums or goal.sums, family=encoding.family))
+
+
+def published_named(encoding: str, shape: LinearShape, block_size: int, ring_degree: int) -> Layer:
+    """Return the layer with a paper's plan, by name of the encoding.
+
+    Args:
+        encoding: "cheetah" or "iron" (:mod:`planning.published`); all others are the spectral family's.
+        shape: dimensions of the layer.
+        block_size: b.
+        ring_degree: n.
+
+    Raises:
+        RuleError: see :func:`published_layer`, and a stride in a coefficient encoding.
+    """
+    if encoding in MAPS:
+        return PublishedLayer(shape, block_size, ring_degree, "cheetah", maps=MAPS[encoding])
+    return published_layer(shape, block_size, ring_degree)
 
 
 def published_layer(shape: LinearShape, block_size: int, ring_degree: int) -> SpectralLayer:

@@ -1,7 +1,7 @@
 """Layers and networks side by side: layouts by name, and runs in turns.
 
 Layouts: "paper" is what the papers count (every sum under encryption, least HE-Rot + 0.135 HE-Pmult), "published" is
-what they do (:func:`planning.papers.published_layer`), "best" has the least predicted time.
+what they do (:func:`planning.papers.published_named`), "best" has the least predicted time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from privcirnet.he.measure.networks import allowed_block_size
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.params.security import TABLE
 from privcirnet.he.planning.goal import Goal, LayerChoice
-from privcirnet.he.planning.papers import plan_named, published_layer
+from privcirnet.he.planning.papers import plan_named, published_named
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.he.planning.profile import Profile
 from privcirnet.pipeline.bench.results import LayerResults, described, measured
@@ -70,7 +70,7 @@ def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, 
 
     Args:
         layout: "paper", "published" or "best".
-        encoding: see :data:`planning.papers.ENCODINGS`; of no effect on "published".
+        encoding: see :data:`planning.papers.ENCODINGS`; "published" tells Cheetah's from the others only.
         shape: dimensions.
         block_size: b.
         goal: what "best" is chosen by; the others take its ring degree only.
@@ -79,7 +79,7 @@ def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, 
         RuleError: unknown names, or no such layout of this layer.
     """
     if layout == "published":
-        return published_layer(shape, block_size, goal.profile.ring_degree)
+        return published_named(encoding, shape, block_size, goal.profile.ring_degree)
     return explained(layout, encoding, shape, block_size, goal).layer
 
 

@@ -10,7 +10,6 @@ from privcirnet.he.params.security import MAX_LOG_Q
 from privcirnet.he.planning.baselines import counts_of
 from privcirnet.he.planning.papers import plan_named, published_layer
 from privcirnet.he.planning.planner import counted_goal
-from privcirnet.he.ring import modular
 from privcirnet.pipeline.bench.runs import SHAPES
 from privcirnet.pipeline.reproduce.layers import LayerCase
 
@@ -94,23 +93,25 @@ def mean_reduction(b: int) -> Values:
     return {"HE-Rot, times fewer": statistics.mean(rotations), "HE-Pmult, times fewer": statistics.mean(pmults)}
 
 
-def traffic_ratio(encoding: str, against: str, **case: Any) -> Values:
-    """Return how many times the bytes of one encoding another takes for a layer, both in our layouts.
+def traffic_ratio(encoding: str, against: str, layout: str = "paper", **case: Any) -> Values:
+    """Return how many times the bytes of one encoding, in our layout, another takes for a layer.
 
     Args:
         encoding: the one.
         against: the other.
+        layout: of the other, see :class:`LayerCase`.
         case: of :class:`LayerCase`.
     """
-    ours, theirs = (sum(LayerCase(**case, encoding=name).message_bytes) for name in (encoding, against))
+    ours = sum(LayerCase(**case, encoding=encoding).message_bytes)
+    theirs = sum(LayerCase(**case, encoding=against, layout=layout).message_bytes)
     return {"traffic, times less": theirs / ours}
 
 
-def transform_modulus(input_bits: int, weight_bits: int, channels: int, taps: int, n: int) -> Values:
+def transform_modulus(input_bits: int, weight_bits: int, channels: int, taps: int, n: int, length: int = 1) -> Values:
     """Return the one modulus p_N = p_A = p_E of a convolution by NTT, under the condition that is enough.
 
-    The least prime that is 1 mod 2n and over twice the largest output, all channels and signs included
-    (:mod:`encodings.ensei` has the reasons).
+    The least prime that is 1 mod 2n and mod the transform's length, and over twice the largest output, all channels
+    and signs included (:mod:`encodings.ensei` has the reasons).
 
     Args:
         input_bits: of unsigned inputs.
@@ -118,12 +119,10 @@ def transform_modulus(input_bits: int, weight_bits: int, channels: int, taps: in
         channels: that are summed.
         taps: weights of one channel of one output.
         n: ring degree.
+        length: of the transform.
     """
     largest = 2**input_bits - 1, max(1, 2 ** (weight_bits - 1) - 1)
-    bound = 2 * ensei.Sums(channels, taps, *largest).largest_output
-    prime = bound // (2 * n) * 2 * n + 1
-    while prime <= bound or not modular.is_prime(prime):
-        prime += 2 * n
+    prime = ensei.equal(ensei.Sums(channels, taps, *largest), {length}, n).ntt
     return {"p_N": prime, "p_E": prime}
 
 

@@ -1,5 +1,6 @@
 """The layers that cells name: shape, encoding and parameters from plain data, and the bytes of their messages."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,6 +9,7 @@ from privcirnet.he.encodings import cheetah
 from privcirnet.he.encodings.coefficient_layer import PLACEMENTS, CoefficientLayer
 from privcirnet.he.encodings.layer import Layer, layer_bytes
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import (
     DEFAULT_COEFFICIENT_BITS,
     NARROW_COEFFICIENT_BITS,
@@ -16,8 +18,8 @@ from privcirnet.he.params.parameters import (
     choose,
 )
 from privcirnet.he.params.sizes import ciphertext_bytes, key_bytes
-from privcirnet.he.planning.papers import plan_named, published_layer
-from privcirnet.he.planning.planner import counted_goal
+from privcirnet.he.planning.papers import plan_named, published_named
+from privcirnet.he.planning.planner import candidate_layers, counted_goal
 
 INSECURE_ENSEI_PRIMES = (60, 60)
 """ENSEI's 60 bits at n = 2048, and a special prime that nothing uses. For counts and bytes alone: today's table allows
@@ -44,7 +46,7 @@ class LayerCase:
         gemm: d1, d2, d3; empty for a convolution.
         conv: H, W, C, K, R with same padding; empty for a GEMM.
         b: block size.
-        encoding: see :data:`planning.papers.ENCODINGS`.
+        encoding: see :data:`planning.papers.ENCODINGS`, and "iron" for a published layout.
         layout: "paper" (sums encrypted, least HE-Rot + 0.135 HE-Pmult) or "published" (the papers' own plan).
         n: ring degree.
         groups: channel groups of a convolution.
@@ -72,7 +74,9 @@ class LayerCase:
     def layer(self) -> Layer:
         """The layer, planned."""
         if self.layout == "published":
-            return published_layer(self.shape, self.b, self.n)
+            return published_named(self.encoding, self.shape, self.b, self.n)
+        if self.encoding == "ensei":
+            return without_rotations(self.shape, self.n)
         if self.encoding in PLACEMENTS:  # the planner has nothing to choose
             return CoefficientLayer(self.shape, self.b, self.n, self.encoding)
         return plan_named(self.encoding, self.shape, self.b, counted_goal(self.n)).layer
@@ -96,7 +100,7 @@ class LayerCase:
     def counts(self) -> tuple[int, int, int, int]:
         """HE-Pmult, HE-Rot, ciphertexts up and down; of a dense layer in Cheetah's encoding not by listing them."""
         layer, shape = self.layer, self.shape
-        if layer.encoding != "cheetah" or shape.groups > 1:
+        if layer.encoding != "cheetah" or shape.groups > 1 or self.layout == "published":
             return layer.pmults, layer.rotations, layer.ciphertexts_in, layer.ciphertexts_out
         flat = replace(shape, height=shape.height * shape.width, width=1) if shape.kind == "gemm" else shape
         tile = cheetah.best_tile(flat, self.n)
@@ -113,3 +117,19 @@ class LayerCase:
         """Bytes of the keys that the client sends once: an encryption of zero, and a Galois key for each rotation."""
         up, _ = ciphertext_bytes(self.n, self.primes, self.plain_bits)
         return up + len(self.layer.column_steps) * key_bytes(self.parameters)
+
+
+def without_rotations(shape: LinearShape, ring_degree: int) -> SpectralLayer:
+    """Return a layer with b = 1 and every sum of lanes on shares, as ENSEI has it, in the fewest bytes.
+
+    First come transforms whose lengths one small prime carries.
+
+    Args:
+        shape: dimensions of the layer.
+        ring_degree: n.
+    """
+
+    def expense(layer: SpectralLayer) -> tuple[int, int, int]:
+        return math.lcm(*layer.transform_lengths), layer.ciphertexts_in + 2 * layer.ciphertexts_out, layer.pmults
+
+    return min((layer for layer in candidate_layers(shape, 1, ring_degree) if not layer.rotations), key=expense)

@@ -19,11 +19,12 @@ python reproduce.py table=all images=/images page=docs/papers.md       # everyth
 python reproduce.py table=privcirnet_table4                            # one table; privcirnet: all of that paper
 ```
 
-Counts and bytes are computed exactly and depend on nothing but the code. Seconds are of the machine named below each
-table; the papers' are of theirs, so their ratio says more than either. Accuracies are those of
-[the committed networks](../checkpoints/README.md). A dash is a value that the text at hand does not print, or that we
-do not have; the last column then says what would fill it. `privcirnet/pipeline/reproduce/tables` has the data, one file
-for each table, and its name there is the one that `table=` takes.
+Counts and bytes are computed exactly and depend on nothing but the code. Seconds are processor seconds of both parties,
+as on one thread, on the machine named below each table, and those of the link; the papers' are of theirs, so their
+ratio says more than either. Accuracies are those of [the committed networks](../checkpoints/README.md). A dash is a
+value that the text at hand does not print, or that we do not have; the last column then says what would fill it.
+`privcirnet/pipeline/reproduce/tables` has the data, one file for each table, and its name there is the one that
+`table=` takes.
 """
 
 

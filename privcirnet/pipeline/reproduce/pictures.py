@@ -58,7 +58,7 @@ def _beside(path: Path, bars: Mapping[str, tuple[float, float]], unit: str, titl
     axes.set_yticks(range(len(bars)), list(bars), fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(f"{unit} (log)")
-    axes.set_title(title, fontsize=9)
+    figure.suptitle(title, fontsize=9)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     axes.legend(fontsize=8, loc="lower right")

@@ -12,7 +12,7 @@ from privcirnet.he.ring import threads
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.pipeline.reproduce.cells import Cell, Table
 from privcirnet.pipeline.reproduce.counts import COUNTS, Values
-from privcirnet.pipeline.reproduce.seconds import SECONDS
+from privcirnet.pipeline.reproduce.seconds import SCRIPTS, SECONDS
 
 STORED = Path(__file__).parent / "measured.json"
 """What was measured before, with the machine: key of a cell -> :class:`Measured`."""
@@ -112,7 +112,7 @@ def measure(tables: Iterable[Table], images: str, keep: Path | None = None, bar:
     cells, found, here = measured_cells(tables), {}, machine()
     with bar("measuring", len(cells)) as advance:
         for key, cell in cells.items():
-            if cell.by in SECONDS or images:
+            if cell.by in SECONDS or (images and cell.by not in SCRIPTS):
                 found[key] = Measured(_value(cell, images), here)
                 if keep:
                     store(keep, {key: found[key]})

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers
 from privcirnet.he.measure.networks import allowed_block_size, network_shapes
-from privcirnet.he.planning.papers import plan_named, published_layer
+from privcirnet.he.planning.papers import plan_named, published_layer, published_named
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.he.ring import threads as in_use
 from privcirnet.pipeline.bench.runs import SHAPES
+from privcirnet.pipeline.reproduce import ensei
 from privcirnet.pipeline.reproduce.counts import Values
 from privcirnet.pipeline.reproduce.layers import PRIMES, LayerCase
 
@@ -67,33 +69,35 @@ def layer_setup(threads: int = 1, **case: Any) -> Values:
         case: of :class:`LayerCase`.
     """
     found = LayerCase(**case)
+    clock = time.process_time if threads == 1 else time.perf_counter
     layer, parameters, seconds = found.layer, found.parameters, list[float]()
     rows = np.random.default_rng(0).integers(-127, 128, layer.shape.weight_shape(layer.block_size))
     for _ in range(_RUNS + 1):
         with in_use.using(threads):
-            start = time.perf_counter()
+            start = clock()
             client, server = client_engine(_ENGINE, parameters), server_engine(_ENGINE, parameters)
             server.load_keys(client.public_keys(layer.column_steps), layer.column_steps)
             layer.encode_spectrum(layer.spectrum(rows, parameters.plain_modulus), server, "setup")
-            seconds.append(time.perf_counter() - start)
+            seconds.append(clock() - start)
             client.close()
     return {"setup": statistics.median(seconds[1:])}  # the first loads compiled kernels
 
 
-def block_size_speedups(b: int) -> Values:
+def block_size_speedups(b: int, cheetah: str = "ours") -> Values:
     """Return how many times as fast block size b is as the published plans of b = 1, and as Cheetah's encoding.
 
     Over the layers of :data:`pipeline.bench.runs.SHAPES`, client and server together, in turns.
 
     Args:
         b: block size.
+        cheetah: whose layout of Cheetah's encoding, "ours" or "published".
 
     Raises:
         RuleError: a result is wrong.
     """
     seconds = [_side_by_side(title) for title in SHAPES]
     ours = [found[f"b = {b}"] for found in seconds]
-    against = {"Bolt, NeuJeans": _BASELINE, "Cheetah": _CHEETAH, "our b = 1": "b = 1"}
+    against = {"Bolt, NeuJeans": _BASELINE, "Cheetah": f"{_CHEETAH}, {cheetah}", "our b = 1": "b = 1"}
     values: Values = {}
     for name, other in against.items():
         ratios = [found[other] / own for found, own in zip(seconds, ours, strict=True)]
@@ -114,6 +118,17 @@ def group_latency(sizes: Sequence[int]) -> Values:
     each = {b: _network_seconds("mobilenetv2_cifar", b) for b in sorted(set(sizes))}
     quarter = len(each[sizes[0]]) // len(sizes)
     return {"latency": sum(sum(each[b][i * quarter : (i + 1) * quarter]) for i, b in enumerate(sizes))}
+
+
+def untrained_network(**network: Any) -> Values:
+    """Return the traffic and latency of a network with random weights.
+
+    Args:
+        network: arguments of :func:`pipeline.reproduce.untrained.untrained`.
+    """
+    from privcirnet.pipeline.reproduce.untrained import untrained  # needs torch
+
+    return untrained(**network)
 
 
 def _frozen(case: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -139,8 +154,12 @@ def _benchmark(case: tuple[tuple[str, Any], ...], threads: int) -> LayerBenchmar
 def _side_by_side(title: str) -> dict[str, float]:
     """Seconds of one of SHAPES by contestant, on one thread."""
     shape, goal = SHAPES[title], counted_goal(_N)
-    layers = {f"b = {b}": plan_named("cirencode", shape, b, goal).layer for b in (1, 2, 8)}
-    layers |= {_BASELINE: published_layer(shape, 1, _N), _CHEETAH: plan_named("cheetah", shape, 1, goal).layer}
+    layers: dict[str, Layer] = {f"b = {b}": plan_named("cirencode", shape, b, goal).layer for b in (1, 2, 8)}
+    layers |= {
+        _BASELINE: published_layer(shape, 1, _N),
+        f"{_CHEETAH}, ours": plan_named("cheetah", shape, 1, goal).layer,
+        f"{_CHEETAH}, published": published_named("cheetah", shape, 1, _N),
+    }
     entries = {name: Entry(layer, _ENGINE, 1) for name, layer in layers.items()}
     found = _exact(bench_layers(entries, _PLAIN_BITS, PRIMES[_N], _NETWORK_RUNS))
     return {name: result.seconds for name, result in found.items()}
@@ -159,7 +178,13 @@ def _network_seconds(network: str, b: int) -> list[float]:
     return [found[str(shape)].seconds for shape in shapes.values()]
 
 
+SCRIPTS = {"insecure_ensei": "python benchmarks/ensei.py --store privcirnet/pipeline/reproduce/measured.json"}
+"""Name in a data file -> the script that measures it: no function of the package does."""
+
 SECONDS: dict[str, Callable[..., Values]] = {
+    "wrong_outputs": ensei.wrong_outputs,
+    "request_speedup": ensei.request_speedup,
+    "untrained": untrained_network,
     "layer_latency": layer_latency,
     "link_latency": link_latency,
     "layer_setup": layer_setup,

@@ -54,14 +54,28 @@ def inference(images: str, checkpoint: str, data: str) -> Values:
         RuleError: the images or the network are missing, it has no bits, or an encrypted value is not the integer
             network's.
     """
-    found = _evaluated(images, checkpoint, data)
+    return over_link(_evaluated(images, checkpoint, data))
+
+
+def over_link(found: Evaluation, link: str = "wan") -> Values:
+    """Return latency (s), computing (s), traffic (MB) and rounds of an evaluation with both parties in this process.
+
+    Computing is in processor seconds, as if there was one thread.
+
+    Args:
+        found: of two images or more, the first of which does not count.
+        link: whose time the latency adds, of :data:`planning.profile.LINKS`.
+
+    Raises:
+        RuleError: an encrypted value is not the integer network's.
+    """
     if wrong := [nodes[0] for nodes in found.wrong if nodes]:
         raise RuleError("every value must be the integer network's", got=wrong[0], remedy="run it again")
     answers = found.inference.answers[1:]
-    computing = statistics.median(answer.seconds for answer in answers)
+    computing = statistics.median(answer.processor for answer in answers)
     sent = statistics.median(sum(answer.bytes) for answer in answers)
-    link, rounds = LINKS["wan"], len(answers[0].traffic)
-    latency = computing + sent / link.bandwidth + rounds * link.round_trip
+    rounds, between = len(answers[0].traffic), LINKS[link]
+    latency = computing + sent / between.bandwidth + rounds * between.round_trip
     return {"latency": latency, "computing": computing, "traffic": sent / _MB, "rounds": rounds}
 
 

@@ -1,7 +1,5 @@
 """ENSEI's small transform modulus: what the paper's moduli do, and the setting in which it is right."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +12,7 @@ from privcirnet.he.encodings.integer import Values, convolve, expand_rows
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import cyclic, interface
+from privcirnet.he.measure.ensei import Convolution, wrong_share
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.planning.planner import candidate_layers, paper_layer
 from privcirnet.he.ring import batching, modular, sampling
@@ -22,6 +21,7 @@ from tests.he.insecure import insecure_parameters
 
 N = 256
 Array = np.ndarray
+Sides = tuple[interface.ClientEngine, interface.ServerEngine]
 
 
 def transform(x: Array, p: int, *, inverse: bool = False) -> Array:
@@ -130,56 +130,21 @@ def test_forty_hiding_bits_do_not_fit() -> None:
         ensei.choose(Sums(32, 9, 15, 7), {33}, 8192, 40)
 
 
-@dataclass
-class Exchange:
-    """Both parties of one layer in the lifted setting."""
-
-    layer: SpectralLayer
-    rows: Values
-    moduli: Moduli
-    hiding_bits: int
-    client: interface.ClientEngine
-    server: interface.ServerEngine
-
-    def __post_init__(self) -> None:
-        steps = self.layer.column_steps
-        self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
-        self.weights = encode_weights(
-            self.layer, ensei.weight_spectrum(self.layer, self.rows, self.moduli), self.server
-        )
-
-    def sums(self, x: Values) -> list[interface.Ciphertext]:
-        """What is under encryption before the mask."""
-        p_n = self.moduli.sharing
-        theirs = sampling.uniform(x.shape, p_n)
-        ours = modular.subtract(modular.residues(x, p_n), theirs, p_n)
-        mine, other = (ensei.request_slots(self.layer, share, self.moduli) for share in (ours, theirs))
-        inputs = [
-            self.server.add_plain(self.server.receive(self.client.encrypt(a)), self.server.encode(b))
-            for a, b in zip(mine, other, strict=True)
-        ]
-        return self.layer.evaluate(self.weights, inputs, self.server, self.keys)
-
-    def run(self, x: Values, bias: Values) -> Values:
-        layer, p_n = self.layer, self.moduli.ntt
-        mask = ensei.draw_mask(layer, layer.layout.blocks_in * layer.block_size, self.moduli, self.hiding_bits)
-        masked = [self.server.add_plain(c, self.server.encode(r)) for c, r in zip(self.sums(x), mask, strict=True)]
-        replies = [self.server.reply(c, self.keys) for c in masked]
-        slots = np.stack([self.client.decrypt(reply) for reply in replies])
-        parts = ensei.finish_client(layer, slots, self.moduli), ensei.finish_server(layer, mask, bias, self.moduli)
-        return modular.centered(modular.add(*parts, p_n), p_n)
-
-
 def sums_of(layer: SpectralLayer, x: int, w: int) -> Sums:
     return Sums(layer.layout.blocks_in * layer.block_size, layer.shape.kernel**2, x, w)
 
 
-def in_clear(layer: SpectralLayer, rows: Values, x: int, w: int, hiding_bits: int) -> Exchange:
+def exchange(layer: SpectralLayer, rows: Values, moduli: Moduli, hiding_bits: int, sides: Sides) -> Convolution:
+    channels = layer.layout.blocks_in * layer.block_size
+    return Convolution(layer, rows, moduli, ensei.mask_bound(moduli, channels, hiding_bits), *sides)
+
+
+def in_clear(layer: SpectralLayer, rows: Values, x: int, w: int, hiding_bits: int) -> Convolution:
     found = ensei.choose(sums_of(layer, x + 8, w), layer.transform_lengths, layer.ring_degree, hiding_bits)
     toy = insecure_parameters(layer.ring_degree)
     object.__setattr__(toy, "plain_modulus", found.encryption)
     sides = interface.client_engine("cleartext", toy), interface.server_engine("cleartext", toy)
-    return Exchange(layer, rows, found, hiding_bits, *sides)
+    return exchange(layer, rows, found, hiding_bits, sides)
 
 
 @given(st.data())
@@ -198,45 +163,46 @@ def test_lifted_layers_are_right(data: st.DataObject) -> None:
         if data.draw(st.booleans())
         else random.integers(-15, 16, shape.input_shape)
     )
-    exchange = in_clear(layer, rows, 15, 3, data.draw(st.sampled_from([0, 5, 16])))
+    both = in_clear(layer, rows, 15, 3, data.draw(st.sampled_from([0, 5, 16])))
     bias = random.integers(-8, 9, shape.out_channels)
     expected = convolve(x, expand_rows(rows, b), shape) + bias[:, None, None]
-    assert (exchange.run(x, bias) == expected).all()
+    assert (both.run(x, bias).output == expected).all()
 
 
 @pytest.mark.parametrize("b", [1, 2])
 def test_largest_slots_reach_the_bound_and_no_further(b: int) -> None:
     """Shares and weights whose every slot is p_N - 1: the sums are B / b, because b channels share a block."""
     layer = paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), b, N)
-    exchange = in_clear(layer, random_rows(layer.shape, b), 1, 1, 0)
-    top = exchange.moduli.ntt - 1
+    both = in_clear(layer, random_rows(layer.shape, b), 1, 1, 0)
+    top = both.moduli.ntt - 1
     spectrum = np.full(layer.layout.spectrum_shape, top, dtype=np.uint64)
     slots = np.full((layer.ciphertexts_in, N), 2 * top, dtype=np.uint64)
-    server = exchange.server
-    inputs = [server.receive(exchange.client.encrypt(row)) for row in slots]
-    outputs = layer.evaluate(encode_weights(layer, spectrum, server), inputs, server, exchange.keys)
-    largest = max(int(exchange.client.decrypt(server.reply(c, exchange.keys)).max()) for c in outputs)
-    assert largest * b == ensei.largest_slot(exchange.moduli.ntt, 8) < exchange.moduli.encryption
+    server = both.server
+    keys = server.load_keys(both.client.public_keys(layer.column_steps), layer.column_steps)
+    inputs = [server.receive(both.client.encrypt(row)) for row in slots]
+    outputs = layer.evaluate(encode_weights(layer, spectrum, server), inputs, server, keys)
+    largest = max(int(both.client.decrypt(server.reply(c, keys)).max()) for c in outputs)
+    assert largest * b == ensei.largest_slot(both.moduli.ntt, 8) < both.moduli.encryption
 
 
-def test_masks_cover_every_slot_and_their_whole_range() -> None:
+def test_masks_cover_their_whole_range() -> None:
+    """Lifted, a range over the largest slot; otherwise every residue, and nothing is lost by adding them."""
     layer = paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 1, N)
     found = ensei.choose(sums_of(layer, 15, 1), {5}, N, 12)
-    mask = ensei.draw_mask(layer, 8, found, 12)
-    assert mask.shape == (layer.ciphertexts_out, N)
-    most = ensei.mask_range(found.ntt, 8, 12)
-    assert most == ensei.largest_slot(found.ntt, 8) * 4096
-    assert most * 0.97 < mask.max() < most
-    assert mask.min() < most * 0.03
-    assert len(np.unique(mask)) == mask.size
+    assert ensei.mask_bound(found, 8, 12) == ensei.largest_slot(found.ntt, 8) * 4096 < found.encryption
+    equal = ensei.equal(sums_of(layer, 15, 1), {5}, N)
+    assert ensei.mask_bound(equal, 8, 12) == equal.encryption
+    ensei.check(equal, sums_of(layer, 15, 1), 40)
+    smaller = [p for p in range(2 * 15 * 72, equal.ntt) if p % (2 * N * 5) == 1 and modular.is_prime(p)]
+    assert not smaller
 
 
-def real(shape: LinearShape, x: int, hiding_bits: int) -> Exchange:
+def real(shape: LinearShape, x: int, hiding_bits: int) -> Convolution:
     layer = paper_layer(shape, 1, 8192)
     found = ensei.choose(sums_of(layer, x, 1), layer.transform_lengths, 8192, hiding_bits)
     parameters = Parameters(8192, DEFAULT_COEFFICIENT_BITS, found.encryption)
     sides = interface.client_engine("tenseal", parameters), interface.server_engine("tenseal", parameters)
-    return Exchange(layer, random_rows(shape, 1, 0, 1), found, hiding_bits, *sides)
+    return exchange(layer, random_rows(shape, 1, 0, 1), found, hiding_bits, sides)
 
 
 @pytest.mark.parametrize(
@@ -247,10 +213,13 @@ def real(shape: LinearShape, x: int, hiding_bits: int) -> Exchange:
 def test_encrypted_at_real_parameters(
     shape: LinearShape, largest: int, hiding_bits: int, bits: tuple[int, int]
 ) -> None:
-    exchange = real(shape, largest, hiding_bits)
-    assert (exchange.moduli.ntt.bit_length(), exchange.moduli.encryption.bit_length()) == bits
+    both = real(shape, largest, hiding_bits)
+    assert (both.moduli.ntt.bit_length(), both.moduli.encryption.bit_length()) == bits
     x = np.random.default_rng(0).integers(-largest, largest + 1, shape.input_shape)
-    assert (exchange.run(x, np.zeros(shape.out_channels, dtype=np.int64)) == convolve(x, exchange.rows, shape)).all()
+    found = both.run(x, np.zeros(shape.out_channels, dtype=np.int64))
+    assert (found.output == convolve(x, both.rows, shape)).all()
+    assert wrong_share(found.output, x, both.rows, both.layer) == 0
+    assert wrong_share(found.output + 1, x, both.rows, both.layer) == 1
 
 
 @pytest.mark.parametrize("plain_bits", [20, 46])
@@ -277,7 +246,8 @@ def test_equal_moduli_leave_more_noise_budget() -> None:
     ensei.check(Moduli(equal, equal, equal), sums_of(lifted.layer, 255, 1), 40)
     parameters = Parameters(8192, DEFAULT_COEFFICIENT_BITS, equal)
     sides = interface.client_engine("tenseal", parameters), interface.server_engine("tenseal", parameters)
-    plain = Exchange(lifted.layer, lifted.rows, Moduli(equal, equal, equal), 0, *sides)
+    plain = exchange(lifted.layer, lifted.rows, Moduli(equal, equal, equal), 0, sides)
     x = np.full(lifted.layer.shape.input_shape, 255)
-    budgets = [min(map(e.client._decryptor.invariant_noise_budget, e.sums(x))) for e in (plain, lifted)]
+    results = {both: both.evaluate(*both.request(x)) for both in (plain, lifted)}
+    budgets = [min(map(both.client._decryptor.invariant_noise_budget, found)) for both, found in results.items()]
     assert budgets[0] > budgets[1] + 45

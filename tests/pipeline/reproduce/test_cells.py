@@ -2,14 +2,16 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+import privcirnet
 from privcirnet.errors import RuleError
 from privcirnet.pipeline.reproduce.cells import TABLES, select, tables
 from privcirnet.pipeline.reproduce.counts import COUNTS
 from privcirnet.pipeline.reproduce.rows import SCALES
-from privcirnet.pipeline.reproduce.seconds import SECONDS
+from privcirnet.pipeline.reproduce.seconds import SCRIPTS, SECONDS
 from privcirnet.pipeline.reproduce.trained import TRAINED
 
 EVERY = [(table.name, cell) for table in tables() for cell in table.cells]
@@ -41,7 +43,7 @@ def test_every_cell_names_its_source_and_what_computes_or_would_fill_it():
             r"(PrivCirNet|Falcon 20\d\d|ENSEI|NeuJeans), .*(section|Table|Figure|abstract)|measured: ", cell.source
         ), where
         assert bool(cell.by) != bool(cell.empty), where
-        assert not cell.by or cell.by in {**COUNTS, **SECONDS, **TRAINED}, where
+        assert not cell.by or cell.by in {**COUNTS, **SECONDS, **SCRIPTS, **TRAINED}, where
         assert cell.published is not None or cell.note or cell.empty, f"{where}: why is there no printed value?"
         assert cell.unit in ("", "%", "s", "MB", "bits", "points", *SCALES), where
     assert len({(name, cell.row, cell.quantity) for name, cell in EVERY}) == len(EVERY)
@@ -61,3 +63,13 @@ def test_an_unknown_table_is_answered_with_the_list(name):
     )
     with pytest.raises(RuleError, match=match):
         select(name)
+
+
+def test_what_is_insecure_says_so_and_no_function_here_measures_it():
+    """ENSEI's own ring: n = 2048 with q of 60 bits. Only a script outside of the package makes such parameters."""
+    rows = {cell.row: cell for _, cell in EVERY if cell.by in SCRIPTS}
+    assert len(rows) == 4
+    assert all("INSECURE" in row for row in rows)
+    assert set(SCRIPTS).isdisjoint({**COUNTS, **SECONDS, **TRAINED})
+    made = [path for path in Path(privcirnet.__file__).parent.rglob("*.py") if "__new__(Parameters" in path.read_text()]
+    assert not made

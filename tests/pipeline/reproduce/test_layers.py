@@ -6,7 +6,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.measure.benchmark import LayerBenchmark, bench_layer
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.pipeline.bench.runs import SHAPES
-from privcirnet.pipeline.reproduce import counts, seconds, trained
+from privcirnet.pipeline.reproduce import counts, ensei, seconds, trained
 from privcirnet.pipeline.reproduce.layers import LayerCase
 from tests.data.test_real import ARCHIVES
 
@@ -42,7 +42,8 @@ def test_the_published_plan_and_a_gemm_s_tile():
 
 def test_ensei_s_own_ring_is_for_bytes_alone():
     case = LayerCase(conv=[32, 32, 32, 32, 3], encoding="ensei", n=2048)
-    assert case.message_bytes == (24 * (2048 * 8 + 64), 64 * 2 * 2048 * 8)
+    assert case.message_bytes == (32 * (2048 * 8 + 64), 32 * 2 * 2048 * 8)
+    assert case.layer.rotations == 0
     with pytest.raises(RuleError, match="log2 q must be at most 53 at ring degree 2048 for 128-bit security: got 120"):
         _ = case.parameters
 
@@ -51,6 +52,17 @@ def test_the_modulus_of_a_transform_carries_the_largest_output():
     found = counts.transform_modulus(8, 1, channels=32, taps=9, n=2048)["p_N"]
     assert found == 147457  # 36 * 4096 + 1
     assert found > 2 * 255 * 32 * 9 > found - 4096
+
+
+def test_the_printed_moduli_are_wrong_and_ours_are_not():
+    """In clear, on a small map; benchmarks/ensei.py runs them encrypted."""
+    small = {"bits": [8, 1], "engine": "cleartext"}
+    printed = ensei.wrong_outputs([5, 5, 1, 2, 3], n=2048, moduli=[2311, 2311, 12289], **small)
+    assert printed["wrong outputs"] > 95
+    right = ensei.wrong_outputs([5, 5, 2, 2, 3], n=2048, **small)
+    assert right["wrong outputs"] == 0
+    assert right["p_N"] == right["p_A"] == right["p_E"]
+    assert right["p_N"] % 6 == right["p_N"] % 4096 == 1
 
 
 def test_groups_of_a_network_are_quarters(monkeypatch):
@@ -62,14 +74,13 @@ def test_groups_of_a_network_are_quarters(monkeypatch):
 
 def test_speed_ups_are_over_all_layers(monkeypatch):
     found = iter(range(1, 1 + len(SHAPES)))
-    times = {
-        title: {"b = 8": 1.0, "b = 1": 2.0, "Cheetah": 5.0, "Bolt, NeuJeans as published": next(found)}
-        for title in SHAPES
-    }
+    fixed = {"b = 8": 1.0, "b = 1": 2.0, "Cheetah, published": 5.0, "Cheetah, ours": 4.0}
+    times = {title: fixed | {"Bolt, NeuJeans as published": next(found)} for title in SHAPES}
     monkeypatch.setattr(seconds, "_side_by_side", times.get)
     values = seconds.block_size_speedups(8)
     assert [values[f"Bolt, NeuJeans, {kind}"] for kind in ("least", "mean", "most")] == [1, 4, 7]
-    assert values["Cheetah, mean"] == 5
+    assert values["Cheetah, mean"] == 4
+    assert seconds.block_size_speedups(8, "published")["Cheetah, mean"] == 5
     assert values["our b = 1, mean"] == 2
 
 
@@ -78,6 +89,13 @@ def test_a_wrong_result_ends_a_measurement():
     assert seconds._exact({"a": right}) == {"a": right}
     with pytest.raises(RuleError, match="an encrypted result must be exact: got LayerBenchmark"):
         seconds._exact({"a": right, "b": wrong})
+
+
+def test_a_network_with_random_weights_is_run_encrypted():
+    small = {"activation": "aespa", "width": 8, "image_size": 8}
+    found = seconds.SECONDS["untrained"](network="minionn_cifar", side=8, classes=2, link="lan", arguments=small)
+    assert found["rounds"] == 16  # seven convolutions, seven squares, a linear layer, the result
+    assert found["latency"] == pytest.approx(found["computing"] + found["traffic"] / 384 + 16 * 0.3e-3)
 
 
 @pytest.mark.data
