@@ -231,8 +231,8 @@ class PreparedClient:
             request = wire.frame(position, [part for parts in requests for part in parts])
         reply = yield request
         with self.preparation.time(*names):
-            parts = iter(wire.unframe(reply, position, together.ciphertexts_down))
-            tasks = [(one, own, [next(parts) for _ in range(one.plan.ciphertexts_down)]) for one, own in rounds]
+            parts = iter(wire.unframe(reply, position, together.parts_down))
+            tasks = [(one, own, [next(parts) for _ in range(one.plan.parts_down)]) for one, own in rounds]
             found = apply(lambda task: task[0].finish(task[1], task[2], own_engine), tasks)
             for node, results in zip(bundle.nodes, together.results(found), strict=True):
                 for arrays, walk, result in zip(kept, walks, results, strict=True):

@@ -66,6 +66,11 @@ class Together:
         """Ciphertexts that the server sends."""
         return sum(part.exchange.plan.ciphertexts_down for part in self.parts)
 
+    @property
+    def parts_down(self) -> int:
+        """Parts of the server's message."""
+        return sum(part.exchange.plan.parts_down for part in self.parts)
+
     def shares(self, given: Sequence[ServerShares]) -> list[list[Residues | None]]:
         """Return either party's shares of the inputs of each part.
 

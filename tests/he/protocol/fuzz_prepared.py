@@ -18,7 +18,7 @@ from tests.he.protocol import mutations
 from tests.he.protocol.fuzz import Fuzz, main, proceed, refused
 from tests.he.protocol.mutations import Honest
 
-AHEAD = ("agree", "prepare", "1", "2", "3", "4", "prepared")
+AHEAD = ("agree", "prepare", "1", "2", "prepared")
 ONLINE = ("image", "square", "product")
 SIDES = ("request", "reply")
 MUTATIONS = {
