@@ -4,7 +4,8 @@ Every message is the messages of all plain moduli, one after the other; lengths 
 is cut short or foreign is refused before it is parsed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,19 @@ from privcirnet.he.ring.modular import Residues
 
 Message = list[list[bytes]]
 """For each plain modulus, its ciphertexts."""
+
+
+@dataclass
+class Watched:
+    """Values of an inference that are kept for an audit.
+
+    Attributes:
+        values: by their numbers in the circuit.
+        found: of the last inference, for each plain modulus.
+    """
+
+    values: tuple[int, ...]
+    found: list[list[Any]] = field(default_factory=list[list[Any]], repr=False)
 
 
 class LeveledInferenceClient:
@@ -71,6 +85,14 @@ class LeveledInferenceClient:
         ]
         return self._plan.decode(self._parameters.combined(residues))
 
+    def slots(self, messages: Sequence[bytes]) -> list[np.ndarray]:
+        """Return all slots of a ciphertext of an answer, for each plain modulus.
+
+        Args:
+            messages: one for each plain modulus.
+        """
+        return [client.decrypt(message) for client, message in zip(self._engines, messages, strict=True)]
+
     def close(self) -> None:
         """Forget the secret keys."""
         for each in self._engines:
@@ -113,27 +135,42 @@ class LeveledInferenceServer:
         rotations = self._plan.circuit.rotations
         return [each.load_evaluation_keys(one, rotations) for each, one in zip(self.engines, keys, strict=True)]
 
-    def answer(self, request: Message, keys: Sequence[Any], done: Callable[[], object] = lambda: None) -> Message:
+    def answer(self, request: Message, keys: Sequence[Any], watched: Watched | None = None) -> Message:
         """Return the encrypted results of an encrypted image, masked wherever the client must not read.
 
         Args:
             request: from :meth:`LeveledInferenceClient.request`.
             keys: from :meth:`load_keys`.
-            done: called after each plain modulus.
+            watched: values to keep for an audit; None for none.
 
         Raises:
             RuleError: it is not such a request.
         """
-        circuit = self._plan.circuit
+        circuit, kept = self._plan.circuit, watched.values if watched else ()
+        if watched:
+            watched.found.clear()
         _check_counts(request, len(self.engines), circuit.inputs, "a request")
         received = [[each.receive(one) for one in row] for each, row in zip(self.engines, request, strict=True)]
         answer: Message = []
         for server, inputs, plaintexts, key in zip(self.engines, received, self._plaintexts, keys, strict=True):
-            results = engines.run(circuit, plaintexts, inputs, server, key)
+            every = engines.run(replace(circuit, outputs=kept + circuit.outputs), plaintexts, inputs, server, key)
+            results = every[len(kept) :]
+            if watched:
+                watched.found.append(every[: len(kept)])
             masks = [self._mask(number, server.parameters.plain_modulus) for number in range(len(results))]
             answer.append([server.answer(result, mask, key) for result, mask in zip(results, masks, strict=True)])
-            done()
         return answer
+
+    def reveal(self, watched: Watched, keys: Sequence[Any]) -> Message:
+        """Return the values of an inference under the client's keys, none of them masked: for an audit.
+
+        Args:
+            watched: what :meth:`answer` kept.
+            keys: from :meth:`load_keys`.
+        """
+        nothing = np.zeros(self._plan.circuit.ring_degree, dtype=np.uint64)
+        each = zip(self.engines, watched.found, keys, strict=True)
+        return [[server.answer(value, nothing, key) for value in values] for server, values, key in each]
 
     def _mask(self, output: int, t: int) -> Residues:
         """Uniform where the slots hold partial sums of weights and values, zero where they hold results."""

@@ -17,6 +17,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.leveled.circuit import Circuit
 from privcirnet.he.leveled.network import LeveledNetwork, check_image, windows
+from privcirnet.he.protocol.answer import WrongResult
 
 Places = tuple[tuple[int, int], ...]
 """(output, slot) of each result."""
@@ -27,7 +28,8 @@ class PublicPlan:
     """What both parties know of how a network is computed.
 
     Attributes:
-        first: dimensions of the layer on the image.
+        image: (C, H, W) of an image.
+        first: dimensions of a layer whose windows the messages hold; its input has as many values as an image.
         low: least value of a pixel.
         high: largest value of a pixel.
         bits: of a result, sign included.
@@ -36,9 +38,12 @@ class PublicPlan:
         outputs: ciphertexts of an answer.
         rotations: column steps that the server needs keys for.
         columns: for each slot of every message, which place of the first layer's output it is for, -1 for none: (n,).
-        results: where each result stands.
+        results: where each result stands; of a batch image by image.
+        batch: images of a request.
+        lanes: for each slot which image of the batch it is for: (n,).
     """
 
+    image: tuple[int, int, int]
     first: LinearShape
     low: int
     high: int
@@ -49,12 +54,14 @@ class PublicPlan:
     rotations: frozenset[int]
     columns: np.ndarray = field(repr=False)
     results: Places = field(repr=False)
+    batch: int = 1
+    lanes: np.ndarray | None = field(default=None, repr=False)
 
     def encode(self, image: np.ndarray) -> np.ndarray:
         """Return an image as slots: a message for each weight of a kernel.
 
         Args:
-            image: integers, (C, H, W).
+            image: integers, (C, H, W); of a batch (B, C, H, W) with B at most ``batch``.
 
         Returns:
             integers, (inputs, n).
@@ -62,8 +69,18 @@ class PublicPlan:
         Raises:
             RuleError: a pixel is out of range, or the image has another shape.
         """
-        check_image(image, self.first.input_shape, self.low, self.high)
-        return np.where(self.columns >= 0, windows(self.first, image)[:, self.columns], 0)
+        if self.lanes is None:
+            return np.where(self.columns >= 0, self._windows(image)[:, self.columns], 0)
+        if not 1 <= len(image) <= self.batch:
+            rule = f"a request must have 1 to {self.batch} images"
+            raise RuleError(rule, got=len(image), remedy="send them in several requests")
+        every = np.stack([self._windows(one) for one in image], axis=1)
+        held = (self.columns >= 0) & (self.lanes < len(image))
+        return np.where(held, every[:, np.where(held, self.lanes, 0), self.columns], 0)
+
+    def _windows(self, image: np.ndarray) -> np.ndarray:
+        check_image(image, self.image, self.low, self.high)
+        return windows(self.first, image.reshape(self.first.input_shape))
 
     def decode(self, slots: np.ndarray) -> np.ndarray:
         """Return the results.
@@ -72,16 +89,17 @@ class PublicPlan:
             slots: integers, (outputs, n).
 
         Returns:
-            integers, (K,).
+            integers, (K,); of a batch those of each image in turn.
 
         Raises:
-            RuleError: one has more bits than the network's results: keys, parameters or the answer are foreign.
+            WrongResult: one has more bits than the network's results: keys, parameters or the answer are foreign.
         """
         found = np.array([slots[place] for place in self.results], dtype=slots.dtype)
         if found.size and 2 * int(np.abs(found).max()) >= 1 << self.bits:
             rule = f"a result must have at most {self.bits} bits, or it is wrong"
             remedy = "use the server's program and parameters; never tell the server what was wrong"
-            raise RuleError(rule, got=f"{int(np.abs(found).max()).bit_length() + 1} bits", remedy=remedy)
+            got = f"{int(np.abs(found).max()).bit_length() + 1} bits"
+            raise WrongResult(rule, got=got, remedy=remedy, values=found)
         return found
 
     def free(self, output: int) -> np.ndarray:
@@ -110,7 +128,15 @@ class Plan:
     public: PublicPlan
 
 
-def plan_of(network: LeveledNetwork, circuit: Circuit, columns: np.ndarray, results: Sequence[tuple[int, int]]) -> Plan:
+def plan_of(
+    network: LeveledNetwork,
+    circuit: Circuit,
+    columns: np.ndarray,
+    results: Sequence[tuple[int, int]],
+    first: LinearShape | None = None,
+    *,
+    lanes: np.ndarray | None = None,
+) -> Plan:
     """Return a plan.
 
     Args:
@@ -118,7 +144,10 @@ def plan_of(network: LeveledNetwork, circuit: Circuit, columns: np.ndarray, resu
         circuit: its steps.
         columns: see :class:`PublicPlan`.
         results: likewise.
+        first: likewise; None: the first layer's.
+        lanes: likewise; None: a request has one image.
     """
     counts = circuit.ring_degree, circuit.inputs, len(circuit.outputs), circuit.rotations
-    range_ = network.low, network.high, network.bits
-    return Plan(network, circuit, PublicPlan(network.layers[0].shape, *range_, *counts, columns, tuple(results)))
+    range_, batch = (network.low, network.high, network.bits), 1 if lanes is None else int(lanes.max()) + 1
+    seen = network.input_shape, first or network.layers[0].shape
+    return Plan(network, circuit, PublicPlan(*seen, *range_, *counts, columns, tuple(results), batch, lanes))
