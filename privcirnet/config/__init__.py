@@ -7,9 +7,9 @@ from pathlib import Path
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
-from privcirnet.config.inference import MODES, InferConfig, LoadConfig, ServeConfig
+from privcirnet.config.inference import InferConfig, LoadConfig, ServeConfig
 from privcirnet.config.ladder import DemoConfig, LadderConfig
-from privcirnet.config.leveled import LeveledConfig
+from privcirnet.config.leveled import MODES, LeveledConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.reproduce import ReproduceConfig
 from privcirnet.config.rules import check as _check

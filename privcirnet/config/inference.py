@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from privcirnet.config.data import DataConfig
+from privcirnet.config.leveled import MODES
 from privcirnet.config.rules import check, check_name
 from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.planning.profile import LINKS
@@ -10,8 +11,6 @@ from privcirnet.service.address import is_loopback, parse_address
 from privcirnet.service.log import FORMS
 from privcirnet.service.quotas import Quota
 from privcirnet.service.store import StoreLimits
-
-MODES = ("interactive", "leveled")
 
 
 @dataclass

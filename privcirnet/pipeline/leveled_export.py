@@ -1,5 +1,6 @@
 """A trained network to a leveled program, under the settings of the group leveled/."""
 
+from copy import deepcopy
 from typing import Any
 
 from torch import fx, nn
@@ -14,7 +15,7 @@ from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.security import SECURITY_BITS
 from privcirnet.he.program.operations import Input
-from privcirnet.lower.leveled import lower_leveled
+from privcirnet.lower.leveled import LoweredLeveled, lower_leveled
 
 
 def leveled_program(config: LeveledConfig, network: nn.Module, data: ImageData) -> LeveledProgram:
@@ -29,15 +30,37 @@ def leveled_program(config: LeveledConfig, network: nn.Module, data: ImageData) 
         RuleError: the network has something else, or none of the plans is for it.
         DoesNotFit: it is deeper, or its values are larger, than any parameters carry.
     """
+    lowered, shift = lowered_for(config, network, data)
+    name, plan, parameters = cheapest(lowered.network, planners_of(config))
+    return LeveledProgram(lowered.network, name, parameters, lowered.log_step, shift, plan)
+
+
+def planners_of(config: LeveledConfig) -> tuple[str, ...]:
+    """Return the names of the plans that compete.
+
+    Args:
+        config: the settings.
+    """
+    return OWN if config.plan == "auto" else (config.plan,)
+
+
+def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> tuple[LoweredLeveled, int]:
+    """Return the integers of a trained network, and how many bits of a stored pixel are dropped.
+
+    Args:
+        config: the settings.
+        network: see :func:`leveled_program`.
+        data: what it was trained on.
+
+    Raises:
+        RuleError: the network has something else, or is quantized already.
+    """
     if isinstance(network, fx.GraphModule):
         rule, remedy = "a leveled program is made of a network before the qat stage", "give init=outputs/finetune"
         raise RuleError(rule, got="a quantized network", remedy=remedy)
     shift = max(data.levels.bit_length() - config.pixel_bits, 0)
-    source = Input(0, data.levels >> shift)
-    lowered = lower_leveled(network.double(), data.shape, source, data.log_step + shift, config.weight_bits)
-    names = OWN if config.plan == "auto" else (config.plan,)
-    name, plan, parameters = cheapest(lowered.network, names)
-    return LeveledProgram(lowered.network, name, parameters, lowered.log_step, shift, plan)
+    source, exact = Input(0, data.levels >> shift), deepcopy(network).double()
+    return lower_leveled(exact, data.shape, source, data.log_step + shift, config.weight_bits), shift
 
 
 def leveled_facts(program: LeveledProgram) -> dict[str, Any]:

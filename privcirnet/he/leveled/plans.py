@@ -21,6 +21,8 @@ PLANS: dict[str, Planner] = {
     "batch": batch_plan,
 }
 """Network, n -> plan. "batch" is for many images at once."""
+SQUARE = 4
+"""Rotations that take as long as a square and its relinearisation."""
 OWN = ("periodic", "dense", "lola")
 """Those that compete if none is asked for: Falcon's takes more than ours wherever both fit."""
 
@@ -68,17 +70,12 @@ def cheapest(network: LeveledNetwork, names: tuple[str, ...] = OWN) -> tuple[str
 def work(circuit: Circuit, parameters: LeveledParameters) -> float:
     """Return the words that a circuit touches, for all plain moduli: what plans are compared by.
 
-    A key switch reads a polynomial pair modulo every prime for each digit, a square four times as much; a product and a
-    sum read a pair once.
+    A key switch reads a polynomial pair modulo every prime for each digit, a product and a sum a pair once.
 
     Args:
         circuit: of a network.
         parameters: for it.
     """
     counts, primes = circuit.counts, len(parameters.coefficient_bits)
-    switches = (counts["rotate"] + _SQUARE * counts["square"]) * 2 * primes * (primes - 1)
+    switches = (counts["rotate"] + SQUARE * counts["square"]) * 2 * primes * (primes - 1)
     return len(parameters.moduli) * parameters.ring_degree * (switches + 2 * primes * (counts["pmult"] + counts["add"]))
-
-
-_SQUARE = 4
-"""Key switches that take as long as a square with its own."""
