@@ -152,7 +152,7 @@ def batch_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
     builder.layer = third.name
     answer, places = _last(builder, columns, third, made, wide)
     lanes = columns.half * columns.stride + columns.rest
-    firsts = [int(np.flatnonzero((lanes == lane) & (columns.c == 0))[0]) for lane in range(2 * columns.stride)]
+    firsts = [half * builder.row + rest for half in range(2) for rest in range(columns.stride)]
     results = tuple((0, start + int(c) * columns.stride) for start in firsts for c in places)
     places_of_pixels = np.where(columns.c < used, columns.c, -1)
     return plan_of(network, builder.built([answer]), places_of_pixels, results, view, lanes=lanes)
