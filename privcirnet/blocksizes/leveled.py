@@ -15,8 +15,8 @@ from privcirnet.blocksizes.latency import Figures
 from privcirnet.errors import DoesNotFit
 from privcirnet.functional.circulant import admissible_block_sizes, project
 from privcirnet.he.leveled.circuit import Circuit
+from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
-from privcirnet.he.leveled.parameters import LeveledParameters
 from privcirnet.he.leveled.plans import SQUARE, cheapest, planner_of
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning.fit import scaled

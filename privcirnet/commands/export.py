@@ -88,7 +88,7 @@ def main(config: ExportConfig) -> None:
 def _leveled(config: ExportConfig, data: ImageData, started: float) -> None:
     """Round the weights, choose plan and parameters, write."""
     out, network = Path(config.out), stages.load_network(config.init, data)
-    program = leveled_program(config.leveled, network, data)
+    program = leveled_program(config.leveled, network, data, config.he.engine)
     about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
     write_leveled(out / "program", program, about, _signing_key(config.signing_key))
     facts = leveled_facts(program)

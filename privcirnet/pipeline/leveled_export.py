@@ -18,20 +18,23 @@ from privcirnet.he.program.operations import Input
 from privcirnet.lower.leveled import LoweredLeveled, lower_leveled
 
 
-def leveled_program(config: LeveledConfig, network: nn.Module, data: ImageData) -> LeveledProgram:
+def leveled_program(
+    config: LeveledConfig, network: nn.Module, data: ImageData, engine: str = "kernel"
+) -> LeveledProgram:
     """Return the leveled program of a trained network.
 
     Args:
         config: the settings.
         network: of linear layers with a square (or AESPA) between each two, not quantized; left as it was.
         data: what it was trained on.
+        engine: that it is for: "kernel" or "tenseal".
 
     Raises:
         RuleError: the network has something else, or none of the plans is for it.
         DoesNotFit: it is deeper, or its values are larger, than any parameters carry.
     """
     lowered, shift = lowered_for(config, network, data)
-    name, plan, parameters = cheapest(lowered.network, planners_of(config))
+    name, plan, parameters = cheapest(lowered.network, planners_of(config), engine)
     return LeveledProgram(lowered.network, name, parameters, lowered.log_step, shift, plan)
 
 
@@ -70,7 +73,7 @@ def leveled_facts(program: LeveledProgram) -> dict[str, Any]:
         program: with weights.
     """
     parameters, circuit = program.parameters, program.plan.circuit
-    products, squares = circuit.levels
+    (products, squares), level = circuit.levels, program.plan.public.level
     return {
         "mode": "leveled",
         "planner": program.planner,
@@ -78,10 +81,10 @@ def leveled_facts(program: LeveledProgram) -> dict[str, Any]:
         "plain_modulus_bits": parameters.moduli[0].plain_bits,
         "plain_moduli": len(parameters.moduli),
         "ring_degree": parameters.ring_degree,
-        "log_q": sum(parameters.coefficient_bits),
+        "log_q": max(sum(parameters.data_bits), sum(parameters.coefficient_bits) + sum(parameters.special_bits)),
         "security_bits": SECURITY_BITS,
-        "noise_bits": max(noise_bits(circuit, each) for each in parameters.moduli),
-        "flooding_bits": min(flood_bits(each) for each in parameters.moduli),
+        "noise_bits": noise_bits(circuit, parameters),
+        "flooding_bits": min(flood_bits(parameters.at(i, level)) for i in range(len(parameters.moduli))),
         "flooding_distance_bits": distance_bits(parameters, circuit),
         "max_value_bits": program.network.bits,
         "bounds": "proved",

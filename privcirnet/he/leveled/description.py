@@ -17,7 +17,8 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.leveled.parameters import LeveledParameters
+from privcirnet.he.leveled.circuit import RELINEARIZE
+from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.plan import PublicPlan
 from privcirnet.he.leveled.program import Description
 from privcirnet.he.params.parameters import Parameters
@@ -48,15 +49,21 @@ def to_dict(known: Description) -> dict[str, Any]:
             "ring_degree": known.parameters.ring_degree,
             "coefficient_bits": list(known.parameters.coefficient_bits),
             "plain_moduli": [each.plain_modulus for each in known.parameters.moduli],
+            "special_bits": list(known.parameters.special_bits),
+            "digit_primes": known.parameters.digit_primes,
+            "request_bits": list(known.parameters.request_bits),
         },
         "image": list(plan.image),
         "first": {name: shape[name] for name in _SIZES},
-        **{name: getattr(plan, name) for name in ("low", "high", "bits", "inputs", "outputs", "batch")},
+        **{name: getattr(plan, name) for name in ("low", "high", "bits", "inputs", "outputs", "level")},
         "log_step": known.log_step,
         "shift": known.shift,
         "rotations": sorted(plan.rotations),
+        "keys": [list(key) for key in plan.keys],
         "columns": _packed(plan.columns),
+        "kernels": "" if plan.kernels is None else _packed(plan.kernels),
         "lanes": "" if plan.lanes is None else _packed(plan.lanes),
+        "summed": list(plan.summed),
         "results": [list(place) for place in plan.results],
     }
 
@@ -75,7 +82,7 @@ def from_dict(data: Any) -> Description:
             got = reprlib.repr((data["format"], data["version"]))
             raise _refused(f"must have format {FORMAT} and version {VERSION}", got)
         parameters = parameters_from(data["parameters"])
-        plan = _plan(data, parameters.ring_degree)
+        plan = _plan(data, parameters)
         log_step = _integer(data["log_step"], -_MAX_STEP, _MAX_STEP)
         found = Description(plan, parameters, log_step, _integer(data["shift"], 0, 32))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -103,10 +110,15 @@ def parameters_from(data: Any) -> LeveledParameters:
     moduli = _integers(data["plain_moduli"], MAX_MODULI, 2, 1 << 60)
     if not moduli or len(set(moduli)) < len(moduli):
         raise _refused("must have plain moduli that differ", reprlib.repr(moduli))
-    return LeveledParameters(tuple(Parameters(degree, bits, t) for t in moduli))
+    special, request = (tuple(_integers(data[name], 8, 1, 64)) for name in ("special_bits", "request_bits"))
+    digit = _integer(data["digit_primes"], 1, 8)
+    if digit != 1 + len(special):
+        raise _refused("must have as many special primes as a digit has primes", f"{1 + len(special)} for {digit}")
+    return LeveledParameters(tuple(Parameters(degree, bits, t) for t in moduli), special, digit, request)
 
 
-def _plan(data: Any, n: int) -> PublicPlan:
+def _plan(data: Any, parameters: LeveledParameters) -> PublicPlan:
+    n, top = parameters.ring_degree, len(parameters.data_bits)
     image = tuple(_integers(data["image"], 3, 1, MAX_VALUES))
     if len(image) != 3:
         raise _refused("must have the three sizes of an image", reprlib.repr(image))
@@ -114,25 +126,39 @@ def _plan(data: Any, n: int) -> PublicPlan:
     pixels, places = first.in_channels * first.height * first.width, first.rows.outputs * first.columns.outputs
     inputs = _integer(data["inputs"], 1, MAX_CIPHERTEXTS)
     outputs = _integer(data["outputs"], 1, MAX_CIPHERTEXTS)
-    batch = _integer(data["batch"], 1, n)
-    if pixels != image[0] * image[1] * image[2] or max(pixels, inputs * places) * batch > MAX_VALUES:
+    kernel = first.in_channels * first.kernel**2
+    if pixels != image[0] * image[1] * image[2] or max(pixels, kernel * places, inputs * n) > MAX_VALUES:
         raise _refused(f"must have at most {MAX_VALUES} values, all of the image", f"{image} in {pixels} values")
-    if first.in_channels * first.kernel**2 != inputs:
+    kernels = _unpacked(data["kernels"], inputs * n, -1, kernel).reshape(inputs, n) if data["kernels"] else None
+    if kernels is None and kernel != inputs:
         raise _refused("must have a message for each weight of a kernel", f"{inputs} messages")
     low, high = (_integer(data[name], -_MAX_PIXEL, _MAX_PIXEL) for name in ("low", "high"))
     bits = _integer(data["bits"], 1, _MAX_BITS)
     rotations = frozenset(_integers(data["rotations"], 1 << 12, 0, n // 2 - 1))
     columns = _unpacked(data["columns"], n, -1, places)
-    lanes = _unpacked(data["lanes"], n, 0, batch) if data["lanes"] else None
-    results = _results(data["results"], outputs, n)
-    if low > high or (lanes is None) != (batch == 1):
-        raise _refused("must have a range of pixels, and lanes for a batch alone", f"[{low}, {high}], batch {batch}")
-    if len(results) % batch:
-        raise _refused("must have as many results for each image", f"{len(results)} for {batch}")
-    return PublicPlan(
+    lanes = _unpacked(data["lanes"], n, 0, n) if data["lanes"] else None
+    summed = tuple(_integers(data["summed"], n, 0, n - 1))
+    results = _results(data["results"], outputs, n - max(summed, default=n))
+    level, keys = _integer(data["level"], 1, top), _keys(data["keys"], rotations, top)
+    found = PublicPlan(
         (image[0], image[1], image[2]),
-        *(first, low, high, bits, n, inputs, outputs, rotations, columns, results, batch, lanes),
+        *(first, low, high, bits, n, inputs, outputs, rotations, columns, results, kernels, summed, keys, level, lanes),
     )
+    if low > high or len(results) % found.batch or pixels * found.batch > MAX_VALUES:
+        got = f"[{low}, {high}], {len(results)} results for {found.batch}"
+        raise _refused("must have a range of pixels, and as many results for each image of a batch", got)
+    return found
+
+
+def _keys(value: Any, rotations: frozenset[int], top: int) -> tuple[tuple[int, int], ...]:
+    """Column steps, or what stands for a relinearisation, each with the data primes that it is for."""
+    pairs = [_integers(pair, 2, RELINEARIZE, MAX_VALUES) for pair in _few(value, MAX_CIPHERTEXTS)]
+    found = {pair[0]: pair[1] for pair in pairs}
+    if len(found) < len(pairs) or found.keys() - {RELINEARIZE} != rotations:
+        raise _refused("must have a key for each rotation", f"{len(pairs)} for {len(rotations)}")
+    if any(not 1 <= level <= top for level in found.values()):
+        raise _refused(f"must have keys of 1 to {top} primes", reprlib.repr(pairs))
+    return tuple(found.items())
 
 
 def _results(value: Any, outputs: int, n: int) -> tuple[tuple[int, int], ...]:

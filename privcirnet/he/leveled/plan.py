@@ -9,7 +9,7 @@ bits of the results.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.leveled.circuit import Circuit
 from privcirnet.he.leveled.network import LeveledNetwork, check_image, windows
 from privcirnet.he.protocol.answer import WrongResult
+from privcirnet.he.ring.modular import Residues
 
 Places = tuple[tuple[int, int], ...]
 """(output, slot) of each result."""
@@ -39,8 +40,12 @@ class PublicPlan:
         rotations: column steps that the server needs keys for.
         columns: for each slot of every message, which place of the first layer's output it is for, -1 for none: (n,).
         results: where each result stands; of a batch image by image.
-        batch: images of a request.
-        lanes: for each slot which image of the batch it is for: (n,).
+        kernels: for each slot of every message which weight of a kernel it meets, -1 for none, (inputs, n); None: a
+            message for each weight.
+        summed: columns to the right of a result's place, 0 first, whose values the client adds up to the result.
+        keys: switch keys, :meth:`circuit.Circuit.keys`, and data primes of what they switch.
+        level: data primes of an answer.
+        lanes: for each slot which image of a batch it is for: (n,); None: a request has one image.
     """
 
     image: tuple[int, int, int]
@@ -54,8 +59,16 @@ class PublicPlan:
     rotations: frozenset[int]
     columns: np.ndarray = field(repr=False)
     results: Places = field(repr=False)
-    batch: int = 1
+    kernels: np.ndarray | None = field(default=None, repr=False)
+    summed: tuple[int, ...] = (0,)
+    keys: tuple[tuple[int, int], ...] = ()
+    level: int = 0
     lanes: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def batch(self) -> int:
+        """Images of a request, at most."""
+        return 1 if self.lanes is None else int(self.lanes.max()) + 1
 
     def encode(self, image: np.ndarray) -> np.ndarray:
         """Return an image as slots: a message for each weight of a kernel.
@@ -70,7 +83,10 @@ class PublicPlan:
             RuleError: a pixel is out of range, or the image has another shape.
         """
         if self.lanes is None:
-            return np.where(self.columns >= 0, self._windows(image)[:, self.columns], 0)
+            seen = self._windows(image)
+            if self.kernels is None:
+                return np.where(self.columns >= 0, seen[:, self.columns], 0)
+            return np.where((self.columns >= 0) & (self.kernels >= 0), seen[self.kernels, self.columns], 0)
         if not 1 <= len(image) <= self.batch:
             rule = f"a request must have 1 to {self.batch} images"
             raise RuleError(rule, got=len(image), remedy="send them in several requests")
@@ -82,35 +98,45 @@ class PublicPlan:
         check_image(image, self.image, self.low, self.high)
         return windows(self.first, image.reshape(self.first.input_shape))
 
-    def decode(self, slots: np.ndarray) -> np.ndarray:
+    def gather(self, slots: Residues, t: int) -> Residues:
+        """Return the residues of the results: sums of what the client sees.
+
+        Args:
+            slots: residues mod t, (outputs, n).
+            t: plain modulus.
+
+        Returns:
+            (K,).
+        """
+        sums = [slots[output, self.slots(place)].sum(dtype=object) % t for output, place in self.results]
+        return np.array(sums, dtype=np.uint64)
+
+    def slots(self, place: int) -> np.ndarray:
+        """Return the slots that add up to a result.
+
+        Args:
+            place: of the result.
+        """
+        return place + np.array(self.summed)
+
+    def decode(self, found: np.ndarray) -> np.ndarray:
         """Return the results.
 
         Args:
-            slots: integers, (outputs, n).
+            found: integers, (K,); of a batch those of each image in turn.
 
         Returns:
-            integers, (K,); of a batch those of each image in turn.
+            the same.
 
         Raises:
             WrongResult: one has more bits than the network's results: keys, parameters or the answer are foreign.
         """
-        found = np.array([slots[place] for place in self.results], dtype=slots.dtype)
         if found.size and 2 * int(np.abs(found).max()) >= 1 << self.bits:
             rule = f"a result must have at most {self.bits} bits, or it is wrong"
             remedy = "use the server's program and parameters; never tell the server what was wrong"
             got = f"{int(np.abs(found).max()).bit_length() + 1} bits"
             raise WrongResult(rule, got=got, remedy=remedy, values=found)
         return found
-
-    def free(self, output: int) -> np.ndarray:
-        """Return the slots of an output that hold no result, and are masked: bool, (n,).
-
-        Args:
-            output: its number.
-        """
-        free = np.ones(self.ring_degree, dtype=bool)
-        free[[slot for number, slot in self.results if number == output]] = False
-        return free
 
 
 @dataclass(frozen=True)
@@ -126,6 +152,15 @@ class Plan:
     network: LeveledNetwork
     circuit: Circuit
     public: PublicPlan
+
+    def packed(self, kernels: np.ndarray, summed: tuple[int, ...]) -> "Plan":
+        """Return the plan with messages that hold several windows, and results that the client adds up.
+
+        Args:
+            kernels: see :class:`PublicPlan`.
+            summed: likewise.
+        """
+        return replace(self, public=replace(self.public, kernels=kernels, summed=summed))
 
 
 def plan_of(
@@ -148,6 +183,9 @@ def plan_of(
         lanes: likewise; None: a request has one image.
     """
     counts = circuit.ring_degree, circuit.inputs, len(circuit.outputs), circuit.rotations
-    range_, batch = (network.low, network.high, network.bits), 1 if lanes is None else int(lanes.max()) + 1
-    seen = network.input_shape, first or network.layers[0].shape
-    return Plan(network, circuit, PublicPlan(*seen, *range_, *counts, columns, tuple(results), batch, lanes))
+    range_, seen = (network.low, network.high, network.bits), first or network.layers[0].shape
+    return Plan(
+        network,
+        circuit,
+        PublicPlan(network.input_shape, seen, *range_, *counts, columns, tuple(results), lanes=lanes),
+    )

@@ -3,19 +3,21 @@
 from collections.abc import Callable
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.leveled.batch import batch_plan
 from privcirnet.he.leveled.circuit import Circuit
-from privcirnet.he.leveled.dense import batch_plan, dense_plan
 from privcirnet.he.leveled.falcon import falcon_plan
 from privcirnet.he.leveled.lola import lola_plan
+from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledNetwork
-from privcirnet.he.leveled.parameters import LeveledParameters, plan_for
+from privcirnet.he.leveled.packed import packed_plan
+from privcirnet.he.leveled.parameters import plan_for
 from privcirnet.he.leveled.periodic import periodic_plan
 from privcirnet.he.leveled.plan import Plan
 
 Planner = Callable[[LeveledNetwork, int], Plan]
 PLANS: dict[str, Planner] = {
     "periodic": periodic_plan,
-    "dense": dense_plan,
+    "packed": packed_plan,
     "falcon": falcon_plan,
     "lola": lola_plan,
     "batch": batch_plan,
@@ -23,7 +25,7 @@ PLANS: dict[str, Planner] = {
 """Network, n -> plan. "batch" is for many images at once."""
 SQUARE = 4
 """Rotations that take as long as a square and its relinearisation."""
-OWN = ("periodic", "dense", "lola")
+OWN = ("packed", "periodic", "lola")
 """Those that compete if none is asked for: Falcon's takes more than ours wherever both fit."""
 
 
@@ -41,12 +43,15 @@ def planner_of(name: str) -> Planner:
     return PLANS[name]
 
 
-def cheapest(network: LeveledNetwork, names: tuple[str, ...] = OWN) -> tuple[str, Plan, LeveledParameters]:
+def cheapest(
+    network: LeveledNetwork, names: tuple[str, ...] = OWN, engine: str = "kernel"
+) -> tuple[str, Plan, LeveledParameters]:
     """Return the name of the cheapest plan of a network, the plan and its parameters, by :func:`work`.
 
     Args:
         network: what is computed.
         names: of the plans that compete.
+        engine: that it is for, see :func:`leveled.parameters.plan_for`.
 
     Raises:
         DoesNotFit: none of n = 8192, 16384, 32768 carries the network with any of the plans.
@@ -56,7 +61,7 @@ def cheapest(network: LeveledNetwork, names: tuple[str, ...] = OWN) -> tuple[str
     refused: list[RuleError] = []
     for name in names:
         try:
-            plan, parameters = plan_for(network, planner_of(name))
+            plan, parameters = plan_for(network, planner_of(name), engine)
         except RuleError as error:
             refused.append(error)
         else:

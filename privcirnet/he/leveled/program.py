@@ -5,11 +5,14 @@ from functools import cached_property
 
 import numpy as np
 
+from privcirnet.he.engines.wire_bytes import Modulus
+from privcirnet.he.leveled import kernel_client
+from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledNetwork
-from privcirnet.he.leveled.parameters import LeveledParameters, check_parameters
+from privcirnet.he.leveled.parameters import check_parameters, plan_at
 from privcirnet.he.leveled.plan import Plan, PublicPlan
 from privcirnet.he.leveled.plans import planner_of
-from privcirnet.he.params.sizes import key_bytes, message_bytes
+from privcirnet.he.params.sizes import SEED_BYTES, key_bytes, message_bytes
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.message_sizes import Sizes
 
@@ -37,13 +40,24 @@ class Description:
     def sizes(self) -> Sizes:
         """The most bytes of its messages, whatever the engine."""
         plan, moduli = self.plan, self.parameters.moduli
-        up, down = (max(size, _WORD * plan.ring_degree) for size in message_bytes(moduli[0]))
-        keys = up + (1 + len(plan.rotations)) * max(key_bytes(moduli[0]), _WORD)
+        rows, clear = (1 if self.together else len(moduli)), _WORD * plan.ring_degree
+        up, down = (max(size, clear) for size in message_bytes(self.parameters.at(0, plan.level)))
+        if self.together:
+            keys = max(kernel_client.key_bytes(self.parameters, plan), clear * len(moduli))
+            whole = Modulus(self.parameters.chain.data_primes, plan.ring_degree).compact_size(1) + SEED_BYTES
+            up = max(whole, clear * len(moduli))
+        else:
+            keys = up + (1 + len(plan.rotations)) * max(key_bytes(moduli[0]), _WORD)
         return Sizes(
-            keys=wire.framed_bytes([keys] * len(moduli)),
-            request=wire.framed_bytes([up] * plan.inputs * len(moduli)),
+            keys=wire.framed_bytes([keys] * rows),
+            request=wire.framed_bytes([up] * plan.inputs * rows) + wire.framed_bytes([0] * plan.inputs * len(moduli)),
             reply=wire.framed_bytes([down] * plan.outputs * len(moduli)),
         )
+
+    @property
+    def together(self) -> bool:
+        """Whether one request and one set of keys serve all plain moduli: as the kernels have it, and SEAL has not."""
+        return bool(self.parameters.request_bits)
 
     def pixels(self, stored: np.ndarray) -> np.ndarray:
         """Return images as the network takes them.
@@ -88,7 +102,7 @@ class LeveledProgram:
     @cached_property
     def plan(self) -> Plan:
         """The network's circuit, and what its messages hold."""
-        return self.made or planner_of(self.planner)(self.network, self.parameters.ring_degree)
+        return self.made or plan_at(self.network, planner_of(self.planner), self.parameters)
 
     @cached_property
     def description(self) -> Description:

@@ -19,9 +19,11 @@ class Rehearsal:
     def __init__(self, program: LeveledProgram) -> None:
         self._program = program
         self._circuit = replace(program.plan.circuit, outputs=tuple(program.ends.values()))
-        self._servers = [engine.leveled_server("cleartext", each) for each in program.parameters.moduli]
-        self._clients = [engine.leveled_client("cleartext", each) for each in program.parameters.moduli]
-        self._plaintexts = [engine.encode(self._circuit, server) for server in self._servers]
+        parties = "cleartext", program.parameters, program.plan.public
+        self._client, self._server = engine.leveled_client(*parties), engine.leveled_server(*parties)
+        self._keys = self._server.load_evaluation_keys(self._client.evaluation_keys())
+        top = len(program.parameters.data_bits)
+        self._plaintexts = [engine.encode(self._circuit, own, top) for own in self._server.evaluators]
 
     def values(self, image: np.ndarray) -> dict[str, list[np.ndarray]]:
         """Return the slots of the last value of every layer and square, for each plain modulus.
@@ -29,16 +31,15 @@ class Rehearsal:
         Args:
             image: integers, as :meth:`leveled.plan.PublicPlan.encode` takes them.
         """
-        slots, rotations = self._program.plan.public.encode(image), self._circuit.rotations
+        slots, moduli = self._program.plan.public.encode(image), self._program.parameters.moduli
+        rows = self._client.encrypt_all([modular.residues(slots, each.plain_modulus) for each in moduli])
         found: dict[str, list[np.ndarray]] = {name: [] for name in self._program.ends}
-        for client, server, plaintexts in zip(self._clients, self._servers, self._plaintexts, strict=True):
-            rows = modular.residues(slots, server.parameters.plain_modulus)
-            inputs = [server.receive(client.encrypt(row)) for row in rows]
-            keys = server.load_evaluation_keys(client.evaluation_keys(rotations), rotations)
-            results = engine.run(self._circuit, plaintexts, inputs, server, keys)
-            nothing = np.zeros(self._circuit.ring_degree, dtype=np.uint64)
+        nothing = np.zeros(self._circuit.ring_degree, dtype=np.uint64)
+        each = zip(self._server.evaluators, self._plaintexts, self._server.receive_all(rows), self._keys, strict=True)
+        for number, (evaluator, plaintexts, inputs, keys) in enumerate(each):
+            results = engine.run(self._circuit, plaintexts, inputs, evaluator, keys)
             for name, result in zip(found, results, strict=True):
-                found[name].append(client.decrypt(server.answer(result, nothing, keys)))
+                found[name].append(self._client.decrypt(number, evaluator.answer(result, nothing, keys)))
         return found
 
     def wrong(self, image: np.ndarray, opened: dict[str, list[np.ndarray]]) -> list[str]:

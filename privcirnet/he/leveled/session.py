@@ -17,7 +17,7 @@ from privcirnet.he.encodings.integer import Values
 from privcirnet.he.leveled import description
 from privcirnet.he.leveled.engine import ENGINES
 from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer, Message, Watched
-from privcirnet.he.leveled.program import LeveledProgram
+from privcirnet.he.leveled.program import Description, LeveledProgram
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import wire
@@ -49,9 +49,9 @@ class LeveledServer:
     """
 
     def __init__(
-        self, program: LeveledProgram, engine: str = "tenseal", signature: bytes = b"", *, watched: bool = False
+        self, program: LeveledProgram, engine: str = "kernel", signature: bytes = b"", *, watched: bool = False
     ) -> None:
-        check_engine(engine)
+        check_engine(engine, program.description)
         self.program, self._signature, self._watched = program, signature, watched
         self.inference = LeveledInferenceServer(program.plan, program.parameters, engine)
 
@@ -160,12 +160,11 @@ class LeveledClient:
     def __init__(
         self,
         greeting: bytes,
-        engine: str = "tenseal",
+        engine: str = "kernel",
         key: PublicKey | None = None,
         store: MaterialStore | None = None,
         owner: bytes = b"",
     ) -> None:
-        check_engine(engine)
         if len(greeting) > limits.MAX_BYTES:
             rule, remedy = f"a greeting must have at most {limits.MAX_BYTES} bytes", "connect to a server"
             raise RuleError(rule, got=f"{len(greeting)} bytes", remedy=remedy)
@@ -180,6 +179,7 @@ class LeveledClient:
             rule, remedy = "the server's program must be leveled for mode=leveled", "leave mode= out"
             raise RuleError(rule, got="an interactive one", remedy=remedy)
         self.description = description.from_dict(data)
+        check_engine(engine, self.description)
         self.meter = Meter()
         self._make: Callable[[], LeveledInferenceClient] | None = partial(
             LeveledInferenceClient, self.description.plan, self.description.parameters, engine
@@ -256,18 +256,25 @@ class LeveledReport:
     peak: int
 
 
-def check_engine(name: str) -> None:
-    """Raise unless there is an engine of this name.
+def check_engine(name: str, known: Description) -> None:
+    """Raise unless there is an engine of this name, and the program's parameters are for it.
+
+    The kernels have one request for all plain moduli, SEAL one for each; noise was estimated for one of the two.
 
     Args:
         name: one of :data:`leveled.engine.ENGINES`.
+        known: the program's description.
 
     Raises:
-        RuleError: there is none.
+        RuleError: there is none, or the parameters are for another.
     """
     if name not in ENGINES:
         rule, remedy = "the engine of leveled inference must be a known one", f"use one of {', '.join(ENGINES)}"
         raise RuleError(rule, got=repr(name), remedy=remedy)
+    made_for = "kernel" if known.together else "tenseal"
+    if name not in (made_for, "cleartext"):
+        rule, remedy = "a leveled program's parameters must be for the engine", f"export it with he.engine={name}"
+        raise RuleError(rule, got=f"parameters for {made_for}, engine {name}", remedy=remedy)
 
 
 def _split(parts: list[bytes], each: int) -> Message:

@@ -11,6 +11,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.leveled import description, engine
 from privcirnet.he.leveled.description import from_dict, to_dict
 from privcirnet.he.leveled.lola import lola_plan
+from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.plans import cheapest, planner_of
 from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.leveled.rehearsal import Rehearsal
@@ -63,12 +64,10 @@ def test_one_request_and_one_answer(program, server, greeting):
     )
 
 
-def test_a_foreign_key_gives_no_result(encrypted):
+def test_a_foreign_key_gives_no_result(encrypted, program):
     """What decrypts under another key is noise, as large as the plain moduli: it is refused."""
-    server = LeveledServer(
-        LeveledProgram(encrypted.network, "lola", encrypted.parameters, 0, 0, encrypted.plan), "tenseal"
-    )
-    stranger = LeveledClient(server.greeting(), "tenseal")
+    server = LeveledServer(program, "kernel")
+    stranger = LeveledClient(server.greeting(), "kernel")
     session = server.session(wire.frame(0, encrypted.sent_keys))
     with pytest.raises(WrongResult, match="a result must have at most"):
         run(stranger, session, encrypted.image)
@@ -90,22 +89,28 @@ def test_programs_of_the_other_kind_are_named(greeting):
         LeveledClient(b"[" * 9, "cleartext")
     with pytest.raises(RuleError, match="engine of leveled inference must be a known one: got 'swift'"):
         LeveledClient(greeting, "swift")
+    with pytest.raises(RuleError, match="parameters must be for the engine: got parameters for kernel, engine tenseal"):
+        LeveledClient(greeting, "tenseal")
     with pytest.raises(RuleError, match="the plan must be a known one: got 'falcon2'"):
         planner_of("falcon2")
 
 
 def test_a_program_that_its_parameters_do_not_carry_is_refused(program):
-    few = replace(program.parameters, moduli=program.parameters.moduli[:1])
+    larger = LeveledNetwork(tuple(replace(o, rows=o.rows << 30) for o in program.network.layers), 0, 4)
     with pytest.raises(RuleError, match="results must be under the product of its plain moduli"):
-        replace(program, parameters=few)
+        replace(program, network=larger, made=None)
 
 
+PACKED = description._packed(np.arange(8192) % 7)
 CHANGES = {
     "format": ("other", "must have format"),
     "parameters": ({}, "must be complete"),
     "low": (9, "must have a range of pixels"),
     "bits": (400, "must have results that its plain moduli carry"),
-    "batch": (2, "must have a range of pixels, and lanes"),
+    "lanes": (PACKED, "must have a range of pixels, and as many results"),
+    "keys": ([[1, 1]], "must have a key for each rotation"),
+    "level": (99, r"must have an integer in \[1, "),
+    "summed": ([1 << 14], "must have an integer in"),
     "inputs": (8, "must have a message for each weight"),
     "rotations": ([1 << 20], r"must have an integer in \[0, "),
     "columns": ("AAAA", "must have its slots in zlib's form"),
@@ -124,7 +129,7 @@ def test_a_changed_description_is_refused(greeting, name):
 
 def test_a_description_that_asks_for_too_much_is_refused(greeting):
     data = json.loads(greeting)
-    many = {**data, "rotations": list(range(2000))}
+    many = {**data, "rotations": list(range(4000)), "keys": [[-1, 3], *([i, 3] for i in range(4000))]}
     with pytest.raises(RuleError, match="must have messages of at most 1073741824 bytes"):
         from_dict(many)
     data["parameters"]["coefficient_bits"] = [60] * 8
@@ -141,10 +146,13 @@ def test_mutated_descriptions_are_refused_or_read(greeting):
         refused(lambda text=text: LeveledClient(text.encode(errors="surrogatepass"), "cleartext"))
 
 
-def test_mutated_keys_and_requests_are_refused_before_they_are_used(encrypted, program, monkeypatch):
-    """With SEAL: whatever is not refused is of the length and the residues that the parameters fix."""
-    server, plan = LeveledServer(program, "tenseal"), program.plan.public
-    keys, request = wire.frame(0, encrypted.sent_keys), wire.frame(1, [m for row in encrypted.request for m in row])
+@pytest.mark.parametrize("name", ["kernel", "tenseal"])
+def test_mutated_keys_and_requests_are_refused_before_they_are_used(name, request, monkeypatch):
+    """Whatever is not refused is of the length and the residues that the parameters fix."""
+    encrypted = request.getfixturevalue("encrypted" if name == "kernel" else "by_seal")
+    server = LeveledServer(LeveledProgram(encrypted.network, "lola", encrypted.parameters, 0, 0, encrypted.plan), name)
+    plan = encrypted.plan.public
+    keys, image = wire.frame(0, encrypted.sent_keys), wire.frame(1, [m for row in encrypted.request for m in row])
     session, reached = server.session(keys), list[int]()
 
     def no_run(circuit, plaintexts, inputs, engine, key):
@@ -156,13 +164,13 @@ def test_mutated_keys_and_requests_are_refused_before_they_are_used(encrypted, p
         *(mutations.cut, mutations.lengthen, mutations.splice, mutations.header_field, mutations.part_length),
         *(mutations.swap_parts, mutations.noise),
     )
-    for name, content, use in (("keys", keys, server.session), ("request", request, session.handle)):
-        honest = Honest(content, [], [], [request, keys])
-        for made in _mutated(honest, makers, mutations.due({name: 120})[name]):
+    for kind, content, use in (("keys", keys, server.session), ("request", image, session.handle)):
+        honest = Honest(content, [], [], [image, keys])
+        for made in _mutated(honest, makers, mutations.due({kind: 120})[kind]):
             assert refused(lambda made=made, use=use: use(made)) or len(made) == len(content)
-    assert refused(lambda: session.handle(request))
+    assert refused(lambda: session.handle(image))
     assert set(reached) == {plan.inputs}
-    assert len(reached) < 10, "few mutations leave length and residues as they must be"
+    assert len(reached) < 20, "few mutations leave length and residues as they must be"
 
 
 def _mutated(honest, makers, count):

@@ -1,17 +1,12 @@
-"""Our plans of three linear layers on a vector: sums over inputs and sums over outputs in turn.
+"""Our plan of many images side by side, for networks of three linear layers on a vector.
 
-One image. Columns of a row, slowest first: c (inputs of a message, cyclic), o (outputs; both rows hold others). Message
-m has the m-th piece of the image, spread over all o.
+Columns of a row, slowest first: c (a power of two, cyclic), and the images; both rows hold other images. Message m has
+at c pixel c of the m-th piece of each image. Every layer is a matrix over c, by its diagonals: baby steps of inputs,
+giant steps of sums; where a layer has fewer outputs than inputs, its diagonals are those of a small square and what
+remains is added up. So an image more costs nothing, up to n / count of them for layers of at most ``count`` outputs.
 
-* First layer: a product for each message, then log2 rotations add over c. c is cyclic, so every c holds all outputs.
-* Second layer: column c has the weights of output c (cyclically: as many copies as there is room for), so that one
-  product and one sum over o and both rows make all of its outputs, output c at (c, 0).
-* Last layer: the diagonals of its matrix over c, baby steps and giant steps, and a sum over the copies.
-
-Cost: for 784-128-64-10 with n = 16384, 7 + 7 + 8 rotations and 24 products of plaintexts; a request has 7 ciphertexts.
-
-A batch (:func:`batch_plan`). c is the slowest digit again, and the images are the other one, both rows hold other
-images: every layer is a matrix over c, by its diagonals. Images cost nothing more up to n / 128 of them.
+Cost: for 784-128-64-10 with n = 16384, 75 rotations and 976 products of plaintexts for 128 images; a request has 7
+ciphertexts. The method is that of Halevi and Shoup (CRYPTO 2014), with the images in the slots that it leaves free.
 """
 
 import numpy as np
@@ -71,52 +66,6 @@ class _Columns:
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Slots that hold a vector over c, cyclically."""
         return values[self.c % len(values)]
-
-
-def dense_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
-    """Return the plan for one image.
-
-    Args:
-        network: three layers on a vector.
-        ring_degree: n.
-
-    Raises:
-        DoesNotFit: a row has no room for a layer.
-        RuleError: the network is another.
-    """
-    first, second, third = _layers(network)
-    room = next_power_of_two(-(-len(first.bias) // 2))
-    count = ring_degree // 2 // room
-    wide = next_power_of_two(len(second.bias))
-    if count < max(wide, next_power_of_two(len(third.bias))):
-        got = f"{len(first.bias)} x {len(second.bias)} for {ring_degree} slots"
-        raise DoesNotFit("a ciphertext must hold a hidden layer's matrix", got=got, remedy="use smaller layers")
-    view, used = _view(network, count)
-    builder = Builder(ring_degree, view.in_channels)
-    columns = _Columns(builder, count)
-    outputs = columns.half * room + columns.rest
-    builder.layer = first.name
-    held = (outputs < len(first.bias)) & (columns.c < used)
-    weights = _pieces(first, used, count)
-    terms = [
-        (m, np.where(held, weights[m][outputs % weights[m].shape[0], columns.c], 0)) for m in range(builder.inputs)
-    ]
-    made = builder.sum_over(builder.weighted(terms), columns.stride, count)
-    made = builder.add_integers(made, _at(outputs, first.bias))
-    builder.layer = f"square behind {first.name}"
-    made = builder.square(made)
-    builder.layer = second.name
-    matrix = np.zeros((wide, 2 * room), dtype=np.int64)
-    matrix[: len(second.bias), : len(first.bias)] = second.matrix
-    made = builder.sum_over(builder.weighted([(made, matrix[columns.c % wide, outputs])]), 1, room)
-    made = builder.add(made, builder.swap(made))
-    made = builder.add_integers(made, columns.spread(_filled(second.bias, wide)))
-    builder.layer = f"square behind {second.name}"
-    made = builder.square(made)
-    builder.layer = third.name
-    answer, places = _last(builder, columns, third, made, wide)
-    results = tuple((0, int(c) * columns.stride) for c in places)
-    return plan_of(network, builder.built([answer]), np.where(columns.c < used, columns.c, -1), results, view)
 
 
 def batch_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
@@ -199,11 +148,6 @@ def _filled(bias: np.ndarray, size: int) -> np.ndarray:
     found = np.zeros(size, dtype=object)
     found[: len(bias)] = bias
     return found
-
-
-def _at(outputs: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Slots that hold a bias where their output is."""
-    return np.where(outputs < len(bias), bias[outputs % len(bias)], 0)
 
 
 def _steps(depth: int, values: int) -> int:
