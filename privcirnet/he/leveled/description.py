@@ -154,7 +154,7 @@ def _keys(value: Any, rotations: frozenset[int], top: int) -> tuple[tuple[int, i
     """Column steps, or what stands for a relinearisation, each with the data primes that it is for."""
     pairs = [_integers(pair, 2, RELINEARIZE, MAX_VALUES) for pair in _few(value, MAX_CIPHERTEXTS)]
     found = {pair[0]: pair[1] for pair in pairs}
-    if len(found) < len(pairs) or found.keys() - {RELINEARIZE} != rotations:
+    if len(found) < len(pairs) or frozenset(found) - {RELINEARIZE} != rotations:
         raise _refused("must have a key for each rotation", f"{len(pairs)} for {len(rotations)}")
     if any(not 1 <= level <= top for level in found.values()):
         raise _refused(f"must have keys of 1 to {top} primes", reprlib.repr(pairs))

@@ -12,6 +12,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled import engine as engines
+from privcirnet.he.leveled.kernel_client import KernelClient
 from privcirnet.he.leveled.parameters import LeveledParameters, check_parameters
 from privcirnet.he.leveled.plan import Plan, PublicPlan
 from privcirnet.he.ring import modular, sampling
@@ -91,6 +92,31 @@ class LeveledInferenceClient:
             messages: one for each plain modulus.
         """
         return [self.engine.decrypt(number, message) for number, message in enumerate(messages)]
+
+    def secret(self) -> bytes:
+        """Return the secret key, for a client whose steps are programs of their own; who has it reads everything.
+
+        Raises:
+            RuleError: the engine is not the kernels'.
+        """
+        return self._kernels().export_secret()
+
+    def restore(self, secret: bytes) -> None:
+        """Take another secret key in place of the own one.
+
+        Args:
+            secret: from :meth:`secret`.
+
+        Raises:
+            RuleError: it is not of these parameters, or the engine is not the kernels'.
+        """
+        self._kernels().restore_secret(secret)
+
+    def _kernels(self) -> KernelClient:
+        if not isinstance(self.engine, KernelClient):
+            rule, remedy = "a secret key can be stored by the kernels alone", "use engine=kernel"
+            raise RuleError(rule, got=type(self.engine).__name__, remedy=remedy)
+        return self.engine
 
     def close(self) -> None:
         """Forget the secret key."""
