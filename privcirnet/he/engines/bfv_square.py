@@ -120,7 +120,8 @@ def _times(target: Residues, values: Residues, t: int, ring_: Ring, limb: int) -
     """Compute a row of t c c, (3, n), of a ciphertext's (2, n)."""
     p = ring_.tables.primes[limb]
     scaled = values.copy()
-    hybrid.multiply_constant(scaled, *with_quotient(t % int(p), int(p)), p)
+    factor, quotient = with_quotient(t % int(p), int(p))
+    hybrid.multiply_constant(scaled, factor, quotient, p)
     hybrid.tensor(target, scaled, values, ring_.moduli, limb)
 
 

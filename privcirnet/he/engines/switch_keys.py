@@ -86,7 +86,8 @@ def _digit(chain: Chain, level: int, rows: range, source: Residues, target: Resi
         wipe([own])
         if limb - chain.special in rows:
             term = source[limb : limb + 1].copy()
-            hybrid.multiply_constant(term, *with_quotient(prod(chain.special_primes) % p, p), tables.primes[limb])
+            factor, quotient = with_quotient(prod(chain.special_primes) % p, p)
+            hybrid.multiply_constant(term, factor, quotient, tables.primes[limb])
             total = words[limb] + term[0]
             words[limb] = np.minimum(total, total - np.uint64(p))
             wipe([term, total])

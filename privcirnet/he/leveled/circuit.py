@@ -9,7 +9,7 @@ Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exc
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from privcirnet.he.ring.modular import Residues
 
@@ -165,6 +165,15 @@ class Circuit:
                 kind = step.columns if isinstance(step, Rotate) else RELINEARIZE
                 found[kind] = max(found.get(kind, 0), levels[step.source])
         return dict(sorted(found.items()))
+
+    def at_one_level(self, level: int) -> "Circuit":
+        """Return the circuit as an engine without levels runs it: its switches drop nothing.
+
+        Args:
+            level: data primes of every value.
+        """
+        steps = tuple(replace(step, level=level) if isinstance(step, Reduce) else step for step in self.steps)
+        return replace(self, steps=steps)
 
     @property
     def squares(self) -> int:

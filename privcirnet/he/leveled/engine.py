@@ -59,12 +59,15 @@ class LeveledServer(Protocol):
     """What the server computes.
 
     Attributes:
-        evaluators: for each plain modulus.
         rows: of a request: one for all plain moduli, or one for each; as many messages hold keys.
     """
 
-    evaluators: Sequence["Evaluator"]
     rows: int
+
+    @property
+    def evaluators(self) -> Sequence["Evaluator"]:
+        """For each plain modulus."""
+        ...
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:
         """Check and load a client's keys.

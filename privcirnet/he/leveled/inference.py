@@ -136,7 +136,7 @@ class LeveledInferenceServer:
     """
 
     def __init__(self, plan: Plan, parameters: LeveledParameters, engine: str = "kernel") -> None:
-        check_parameters(parameters, plan.circuit, plan.network.bits)
+        check_parameters(parameters, plan.circuit, plan.network.bits, engine)
         self._plan, self._parameters = plan, parameters
         self.engine, top = engines.leveled_server(engine, parameters, plan.public), len(parameters.data_bits)
         self._plaintexts = each(lambda own: engines.encode(plan.circuit, own, top), self.engine.evaluators)
@@ -199,7 +199,7 @@ class LeveledInferenceServer:
         return [[evaluator.answer(value, nothing, key) for value in values] for evaluator, values, key in rows]
 
     def _mask(self, output: int, t: int) -> Residues:
-        """Uniform where slots hold partial sums of weights and values; those that add up to a result are shares of 0."""
+        """Uniform where slots hold partial sums of weights and values; those of a result are shares of zero."""
         public = self._plan.public
         mask = sampling.uniform((public.ring_degree,), t)
         for number, place in public.results:

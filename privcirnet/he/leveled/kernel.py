@@ -97,7 +97,8 @@ class KernelEvaluator:
         """
         residues = value.residues.swapaxes(0, 1).copy()
         for rows, p in zip(residues, self._chain.data_primes, strict=True):
-            hybrid.multiply_constant(rows, *with_quotient(self._lift % p, p), np.uint64(p))
+            factor, quotient = with_quotient(self._lift % p, p)
+            hybrid.multiply_constant(rows, factor, quotient, np.uint64(p))
         return Value(self._chain, np.ascontiguousarray(residues.swapaxes(0, 1)))
 
     def encode(self, slots: Residues, level: int) -> Residues:

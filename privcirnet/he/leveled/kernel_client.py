@@ -116,7 +116,7 @@ class KernelClient:
 
     def _encrypt(self, slots: Sequence[Residues]) -> bytes:
         parts = [
-            modular.multiply(own, np.uint64([factor]), m.plain_modulus)
+            modular.multiply(own, np.array([factor], dtype=np.uint64), m.plain_modulus)
             for own, factor, m in zip(slots, self._parts, self._parameters.moduli, strict=True)
         ]
         message = encrypt.encrypt(self._data(), parts[0], self._form)

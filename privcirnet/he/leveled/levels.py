@@ -22,10 +22,10 @@ class _Levels:
 
     noise: Noise
     bits: tuple[int, ...]
-    steps: list[Step] = field(default_factory=list)
-    layers: list[str] = field(default_factory=list)
-    found: list[tuple[float, int]] = field(default_factory=list)
-    switched: dict[tuple[int, int], int] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list[Step])
+    layers: list[str] = field(default_factory=list[str])
+    found: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
+    switched: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
 
     def add(self, step: Step, noise: float, level: int, layer: str) -> int:
         self.steps.append(step)

@@ -142,10 +142,9 @@ def _middle(builder: Builder, layout: _Packed, value: int) -> int:
     builder.layer = layer.name
     terms = [(builder.rotate(value, step * layout.stride), layout.weights(step)) for step in range(layout.baby)]
     made = builder.sum_over(builder.weighted(terms), 1, layout.stride)
-    outputs, bias = np.arange(layout.n // layout.stride) % layout.hidden, np.zeros(layout.n, dtype=object)
-    bias[:: layout.stride] = np.where(
-        outputs < len(layer.bias), layer.bias[np.minimum(outputs, len(layer.bias) - 1)], 0
-    )
+    padded, bias = np.zeros(layout.hidden, dtype=object), np.zeros(layout.n, dtype=object)
+    padded[: len(layer.bias)] = layer.bias
+    bias[:: layout.stride] = np.tile(padded, layout.copies * layout.baby // layout.hidden)
     made = builder.add_integers(made, bias)
     builder.layer = f"square behind {layer.name}"
     return builder.square(made)

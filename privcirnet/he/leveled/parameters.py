@@ -123,17 +123,19 @@ def _answers(parameters: LeveledParameters, circuit: Circuit) -> list[Parameters
     return [parameters.at(number, level) for number in range(len(parameters.moduli))]
 
 
-def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int) -> None:
-    """Raise unless parameters carry a circuit and its results.
+def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int, engine: str = "kernel") -> None:
+    """Raise unless parameters carry a circuit and its results on an engine.
 
     Args:
         parameters: for it.
         circuit: of the network.
         bits: of the results, sign included.
+        engine: that runs it; SEAL's takes a request for each plain modulus, and stays under one modulus.
 
     Raises:
         DoesNotFit: the results are over the plain moduli, or the circuit is for another ring degree.
-        RuleError: the noise is over q: the network is too deep, or an answer would say too much of the weights.
+        RuleError: the noise is over q: the network is too deep, or an answer would say too much of the weights; or the
+            circuit's modulus switches are for other parameters.
     """
     if parameters.plain_bits < bits:
         got, remedy = f"{bits} bits for {parameters.plain_bits}", "use more plain moduli"
@@ -141,9 +143,18 @@ def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int)
     if parameters.ring_degree != circuit.ring_degree:
         got = f"{parameters.ring_degree} for {circuit.ring_degree}"
         raise DoesNotFit("a circuit must have the parameters' ring degree", got=got, remedy="let choose pick both")
-    bits = noise_bits(circuit, parameters)
+    if engine == "tenseal":
+        parameters, circuit = replace(parameters, request_bits=()), circuit.at_one_level(parameters.key_level)
+    top = len(parameters.data_bits)
+    levels = {circuit.levels_of(top)[output] for output in circuit.outputs} | {*circuit.keys(top).values()}
+    if max(levels) > parameters.key_level:
+        got, remedy = f"{max(levels)} for {parameters.key_level}", "let plan_for put in the modulus switches"
+        raise RuleError(
+            "a circuit must switch keys and answer under its parameters' data primes", got=got, remedy=remedy
+        )
+    noise_found = noise_bits(circuit, parameters)
     for each in _answers(parameters, circuit):
-        noise.check_noise(each, bits, "the answer")
+        noise.check_noise(each, noise_found, "the answer")
     if (distance := distance_bits(parameters, circuit)) < IMAGE_DISTANCE_BITS:
         rule = f"an answer's noise must be within 2^-{IMAGE_DISTANCE_BITS} of one without weights"
         raise RuleError(rule, got=f"2^-{distance:.1f}", remedy="use a longer q or fewer outputs")
@@ -217,7 +228,7 @@ def _needed(data: tuple[int, ...], seal: bool, plain: tuple[int, int, int], circ
 def _made(
     data: tuple[int, ...], digit_primes: int, extra: int, plain: tuple[int, int, int], circuit: Circuit
 ) -> _Candidate | None:
-    """Parameters and the circuit with its modulus switches; SEAL's parameters, without primes for requests, have none."""
+    """Parameters and the circuit with its modulus switches, which SEAL's, without primes for requests, does without."""
     made = _parameters(data, extra, digit_primes, plain)
     return made and _Candidate(made, with_levels(circuit, made) if extra else circuit)
 

@@ -8,6 +8,7 @@ import pytest
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.he.leveled.kernel_client import key_bytes
+from privcirnet.he.leveled.levels import with_levels
 from privcirnet.he.leveled.lola import lola_plan
 from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.packed import packed_plan
@@ -129,8 +130,11 @@ def test_a_network_deeper_than_its_parameters_is_refused(encrypted):
     with pytest.raises(DoesNotFit, match="must have the parameters' ring degree"):
         LeveledInferenceServer(plan, many, "cleartext")
     shallow = periodic_plan(deeper, encrypted.parameters.ring_degree)
-    with pytest.raises(RuleError, match="every layer must leave 2 bits of noise budget"):
+    with pytest.raises(RuleError, match="must switch keys and answer under its parameters' data primes: got 4 for 3"):
         LeveledInferenceServer(shallow, many, "cleartext")
+    leveled = replace(shallow, circuit=with_levels(shallow.circuit, many))
+    with pytest.raises(RuleError, match="every layer must leave 2 bits of noise budget"):
+        LeveledInferenceServer(leveled, many, "cleartext")
 
 
 def test_an_image_that_the_network_was_not_made_for_is_refused(encrypted):
