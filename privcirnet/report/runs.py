@@ -82,9 +82,8 @@ def load_runs(root: Path) -> Runs:
     Raises:
         RuleError: a directory, its ``summary.json`` or ``infer/images.npz`` is missing or malformed.
     """
-    records: dict[str, Any] = {
-        stage: None if _left_out(root, stage) else _load_summary(root, stage) for stage in RECORDS
-    }
+    records: dict[str, Any] = {"qat": None}
+    records |= {stage: _load_summary(root, stage) for stage in RECORDS if not _left_out(root, stage)}
     records |= {stage: _load_summary(root, stage) for stage in OPTIONAL if (root / stage / "summary.json").is_file()}
     images = _load_images(root, len(records["infer"].predictions))
     finished = datetime.fromtimestamp((root / "infer" / "summary.json").stat().st_mtime)

@@ -1,5 +1,8 @@
 """The page: complete, self-contained, escaped."""
 
+import pytest
+
+from privcirnet.errors import RuleError
 from privcirnet.report import build_page, load_runs
 from privcirnet.report.page import marks
 from privcirnet.report.records import Prediction
