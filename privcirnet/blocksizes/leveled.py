@@ -17,7 +17,7 @@ from privcirnet.functional.circulant import admissible_block_sizes, project
 from privcirnet.he.leveled.circuit import Circuit
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
-from privcirnet.he.leveled.plans import OWN, SQUARE, cheapest, planner_of
+from privcirnet.he.leveled.plans import OWN, SQUARE, fastest, planner_of
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning.fit import scaled
 from privcirnet.he.planning.profile import Profile
@@ -80,7 +80,7 @@ def leveled_figures(
     }
     most = {name: max(some) for name, some in sizes.items()}
     largest = with_blocks(network, most)
-    name, plan, parameters = cheapest(largest, planners or OWN)
+    name, plan, parameters = fastest(largest, planners or OWN)
     at = scaled(profile, ParameterSet(parameters.ring_degree, parameters.coefficient_bits))
     table: dict[str, dict[int, Figures]] = {}
     for layer in network.layers:

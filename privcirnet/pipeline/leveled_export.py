@@ -10,7 +10,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.noise import noise_bits
 from privcirnet.he.leveled.parameters import distance_bits
-from privcirnet.he.leveled.plans import OWN, cheapest
+from privcirnet.he.leveled.plans import OWN, fastest
 from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.security import SECURITY_BITS
@@ -34,7 +34,7 @@ def leveled_program(
         DoesNotFit: it is deeper, or its values are larger, than any parameters carry.
     """
     lowered, shift = lowered_for(config, network, data)
-    name, plan, parameters = cheapest(lowered.network, planners_of(config), engine)
+    name, plan, parameters = fastest(lowered.network, planners_of(config), engine)
     return LeveledProgram(lowered.network, name, parameters, lowered.log_step, shift, plan)
 
 

@@ -12,7 +12,7 @@ from privcirnet.he.leveled import description, engine
 from privcirnet.he.leveled.description import from_dict, to_dict
 from privcirnet.he.leveled.lola import lola_plan
 from privcirnet.he.leveled.network import LeveledNetwork
-from privcirnet.he.leveled.plans import cheapest, planner_of
+from privcirnet.he.leveled.plans import fastest, planner_of
 from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.leveled.rehearsal import Rehearsal
 from privcirnet.he.leveled.session import LeveledClient, LeveledServer
@@ -179,10 +179,10 @@ def _mutated(honest, makers, count):
         yield random.choice(makers)(honest, random)
 
 
-def test_the_cheapest_plan_is_found_and_reasons_are_given(encrypted):
-    name, _, _ = cheapest(encrypted.network)
+def test_the_fastest_plan_is_found_and_reasons_are_given(encrypted):
+    name, _, _ = fastest(encrypted.network)
     assert name == "lola", "the only one for two layers"
     with pytest.raises(RuleError, match="for a convolution and two layers behind it"):
-        cheapest(encrypted.network, ("periodic",))
+        fastest(encrypted.network, ("periodic",))
     assert description.VERSION == 1
     assert planner_of("lola") is lola_plan
