@@ -59,11 +59,11 @@ def test_the_summary_has_the_keys_of_the_interactive_one(program, images):
 
 
 def test_an_audit_finds_a_layer_that_went_wrong(program, images, monkeypatch):
-    """A weight that changed in the server's memory alone."""
+    """Weights that changed places in the server's memory alone."""
     honest = LeveledServer.session
 
     def tampering(self, *arguments):
-        self.inference._plaintexts[0][0] = self.inference._plaintexts[0][1]
+        self.inference._plaintexts[0][0].reverse()
         return honest(self, *arguments)
 
     monkeypatch.setattr(LeveledServer, "session", tampering)

@@ -153,6 +153,14 @@ class Plan:
     circuit: Circuit
     public: PublicPlan
 
+    def added(self, summed: tuple[int, ...]) -> "Plan":
+        """Return the plan with results that the client adds up.
+
+        Args:
+            summed: see :class:`PublicPlan`.
+        """
+        return replace(self, public=replace(self.public, summed=summed))
+
     def packed(self, kernels: np.ndarray, summed: tuple[int, ...]) -> "Plan":
         """Return the plan with messages that hold several windows, and results that the client adds up.
 

@@ -6,6 +6,7 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.leveled.batch import batch_plan
 from privcirnet.he.leveled.falcon import falcon_plan
 from privcirnet.he.leveled.lola import lola_plan
+from privcirnet.he.leveled.maps import maps_plan
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.packed import packed_plan
@@ -18,13 +19,14 @@ PLANS: dict[str, Planner] = {
     "periodic": periodic_plan,
     "packed": packed_plan,
     "falcon": falcon_plan,
+    "maps": maps_plan,
     "lola": lola_plan,
     "batch": batch_plan,
 }
 """Network, n -> plan. "batch" is for many images at once."""
 SQUARE = 4
 """Rotations that take as long as a square and its relinearisation."""
-OWN = ("packed", "periodic", "lola")
+OWN = ("packed", "periodic", "maps", "lola")
 """Those that are tried if none is asked for, from the fastest as measured (docs/leveled.md)."""
 
 
