@@ -26,18 +26,20 @@ from privcirnet.training import stages
 
 @script(ExportConfig)
 def main(config: ExportConfig) -> None:
-    """Lower, prove or measure the bounds, choose the parameters, write.
+    """Write a program's folder, interactive or leveled.
 
     Args:
         config: of the command line.
     """
-    started, out = time.perf_counter(), Path(config.out)
+    started = time.perf_counter()
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
-    if config.mode == "leveled":
-        _leveled(config, data, started)
-        return
-    network = quantized(stages.load_network(config.init, data))
+    (_leveled if config.mode == "leveled" else _interactive)(config, data, started)
+
+
+def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
+    """Lower, prove or measure the bounds, choose the parameters, write."""
+    out, network = Path(config.out), quantized(stages.load_network(config.init, data))
     lowered, profile = lower_for(config.he, network, data, progress_bar)
     program, intervals = lowered.program, lowered.fitted.intervals
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
