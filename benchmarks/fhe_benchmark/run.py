@@ -54,7 +54,9 @@ def main() -> None:
     _write_images(files, given.images, given.seed)
     stages = {name: _run(name, files) for name in STAGES}
     summary = {"size": given.size, "images": SIZES[given.size], **_checked(files), "stages": stages, **_bytes(files)}
-    summary["seconds_inference_per_image"] = _seconds(stages, "inference") / SIZES[given.size]
+    server = stages["server_encrypted_compute"]
+    for name, clock in (("seconds", "parts"), ("processor_seconds", "processor")):
+        summary[f"{name}_inference_per_image"] = server[clock]["inference"] / SIZES[given.size]
     write_json(given.root / "measurements" / f"{given.size}.json", summary)
     show_rows(f"{given.size}: {SIZES[given.size]} images", [_row(name, stage) for name, stage in stages.items()])
     show_rows("in all", [{name: str(value) for name, value in summary.items() if name != "stages"}])
@@ -77,12 +79,13 @@ def _run(name: str, files: Files) -> dict[str, Any]:
     seconds = perf_counter() - started
     if done.returncode:
         sys.exit(f"{name}: {done.stderr}")
-    parts: dict[str, float] = {}
+    parts, processor = dict[str, float](), dict[str, float]()
     for line in done.stderr.splitlines():
         if line.startswith("{"):
             found = json.loads(line)
             parts[found["part"]] = parts.get(found["part"], 0.0) + found["seconds"]
-    return {"seconds": seconds, "parts": parts}
+            processor[found["part"]] = processor.get(found["part"], 0.0) + found["processor"]
+    return {"seconds": seconds, "parts": parts, "processor": processor}
 
 
 def _checked(files: Files) -> dict[str, Any]:
@@ -103,12 +106,8 @@ def _bytes(files: Files) -> dict[str, int]:
     }
 
 
-def _seconds(stages: dict[str, Any], part: str) -> float:
-    return stages["server_encrypted_compute"]["parts"][part]
-
-
 def _row(name: str, stage: dict[str, Any]) -> dict[str, str]:
-    parts = ", ".join(f"{part} {seconds:.3f} s" for part, seconds in stage["parts"].items())
+    parts = ", ".join(f"{part} {t:.3f} s ({stage['processor'][part]:.3f})" for part, t in stage["parts"].items())
     return {"stage": name, "seconds": f"{stage['seconds']:.2f}", "of which": parts}
 
 
