@@ -24,10 +24,10 @@ class Client(CleartextClient):
 
 
 class Server(CleartextServer):
-    """The server's side in clear; see :class:`leveled.engine.Evaluator`."""
+    """The server's side in clear; see :class:`leveled.evaluator.Evaluator`."""
 
     def load_evaluation_keys(self, message: bytes, rotations: Collection[int]) -> frozenset[int]:
-        """Check and load keys for some rotations.
+        """Return keys for some rotations, checked.
 
         Args:
             message: from the client.

@@ -1,7 +1,7 @@
 """What computes on ciphertexts, and how it runs a circuit.
 
 A party's engine is for all plain moduli (:class:`LeveledClient`, :class:`LeveledServer`); a circuit is run for one at a
-time (:class:`Evaluator`). A ciphertext is dropped once no later step reads it.
+time (:class:`leveled.evaluator.Evaluator`). A ciphertext is dropped once no later step reads it.
 
 The kernels have one secret, one set of keys and one request for all plain moduli, and levels; SEAL and clear text have
 one of each for every plain modulus (:mod:`leveled.separate`), and stay under one modulus.
@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.interface import Ciphertext
 from privcirnet.he.leveled.circuit import Add, AddPlain, Circuit, Combine, Reduce, Rotate, Square, Step, sources_of
+from privcirnet.he.leveled.evaluator import Evaluator
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.plan import PublicPlan
-from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring.modular import Residues
 
 ENGINES = ("kernel", "tenseal", "cleartext")
@@ -43,7 +43,7 @@ class LeveledClient(Protocol):
 
         Args:
             number: of the plain modulus.
-            message: what :meth:`Evaluator.answer` returned.
+            message: what :meth:`leveled.evaluator.Evaluator.answer` returned.
 
         Raises:
             RuleError: the bytes are not such a ciphertext.
@@ -65,7 +65,7 @@ class LeveledServer(Protocol):
     rows: int
 
     @property
-    def evaluators(self) -> Sequence["Evaluator"]:
+    def evaluators(self) -> Sequence[Evaluator]:
         """For each plain modulus."""
         ...
 
@@ -94,107 +94,6 @@ class LeveledServer(Protocol):
 
         Raises:
             RuleError: the bytes are not such ciphertexts.
-        """
-        ...
-
-
-class Evaluator(Protocol):
-    """What the server computes for one plain modulus; ``counts`` adds up the operations by name."""
-
-    parameters: Parameters
-    counts: Counter[str]
-
-    def encode(self, slots: Residues, level: int) -> Any:
-        """Return a plaintext for sums.
-
-        Args:
-            slots: residues, shape (n,).
-            level: data primes of what it is added to.
-        """
-        ...
-
-    def encode_factors(self, slots: Sequence[Residues], level: int) -> Any:
-        """Return the plaintexts of a sum of products.
-
-        Args:
-            slots: residues, shape (n,), none all zero.
-            level: data primes of what they meet.
-        """
-        ...
-
-    def turn(self, ciphertext: Ciphertext, columns: int, keys: Any) -> Ciphertext:
-        """Return a ciphertext with both rows turned left, or exchanged.
-
-        Args:
-            ciphertext: any.
-            columns: see :class:`leveled.circuit.Rotate`.
-            keys: the client's.
-        """
-        ...
-
-    def to_ntt(self, ciphertext: Ciphertext) -> Ciphertext:
-        """Return a ciphertext in the form that products are made in.
-
-        Args:
-            ciphertext: any.
-        """
-        ...
-
-    def combine(self, ciphertexts: Sequence[Ciphertext], factors: Any) -> Ciphertext:
-        """Return the sum of plaintext products.
-
-        Args:
-            ciphertexts: from :meth:`to_ntt`.
-            factors: from :meth:`encode_factors`, one for each.
-        """
-        ...
-
-    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
-        """Return the sum of two ciphertexts.
-
-        Args:
-            first: any.
-            second: of the same level.
-        """
-        ...
-
-    def add_plain(self, ciphertext: Ciphertext, plaintext: Any) -> Ciphertext:
-        """Return ciphertext + plaintext.
-
-        Args:
-            ciphertext: any.
-            plaintext: from :meth:`encode`.
-        """
-        ...
-
-    def square(self, ciphertext: Ciphertext, keys: Any) -> Ciphertext:
-        """Return the ciphertext times itself, relinearised.
-
-        Args:
-            ciphertext: any.
-            keys: the client's.
-        """
-        ...
-
-    def reduce(self, ciphertext: Ciphertext, level: int) -> Ciphertext:
-        """Return a ciphertext under fewer data primes; an engine without levels returns it as it is.
-
-        Args:
-            ciphertext: any.
-            level: data primes that are left.
-        """
-        ...
-
-    def answer(self, ciphertext: Ciphertext, addend: Residues, keys: Any) -> bytes:
-        """Mask a result, flood its noise, switch to the smallest modulus that still decrypts, and serialise.
-
-        Args:
-            ciphertext: of the level of answers, or a longer modulus.
-            addend: slots to add: shares of zero where the client may read, uniform elsewhere.
-            keys: the client's.
-
-        Returns:
-            bytes for the client.
         """
         ...
 

@@ -69,7 +69,7 @@ class Value:
 
 
 class KernelEvaluator:
-    """The server's side for one plain modulus; see :class:`leveled.engine.Evaluator`.
+    """The server's side for one plain modulus; see :class:`leveled.evaluator.Evaluator`.
 
     Args:
         parameters: n, q, and all t.

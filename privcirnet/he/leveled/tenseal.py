@@ -52,10 +52,10 @@ class Client(TensealClient):
 
 
 class Server(TensealServer):
-    """The server's side; see :class:`leveled.engine.Evaluator`."""
+    """The server's side; see :class:`leveled.evaluator.Evaluator`."""
 
     def load_evaluation_keys(self, message: bytes, rotations: Collection[int]) -> LeveledKeys:
-        """Check and load keys for some rotations.
+        """Return keys for some rotations, checked.
 
         Args:
             message: from the client.
