@@ -55,6 +55,9 @@ def read_leveled(folder: Path, key: PublicKey | None = None) -> LeveledProgram:
         folder: that :func:`write_leveled` made.
         key: that must have signed it; None for any program.
 
+    Returns:
+        The program with its weights.
+
     Raises:
         RuleError: missing, damaged, foreign, inconsistent, not signed with the key; or its parameters do not carry it.
     """

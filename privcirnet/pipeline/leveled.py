@@ -40,6 +40,9 @@ def evaluate_leveled(
         progress: called after each image.
         throttle: name of the link that messages are held up by; "" for none.
 
+    Returns:
+        the results.
+
     Raises:
         RuleError: there is no image, or one that does not fit the program.
     """
@@ -75,6 +78,9 @@ def evaluate_leveled_apart(
         progress: called after each image.
         throttle: name of the link that messages are held up by; "" for none.
 
+    Returns:
+        the results.
+
     Raises:
         RuleError: as :func:`evaluate_leveled`, or the server's process ended.
     """
@@ -99,6 +105,9 @@ def infer_leveled(
         images: integers as the data set has them, (N, C, H, W).
         progress: called after each image.
         throttle: name of the link that messages are held up by; "" for none.
+
+    Returns:
+        the results.
 
     Raises:
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
