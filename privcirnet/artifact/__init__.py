@@ -4,18 +4,17 @@ Writing is atomic: a file or folder appears under its name when it is complete, 
 """
 
 from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
+from privcirnet.artifact.folder import LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
+from privcirnet.artifact.leveled import read_leveled, write_leveled
 from privcirnet.artifact.masks import read_masks, write_masks
 from privcirnet.artifact.plan import plan_composed, plan_pads, read_plan, write_plan
 from privcirnet.artifact.program import (
     FULL_FOLDER,
-    MANIFEST,
     PLAINTEXTS,
-    SIGNATURE,
     WEIGHTS,
     folder_bytes,
     plaintext_coefficients,
     read_program,
-    read_signature,
     spectra,
     write_program,
 )
@@ -33,6 +32,7 @@ from privcirnet.artifact.records import (
 
 __all__ = [
     "FULL_FOLDER",
+    "LEVELED",
     "MANIFEST",
     "PLAINTEXTS",
     "SIGNATURE",
@@ -41,11 +41,13 @@ __all__ = [
     "Checkpoint",
     "folder_bytes",
     "forget_drafts",
+    "format_of",
     "plaintext_coefficients",
     "plan_composed",
     "plan_pads",
     "read_checkpoint",
     "read_json",
+    "read_leveled",
     "read_masks",
     "read_plan",
     "read_profile",
@@ -57,6 +59,7 @@ __all__ = [
     "write_arrays",
     "write_checkpoint",
     "write_json",
+    "write_leveled",
     "write_masks",
     "write_plan",
     "write_program",

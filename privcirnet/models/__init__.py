@@ -2,8 +2,9 @@
 
 from privcirnet.models.digits import DigitsResNet, digits_resnet
 from privcirnet.models.fitnet import FitNet, fitnet
-from privcirnet.models.lola import LolaCifar, LolaMnist, lola_cifar, lola_mnist
+from privcirnet.models.lola import LolaCifar, LolaDigits, LolaMnist, lola_cifar, lola_digits, lola_mnist
 from privcirnet.models.minionn import MinionnCifar, minionn_cifar
+from privcirnet.models.mlp import MnistMlp, mnist_mlp
 from privcirnet.models.mobilenetv2 import MobileNetV2, mobilenetv2_cifar, mobilenetv2_imagenet, mobilenetv2_tiny
 from privcirnet.models.registry import ENTRY_POINTS, register_with_timm
 from privcirnet.models.resnet18 import ResNet18, resnet18_cifar, resnet18_tiny
@@ -15,8 +16,10 @@ __all__ = [
     "DigitsResNet",
     "FitNet",
     "LolaCifar",
+    "LolaDigits",
     "LolaMnist",
     "MinionnCifar",
+    "MnistMlp",
     "MobileNetV2",
     "ResNet18",
     "TutorialMnist",
@@ -24,8 +27,10 @@ __all__ = [
     "digits_resnet",
     "fitnet",
     "lola_cifar",
+    "lola_digits",
     "lola_mnist",
     "minionn_cifar",
+    "mnist_mlp",
     "mobilenetv2_cifar",
     "mobilenetv2_imagenet",
     "mobilenetv2_tiny",

@@ -1,7 +1,7 @@
 """Block sizes for a trained network, under the settings of search.py: what search.py and privcirnet.search do."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,19 @@ from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.blocksizes.assignment import Composable, Rules, Solution, Table, uniform_latency
 from privcirnet.blocksizes.composition import composables, composed_figures
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
+from privcirnet.blocksizes.leveled import LeveledFigures, leveled_figures
 from privcirnet.blocksizes.rules import rules_for
 from privcirnet.blocksizes.solve import solve
 from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
 from privcirnet.config import SearchConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
+from privcirnet.errors import RuleError
 from privcirnet.he.planning.online import check_online
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.nn.compose import Pair, pairs
 from privcirnet.nn.convert import paddable
 from privcirnet.nn.fuse import fuse
+from privcirnet.pipeline.leveled_export import lowered_for, planners_of
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import sensitivities, stages
@@ -44,6 +47,7 @@ class SearchResult:
         seconds_fisher: that measuring sensitivities took.
         pairs: layers that may be composed, if that was allowed.
         together: predictions for composed layers, by the second layer's name and block size.
+        leveled: plan, parameters and depth of a leveled network; None of an interactive one.
     """
 
     profile: Profile
@@ -57,6 +61,7 @@ class SearchResult:
     seconds_fisher: float
     pairs: Sequence[Pair] = ()
     together: FigureTable = field(default_factory=dict[str, dict[int, Figures]])
+    leveled: dict[str, object] | None = None
 
     @property
     def block_sizes(self) -> dict[str, int]:
@@ -141,8 +146,11 @@ def search_in(
     link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
     image = image.to(next(model.parameters()).device)
     padded = paddable(model) if config.pad else ()
+    leveled = _leveled(model, data, config, profile, padded) if config.mode == "leveled" else None
     shapes = layer_shapes(model, image)
-    figures = figure_table(shapes, config.block_sizes, profile, link, config.he.family, padded)
+    figures = (
+        leveled.table if leveled else figure_table(shapes, config.block_sizes, profile, link, config.he.family, padded)
+    )
     found = pairs(fuse(model)) if config.compose else []
     together = composed_figures(found, shapes, figures, profile, link, config.he.family)
     latency = amounts_of(figures, config.limited)
@@ -169,7 +177,8 @@ def search_in(
     omega = measured.values
     front = sweep(omega, latency, config.sweep, rules, config.solver) if config.sweep else []
     uniform, best = uniform_points(omega, latency), decided(omega)
-    return SearchResult(profile, figures, latency, measured, budget, best, uniform, front, seconds, found, together)
+    made = profile, figures, latency, measured, budget, best, uniform, front, seconds
+    return SearchResult(*made, found, together, leveled.facts() if leveled else None)
 
 
 def write(stored: StoredSearch, out: Path) -> None:
@@ -231,7 +240,18 @@ def summary(found: SearchResult) -> dict[str, Any]:
         "stable": measured.stable,
         "seconds_fisher": found.seconds_fisher,
         "seconds_solve": solution.seconds,
+        "leveled": found.leveled,
     }
+
+
+def _leveled(
+    model: nn.Module, data: Examples, config: SearchConfig, profile: Profile, padded: Collection[str]
+) -> LeveledFigures:
+    if not isinstance(data, ImageData):
+        rule, remedy = "a leveled search needs images of integers", "use search.py, or mode=interactive"
+        raise RuleError(rule, got=type(data).__name__, remedy=remedy)
+    network = lowered_for(config.leveled, model, data)[0].network
+    return leveled_figures(network, config.block_sizes, profile, padded, planners_of(config.leveled))
 
 
 def _rules(config: SearchConfig, figures: FigureTable, pairs: Sequence[Composable]) -> Rules:
