@@ -14,7 +14,7 @@ SECURITY_BITS = 128
 """Bits of classical security that every set of parameters has."""
 
 TABLES = {
-    "2024": {1024: 26, 2048: 53, 4096: 106, 8192: 214, 16384: 430, 32768: 868},
+    "2024": {1024: 26, 2048: 53, 4096: 106, 8192: 214, 16384: 430, 32768: 868, 65536: 1747},
     "2018": {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881},
 }
 """Year of the table -> ring degree n -> largest log2 q with 128-bit security."""
@@ -39,20 +39,34 @@ def check_security(ring_degree: int, coefficient_bits: tuple[int, ...], table: s
     Raises:
         RuleError: the ring degree is not in the table, q is too long for it, or a prime has too few or too many bits.
     """
-    limit = TABLES[table].get(ring_degree)
-    if limit is None:
-        known = ", ".join(map(str, MAX_LOG_Q))
-        raise RuleError("the ring degree must be in the 128-bit table", got=ring_degree, remedy=f"use {known}")
-    if sum(coefficient_bits) > limit:
-        raise RuleError(
-            f"log2 q must be at most {limit} at ring degree {ring_degree} for {SECURITY_BITS}-bit security",
-            got=f"{sum(coefficient_bits)} bits",
-            remedy="use smaller coefficient primes or a larger ring degree; export a program of an older version again",
-        )
+    check_modulus(ring_degree, sum(coefficient_bits), table)
     data, special = coefficient_bits[:-1], coefficient_bits[-1:]
     if not data or max(coefficient_bits) > 60 or min(data) < _MIN_DATA_BITS or min(special) < _MIN_SPECIAL_BITS:
         raise RuleError(
             f"q must be two or more primes of {_MIN_DATA_BITS} to 60 bits, the special prime {_MIN_SPECIAL_BITS} to 60",
             got=coefficient_bits,
             remedy="e.g. 54,54,53,53",
+        )
+
+
+def check_modulus(ring_degree: int, log_q: int, table: str = TABLE) -> None:
+    """Raise unless a modulus is short enough for 128 bits.
+
+    Args:
+        ring_degree: n.
+        log_q: bits of q, all special primes included.
+        table: one of :data:`TABLES`.
+
+    Raises:
+        RuleError: the ring degree is not in the table, or q is too long for it.
+    """
+    limit = TABLES[table].get(ring_degree)
+    if limit is None:
+        known = ", ".join(map(str, MAX_LOG_Q))
+        raise RuleError("the ring degree must be in the 128-bit table", got=ring_degree, remedy=f"use {known}")
+    if log_q > limit:
+        raise RuleError(
+            f"log2 q must be at most {limit} at ring degree {ring_degree} for {SECURITY_BITS}-bit security",
+            got=f"{log_q} bits",
+            remedy="use smaller coefficient primes or a larger ring degree; export a program of an older version again",
         )

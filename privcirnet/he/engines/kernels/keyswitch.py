@@ -67,15 +67,26 @@ def division(primes: tuple[int, ...]) -> Division:
 def rotation(step: int, n: int) -> Integers:
     """Return where each value of a rotated ciphertext comes from, in the kernel's order, shape (n,).
 
-    The Galois element is g = 3^step mod 2n: entry i, the value at psi^(2 brv(i) + 1), is the old one at g times that
-    exponent.
+    The Galois element is g = 3^step mod 2n (:func:`automorphism`).
 
     Args:
         step: columns by which both slot rows are rotated to the left.
         n: ring degree.
     """
+    return automorphism(pow(3, step, 2 * n), n)
+
+
+def automorphism(element: int, n: int) -> Integers:
+    """Return where each value of a polynomial a(X^g) comes from among those of a(X), in the kernel's order, shape (n,).
+
+    Entry i, the value at psi^(2 brv(i) + 1), is the old one at g times that exponent.
+
+    Args:
+        element: g, odd, modulo 2n.
+        n: ring degree.
+    """
     order, reversed_bits = kernel_order(n), bit_reversed(n)
-    exponents = (2 * reversed_bits + 1) * pow(3, step, 2 * n) % (2 * n)
+    exponents = (2 * reversed_bits + 1) * element % (2 * n)
     return np.argsort(order)[reversed_bits[exponents // 2]][order]
 
 

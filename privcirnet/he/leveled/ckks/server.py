@@ -1,0 +1,297 @@
+"""The server: what it computes on ciphertexts with the client's keys.
+
+A rotation by g of (c0, c1) is g((c0, 0) + a / P), where a switches c1 from s to g^-1(s): digits belong to a ciphertext,
+not to a rotation, and are made once for all of its rotations (hoisting, Halevi and Shoup, 2018).
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.errors import RuleError
+from privcirnet.he.engines.kernels import blake2xb, hybrid, operands, wire_bytes
+from privcirnet.he.engines.kernels.arithmetic import with_quotient
+from privcirnet.he.engines.wire_bytes import Message, check_length, not_under
+from privcirnet.he.leveled.ckks.context import CONJUGATION, Context
+from privcirnet.he.leveled.ckks.parameters import CkksParameters
+from privcirnet.he.params.sizes import SEED_BYTES
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.threads import each
+
+RELINEARIZATION = None
+"""Among the keys: the one for products of ciphertexts."""
+
+
+@dataclass(frozen=True)
+class Ciphertext:
+    """Two polynomials in the kernel's NTT order. Its scale is that of its level.
+
+    Attributes:
+        residues: shape (2, level + 1, n).
+    """
+
+    residues: Residues
+
+    @property
+    def level(self) -> int:
+        """Rescalings that are left."""
+        return self.residues.shape[1] - 1
+
+
+@dataclass(frozen=True)
+class Hoisted:
+    """A ciphertext, and what its rotations share.
+
+    Attributes:
+        ciphertext: as it was.
+        digits: of its second polynomial, shape (D', k + L', n).
+    """
+
+    ciphertext: Ciphertext
+    digits: Residues
+
+
+Keys = Mapping[int | None, Residues]
+"""Rotation step, or :data:`RELINEARIZATION`, -> D inputs of products, shape (chunks, D, 2, CHUNK)."""
+
+
+class CkksServer:
+    """Evaluation; ``counts`` adds up the operations by name.
+
+    Args:
+        parameters: CKKS.
+    """
+
+    def __init__(self, parameters: CkksParameters) -> None:
+        self.context, self.counts = Context(parameters), Counter[str]()
+
+    def load_keys(self, message: Message, steps: Collection[int]) -> Keys:
+        """Check and load a client's keys.
+
+        Args:
+            message: what :meth:`CkksClient.evaluation_keys` returned.
+            steps: that it was made with.
+
+        Raises:
+            RuleError: the length is wrong, or a residue is not under its prime.
+        """
+        size, names = self.context.parameters.key_message_bytes, [RELINEARIZATION, *sorted(steps)]
+        if len(message) != size * len(names):
+            raise RuleError(
+                "evaluation keys must have the length that the parameters and rotations fix",
+                got=f"{len(message)} bytes where {size * len(names)} are due",
+                remedy="send keys for exactly the circuit's rotations",
+            )
+        parts = [message[i * size : (i + 1) * size] for i in range(len(names))]
+        return dict(zip(names, each(self._key, parts), strict=True))
+
+    def receive(self, message: Message, level: int | None = None) -> Ciphertext:
+        """Check and load a ciphertext.
+
+        Args:
+            message: what :meth:`CkksClient.encrypt` returned.
+            level: that it was made for.
+
+        Raises:
+            RuleError: the length is wrong, or a residue is not under its prime.
+        """
+        level = self.context.parameters.levels if level is None else level
+        return Ciphertext(self._seeded(message, self.context.special, level + 1))
+
+    def reply(self, ciphertext: Ciphertext) -> bytes:
+        """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0.
+
+        Args:
+            ciphertext: of any level.
+        """
+        modulus, found = self.context.modulus(0), self.lower(ciphertext, 0).residues
+        bits = 8 * np.array(modulus.widths, dtype=np.uint64)
+        made = [wire_bytes.packed(modulus.ring_degree, bits) for _ in range(2)]
+        for words, half in zip(made, found, strict=True):
+            wire_bytes.pack_into(words, half, bits)
+        return b"".join(wire_bytes.octets(words, modulus.ring_degree, bits) for words in made)
+
+    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """Return the sum, at the lower of the levels.
+
+        Args:
+            first: any.
+            second: any.
+        """
+        self.counts["add"] += 1
+        one, other = self.aligned(first, second)
+        return Ciphertext(self.context.added(one.residues, other.residues))
+
+    def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """Return the difference, at the lower of the levels.
+
+        Args:
+            first: any.
+            second: any.
+        """
+        self.counts["add"] += 1
+        one, other = self.aligned(first, second)
+        return Ciphertext(self.context.subtracted(one.residues, other.residues))
+
+    def add_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        """Return ciphertext + plaintext.
+
+        Args:
+            ciphertext: any.
+            slots: shape (n / 2,), or one number for all.
+
+        Raises:
+            RuleError: see :meth:`Context.integers`.
+        """
+        self.counts["add_plain"] += 1
+        integers = self.context.integers(slots, self.context.parameters.scales[ciphertext.level])
+        residues, plain = ciphertext.residues.copy(), self.context.polynomial(integers, ciphertext.level)
+        residues[0] = self.context.added(residues[0], plain)
+        return Ciphertext(residues)
+
+    def multiply_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        """Return ciphertext times plaintext, a level lower.
+
+        Args:
+            ciphertext: of level 1 or more.
+            slots: shape (n / 2,), or one number for all.
+
+        Raises:
+            RuleError: no level is left; or see :meth:`Context.integers`.
+        """
+        self.counts["pmult"] += 1
+        level = _spend(ciphertext.level)
+        plain = self.context.polynomial(
+            self.context.integers(slots, self.context.parameters.factor_scale(level)), level
+        )
+        found, ring = np.empty_like(ciphertext.residues), self.context.ring
+
+        def row(i: int) -> None:
+            source, limb = ciphertext.residues[:, i], self.context.special + i
+            hybrid.multiply(found[:, i], source, plain[i], ring.moduli, limb)
+
+        each(row, range(level + 1))
+        return Ciphertext(self.context.rescaled(found))
+
+    def multiply(self, first: Ciphertext, second: Ciphertext, keys: Keys) -> Ciphertext:
+        """Return the product, relinearised, a level under the lower of the levels.
+
+        Args:
+            first: any.
+            second: any.
+            keys: the client's.
+
+        Raises:
+            RuleError: no level is left.
+        """
+        self.counts["multiply"] += 1
+        one, other = self.aligned(first, second)
+        level, context = _spend(one.level), self.context
+        made = np.empty((3, *one.residues.shape[1:]), dtype=np.uint64)
+
+        def row(i: int) -> None:
+            a, b = one.residues[:, i], other.residues[:, i]
+            hybrid.tensor(made[:, i], a, b, context.ring.moduli, context.special + i)
+
+        each(row, range(level + 1))
+        switched = context.lowered(context.switched(context.digits(made[2]), keys[RELINEARIZATION]))
+        return Ciphertext(context.rescaled(context.added(made[:2], switched)))
+
+    def hoist(self, ciphertext: Ciphertext) -> Hoisted:
+        """Return what all rotations of a ciphertext share, with it.
+
+        Args:
+            ciphertext: any.
+        """
+        return Hoisted(ciphertext, self.context.digits(ciphertext.residues[1]))
+
+    def rotate(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
+        """Return slots rotated to the left.
+
+        Args:
+            source: any.
+            step: slots, under n / 2, not 0.
+            keys: the client's.
+
+        Raises:
+            RuleError: there is no key for it.
+        """
+        self.counts["rotate"] += 1
+        return self._turned(source, step % self.context.parameters.slots, keys)
+
+    def conjugate(self, source: Ciphertext | Hoisted, keys: Keys) -> Ciphertext:
+        """Return the conjugates of all slots.
+
+        Args:
+            source: any.
+            keys: the client's.
+
+        Raises:
+            RuleError: there is no key for it.
+        """
+        self.counts["conjugate"] += 1
+        return self._turned(source, CONJUGATION, keys)
+
+    def lower(self, ciphertext: Ciphertext, level: int) -> Ciphertext:
+        """Return a ciphertext at a lower level, with that level's scale: times 1, as a constant, and rescaled once.
+
+        Args:
+            ciphertext: any.
+            level: at most its own.
+        """
+        if level == ciphertext.level:
+            return ciphertext
+        parameters, context, rows = self.context.parameters, self.context, level + 2
+        ratio = parameters.scales[level] / parameters.scales[ciphertext.level]
+        constant, found = round(ratio * parameters.data_primes[level + 1]), ciphertext.residues[:, :rows].copy()
+        for i in range(rows):
+            prime = parameters.data_primes[i]
+            factor, quotient = with_quotient(constant % prime, prime)
+            hybrid.multiply_constant(found[:, i], factor, quotient, np.uint64(prime))
+        return Ciphertext(context.rescaled(found))
+
+    def aligned(self, first: Ciphertext, second: Ciphertext) -> tuple[Ciphertext, Ciphertext]:
+        """Return two ciphertexts at the lower of their levels.
+
+        Args:
+            first: any.
+            second: any.
+        """
+        level = min(first.level, second.level)
+        return self.lower(first, level), self.lower(second, level)
+
+    def _turned(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
+        if step not in keys:
+            raise RuleError("a rotation must have a key", got=f"step {step}", remedy="make keys for the circuit's steps")
+        hoisted = source if isinstance(source, Hoisted) else self.hoist(source)
+        context, residues = self.context, hoisted.ciphertext.residues
+        switched = context.lowered(context.switched(hoisted.digits, keys[step]))
+        switched[0] = context.added(switched[0], residues[0])
+        return Ciphertext(switched[..., context.order(step)])
+
+    def _key(self, message: Message) -> Residues:
+        """Return a key's digits as inputs of products, (chunks, D, 2, CHUNK)."""
+        parameters, ring = self.context.parameters, self.context.ring
+        digits = len(parameters.digits(parameters.levels))
+        size, found = len(message) // digits, ring.inputs(digits)
+        for digit in range(digits):
+            residues = self._seeded(message[digit * size : (digit + 1) * size], 0, len(ring.primes))
+            operands.place(found, digit, ring.split(residues))
+        return found
+
+    def _seeded(self, message: Message, first: int, rows: int) -> Residues:
+        """Return a seeded ciphertext under rows of the primes from the first on, (2, rows, n)."""
+        primes, n = self.context.ring.primes[first : first + rows], self.context.parameters.ring_degree
+        widths = self.context.modulus().widths[first : first + rows]
+        check_length(message, n * sum(widths) + SEED_BYTES)
+        body, seed = message[:-SEED_BYTES], bytes(message[-SEED_BYTES:])
+        return np.stack([wire_bytes.unpack(body, primes, widths), blake2xb.expand([seed], primes, n)[0]])
+
+
+def _spend(level: int) -> int:
+    if level < 1:
+        raise RuleError("a product must find a level above 0", got="level 0", remedy="use parameters with more levels")
+    return level
