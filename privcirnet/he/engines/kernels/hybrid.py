@@ -24,7 +24,6 @@ from privcirnet.he.engines.kernels.arithmetic import Word, mul_shoup_lazy, reduc
 from privcirnet.he.engines.kernels.conversion import Conversion, convert, lifted
 from privcirnet.he.engines.kernels.inner_products import Moduli
 from privcirnet.he.engines.kernels.ntt import Tables
-from privcirnet.he.engines.kernels.ring import Ring
 from privcirnet.he.ring.modular import Integers, Residues
 
 
@@ -111,7 +110,15 @@ def transformed(target: Residues, integers: Integers, tables: Tables, limb: int)
 
 
 @jit
-def digit_row(target: Residues, scaled: Residues, multiples: Integers, constants: Conversion, ring: Ring, limb: int) -> None:
+def digit_row(  # noqa: PLR0913, PLR0917
+    target: Residues,
+    scaled: Residues,
+    multiples: Integers,
+    constants: Conversion,
+    tables: Tables,
+    half: Word,
+    limb: int,
+) -> None:
     """Compute one digit's row under a prime that is not its own, transformed and split.
 
     Args:
@@ -119,32 +126,41 @@ def digit_row(target: Residues, scaled: Residues, multiples: Integers, constants
         scaled: of the digit (:func:`conversion.scale`), shape (S, n).
         multiples: of the digit, shape (n,).
         constants: of the conversion to all primes.
-        ring: of all primes.
-        limb: which of them.
+        tables: of all primes.
+        half: bits of the lower half of a split word of the prime.
+        limb: which of the primes.
     """
     convert(target[0], scaled, multiples, constants, limb)
-    ntt.forward(target, ring.tables, limb)
-    operands.split_words(target[0], ring.moduli.half[limb])
+    ntt.forward(target, tables, limb)
+    operands.split_words(target[0], half)
 
 
 @jit
-def switch_row(switched: Residues, digits: Residues, key: Residues, ring: Ring, limb: int) -> None:
+def switch_row(switched: Residues, digits: Residues, key: Residues, moduli: Moduli, limb: int) -> None:
     """Compute one row of the sum of digits times key digits.
 
     Args:
         switched: [0, :, limb] is written, shape (1, 2, R, n).
         digits: split, shape (D', R, n) for D' <= D.
         key: D inputs of products, shape (chunks, D, 2, CHUNK).
-        ring: of all primes.
+        moduli: of all primes.
         limb: which of the first R.
     """
     each = switched.shape[3] // key.shape[3]
     terms = inner_products.successive(0, digits.shape[0])
-    inner_products.multiply_accumulate(switched, key, digits, terms, ring.moduli, (limb * each, (limb + 1) * each))
+    inner_products.multiply_accumulate(switched, key, digits, terms, moduli, (limb * each, (limb + 1) * each))
 
 
 @jit
-def lower_row(target: Residues, scaled: Residues, multiples: Integers, constants: Conversion, division: Residues, ring: Ring, limb: int) -> None:  # noqa: E501, PLR0913, PLR0917
+def lower_row(  # noqa: PLR0913, PLR0917
+    target: Residues,
+    scaled: Residues,
+    multiples: Integers,
+    constants: Conversion,
+    division: Residues,
+    tables: Tables,
+    limb: int,
+) -> None:
     """Divide a row by P and round, in place: (x - (x mod P)) / P.
 
     Args:
@@ -153,12 +169,12 @@ def lower_row(target: Residues, scaled: Residues, multiples: Integers, constants
         multiples: of the special rows, shape (n,).
         constants: of the conversion from the special primes to all.
         division: 1 / P mod the prime and its quotient, shape (2,).
-        ring: of all primes.
+        tables: of all primes.
         limb: which of them.
     """
-    p, rest = ring.tables.primes[limb], np.empty((1, target.size), dtype=np.uint64)
+    p, rest = tables.primes[limb], np.empty((1, target.size), dtype=np.uint64)
     convert(rest[0], scaled, multiples, constants, limb)
-    ntt.forward(rest, ring.tables, limb)
+    ntt.forward(rest, tables, limb)
     for i in range(target.size):
         target[i] = reduce_4p(mul_shoup_lazy(target[i] + p - rest[0, i], division[0], division[1], p), p)
 
@@ -178,7 +194,15 @@ def permute(target: Residues, source: Residues, order: Integers) -> None:
 
 
 @jit
-def accumulate(sums: Residues, inputs: Residues, integers: Integers, pairs: Integers, ring: Ring, limb: int) -> None:
+def accumulate(  # noqa: PLR0913, PLR0917
+    sums: Residues,
+    inputs: Residues,
+    integers: Integers,
+    pairs: Integers,
+    tables: Tables,
+    moduli: Moduli,
+    limb: int,
+) -> None:
     """Add products of ciphertexts and plaintexts to sums, one row of each.
 
     Plaintexts are kept as signed coefficients and brought under the prime here, an eighth of the memory or less.
@@ -188,16 +212,17 @@ def accumulate(sums: Residues, inputs: Residues, integers: Integers, pairs: Inte
         inputs: rows of ciphertexts, shape (inputs, 2, n).
         integers: coefficients of plaintexts, shape (plaintexts, n).
         pairs: (sum, input) of each plaintext, shape (plaintexts, 2).
-        ring: of all primes.
+        tables: of all primes.
+        moduli: of all primes.
         limb: which of the first R.
     """
-    p, row = ring.tables.primes[limb], np.empty((1, inputs.shape[2]), dtype=np.uint64)
+    p, row = tables.primes[limb], np.empty((1, inputs.shape[2]), dtype=np.uint64)
     for number in range(pairs.shape[0]):
-        transformed(row, integers[number], ring.tables, limb)
+        transformed(row, integers[number], tables, limb)
         for half in range(2):
             total, x = sums[pairs[number, 0], half, limb], inputs[pairs[number, 1], half]
             for i in range(x.size):
-                total[i] = sub_if_ge(total[i] + product(x[i], row[0, i], ring.moduli, limb), p)
+                total[i] = sub_if_ge(total[i] + product(x[i], row[0, i], moduli, limb), p)
 
 
 @jit

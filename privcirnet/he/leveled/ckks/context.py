@@ -135,7 +135,8 @@ class Context:
                 operands.split_words(target[0], self.ring.moduli.half[limb])
             else:
                 own = scaled[starts[d] : starts[d + 1]]
-                hybrid.digit_row(target, own, multiples[d], self._conversion(parts[d]), self.ring, limb)
+                half, constants = self.ring.moduli.half[limb], self._conversion(parts[d])
+                hybrid.digit_row(target, own, multiples[d], constants, self.ring.tables, half, limb)
 
         each(scale, range(len(parts)))
         each(row, [(d, limb) for limb in range(found.shape[1]) for d in range(len(parts))])
@@ -149,7 +150,7 @@ class Context:
             key: D inputs of products, shape (chunks, D, 2, CHUNK).
         """
         found = np.empty((1, 2, *digits.shape[1:]), dtype=np.uint64)
-        each(lambda limb: hybrid.switch_row(found, digits, key, self.ring, limb), range(digits.shape[1]))
+        each(lambda limb: hybrid.switch_row(found, digits, key, self.ring.moduli, limb), range(digits.shape[1]))
         return found[0]
 
     def lowered(self, extended: Residues) -> Residues:
@@ -170,7 +171,7 @@ class Context:
         def row(task: tuple[int, int]) -> None:
             half, limb = task
             target, division = extended[half, limb], inverses[limb]
-            hybrid.lower_row(target, scaled[half], multiples[half], constants, division, self.ring, limb)
+            hybrid.lower_row(target, scaled[half], multiples[half], constants, division, self.ring.tables, limb)
 
         each(scale, range(count))
         each(row, [(half, limb) for limb in range(k, rows) for half in range(count)])

@@ -88,7 +88,7 @@ def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -
     babies, values, digits = encoded.source.babies, hoisted.ciphertext.residues, hoisted.digits
     rows, n = digits.shape[1:]
     sums = np.zeros((len(encoded.source.groups), 2, rows, n), dtype=np.uint64)
-    scales = _scales(context)
+    scales, tables = _scales(context), (context.ring.tables, context.ring.moduli)
 
     def row(limb: int) -> None:
         rotated, switched = np.zeros((len(babies), 2, n), dtype=np.uint64), np.empty((1, 2, rows, n), dtype=np.uint64)
@@ -98,13 +98,13 @@ def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -
             hybrid.multiply_constant(own, *scales[limb], context.ring.tables.primes[limb])
         for place, step in enumerate(babies):
             if step:
-                hybrid.switch_row(switched, digits, keys[step], context.ring, limb)
+                hybrid.switch_row(switched, digits, keys[step], context.ring.moduli, limb)
                 turned = switched[0, :, limb]
                 turned[0] = _added(turned[0], own[0], context.ring.tables.primes[limb])
                 hybrid.permute(rotated[place], turned, context.order(step))
             else:
                 rotated[place] = own
-        hybrid.accumulate(sums, rotated, encoded.integers, encoded.pairs, context.ring, limb)
+        hybrid.accumulate(sums, rotated, encoded.integers, encoded.pairs, *tables, limb)
 
     each(row, range(rows))
     return sums

@@ -1,0 +1,57 @@
+"""The twin in clear: circuits on bare slots. It hides nothing; ``counts`` adds up the operations by name."""
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.he.leveled.ckks.embedding import Slots
+from privcirnet.he.leveled.ckks.transform import LinearMap
+
+
+class Cleartext:
+    """See :class:`ckks.machine.Machine`; values are slots, shape (n / 2,)."""
+
+    def __init__(self) -> None:
+        self.layer, self.counts = "", Counter[str]()
+
+    def add(self, first: Slots, second: Slots) -> Slots:
+        """See :meth:`Machine.add`."""
+        self.counts["add"] += 1
+        return first + second
+
+    def subtract(self, first: Slots, second: Slots) -> Slots:
+        """See :meth:`Machine.subtract`."""
+        self.counts["add"] += 1
+        return first - second
+
+    def add_plain(self, value: Slots, slots: npt.ArrayLike) -> Slots:
+        """See :meth:`Machine.add_plain`."""
+        self.counts["add_plain"] += 1
+        return value + np.asarray(slots)
+
+    def multiply_plain(self, value: Slots, slots: npt.ArrayLike) -> Slots:
+        """See :meth:`Machine.multiply_plain`."""
+        self.counts["pmult"] += 1
+        return value * np.asarray(slots)
+
+    def multiply(self, first: Slots, second: Slots) -> Slots:
+        """See :meth:`Machine.multiply`."""
+        self.counts["multiply"] += 1
+        return first * second
+
+    def rotate(self, value: Slots, step: int) -> Slots:
+        """See :meth:`Machine.rotate`."""
+        self.counts["rotate"] += 1
+        return np.roll(value, -step)
+
+    def conjugate(self, value: Slots) -> Slots:
+        """See :meth:`Machine.conjugate`."""
+        self.counts["conjugate"] += 1
+        return value.conj()
+
+    def map(self, value: Slots, linear: LinearMap) -> Slots:
+        """See :meth:`Machine.map`."""
+        self.counts["rotate"] += linear.rotations
+        self.counts["pmult"] += linear.products
+        return linear(value)
