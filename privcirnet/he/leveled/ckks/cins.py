@@ -6,9 +6,10 @@ degree under 2 l: its slots are the first 2 l-th part of a canonical embedding o
     CinS(m_1 | ... | m_C) = slots (DFT'(m_1) | ... | DFT'(m_C)),    DFT'(x)_j = sum_k x_k omega^(5^j k),
 
 omega = exp(i pi / (2 l)). A product of slots is then a negacyclic convolution of every slice with its partner
-(equation 7), and a rotation by l slots moves slices. C = 1 is coefficient encoding, l = 1/2... is none: slices of two
-values are the least.
+(equation 7), and a rotation by l slots moves slices. C = 1 is the coefficient encoding; 2 l = 2 has one slot a slice.
 """
+
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -36,63 +37,67 @@ def decode(slots: Slots, length: int) -> Reals:
     return embedding.to_coefficients(slots.reshape(-1, length // 2))
 
 
-def pad(images: Reals, width: int) -> Reals:
+def pad(images: Reals, width: int, kernel: int = 1) -> Reals:
     """Return channels as slices: each in the upper left of a square, row by row (section 3.3.2).
 
     Args:
-        images: shape (C, H, W).
+        images: shape (C, H, H).
         width: w of the square, a power of two.
+        kernel: f of the convolution that follows, odd.
 
     Returns:
         shape (C, w^2).
+
+    Raises:
+        RuleError: the maps and their padding do not fit the square, or f is even.
     """
-    channels, height, own = images.shape
+    channels, size = images.shape[:2]
+    if kernel % 2 == 0 or size + kernel // 2 > width:
+        rule = "a map and the radius of an odd kernel must fit the width of a slice"
+        raise RuleError(rule, got=f"{size} + {kernel // 2} for {width}", remedy=f"use {width_for(size, kernel | 1)}")
     found = np.zeros((channels, width, width))
-    found[:, :height, :own] = images
+    found[:, :size, :size] = images
     return found.reshape(channels, width * width)
 
 
-def square(size: int, kernel: int) -> int:
-    """Return the width w of slices for maps of a size under a kernel: the least power of two with room for the padding.
+def width_for(size: int, kernel: int) -> int:
+    """Return the width w of slices for maps under a kernel: the least power of two with room for the kernel's radius.
 
-    The products of a pixel with the kernel's rim must not reach pixels of the next row. With a padding of
-    (kernel - 1) / 2 on each side, as many columns of zeros on the right serve both this row and the next.
+    As many columns of zeros on the right serve the padding of a row's end and of the next row's beginning, and rows of
+    zeros at the bottom those of the last row and, wrapped, of the first.
 
     Args:
         size: of the map, H = W.
         kernel: f, odd.
     """
-    return 1 << (size + (kernel - 1) // 2 - 1).bit_length()
+    return 1 << (size + kernel // 2 - 1).bit_length()
 
 
-def kernel_slice(kernel: Reals, width: int) -> Reals:
-    """Return the slice whose negacyclic convolution with a padded map is its convolution, shape (w^2,): Figure 1.
+Taps = Iterable[tuple[int, int, float]]
+"""(dy, dx, weight): an output pixel (y, x) adds weight times the input's pixel (y + dy, x + dx)."""
 
-    Output pixel (y, x) is the sum over (u, v) of kernel[u, v] map[y + u - r, x + v - r], r = (f - 1) / 2: the kernel's
-    value is at place -(u - r) w - (v - r), with the sign of a place that wraps.
+
+def taps(kernel: Reals) -> Taps:
+    """Return the taps of a kernel with padding (f - 1) / 2.
 
     Args:
         kernel: shape (f, f), f odd.
-        width: w.
     """
-    radius, found = kernel.shape[0] // 2, np.zeros(width * width)
-    for (u, v), value in np.ndenumerate(kernel):
-        place = -(u - radius) * width - (v - radius)
-        found[place % found.size] += value if place >= 0 else -value
-    return found
+    radius = kernel.shape[0] // 2
+    return [(u - radius, v - radius, float(weight)) for (u, v), weight in np.ndenumerate(kernel)]
 
 
-def check_size(size: int, kernel: int, width: int) -> None:
-    """Raise unless maps and their padding fit a slice.
+def kernel_slice(taps: Taps, width: int) -> Reals:
+    """Return the slice whose negacyclic convolution with a padded map is the map's convolution, shape (w^2,): Figure 1.
+
+    A weight stands at place -dy w - dx; where that wraps it has the other sign.
 
     Args:
-        size: of the map, H = W.
-        kernel: f.
+        taps: of the kernel.
         width: w.
-
-    Raises:
-        RuleError: they do not.
     """
-    if kernel % 2 == 0 or size + kernel // 2 > width:
-        got, remedy = f"{size} + {kernel // 2} for {width}", f"use slices of {square(size, kernel | 1)}"
-        raise RuleError("a map and the kernel's radius (of an odd kernel) must fit its slice", got=got, remedy=remedy)
+    found = np.zeros(width * width)
+    for dy, dx, weight in taps:
+        place = -dy * width - dx
+        found[place % found.size] += weight if place >= 0 else -weight
+    return found
