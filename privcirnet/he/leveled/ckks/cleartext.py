@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
+from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks.embedding import Slots
 from privcirnet.he.leveled.ckks.transform import LinearMap
 
@@ -49,6 +50,21 @@ class Cleartext:
         """See :meth:`Machine.conjugate`."""
         self.counts["conjugate"] += 1
         return value.conj()
+
+    def times_i(self, value: Slots) -> Slots:
+        """See :meth:`Machine.times_i`."""
+        return 1j * value
+
+    def bounded(self, value: Slots, bound: float) -> Slots:
+        """See :meth:`Machine.bounded`.
+
+        Raises:
+            RuleError: a slot is larger.
+        """
+        if (largest := float(np.abs(value).max())) > bound:
+            got, remedy = f"{largest:.4g} for {bound:.4g} in layer {self.layer!r}", "raise the bound"
+            raise RuleError("a value must keep the bound that its circuit states", got=got, remedy=remedy)
+        return value
 
     def map(self, value: Slots, linear: LinearMap) -> Slots:
         """See :meth:`Machine.map`."""

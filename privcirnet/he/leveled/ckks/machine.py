@@ -89,6 +89,25 @@ class Machine(Protocol[V]):
         """
         ...
 
+    def times_i(self, value: V) -> V:
+        """Return all slots times the imaginary unit; takes no level and adds no error.
+
+        Args:
+            value: a value.
+        """
+        ...
+
+    def bounded(self, value: V, bound: float) -> V:
+        """Return a value as it is, and say how large its slots are: what is known of a network's activations.
+
+        Without it, bounds are those of the worst input.
+
+        Args:
+            value: a value.
+            bound: of its slots' absolute values.
+        """
+        ...
+
     def map(self, value: V, linear: LinearMap) -> V:
         """Return a linear map of the slots; takes a level.
 
@@ -137,6 +156,14 @@ class Encrypted:
     def conjugate(self, value: Ciphertext) -> Ciphertext:
         """See :meth:`Machine.conjugate`."""
         return self._server.conjugate(value, self._keys)
+
+    def times_i(self, value: Ciphertext) -> Ciphertext:
+        """See :meth:`Machine.times_i`."""
+        return self._server.times_i(value)
+
+    def bounded(self, value: Ciphertext, bound: float) -> Ciphertext:  # noqa: ARG002
+        """See :meth:`Machine.bounded`."""
+        return value
 
     def map(self, value: Ciphertext, linear: LinearMap) -> Ciphertext:
         """See :meth:`Machine.map`; with double hoisting."""

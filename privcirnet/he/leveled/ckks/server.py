@@ -235,6 +235,20 @@ class CkksServer:
         self.counts["conjugate"] += 1
         return self._turned(source, CONJUGATION, keys)
 
+    def times_i(self, ciphertext: Ciphertext) -> Ciphertext:
+        """Return all slots times the imaginary unit: the polynomial times X^(n / 2), whose slots are all i, exactly.
+
+        Args:
+            ciphertext: any.
+        """
+        context, n = self.context, self.context.parameters.ring_degree
+        monomial = (np.arange(n) == n // 2).astype(np.int64)
+        plain, found = context.polynomial(monomial, ciphertext.level), np.empty_like(ciphertext.residues)
+        for i in range(ciphertext.level + 1):
+            source, limb = ciphertext.residues[:, i], context.special + i
+            hybrid.multiply(found[:, i], source, plain[i], context.ring.moduli, limb)
+        return Ciphertext(found)
+
     def lower(self, ciphertext: Ciphertext, level: int) -> Ciphertext:
         """Return a ciphertext at a lower level, with that level's scale: times 1, as a constant, and rescaled once.
 

@@ -151,6 +151,14 @@ class Simulator:
         added = self._switch(value.level, value.scale) + self._division(value.scale)
         return replace(value, variance=value.variance + added)
 
+    def times_i(self, value: Estimate) -> Estimate:
+        """See :meth:`Machine.times_i`."""
+        return value
+
+    def bounded(self, value: Estimate, bound: float) -> Estimate:
+        """See :meth:`Machine.bounded`."""
+        return replace(value, bound=min(bound, value.bound))
+
     def map(self, value: Estimate, linear: LinearMap) -> Estimate:
         """See :meth:`Machine.map`: rotations stay extended, so that only the sums are divided by P."""
         self._spend(value)
