@@ -96,6 +96,12 @@ class CkksClient:
             message: see :meth:`decrypt`.
             noise_bits: log2 of a bound on the error's coefficients, as integers
                 (:meth:`simulator.Estimate.noise_bits`).
+
+        Returns:
+            slots, shape (n / 2,).
+
+        Raises:
+            RuleError: the bytes are not such a ciphertext.
         """
         integers = self._coefficients(message)
         digits, (powers, offset) = self._flood(noise_bits + sampling.FLOODING_BITS, integers.size)
@@ -115,8 +121,10 @@ class CkksClient:
         """Encrypt coefficients at a level."""
         return self._seeded(key[:, self.context.special :], integers, self.context.special, level + 1)
 
-    def _seeded(self, key: Residues, integers: Integers, first: int, rows: int, source: Residues | None = None) -> bytes:
-        """Encrypt coefficients under rows of the primes from the first on; plus P times rows of a source that are given.
+    def _seeded(
+        self, key: Residues, integers: Integers, first: int, rows: int, source: Residues | None = None
+    ) -> bytes:
+        """Encrypt coefficients under some of the primes, plus a polynomial.
 
         Args:
             key: under which, from the first prime on, shape (2, >= rows, n).
@@ -156,7 +164,9 @@ class CkksClient:
             start = context.special + number * context.parameters.digit_primes
             for limb in range(start, min(start + context.parameters.digit_primes, rows)):
                 added[limb] = source[limb]
-                hybrid.multiply_constant(added[limb : limb + 1], *factors[limb], context.ring.tables.primes[limb])
+                factor, quotient = factors[limb]
+                prime = context.ring.tables.primes[limb]
+                hybrid.multiply_constant(added[limb : limb + 1], factor, quotient, prime)
             made = self._seeded(target, nothing, 0, rows, added)
             wipe([added])
             return made

@@ -75,7 +75,7 @@ class Context:
         return _order(self.element(step), self.parameters.ring_degree)
 
     def integers(self, slots: npt.ArrayLike, scale: float) -> Integers:
-        """Encode slots: return the rounded coefficients of scale times their polynomial, shape (n,).
+        """Return slots encoded: the rounded coefficients of scale times their polynomial, shape (n,).
 
         Args:
             slots: shape (n / 2,), real or complex, or one number for all.

@@ -133,7 +133,7 @@ def fully_connected(weights: Reals, places: Sequence[int] | Integers, slots: int
     """
     diagonals: dict[int, Reals] = {}
     for (k, c), weight in np.ndenumerate(weights):
-        diagonals.setdefault(int(places[c] - k) % slots, np.zeros(slots))[k] += weight
+        diagonals.setdefault((int(places[c]) - k) % slots, np.zeros(slots))[k] += float(weight)
     return LinearMap({d: each.astype(np.complex128) for d, each in diagonals.items()})
 
 
@@ -152,7 +152,7 @@ def permutation(sources: Integers) -> LinearMap:
 
 
 def decomposition(stride: int, slices: int, width: int) -> LinearMap:
-    """Return the map that takes channels to their phases, within a ciphertext in slot encoding (Algorithm 2, lines 1-8).
+    """Return the map from channels to their phases, within a ciphertext in slot encoding (Algorithm 2, lines 1-8).
 
     Values i and i + l of a slice are the real and the imaginary part of one slot, in natural order. A phase's rows are
     half as long, and its slice has l / s^2 slots; with an even number of rows in each half nothing changes parts.

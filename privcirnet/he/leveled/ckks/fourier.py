@@ -2,9 +2,10 @@
 
 Maths: with the coefficients z_k = f_k + i f_(k + n/2) of a polynomial in bit-reversed order, its slots are
 
-    T z = S_(n/4) ... S_2 S_1 z,    S_k = diag(B_k, ..., B_k),    B_k = (I, W_k; I, -W_k),    W_k = diag(omega_8k^(5^i)),
+    T z = S_(n/4) ... S_2 S_1 z,    S_k = diag(B_k, ..., B_k),    B_k = (I, W_k; I, -W_k),
 
-omega_m = exp(2 pi i / m), i < k (equation 2). The first log2 l factors act within slices of l slots. So
+W_k = diag(omega_8k^(5^i)), i < k, omega_m = exp(2 pi i / m) (equation 2). The first log2 l factors act within slices of
+l slots. So
 
     slot encoding --(S_(l/2) ... S_1)--> CinS of slices of 2 l values --(S_(n/4) ... S_l)--> coefficient encoding,
 
@@ -29,7 +30,7 @@ def butterfly(k: int, slots: int) -> LinearMap:
         k: a power of two under the slots.
         slots: n / 2.
     """
-    one, w = np.ones(k), _twiddles(k)
+    one, w = np.ones(k, dtype=np.complex128), _twiddles(k)
     return _blocks(slots, k, (one, -w), w, one)
 
 
@@ -40,7 +41,7 @@ def inverse_butterfly(k: int, slots: int) -> LinearMap:
         k: a power of two under the slots.
         slots: n / 2.
     """
-    half, w = np.full(k, 0.5), _twiddles(k).conj() / 2
+    half, w = np.full(k, 0.5 + 0j), _twiddles(k).conj() / 2
     return _blocks(slots, k, (half, -w), half, w)
 
 
@@ -98,7 +99,7 @@ def to_coefficients(length: int, slots: int) -> LinearMap:
 
 
 def slot_order(length: int, slots: int) -> Integers:
-    """Return the coefficient of its slice that each slot of the slot encoding holds: bit-reversed order, shape (n / 2,).
+    """Return the coefficient of its slice that each slot holds in slot encoding, bit-reversed, shape (n / 2,).
 
     Args:
         length: l, slots of a slice.

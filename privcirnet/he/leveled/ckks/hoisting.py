@@ -10,11 +10,11 @@ from math import prod
 
 import numpy as np
 
-from privcirnet.errors import RuleError
 from privcirnet.he.engines.kernels import hybrid
 from privcirnet.he.engines.kernels.arithmetic import with_quotient
 from privcirnet.he.leveled.ckks.context import Context
-from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer, Hoisted, Keys
+from privcirnet.he.leveled.ckks.received import Keys, check_keys
+from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer, Hoisted, check_level
 from privcirnet.he.leveled.ckks.transform import LinearMap
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.threads import each
@@ -67,13 +67,8 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
     Raises:
         RuleError: no level is left, or a rotation has no key.
     """
-    if ciphertext.level < 1:
-        remedy = "use parameters with more levels"
-        raise RuleError("a linear map must find a level above 0", got="level 0", remedy=remedy)
-    if missing := source.steps - set(keys):
-        got, remedy = f"steps {sorted(missing)}", "make keys for the circuit's steps"
-        raise RuleError("a rotation must have a key", got=got, remedy=remedy)
-    context, encoded = server.context, encode(server.context, source, ciphertext.level)
+    check_keys(source.steps, keys)
+    context, encoded = server.context, encode(server.context, source, check_level(ciphertext.level))
     server.counts["rotate"] += source.rotations
     server.counts["pmult"] += source.products
     sums = _sums(context, server.hoist(ciphertext), encoded, keys)
@@ -88,23 +83,24 @@ def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -
     babies, values, digits = encoded.source.babies, hoisted.ciphertext.residues, hoisted.digits
     rows, n = digits.shape[1:]
     sums = np.zeros((len(encoded.source.groups), 2, rows, n), dtype=np.uint64)
-    scales, tables = _scales(context), (context.ring.tables, context.ring.moduli)
+    scales, tables, moduli = _scales(context), context.ring.tables, context.ring.moduli
 
     def row(limb: int) -> None:
         rotated, switched = np.zeros((len(babies), 2, n), dtype=np.uint64), np.empty((1, 2, rows, n), dtype=np.uint64)
         own = np.zeros((2, n), dtype=np.uint64)
         if limb >= context.special:
             own[:] = values[:, limb - context.special]
-            hybrid.multiply_constant(own, *scales[limb], context.ring.tables.primes[limb])
+            factor, quotient = scales[limb]
+            hybrid.multiply_constant(own, factor, quotient, tables.primes[limb])
         for place, step in enumerate(babies):
             if step:
-                hybrid.switch_row(switched, digits, keys[step], context.ring.moduli, limb)
+                hybrid.switch_row(switched, digits, keys[step], moduli, limb)
                 turned = switched[0, :, limb]
                 turned[0] = _added(turned[0], own[0], context.ring.tables.primes[limb])
                 hybrid.permute(rotated[place], turned, context.order(step))
             else:
                 rotated[place] = own
-        hybrid.accumulate(sums, rotated, encoded.integers, encoded.pairs, *tables, limb)
+        hybrid.accumulate(sums, rotated, encoded.integers, encoded.pairs, tables, moduli, limb)
 
     each(row, range(rows))
     return sums

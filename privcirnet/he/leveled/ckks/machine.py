@@ -1,7 +1,7 @@
-"""What runs a circuit. A circuit is a function of a machine and values, so that the same lines run three times:
+"""What runs a circuit: a circuit is a function of a machine and values, so that the same lines run three times.
 
 * :class:`ckks.cleartext.Cleartext`: on bare slots, with counters: what the result should be;
-* :class:`ckks.simulator.Simulator`: on levels, scales, bounds and errors: whether it can be, before anything is encrypted;
+* :class:`ckks.simulator.Simulator`: on levels, scales, bounds and errors: whether it can be, before anyone encrypts;
 * :class:`Encrypted`: on ciphertexts.
 
 A circuit says ``machine.layer = "conv1"`` where a layer begins; the simulator names it in what it refuses.
@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 import numpy.typing as npt
 
 from privcirnet.he.leveled.ckks import hoisting
-from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer, Keys
+from privcirnet.he.leveled.ckks.received import Keys
+from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer
 from privcirnet.he.leveled.ckks.transform import LinearMap
 
 V = TypeVar("V")
@@ -161,7 +162,7 @@ class Encrypted:
         """See :meth:`Machine.times_i`."""
         return self._server.times_i(value)
 
-    def bounded(self, value: Ciphertext, bound: float) -> Ciphertext:  # noqa: ARG002
+    def bounded(self, value: Ciphertext, bound: float) -> Ciphertext:
         """See :meth:`Machine.bounded`."""
         return value
 

@@ -1,7 +1,7 @@
 """CKKS parameters: a chain of primes with one exact scale for every level, and the digits of key switching.
 
-A value at level l is a polynomial modulo q_0 ... q_l with scale S_l. A product is rescaled at once: divided by q_l it is
-at level l - 1 with scale
+A value at level l is a polynomial modulo q_0 ... q_l with scale S_l. A product is rescaled at once: divided by q_l it
+is at level l - 1 with scale
 
     S_(l-1) = S_l^2 / q_l.
 
@@ -78,7 +78,8 @@ class CkksParameters:
         """Data primes q_0, ..., q_L and scales S_0, ..., S_L."""
         multiple, aim = 2 * self.ring_degree, 2.0**self.scale_bits
         first = modular.largest_prime(self.first_bits, multiple)
-        primes, scales = [], [aim]
+        primes: list[int] = []
+        scales = [aim]
         for _ in range(self.levels):
             primes.append(_nearest(int(scales[-1] ** 2 / aim), multiple, {first, *primes}))
             scales.append(scales[-1] ** 2 / primes[-1])
@@ -97,10 +98,11 @@ class CkksParameters:
     @cached_property
     def special_primes(self) -> tuple[int, ...]:
         """The fewest whose product is twice that of the longest digit."""
-        found: tuple[int, ...] = ()
+        found: list[int] = []
         while math.prod(found) < 2 * max(map(math.prod, self.digits(self.levels))):
-            found += (modular.largest_prime(SPECIAL_BITS, 2 * self.ring_degree, frozenset({*found, *self.data_primes})),)
-        return found
+            taken = frozenset({*found, *self.data_primes})
+            found.append(modular.largest_prime(SPECIAL_BITS, 2 * self.ring_degree, taken))
+        return tuple(found)
 
     @property
     def primes(self) -> tuple[int, ...]:
@@ -172,7 +174,8 @@ def choose(
     Raises:
         RuleError: no number of digits is secure, or none of those that are fits the budget.
     """
-    shortest, found = math.inf, []
+    shortest = math.inf
+    found: list[CkksParameters] = []
     for digit_primes in range(1, levels + 2):
         try:
             each = CkksParameters(ring_degree, levels, scale_bits, first_bits, digit_primes)

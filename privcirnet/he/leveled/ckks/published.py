@@ -49,7 +49,8 @@ def slot_depthwise(weights: Reals, width: int) -> list[LinearMap]:
         width: w.
     """
     half, size = len(weights) // 2, width * width
-    slots, maps = half * size, []
+    slots = half * size
+    maps: list[LinearMap] = []
     for start in (0, half):
         diagonals: dict[int, Slots] = {}
         for c in range(half):

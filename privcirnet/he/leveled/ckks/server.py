@@ -5,24 +5,21 @@ not to a rotation, and are made once for all of its rotations (hoisting, Halevi 
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.kernels import blake2xb, hybrid, operands, wire_bytes
+from privcirnet.he.engines.kernels import hybrid, wire_bytes
 from privcirnet.he.engines.kernels.arithmetic import with_quotient
-from privcirnet.he.engines.wire_bytes import Message, check_length, not_under
+from privcirnet.he.engines.wire_bytes import Message
 from privcirnet.he.leveled.ckks.context import CONJUGATION, Context
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
-from privcirnet.he.params.sizes import SEED_BYTES
+from privcirnet.he.leveled.ckks.received import RELINEARIZATION, Keys, check_keys, load, load_keys
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
-
-RELINEARIZATION = None
-"""Among the keys: the one for products of ciphertexts."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +51,6 @@ class Hoisted:
     digits: Residues
 
 
-Keys = Mapping[int | None, Residues]
-"""Rotation step, or :data:`RELINEARIZATION`, -> D inputs of products, shape (chunks, D, 2, CHUNK)."""
-
-
 class CkksServer:
     """Evaluation; ``counts`` adds up the operations by name.
 
@@ -69,37 +62,23 @@ class CkksServer:
         self.context, self.counts = Context(parameters), Counter[str]()
 
     def load_keys(self, message: Message, steps: Collection[int]) -> Keys:
-        """Check and load a client's keys.
+        """Return a client's keys, checked; see :func:`received.load_keys`.
 
         Args:
             message: what :meth:`CkksClient.evaluation_keys` returned.
             steps: that it was made with.
-
-        Raises:
-            RuleError: the length is wrong, or a residue is not under its prime.
         """
-        size, names = self.context.parameters.key_message_bytes, [RELINEARIZATION, *sorted(steps)]
-        if len(message) != size * len(names):
-            raise RuleError(
-                "evaluation keys must have the length that the parameters and rotations fix",
-                got=f"{len(message)} bytes where {size * len(names)} are due",
-                remedy="send keys for exactly the circuit's rotations",
-            )
-        parts = [message[i * size : (i + 1) * size] for i in range(len(names))]
-        return dict(zip(names, each(self._key, parts), strict=True))
+        return load_keys(self.context, message, steps)
 
     def receive(self, message: Message, level: int | None = None) -> Ciphertext:
-        """Check and load a ciphertext.
+        """Return a ciphertext, checked; see :func:`received.load`.
 
         Args:
             message: what :meth:`CkksClient.encrypt` returned.
-            level: that it was made for.
-
-        Raises:
-            RuleError: the length is wrong, or a residue is not under its prime.
+            level: that it was made for; None: the top level.
         """
         level = self.context.parameters.levels if level is None else level
-        return Ciphertext(self._seeded(message, self.context.special, level + 1))
+        return Ciphertext(load(self.context, message, self.context.special, level + 1))
 
     def reply(self, ciphertext: Ciphertext) -> bytes:
         """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0.
@@ -163,7 +142,7 @@ class CkksServer:
             RuleError: no level is left; or see :meth:`Context.integers`.
         """
         self.counts["pmult"] += 1
-        level = _spend(ciphertext.level)
+        level = check_level(ciphertext.level)
         plain = self.context.polynomial(
             self.context.integers(slots, self.context.parameters.factor_scale(level)), level
         )
@@ -189,7 +168,7 @@ class CkksServer:
         """
         self.counts["multiply"] += 1
         one, other = self.aligned(first, second)
-        level, context = _spend(one.level), self.context
+        level, context = check_level(one.level), self.context
         made = np.empty((3, *one.residues.shape[1:]), dtype=np.uint64)
 
         def row(i: int) -> None:
@@ -278,34 +257,26 @@ class CkksServer:
         return self.lower(first, level), self.lower(second, level)
 
     def _turned(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
-        if step not in keys:
-            raise RuleError("a rotation must have a key", got=f"step {step}", remedy="make keys for the circuit's steps")
+        check_keys({step}, keys)
         hoisted = source if isinstance(source, Hoisted) else self.hoist(source)
         context, residues = self.context, hoisted.ciphertext.residues
         switched = context.lowered(context.switched(hoisted.digits, keys[step]))
         switched[0] = context.added(switched[0], residues[0])
         return Ciphertext(switched[..., context.order(step)])
 
-    def _key(self, message: Message) -> Residues:
-        """Return a key's digits as inputs of products, (chunks, D, 2, CHUNK)."""
-        parameters, ring = self.context.parameters, self.context.ring
-        digits = len(parameters.digits(parameters.levels))
-        size, found = len(message) // digits, ring.inputs(digits)
-        for digit in range(digits):
-            residues = self._seeded(message[digit * size : (digit + 1) * size], 0, len(ring.primes))
-            operands.place(found, digit, ring.split(residues))
-        return found
 
-    def _seeded(self, message: Message, first: int, rows: int) -> Residues:
-        """Return a seeded ciphertext under rows of the primes from the first on, (2, rows, n)."""
-        primes, n = self.context.ring.primes[first : first + rows], self.context.parameters.ring_degree
-        widths = self.context.modulus().widths[first : first + rows]
-        check_length(message, n * sum(widths) + SEED_BYTES)
-        body, seed = message[:-SEED_BYTES], bytes(message[-SEED_BYTES:])
-        return np.stack([wire_bytes.unpack(body, primes, widths), blake2xb.expand([seed], primes, n)[0]])
+def check_level(level: int) -> int:
+    """Raise unless a ciphertext can be multiplied.
 
+    Args:
+        level: of the ciphertext.
 
-def _spend(level: int) -> int:
+    Returns:
+        the level.
+
+    Raises:
+        RuleError: it is 0.
+    """
     if level < 1:
         raise RuleError("a product must find a level above 0", got="level 0", remedy="use parameters with more levels")
     return level

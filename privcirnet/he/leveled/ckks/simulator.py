@@ -171,6 +171,18 @@ class Simulator:
         variance += giants * (self._switch(value.level, product) + self._division(product))
         return self._rescaled(value, factor, value.bound * float(sizes.sum(axis=0).max()), variance)
 
+    def reply(self, value: Estimate) -> Estimate:
+        """Return what is known of a value that is sent back, at level 0; its layer is called "reply".
+
+        Args:
+            value: a value.
+
+        Raises:
+            RuleError: it does not fit the first prime.
+        """
+        self.layer = "reply"
+        return self._checked(self._lowered(value, 0))
+
     def _aligned(self, first: Estimate, second: Estimate) -> tuple[Estimate, Estimate]:
         level = min(first.level, second.level)
         return self._lowered(first, level), self._lowered(second, level)
@@ -203,15 +215,16 @@ class Simulator:
 
     def _spend(self, value: Estimate) -> None:
         if value.level < 1:
-            remedy = "use parameters with more levels"
-            raise RuleError("a product must find a level above 0", got=f"level 0 in layer {self.layer!r}", remedy=remedy)
+            rule, remedy = "a product must find a level above 0", "use parameters with more levels"
+            raise RuleError(rule, got=f"level 0 in layer {self.layer!r}", remedy=remedy)
 
     def _need(self, steps: Collection[int], level: int) -> None:
         if self._collects:
             self.steps |= set(steps)
         if missing := sorted(set(steps) - self.steps):
+            rule, remedy = "every rotation must have a key", "make keys for all of the circuit's steps"
             got = f"none for steps {missing} in layer {self.layer!r} at level {level}"
-            raise RuleError("every rotation must have a key", got=got, remedy="make keys for all of the circuit's steps")
+            raise RuleError(rule, got=got, remedy=remedy)
 
     def _checked(self, value: Estimate) -> Estimate:
         """Note a value, and refuse it if its scale has drifted or the modulus does not hold it."""
@@ -250,8 +263,7 @@ def simulate(
     """
     simulator = Simulator(parameters, steps)
     found = circuit(simulator, simulator.fresh(bound))
-    simulator.layer = "reply"
-    return simulator._checked(simulator._lowered(found, 0)), simulator
+    return simulator.reply(found), simulator
 
 
 def _largest(slots: npt.ArrayLike) -> float:

@@ -20,7 +20,9 @@ def convolved(images, weights, stride=1):
     radius, size = f // 2, images.shape[1]
     padded = np.pad(images, ((0, 0), (radius, radius), (radius, radius)))
     rows = range(0, size, stride)
-    found = [[[(padded[:, y : y + f, x : x + f] * weights[k]).sum() for x in rows] for y in rows] for k in range(outputs)]
+    found = [
+        [[(padded[:, y : y + f, x : x + f] * weights[k]).sum() for x in rows] for y in rows] for k in range(outputs)
+    ]
     return np.array(found)
 
 
@@ -65,7 +67,7 @@ def test_more_channels_are_blocks():
     images, weights = random(4, 8, 6, 6), random(5, 4, 8, 3, 3)
     (row,) = convolution.convolution(weights, 4, 8)
     inputs = [cins.encode(cins.pad(images[start : start + 4], 8)) for start in (0, 4)]
-    found = cins.decode(sum(linear(slots) for linear, slots in zip(row, inputs, strict=True)), 64)
+    found = cins.decode(row[0](inputs[0]) + row[1](inputs[1]), 64)
     np.testing.assert_allclose(unpadded(found, 8, 6), convolved(images, weights), atol=1e-9)
 
 

@@ -15,7 +15,7 @@ SLICES = cins.pad(IMAGES, WIDTH, F)
 def test_slot_encoding_convolves():
     inputs, clear = SLICES.reshape(2, -1).astype(complex), Cleartext()
     maps = published.slot_convolution(WEIGHTS, WIDTH)
-    outputs = [sum(clear.map(slots, linear) for slots, linear in zip(inputs, row, strict=True)) for row in maps]
+    outputs = [clear.map(inputs[0], row[0]) + clear.map(inputs[1], row[1]) for row in maps]
     found = unpadded(np.concatenate(outputs).real.reshape(C, -1), WIDTH, SIZE)
     np.testing.assert_allclose(found, convolved(IMAGES, WEIGHTS), atol=1e-9)
     assert clear.counts["pmult"] == 2 * F**2 * C

@@ -12,7 +12,7 @@ from privcirnet.he.leveled.ckks.simulator import Simulator, simulate
 from privcirnet.he.leveled.ckks.transform import LinearMap
 from tests.he.leveled.ckks.toys import Pair, insecure_ckks, random_slots
 
-MAP = LinearMap({3 * d: random_slots(d) / 8 for d in range(6)})
+MAP = LinearMap({3 * d: random_slots(d) * 0.125 for d in range(6)})
 FACTOR = random_slots(100)
 
 

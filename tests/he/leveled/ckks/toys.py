@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.he.leveled.ckks.client import CkksClient
+from privcirnet.he.leveled.ckks.embedding import Slots
 from privcirnet.he.leveled.ckks.machine import Encrypted
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
 from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer
@@ -40,6 +41,7 @@ class Pair:
         return self.client.decrypt(self.server.reply(ciphertext))
 
 
-def random_slots(seed: int, count: int = 512) -> np.ndarray:
+def random_slots(seed: int, count: int = 512) -> Slots:
     """Complex slots of absolute value 1."""
-    return np.exp(2j * np.pi * np.random.default_rng(seed).random(count))
+    angles = 2 * np.pi * np.random.default_rng(seed).random(count)
+    return np.cos(angles) + 1j * np.sin(angles)
