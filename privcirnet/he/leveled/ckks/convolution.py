@@ -132,8 +132,8 @@ def fully_connected(weights: Reals, places: Sequence[int] | Integers, slots: int
         slots: n / 2.
     """
     diagonals: dict[int, Reals] = {}
-    for (k, c), weight in np.ndenumerate(weights):
-        diagonals.setdefault((int(places[c]) - k) % slots, np.zeros(slots))[k] += float(weight)
+    for k, c in np.ndindex(*weights.shape):
+        diagonals.setdefault((int(places[c]) - k) % slots, np.zeros(slots))[k] += weights[k, c]
     return LinearMap({d: each.astype(np.complex128) for d, each in diagonals.items()})
 
 

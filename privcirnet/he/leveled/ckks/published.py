@@ -8,22 +8,59 @@ Coefficient encoding (Kim and Guyot, 2023): value i of channel c at X^(i C + c).
 sum over c of k_(m,c)(X^C) X^-c has output channel m at the powers of X^C and unwanted values elsewhere. After a change
 to slot encoding (which a bootstrapping makes) each of the C products is masked, moved by m and added.
 
-The table's counts beside what is needed here, tests/he/leveled/ckks/test_published.py: the slot encoding takes two
-rotations less (those by half of all channels only change places), the coefficient encoding one mask more (channel 0
-has unwanted values too).
+The table's counts beside what is needed here (:func:`counts`): a convolution in slot encoding takes two rotations less
+(those by half of all channels only change places), the coefficient encoding one mask more (channel 0 has unwanted
+values too).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 
-from privcirnet.he.leveled.ckks import cins, embedding
+from privcirnet.he.leveled.ckks import cins, convolution, embedding
+from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.embedding import Reals, Slots
 from privcirnet.he.leveled.ckks.machine import Machine
 from privcirnet.he.leveled.ckks.transform import LinearMap
 
 V = TypeVar("V")
+
+
+def counts(encoding: str, channels: int, kernel: int, *, depthwise: bool = False) -> Counter[str]:
+    """Return the products and rotations of a layer of C channels to C in one of the three encodings of Table 1.
+
+    Rotations of an input serve all outputs. Counts do not depend on the maps' size, so it is the kernel's.
+
+    Args:
+        encoding: "slot", "coefficient" or "cins".
+        channels: C, even.
+        kernel: f, odd.
+        depthwise: whether each channel has one kernel; else there is one for each pair.
+
+    Returns:
+        "pmult" and "rotate".
+    """
+    clear, width = Cleartext(), 1 << kernel.bit_length()
+    slots = np.zeros(channels * width * width // 2, dtype=np.complex128)
+    weights = np.ones((channels, kernel, kernel))
+    dense = np.broadcast_to(weights, (channels, channels, kernel, kernel))
+    if encoding == "slot" and depthwise:
+        maps = slot_depthwise(weights, width)
+    elif encoding == "slot":
+        maps = [linear for row in slot_convolution(dense, width) for linear in row]
+        clear.counts["rotate"] -= 2 * (kernel**2 - 1)
+    elif encoding == "coefficient":
+        maps = coefficient_products(dense[:, :1], width)
+    else:
+        maps = (
+            [convolution.depthwise(weights, width)] if depthwise else convolution.convolution(dense, channels, width)[0]
+        )
+    values = [clear.map(slots, linear) for linear in maps]
+    if encoding == "coefficient":
+        gather(clear, values, slots.size)
+    return clear.counts
 
 
 def slot_convolution(weights: Reals, width: int) -> list[list[LinearMap]]:

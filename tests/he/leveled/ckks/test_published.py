@@ -7,9 +7,22 @@ from privcirnet.he.leveled.ckks import cins, embedding, published
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from tests.he.leveled.ckks.test_cins import convolved, random, unpadded
 
+TABLE = {  # at C = 8, f = 3, with what is written in the module
+    ("slot", False): (2 * 9 * 8, 2 * 9 + 2 * 8 - 4 - 2),
+    ("coefficient", False): (2 * 8 - 1 + 1, 8 - 1),
+    ("slot", True): (2 * 9, 2 * 9 - 2),
+    ("coefficient", True): (2 * 8 - 1 + 1, 8 - 1),
+    ("cins", True): (1, 0),
+}
 C, SIZE, WIDTH, F = 8, 6, 8, 3
 IMAGES, WEIGHTS = random(0, C, SIZE, SIZE), random(1, C, C, F, F)
 SLICES = cins.pad(IMAGES, WIDTH, F)
+
+
+@pytest.mark.parametrize(("case", "want"), TABLE.items())
+def test_counts_of_table_1(case, want):
+    found = published.counts(case[0], C, F, depthwise=case[1])
+    assert (found["pmult"], found["rotate"]) == want
 
 
 def test_slot_encoding_convolves():
