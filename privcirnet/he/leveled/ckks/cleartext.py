@@ -55,6 +55,14 @@ class Cleartext:
         """See :meth:`Machine.times_i`."""
         return 1j * value
 
+    def times(self, value: Slots, factor: int) -> Slots:
+        """See :meth:`Machine.times`."""
+        return factor * value
+
+    def raised(self, value: Slots, multiples: float) -> Slots:
+        """See :meth:`Machine.raised`: with multiples of zero, and a scale that is the same at all levels."""
+        return value
+
     def bounded(self, value: Slots, bound: float) -> Slots:
         """See :meth:`Machine.bounded`.
 

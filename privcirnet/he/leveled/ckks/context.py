@@ -197,6 +197,24 @@ class Context:
         each(row, [(half, i) for i in range(rows - 1) for half in range(count)])
         return np.ascontiguousarray(polynomials[:, :-1])
 
+    def raised(self, polynomials: Residues) -> Residues:
+        """Return polynomials mod q_0, taken in [-q_0/2, q_0/2), under all data primes, shape (polynomials, L + 1, n).
+
+        Args:
+            polynomials: shape (polynomials, 1, n); overwritten.
+        """
+        k, (count, _, n) = self.special, polynomials.shape
+        constants = self._conversion(self.parameters.data_primes[:1])
+        found = np.empty((count, len(self.parameters.data_primes), n), dtype=np.uint64)
+        for half in range(count):
+            scaled, multiples = np.empty((1, n), dtype=np.uint64), np.empty(n, dtype=np.int64)
+            ntt.inverse(polynomials[half], self.ring.tables, k)
+            conversion.scale(scaled, multiples, polynomials[half], constants)
+            for i in range(found.shape[1]):
+                conversion.convert(found[half, i], scaled, multiples, constants, k + i)
+                ntt.forward(found[half, i : i + 1], self.ring.tables, k + i)
+        return found
+
     def added(self, first: Residues, second: Residues) -> Residues:
         """Return the sum of polynomials under the same data primes.
 

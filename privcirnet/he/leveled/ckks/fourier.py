@@ -63,15 +63,16 @@ def composed(maps: Sequence[LinearMap], factor: complex = 1) -> LinearMap:
     return LinearMap({d: factor * diagonal for d, diagonal in found.items()})
 
 
-def to_cins(length: int, slots: int, levels: int) -> list[LinearMap]:
+def to_cins(length: int, slots: int, levels: int, factor: complex = 1) -> list[LinearMap]:
     """Return the maps from slot encoding to CinS: S_(l/2) ... S_1 in a number of levels.
 
     Args:
         length: l, slots of a slice, at least 2; n / 2 is the coefficient encoding (StoC).
         slots: n / 2.
         levels: maps, at most log2 l.
+        factor: of the result, which costs nothing here.
     """
-    return _grouped([butterfly(1 << j, slots) for j in range(length.bit_length() - 1)], levels)
+    return _grouped([butterfly(1 << j, slots) for j in range(length.bit_length() - 1)], levels, factor)
 
 
 def from_cins(length: int, slots: int, levels: int, factor: complex = 1) -> list[LinearMap]:

@@ -98,6 +98,26 @@ class Machine(Protocol[V]):
         """
         ...
 
+    def times(self, value: V, factor: int) -> V:
+        """Return all slots times an integer; takes no level.
+
+        Args:
+            value: a value.
+            factor: the integer.
+        """
+        ...
+
+    def raised(self, value: V, multiples: float) -> V:
+        """Return a value's polynomial at the top level, plus q_0 times one with small integer coefficients.
+
+        Slots are divided by S_L / S_0, because the polynomial is as it was and the scale is that of the top level.
+
+        Args:
+            value: a value; it is lowered to level 0 first.
+            multiples: bound on the integers.
+        """
+        ...
+
     def bounded(self, value: V, bound: float) -> V:
         """Return a value as it is, and say how large its slots are: what is known of a network's activations.
 
@@ -161,6 +181,14 @@ class Encrypted:
     def times_i(self, value: Ciphertext) -> Ciphertext:
         """See :meth:`Machine.times_i`."""
         return self._server.times_i(value)
+
+    def times(self, value: Ciphertext, factor: int) -> Ciphertext:
+        """See :meth:`Machine.times`."""
+        return self._server.times(value, factor)
+
+    def raised(self, value: Ciphertext, multiples: float) -> Ciphertext:
+        """See :meth:`Machine.raised`; how large the integers are is up to the key."""
+        return self._server.raised(value)
 
     def bounded(self, value: Ciphertext, bound: float) -> Ciphertext:
         """See :meth:`Machine.bounded`."""

@@ -228,6 +228,27 @@ class CkksServer:
             hybrid.multiply(found[:, i], source, plain[i], context.ring.moduli, limb)
         return Ciphertext(found)
 
+    def times(self, ciphertext: Ciphertext, factor: int) -> Ciphertext:
+        """Return all slots times an integer.
+
+        Args:
+            ciphertext: any.
+            factor: the integer.
+        """
+        found = ciphertext.residues.copy()
+        for i, prime in enumerate(self.context.parameters.data_primes[: ciphertext.level + 1]):
+            constant, quotient = with_quotient(factor % prime, prime)
+            hybrid.multiply_constant(found[:, i], constant, quotient, np.uint64(prime))
+        return Ciphertext(found)
+
+    def raised(self, ciphertext: Ciphertext) -> Ciphertext:
+        """Return a ciphertext at the top level, whose polynomial is that of level 0 plus a multiple of q_0 (ModRaise).
+
+        Args:
+            ciphertext: of any level.
+        """
+        return Ciphertext(self.context.raised(self.lower(ciphertext, 0).residues))
+
     def lower(self, ciphertext: Ciphertext, level: int) -> Ciphertext:
         """Return a ciphertext at a lower level, with that level's scale: times 1, as a constant, and rescaled once.
 
@@ -239,12 +260,8 @@ class CkksServer:
             return ciphertext
         parameters, context, rows = self.context.parameters, self.context, level + 2
         ratio = parameters.scales[level] / parameters.scales[ciphertext.level]
-        constant, found = round(ratio * parameters.data_primes[level + 1]), ciphertext.residues[:, :rows].copy()
-        for i in range(rows):
-            prime = parameters.data_primes[i]
-            factor, quotient = with_quotient(constant % prime, prime)
-            hybrid.multiply_constant(found[:, i], factor, quotient, np.uint64(prime))
-        return Ciphertext(context.rescaled(found))
+        constant = round(ratio * parameters.data_primes[level + 1])
+        return Ciphertext(context.rescaled(self.times(Ciphertext(ciphertext.residues[:, :rows]), constant).residues))
 
     def aligned(self, first: Ciphertext, second: Ciphertext) -> tuple[Ciphertext, Ciphertext]:
         """Return two ciphertexts at the lower of their levels.

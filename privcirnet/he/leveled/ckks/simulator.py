@@ -155,6 +155,19 @@ class Simulator:
         """See :meth:`Machine.times_i`."""
         return value
 
+    def times(self, value: Estimate, factor: int) -> Estimate:
+        """See :meth:`Machine.times`."""
+        bound, variance = value.bound * abs(factor), value.variance * factor**2
+        return self._checked(replace(value, bound=bound, variance=variance))
+
+    def raised(self, value: Estimate, multiples: float) -> Estimate:
+        """See :meth:`Machine.raised`; a slot adds up n coefficients."""
+        parameters, low = self.parameters, self._lowered(value, 0)
+        scale, n = parameters.scales[-1], parameters.ring_degree
+        ratio = low.scale / scale
+        bound = low.bound * ratio + n * multiples * parameters.data_primes[0] / scale
+        return self._checked(Estimate(parameters.levels, scale, bound, low.variance * ratio**2))
+
     def bounded(self, value: Estimate, bound: float) -> Estimate:
         """See :meth:`Machine.bounded`."""
         return replace(value, bound=min(bound, value.bound))
