@@ -32,6 +32,21 @@ def interpolated(function: Callable[[Any], Any], degree: int) -> Reals:
     return np.asarray(chebyshev.chebinterpolate(function, degree), dtype=np.float64)
 
 
+def divided(coefficients: Reals, giant: int) -> tuple[Reals, Reals]:
+    """Return (q, r) with a polynomial equal to q T_g + r.
+
+    Args:
+        coefficients: of the polynomial, of degree g to 2 g - 1.
+        giant: g.
+
+    Returns:
+        shapes (degree - g + 1,) and (g,).
+    """
+    above, rest = coefficients[giant:], coefficients[:giant].copy()
+    rest[giant - above.size + 1 :] -= above[:0:-1]  # 2 T_g T_i = T_(g + i) + T_(g - i)
+    return np.concatenate([above[:1], 2 * above[1:]]), rest
+
+
 def levels_of(degree: int) -> int:
     """Return the levels that a polynomial takes.
 
@@ -63,12 +78,12 @@ class Polynomial:
         if len(coefficients) <= self._baby:
             return self._sum(coefficients)
         giant = 1 << (len(coefficients) - 1).bit_length() - 1
-        quotient, rest = chebyshev.chebdiv(coefficients, np.eye(giant + 1)[giant])
-        if len(quotient) == 1:
+        quotient, rest = divided(coefficients, giant)
+        if quotient.size == 1:
             product = self._machine.multiply_plain(self._power(giant), quotient[0])
         else:
             product = self._machine.multiply(self(quotient), self._power(giant))
-        return self._machine.add(product, self(rest)) if len(rest) > 1 else self._machine.add_plain(product, rest[0])
+        return self._machine.add(product, self(rest)) if giant > 1 else self._machine.add_plain(product, rest[0])
 
     def _sum(self, coefficients: Reals) -> Any:
         terms = [self._machine.multiply_plain(self._power(i), c) for i, c in enumerate(coefficients) if i]

@@ -132,8 +132,9 @@ def fully_connected(weights: Reals, places: Sequence[int] | Integers, slots: int
         slots: n / 2.
     """
     diagonals: dict[int, Reals] = {}
+    steps = np.asarray(places, dtype=np.int64)[None] - np.arange(len(weights))[:, None]
     for k, c in np.ndindex(*weights.shape):
-        diagonals.setdefault((int(places[c]) - k) % slots, np.zeros(slots))[k] += weights[k, c]
+        diagonals.setdefault(int(steps[k, c]) % slots, np.zeros(slots))[k] += weights[k, c]
     return LinearMap({d: each.astype(np.complex128) for d, each in diagonals.items()})
 
 
