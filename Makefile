@@ -43,7 +43,7 @@ $(VENV)/installed-docs: $(VENV)/installed
 
 # The lower bounds are the toolkit's; the site needs a newer jinja2 than they allow.
 test: $(VENV)/installed-test $(if $(filter constraints.txt,$(CONSTRAINTS)),docs)
-	$(PY) -m pytest -n auto
+	$(PY) -m pytest -n auto --dist worksteal
 
 docs: $(VENV)/installed-docs
 	$(PY) -m mkdocs build --strict

@@ -59,6 +59,7 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
         ("dense/mobilenetv2_cifar10", "mobilenetv2_cifar", "cifar10", 935),
         ("circulant/mobilenetv2_cifar10", "mobilenetv2_cifar", "cifar10", 927),
         ("aespa/mobilenetv2_cifar10", "mobilenetv2_cifar", "cifar10", 932),
+        ("dense/mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 781),
     ],
 )
 def test_the_first_thousand_held_out_images(file, model, name, right, image_cache):

@@ -9,12 +9,25 @@ Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exc
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from privcirnet.he.ring.modular import Residues
 
 SWAP = 0
 """The column step that stands for an exchange of the rows."""
+RELINEARIZE = -1
+"""What stands for the relinearisation key among the keys that a circuit needs, where rotations have columns."""
+
+
+def element_of(columns: int, ring_degree: int) -> int:
+    """Return the Galois element of a rotation; -1, as 2n - 1, exchanges the rows.
+
+    Args:
+        columns: of the rotation, or :data:`SWAP`.
+        ring_degree: n.
+    """
+    return 2 * ring_degree - 1 if columns == SWAP else pow(3, columns, 2 * ring_degree)
+
 
 Plaintext = Callable[[int], Residues]
 """Plain modulus t -> slots, residues of shape (n,)."""
@@ -70,7 +83,20 @@ class Square:
     source: int
 
 
-Step = Rotate | Combine | Add | AddPlain | Square
+@dataclass(frozen=True)
+class Reduce:
+    """A value under a shorter modulus; engines without levels leave it as it is.
+
+    Attributes:
+        source: the value.
+        level: data primes that are left.
+    """
+
+    source: int
+    level: int
+
+
+Step = Rotate | Combine | Add | AddPlain | Square | Reduce
 
 
 def sources_of(step: Step) -> tuple[int, ...]:
@@ -84,7 +110,7 @@ def sources_of(step: Step) -> tuple[int, ...]:
             return tuple(value for value, _ in terms)
         case Add(first, second):
             return first, second
-        case Rotate(source) | AddPlain(source) | Square(source):
+        case Rotate(source) | AddPlain(source) | Square(source) | Reduce(source):
             return (source,)
 
 
@@ -113,6 +139,42 @@ class Circuit:
         """Column steps of all rotations: what the server needs keys for."""
         return frozenset(step.columns for step in self.steps if isinstance(step, Rotate))
 
+    def levels_of(self, top: int) -> list[int]:
+        """Return how many data primes each value has.
+
+        Args:
+            top: those of a request.
+        """
+        found = [top] * self.inputs
+        for step in self.steps:
+            found.append(step.level if isinstance(step, Reduce) else found[sources_of(step)[0]])
+        return found
+
+    def keys(self, top: int) -> dict[int, int]:
+        """Return the switch keys that the server needs: the most data primes of what each of them switches.
+
+        Args:
+            top: data primes of a request.
+
+        Returns:
+            by columns of a rotation, :data:`SWAP` or :data:`RELINEARIZE`, ascending.
+        """
+        levels, found = self.levels_of(top), dict[int, int]()
+        for step in self.steps:
+            if isinstance(step, Rotate | Square):
+                kind = step.columns if isinstance(step, Rotate) else RELINEARIZE
+                found[kind] = max(found.get(kind, 0), levels[step.source])
+        return dict(sorted(found.items()))
+
+    def at_one_level(self, level: int) -> "Circuit":
+        """Return the circuit as an engine without levels runs it: its switches drop nothing.
+
+        Args:
+            level: data primes of every value.
+        """
+        steps = tuple(replace(step, level=level) if isinstance(step, Reduce) else step for step in self.steps)
+        return replace(self, steps=steps)
+
     @property
     def squares(self) -> int:
         """Products of ciphertexts."""
@@ -120,7 +182,7 @@ class Circuit:
 
     @property
     def counts(self) -> Counter[str]:
-        """Operations by name: "rotate", "pmult", "add", "add_plain", "square"."""
+        """Operations by name: "rotate", "pmult", "add", "add_plain", "square", "reduce"."""
         return sum((_counts(step) for step in self.steps), Counter[str]())
 
     def counts_of(self, layer: str) -> Counter[str]:
@@ -155,3 +217,5 @@ def _counts(step: Step) -> Counter[str]:
             return Counter(add_plain=1)
         case Square():
             return Counter(square=1)
+        case Reduce():
+            return Counter(reduce=1)

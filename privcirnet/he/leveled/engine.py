@@ -1,47 +1,49 @@
-"""What computes on ciphertexts for one plain modulus, and how it runs a circuit.
+"""What computes on ciphertexts, and how it runs a circuit.
 
-The client's side is :class:`engines.interface.ClientEngine` with relinearisation keys; the server's has the operations
-of :class:`engines.sequential.Operations` and squares. A ciphertext is dropped once no later step reads it.
+A party's engine is for all plain moduli (:class:`LeveledClient`, :class:`LeveledServer`); a circuit is run for one at a
+time (:class:`leveled.evaluator.Evaluator`). A ciphertext is dropped once no later step reads it.
+
+The kernels have one secret, one set of keys and one request for all plain moduli, and levels; SEAL and clear text have
+one of each for every plain modulus (:mod:`leveled.separate`), and stay under one modulus.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.interface import Ciphertext
-from privcirnet.he.leveled.circuit import Add, AddPlain, Circuit, Combine, Rotate, Square, Step, sources_of
-from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.leveled.circuit import Add, AddPlain, Circuit, Combine, Reduce, Rotate, Square, Step, sources_of
+from privcirnet.he.leveled.evaluator import Evaluator
+from privcirnet.he.leveled.moduli import LeveledParameters
+from privcirnet.he.leveled.plan import PublicPlan
 from privcirnet.he.ring.modular import Residues
 
-ENGINES = ("tenseal", "cleartext")
-"""tenseal: SEAL's evaluator; cleartext: hides nothing, and counts."""
+ENGINES = ("kernel", "tenseal", "cleartext")
+"""kernel: compiled; tenseal: SEAL's evaluator; cleartext: hides nothing, and counts."""
 
 
 class LeveledClient(Protocol):
     """What the client computes with its secret key."""
 
-    def evaluation_keys(self, rotations: Collection[int]) -> bytes:
-        """Return the public key, a relinearisation key and Galois keys as bytes for the server.
+    def evaluation_keys(self) -> list[bytes]:
+        """Return the public key, a relinearisation key and Galois keys as messages for the server."""
+        ...
+
+    def encrypt_all(self, slots: Sequence[Residues]) -> list[list[bytes]]:
+        """Return encrypted plaintexts: one row of messages for all plain moduli, or one for each.
 
         Args:
-            rotations: column steps, :data:`leveled.circuit.SWAP` among them.
+            slots: for each plain modulus, residues of shape (inputs, n).
         """
         ...
 
-    def encrypt(self, slots: Residues) -> bytes:
-        """Return one encrypted plaintext as bytes.
-
-        Args:
-            slots: residues, shape (n,).
-        """
-        ...
-
-    def decrypt(self, message: bytes) -> Residues:
+    def decrypt(self, number: int, message: bytes) -> Residues:
         """Return the slots of an answer, shape (n,).
 
         Args:
-            message: what :meth:`LeveledServer.answer` returned.
+            number: of the plain modulus.
+            message: what :meth:`leveled.evaluator.Evaluator.answer` returned.
 
         Raises:
             RuleError: the bytes are not such a ciphertext.
@@ -54,156 +56,86 @@ class LeveledClient(Protocol):
 
 
 class LeveledServer(Protocol):
-    """What the server computes; ``counts`` adds up the operations by name."""
+    """What the server computes.
 
-    parameters: Parameters
-    counts: Counter[str]
+    Attributes:
+        rows: of a request: one for all plain moduli, or one for each; as many messages hold keys.
+    """
 
-    def load_evaluation_keys(self, message: bytes, rotations: Collection[int]) -> Any:
+    rows: int
+
+    @property
+    def evaluators(self) -> Sequence[Evaluator]:
+        """For each plain modulus."""
+        ...
+
+    def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:
         """Check and load a client's keys.
 
         Args:
-            message: what :meth:`LeveledClient.evaluation_keys` returned.
-            rotations: that it was made with.
+            messages: what :meth:`LeveledClient.evaluation_keys` returned.
 
         Returns:
-            the keys, for the other methods.
+            the keys for each plain modulus.
 
         Raises:
             RuleError: the bytes are not such keys.
         """
         ...
 
-    def receive(self, message: bytes) -> Ciphertext:
-        """Check and load a ciphertext from the client.
+    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[list[Ciphertext]]:
+        """Check and load the ciphertexts of a request.
 
         Args:
-            message: what :meth:`LeveledClient.encrypt` returned.
+            request: what :meth:`LeveledClient.encrypt_all` returned.
 
         Returns:
-            it, in coefficient form.
+            the inputs for each plain modulus.
 
         Raises:
-            RuleError: the bytes are not such a ciphertext.
-        """
-        ...
-
-    def encode(self, slots: Residues) -> Any:
-        """Return a plaintext for sums.
-
-        Args:
-            slots: residues, shape (n,).
-        """
-        ...
-
-    def encode_factor(self, slots: Residues) -> Any:
-        """Return a plaintext for products.
-
-        Args:
-            slots: residues, shape (n,), not all zero.
-        """
-        ...
-
-    def turn(self, ciphertext: Ciphertext, columns: int, keys: Any) -> Ciphertext:
-        """Return a ciphertext with both rows turned left, or exchanged.
-
-        Args:
-            ciphertext: in coefficient form.
-            columns: see :class:`leveled.circuit.Rotate`.
-            keys: the client's.
-        """
-        ...
-
-    def to_ntt(self, ciphertext: Ciphertext) -> Ciphertext:
-        """Return a ciphertext in the form that products are made in.
-
-        Args:
-            ciphertext: in coefficient form.
-        """
-        ...
-
-    def from_ntt(self, ciphertext: Ciphertext) -> Ciphertext:
-        """Return a ciphertext in coefficient form.
-
-        Args:
-            ciphertext: in NTT form.
-        """
-        ...
-
-    def multiply(self, ciphertext: Ciphertext, plaintext: Any) -> Ciphertext:
-        """Return a plaintext product.
-
-        Args:
-            ciphertext: in NTT form.
-            plaintext: from :meth:`encode_factor`.
-        """
-        ...
-
-    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
-        """Return the sum of two ciphertexts.
-
-        Args:
-            first: in either form.
-            second: in the same.
-        """
-        ...
-
-    def add_plain(self, ciphertext: Ciphertext, plaintext: Any) -> Ciphertext:
-        """Return ciphertext + plaintext.
-
-        Args:
-            ciphertext: in coefficient form.
-            plaintext: from :meth:`encode`.
-        """
-        ...
-
-    def square(self, ciphertext: Ciphertext, keys: Any) -> Ciphertext:
-        """Return the ciphertext times itself, relinearised.
-
-        Args:
-            ciphertext: in coefficient form.
-            keys: the client's.
-        """
-        ...
-
-    def answer(self, ciphertext: Ciphertext, addend: Residues, keys: Any) -> bytes:
-        """Mask a result, flood its noise, switch to the smallest modulus that still decrypts, and serialise.
-
-        Args:
-            ciphertext: in coefficient form.
-            addend: slots to add: zero where the client may read, uniform elsewhere.
-            keys: the client's.
-
-        Returns:
-            bytes for the client.
+            RuleError: the bytes are not such ciphertexts.
         """
         ...
 
 
-def leveled_client(name: str, parameters: Parameters) -> LeveledClient:
+def leveled_client(name: str, parameters: LeveledParameters, plan: PublicPlan) -> LeveledClient:
     """Return a client's engine with fresh keys.
 
     Args:
         name: one of :data:`ENGINES`.
-        parameters: of one plain modulus.
+        parameters: n, q, and all t.
+        plan: the public half of the network's.
 
     Raises:
         RuleError: unknown name.
     """
-    return _module(name).Client(parameters)
+    if name == "kernel":
+        from privcirnet.he.leveled.kernel_client import KernelClient
+
+        return KernelClient(parameters, plan)
+    from privcirnet.he.leveled.separate import SeparateClient
+
+    return SeparateClient([_module(name).Client(each) for each in parameters.moduli], plan)
 
 
-def leveled_server(name: str, parameters: Parameters) -> LeveledServer:
+def leveled_server(name: str, parameters: LeveledParameters, plan: PublicPlan) -> LeveledServer:
     """Return a server's engine.
 
     Args:
         name: one of :data:`ENGINES`.
-        parameters: of one plain modulus.
+        parameters: n, q, and all t.
+        plan: the public half of the network's.
 
     Raises:
         RuleError: unknown name.
     """
-    return _module(name).Server(parameters)
+    if name == "kernel":
+        from privcirnet.he.leveled.kernel import KernelServer
+
+        return KernelServer(parameters, plan)
+    from privcirnet.he.leveled.separate import SeparateServer
+
+    return SeparateServer([_module(name).Server(each) for each in parameters.moduli], plan)
 
 
 def _module(name: str) -> Any:
@@ -218,22 +150,30 @@ def _module(name: str) -> Any:
     raise RuleError("the engine must be a known one", got=repr(name), remedy=f"use one of {', '.join(ENGINES)}")
 
 
-def encode(circuit: Circuit, server: LeveledServer) -> list[Any]:
-    """Return a circuit's plaintexts, encoded for many images.
+def encode(circuit: Circuit, evaluator: Evaluator, top: int) -> list[Any]:
+    """Return a circuit's plaintexts, encoded for many images: an entry for each step, None where it has none.
 
     Args:
         circuit: of the network.
-        server: for one plain modulus.
+        evaluator: for one plain modulus.
+        top: data primes of a request.
     """
-    t, factors = server.parameters.plain_modulus, _factors(circuit)
-    return [
-        server.encode_factor(plaintext(t)) if number in factors else server.encode(plaintext(t))
-        for number, plaintext in enumerate(circuit.plaintexts)
-    ]
+    t, levels = evaluator.parameters.plain_modulus, circuit.levels_of(top)
+    found: list[Any] = []
+    for step in circuit.steps:
+        match step:
+            case Combine(terms):
+                slots = [circuit.plaintexts[plaintext](t) for _, plaintext in terms]
+                found.append(evaluator.encode_factors(slots, levels[terms[0][0]]))
+            case AddPlain(source, plaintext):
+                found.append(evaluator.encode(circuit.plaintexts[plaintext](t), levels[source]))
+            case _:
+                found.append(None)
+    return found
 
 
 def run(
-    circuit: Circuit, plaintexts: Sequence[Any], inputs: Sequence[Ciphertext], server: LeveledServer, keys: Any
+    circuit: Circuit, plaintexts: Sequence[Any], inputs: Sequence[Ciphertext], evaluator: Evaluator, keys: Any
 ) -> list[Ciphertext]:
     """Return the outputs of a circuit.
 
@@ -241,15 +181,15 @@ def run(
         circuit: of the network.
         plaintexts: from :func:`encode`.
         inputs: the client's ciphertexts.
-        server: for the same plain modulus.
+        evaluator: for the same plain modulus.
         keys: the client's.
     """
     values: dict[int, Ciphertext] = dict(enumerate(inputs))
     readers = Counter(source for step in circuit.steps for source in set(sources_of(step)))
     readers.update(circuit.outputs)
     in_ntt: dict[int, Ciphertext] = {}
-    for number, step in enumerate(circuit.steps, circuit.inputs):
-        values[number] = _apply(step, values, in_ntt, plaintexts, server, keys)
+    for number, (step, plaintext) in enumerate(zip(circuit.steps, plaintexts, strict=True), circuit.inputs):
+        values[number] = _apply(step, values, in_ntt, plaintext, evaluator, keys)
         for source in set(sources_of(step)):
             readers[source] -= 1
             if not readers[source]:
@@ -259,31 +199,21 @@ def run(
 
 
 def _apply(
-    step: Step,
-    values: dict[int, Any],
-    in_ntt: dict[int, Any],
-    plaintexts: Sequence[Any],
-    server: LeveledServer,
-    keys: Any,
+    step: Step, values: dict[int, Any], in_ntt: dict[int, Any], plaintext: Any, evaluator: Evaluator, keys: Any
 ) -> Ciphertext:
     match step:
         case Rotate(source, columns):
-            return server.turn(values[source], columns, keys)
+            return evaluator.turn(values[source], columns, keys)
         case Add(first, second):
-            return server.add(values[first], values[second])
-        case AddPlain(source, plaintext):
-            return server.add_plain(values[source], plaintexts[plaintext])
+            return evaluator.add(values[first], values[second])
+        case AddPlain(source):
+            return evaluator.add_plain(values[source], plaintext)
         case Square(source):
-            return server.square(values[source], keys)
+            return evaluator.square(values[source], keys)
+        case Reduce(source, level):
+            return evaluator.reduce(values[source], level)
         case Combine(terms):
-            total = None
-            for source, plaintext in terms:
+            for source, _ in terms:
                 if source not in in_ntt:
-                    in_ntt[source] = server.to_ntt(values[source])
-                product = server.multiply(in_ntt[source], plaintexts[plaintext])
-                total = product if total is None else server.add(total, product)
-            return server.from_ntt(total)
-
-
-def _factors(circuit: Circuit) -> set[int]:
-    return {plaintext for step in circuit.steps if isinstance(step, Combine) for _, plaintext in step.terms}
+                    in_ntt[source] = evaluator.to_ntt(values[source])
+            return evaluator.combine([in_ntt[source] for source, _ in terms], plaintext)

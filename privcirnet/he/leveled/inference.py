@@ -1,7 +1,7 @@
 """Leveled inference between two parties: keys once, then for each image one request and one answer.
 
-Every message is the messages of all plain moduli, one after the other; lengths follow from the parameters, so whatever
-is cut short or foreign is refused before it is parsed.
+A request has one row of messages for all plain moduli, or one for each, as the engine has it; an answer has one for
+each. Lengths follow from the parameters, so whatever is cut short or foreign is refused before it is parsed.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,13 +15,14 @@ from privcirnet.he.leveled.parameters import LeveledParameters, check_parameters
 from privcirnet.he.leveled.plan import Plan, PublicPlan
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.threads import each
 
 Message = list[list[bytes]]
-"""For each plain modulus, its ciphertexts."""
+"""Rows of ciphertexts."""
 
 
 class LeveledInferenceClient:
-    """The party with the image and the secret keys, one for each plain modulus.
+    """The party with the image and the secret key.
 
     Args:
         plan: the public half of the network's.
@@ -29,13 +30,13 @@ class LeveledInferenceClient:
         engine: one of :data:`leveled.engine.ENGINES`.
     """
 
-    def __init__(self, plan: PublicPlan, parameters: LeveledParameters, engine: str = "tenseal") -> None:
+    def __init__(self, plan: PublicPlan, parameters: LeveledParameters, engine: str = "kernel") -> None:
         self._plan, self._parameters = plan, parameters
-        self._engines = [engines.leveled_client(engine, each) for each in parameters.moduli]
+        self.engine = engines.leveled_client(engine, parameters, plan)
 
     def keys(self) -> list[bytes]:
-        """Return the evaluation keys for each plain modulus."""
-        return [each.evaluation_keys(self._plan.rotations) for each in self._engines]
+        """Return the evaluation keys: one message for all plain moduli, or one for each."""
+        return self.engine.evaluation_keys()
 
     def request(self, image: np.ndarray) -> Message:
         """Return an encrypted image.
@@ -47,10 +48,7 @@ class LeveledInferenceClient:
             RuleError: a pixel is out of range, or the image has another shape.
         """
         slots = self._plan.encode(image)
-        return [
-            [client.encrypt(row) for row in modular.residues(slots, each.plain_modulus)]
-            for client, each in zip(self._engines, self._parameters.moduli, strict=True)
-        ]
+        return self.engine.encrypt_all([modular.residues(slots, m.plain_modulus) for m in self._parameters.moduli])
 
     def results(self, answer: Message) -> np.ndarray:
         """Return the network's results.
@@ -64,17 +62,17 @@ class LeveledInferenceClient:
         Raises:
             RuleError: it is not such an answer, or a result is wrong.
         """
-        _check_counts(answer, len(self._engines), self._plan.outputs, "an answer")
-        residues = [
-            np.stack([client.decrypt(message) for message in messages])
-            for client, messages in zip(self._engines, answer, strict=True)
-        ]
-        return self._plan.decode(self._parameters.combined(residues))
+        moduli = self._parameters.moduli
+        _check_counts(answer, len(moduli), self._plan.outputs, "an answer")
+        found: list[Residues] = []
+        for number, messages in enumerate(answer):
+            slots = np.stack([self.engine.decrypt(number, message) for message in messages])
+            found.append(self._plan.gather(slots, moduli[number].plain_modulus))
+        return self._plan.decode(self._parameters.combined(found))
 
     def close(self) -> None:
-        """Forget the secret keys."""
-        for each in self._engines:
-            each.close()
+        """Forget the secret key."""
+        self.engine.close()
 
 
 class LeveledInferenceServer:
@@ -89,11 +87,11 @@ class LeveledInferenceServer:
         RuleError: the network is deeper or its values are larger than the parameters carry.
     """
 
-    def __init__(self, plan: Plan, parameters: LeveledParameters, engine: str = "tenseal") -> None:
-        check_parameters(parameters, plan.circuit, plan.network.bits)
+    def __init__(self, plan: Plan, parameters: LeveledParameters, engine: str = "kernel") -> None:
+        check_parameters(parameters, plan.circuit, plan.network.bits, engine)
         self._plan, self._parameters = plan, parameters
-        self.engines = [engines.leveled_server(engine, each) for each in parameters.moduli]
-        self._plaintexts = [engines.encode(plan.circuit, each) for each in self.engines]
+        self.engine, top = engines.leveled_server(engine, parameters, plan.public), len(parameters.data_bits)
+        self._plaintexts = each(lambda own: engines.encode(plan.circuit, own, top), self.engine.evaluators)
 
     def load_keys(self, keys: Sequence[bytes]) -> list[Any]:
         """Check and load a client's keys.
@@ -107,11 +105,10 @@ class LeveledInferenceServer:
         Raises:
             RuleError: they are not such keys.
         """
-        if len(keys) != len(self.engines):
-            got, remedy = f"{len(keys)} for {len(self.engines)}", "send what keys returned"
+        if len(keys) != self.engine.rows:
+            got, remedy = f"{len(keys)} for {self.engine.rows}", "send what keys returned"
             raise RuleError("keys must be for every plain modulus", got=got, remedy=remedy)
-        rotations = self._plan.circuit.rotations
-        return [each.load_evaluation_keys(one, rotations) for each, one in zip(self.engines, keys, strict=True)]
+        return self.engine.load_evaluation_keys(keys)
 
     def answer(self, request: Message, keys: Sequence[Any], done: Callable[[], object] = lambda: None) -> Message:
         """Return the encrypted results of an encrypted image, masked wherever the client must not read.
@@ -125,26 +122,33 @@ class LeveledInferenceServer:
             RuleError: it is not such a request.
         """
         circuit = self._plan.circuit
-        _check_counts(request, len(self.engines), circuit.inputs, "a request")
-        received = [[each.receive(one) for one in row] for each, row in zip(self.engines, request, strict=True)]
-        answer: Message = []
-        for server, inputs, plaintexts, key in zip(self.engines, received, self._plaintexts, keys, strict=True):
-            results = engines.run(circuit, plaintexts, inputs, server, key)
-            masks = [self._mask(number, server.parameters.plain_modulus) for number in range(len(results))]
-            answer.append([server.answer(result, mask, key) for result, mask in zip(results, masks, strict=True)])
+        _check_counts(request, self.engine.rows, circuit.inputs, "a request")
+        received = self.engine.receive_all(request)
+
+        def one(number: int) -> list[bytes]:
+            evaluator, key = self.engine.evaluators[number], keys[number]
+            results = engines.run(circuit, self._plaintexts[number], received[number], evaluator, key)
+            received[number].clear()
+            t = evaluator.parameters.plain_modulus
+            answers = [evaluator.answer(own, self._mask(output, t), key) for output, own in enumerate(results)]
             done()
-        return answer
+            return answers
+
+        return each(one, range(len(received)))
 
     def _mask(self, output: int, t: int) -> Residues:
-        """Uniform where the slots hold partial sums of weights and values, zero where they hold results."""
-        uniform = sampling.uniform((self._plan.circuit.ring_degree,), t)
-        return np.where(self._plan.public.free(output), uniform, np.uint64(0))
+        """Uniform where slots hold partial sums of weights and values; those of a result are shares of zero."""
+        public = self._plan.public
+        mask = sampling.uniform((public.ring_degree,), t)
+        for number, place in public.results:
+            if number == output:
+                slots = public.slots(place)
+                mask[slots[0]] = -mask[slots[1:]].sum(dtype=object) % t
+        return mask
 
 
-def _check_counts(message: Message, moduli: int, each: int, what: str) -> None:
+def _check_counts(message: Message, rows: int, count: int, what: str) -> None:
     counts = [len(messages) for messages in message]
-    if counts != [each] * moduli:
+    if counts != [count] * rows:
         got, remedy = f"{counts}", "use the same version and network on both sides"
-        raise RuleError(
-            f"{what} must have {each} ciphertexts for each of {moduli} plain moduli", got=got, remedy=remedy
-        )
+        raise RuleError(f"{what} must have {count} ciphertexts in each of {rows} rows", got=got, remedy=remedy)

@@ -5,105 +5,71 @@ keys of its own, and put together by the Chinese remainder theorem (LoLa, and Fa
 noise of every product grows with t, so more and shorter primes need a shorter q.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-
-import numpy as np
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.leveled.circuit import Circuit
+from privcirnet.he.leveled.circuit import Circuit, Combine, Rotate, Square, sources_of
+from privcirnet.he.leveled.levels import with_levels
+from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.noise import noise_bits
 from privcirnet.he.leveled.plan import Plan
 from privcirnet.he.params import noise
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
 from privcirnet.he.params.security import MAX_LOG_Q
+from privcirnet.he.params.sizes import residue_bytes
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
+from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
 
 RING_DEGREES = (8192, 16384, 32768)
 """From the cheapest."""
 _MOST_MODULI, _MOST_PRIMES = 8, 16
-_PRIME_BITS = 40, 46, 52, 59
+_PRIME_BITS, _SEAL_BITS = (40, 48, 56), (40, 46, 52, 59)
+"""Of the data primes but the first, for the kernels in whole bytes; and for SEAL."""
+_DIGITS, _EXTRA = (1, 2, 3, 4), (1, 2, 3)
+"""Data primes in a digit of key switching, and those of requests alone."""
+_SWITCHED = 10
+"""Bits that the first data prime has over a plain modulus: an answer keeps this prime alone."""
+_MOST_KEY_BYTES = 30_000_000
 _SPARE_BITS = 8
 """Of the product of all t over the results: what decrypts under foreign keys is noise, and seldom under their bound."""
 
 
-@dataclass(frozen=True)
-class LeveledParameters:
-    """Parameters for every plain modulus; all share n and q.
+def plan_for(
+    network: LeveledNetwork, planner: Callable[[LeveledNetwork, int], Plan], engine: str = "kernel"
+) -> tuple[Plan, LeveledParameters]:
+    """Return a network's plan for the cheapest parameters that its results fit, with its modulus switches.
 
-    Attributes:
-        moduli: one for each t.
-    """
-
-    moduli: tuple[Parameters, ...]
-
-    @property
-    def ring_degree(self) -> int:
-        """The ring degree n."""
-        return self.moduli[0].ring_degree
-
-    @property
-    def coefficient_bits(self) -> tuple[int, ...]:
-        """Bits of each prime of q, the special prime last."""
-        return self.moduli[0].coefficient_bits
-
-    @property
-    def plain_bits(self) -> int:
-        """Bits that values may have, sign included: those of the product of all t, rounded down."""
-        return math.prod(each.plain_modulus for each in self.moduli).bit_length() - 1
-
-    def combined(self, residues: Sequence[Residues]) -> np.ndarray:
-        """Return signed integers from their residues.
-
-        Args:
-            residues: for each t, of the same shape.
-
-        Returns:
-            Python integers of least absolute value.
-        """
-        whole = math.prod(each.plain_modulus for each in self.moduli)
-        total = np.zeros(residues[0].shape, dtype=object)
-        for each, values in zip(self.moduli, residues, strict=True):
-            t = each.plain_modulus
-            total = total + values.astype(object) * (whole // t * pow(whole // t, -1, t))
-        total = total % whole
-        return np.where(2 * total > whole, total - whole, total)
-
-
-def plan_for(network: LeveledNetwork, planner: Callable[[LeveledNetwork, int], Plan]) -> tuple[Plan, LeveledParameters]:
-    """Return a network's plan for the cheapest parameters that its results fit.
-
-    Cheapest: by the words that a key switch touches, for all plain moduli.
+    The ring degree is the least that carries the network. Cheapest: by rows of transforms for all plain moduli, among
+    parameters whose keys have at most 30 MB; if there are none, those with the shortest keys.
 
     Args:
         network: what is computed.
         planner: network, n -> plan; raises DoesNotFit where the network needs more slots.
+        engine: that it is for: "tenseal" has one request for each plain modulus, one special prime and no levels.
 
     Raises:
         DoesNotFit: none of n = 8192, 16384, 32768 carries the network.
     """
-    bits = network.bits
-    found: list[tuple[int, Plan, LeveledParameters]] = []
-    refused = f"{bits} bits"
+    bits, refused = network.bits, f"{network.bits} bits"
     for n in RING_DEGREES:
         try:
             plan = planner(network, n)
         except DoesNotFit as error:
             refused = error.got or refused
             continue
-        for count in range(1, _MOST_MODULI + 1):
-            if made := _shortest(n, count, bits, plan.circuit):
-                found.append((count * n * len(made.coefficient_bits) ** 2, plan, made))
-    if not found:
-        rule = f"a network must fit n = {RING_DEGREES[-1]} with 128-bit security: fewer layers, bits or values"
-        raise DoesNotFit(rule, got=refused, remedy="use the interactive protocol, or quantise to fewer bits")
-    _, plan, parameters = min(found, key=lambda each: each[0])
-    return plan, parameters
+        counts = range(1, _MOST_MODULI + 1)
+        found = [made for count in counts for made in _candidates(n, count, bits, plan.circuit, engine)]
+        if found:
+            short = [each for each in found if each.key_bytes <= _MOST_KEY_BYTES]
+            best = min(short, key=lambda each: each.work) if short else min(found, key=lambda each: each.key_bytes)
+            keys = best.circuit.keys(len(best.parameters.data_bits))
+            public = replace(plan.public, keys=tuple(keys.items()), level=best.level)
+            return replace(plan, circuit=best.circuit, public=public), best.parameters
+    rule = f"a network must fit n = {RING_DEGREES[-1]} with 128-bit security: fewer layers, bits or values"
+    raise DoesNotFit(rule, got=refused, remedy="use the interactive protocol, or quantise to fewer bits")
 
 
 def fits(parameters: LeveledParameters, circuit: Circuit) -> bool:
@@ -113,7 +79,8 @@ def fits(parameters: LeveledParameters, circuit: Circuit) -> bool:
         parameters: for it.
         circuit: of the network.
     """
-    found = [noise.noise_budget(each, noise_bits(circuit, each)) for each in parameters.moduli]
+    bits = noise_bits(circuit, parameters)
+    found = [noise.noise_budget(each, bits) for each in _answers(parameters, circuit)]
     return min(found) >= noise.MIN_NOISE_BUDGET and distance_bits(parameters, circuit) >= IMAGE_DISTANCE_BITS
 
 
@@ -124,22 +91,30 @@ def distance_bits(parameters: LeveledParameters, circuit: Circuit) -> float:
         parameters: for it.
         circuit: of the network.
     """
-    count = len(circuit.outputs) * circuit.ring_degree
-    replies = [(count, float(noise_bits(circuit, each))) for each in parameters.moduli]
-    return image_distance_bits(replies, min(map(noise.flood_bits, parameters.moduli)))
+    count, bits = len(circuit.outputs) * circuit.ring_degree, float(noise_bits(circuit, parameters))
+    replies = [(count, bits)] * len(parameters.moduli)
+    return image_distance_bits(replies, min(map(noise.flood_bits, _answers(parameters, circuit))))
 
 
-def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int) -> None:
-    """Raise unless parameters carry a circuit and its results.
+def _answers(parameters: LeveledParameters, circuit: Circuit) -> list[Parameters]:
+    """Of the answers' ciphertexts, for each plain modulus."""
+    level = circuit.levels_of(len(parameters.data_bits))[circuit.outputs[0]]
+    return [parameters.at(number, level) for number in range(len(parameters.moduli))]
+
+
+def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int, engine: str = "kernel") -> None:
+    """Raise unless parameters carry a circuit and its results on an engine.
 
     Args:
         parameters: for it.
         circuit: of the network.
         bits: of the results, sign included.
+        engine: that runs it; SEAL's takes a request for each plain modulus, and stays under one modulus.
 
     Raises:
         DoesNotFit: the results are over the plain moduli, or the circuit is for another ring degree.
-        RuleError: the noise is over q: the network is too deep, or an answer would say too much of the weights.
+        RuleError: the noise is over q: the network is too deep, or an answer would say too much of the weights; or the
+            circuit's modulus switches are for other parameters.
     """
     if parameters.plain_bits < bits:
         got, remedy = f"{bits} bits for {parameters.plain_bits}", "use more plain moduli"
@@ -147,35 +122,110 @@ def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int)
     if parameters.ring_degree != circuit.ring_degree:
         got = f"{parameters.ring_degree} for {circuit.ring_degree}"
         raise DoesNotFit("a circuit must have the parameters' ring degree", got=got, remedy="let choose pick both")
-    for each in parameters.moduli:
-        noise.check_noise(each, noise_bits(circuit, each), "the answer")
+    if engine == "tenseal":
+        parameters, circuit = replace(parameters, request_bits=()), circuit.at_one_level(parameters.key_level)
+    top = len(parameters.data_bits)
+    levels = {circuit.levels_of(top)[output] for output in circuit.outputs} | {*circuit.keys(top).values()}
+    if max(levels) > parameters.key_level:
+        got, remedy = f"{max(levels)} for {parameters.key_level}", "let plan_for put in the modulus switches"
+        raise RuleError(
+            "a circuit must switch keys and answer under its parameters' data primes", got=got, remedy=remedy
+        )
+    noise_found = noise_bits(circuit, parameters)
+    for each in _answers(parameters, circuit):
+        noise.check_noise(each, noise_found, "the answer")
     if (distance := distance_bits(parameters, circuit)) < IMAGE_DISTANCE_BITS:
         rule = f"an answer's noise must be within 2^-{IMAGE_DISTANCE_BITS} of one without weights"
         raise RuleError(rule, got=f"2^-{distance:.1f}", remedy="use a longer q or fewer outputs")
 
 
-def _shortest(n: int, count: int, bits: int, circuit: Circuit) -> LeveledParameters | None:
-    """The shortest q for that many plain moduli; None if there is none, or no such plain moduli."""
-    plain_bits = max(-(-(bits + _SPARE_BITS) // count) + 1, (2 * n).bit_length() + 5)
-    needed = 0
-    for primes in _coefficient_bits(n) if plain_bits <= MAX_PLAIN_BITS else ():
-        if sum(primes[:-1]) < needed:
-            continue
-        try:
-            moduli = _plain_moduli(n, primes, plain_bits, count)
-        except RuleError:
-            return None
-        made = LeveledParameters(tuple(Parameters(n, primes, t) for t in moduli))
-        if fits(made, circuit):
-            return made
-        needed = max(noise_bits(circuit, each) for each in made.moduli) + plain_bits  # a longer q has hardly less noise
-    return None
+@dataclass(frozen=True)
+class _Candidate:
+    """Parameters, and the circuit with its modulus switches for them."""
+
+    parameters: LeveledParameters
+    circuit: Circuit
+
+    @cached_property
+    def level(self) -> int:
+        """Data primes of an answer."""
+        return self.circuit.levels_of(len(self.parameters.data_bits))[self.circuit.outputs[0]]
+
+    @cached_property
+    def key_bytes(self) -> int:
+        """Of all switch keys, public key aside."""
+        parameters = self.parameters
+        widths = [residue_bytes(bits) for bits in parameters.data_bits]
+        special = sum(map(residue_bytes, (parameters.coefficient_bits[-1], *parameters.special_bits)))
+        digits = [-(-level // parameters.digit_primes) for level in range(len(widths) + 1)]
+        each = [digits[level] * (special + sum(widths[:level])) for level in range(len(widths) + 1)]
+        return parameters.ring_degree * sum(each[level] for level in self.circuit.keys(len(widths)).values())
+
+    @cached_property
+    def work(self) -> int:
+        """Rows of transforms for all plain moduli; eight rows of products count as one."""
+        parameters, special = self.parameters, 1 + len(self.parameters.special_bits)
+        levels, rows = self.circuit.levels_of(len(parameters.data_bits)), 0
+        for step in self.circuit.steps:
+            level = levels[sources_of(step)[0]]
+            digits = -(-level // parameters.digit_primes)
+            if isinstance(step, Rotate | Square):
+                rows += digits * (level + special) + 2 * level + 2 * special
+            rows += 16 * level + 8 if isinstance(step, Square) else 0
+            rows += len(step.terms) * level // 4 if isinstance(step, Combine) else 0
+        return rows * parameters.ring_degree * len(parameters.moduli)
 
 
-def _coefficient_bits(n: int) -> list[tuple[int, ...]]:
-    """Moduli q that the table allows, the fewest primes first: primes of one size, the special prime too."""
-    sets = ((bits,) * primes for primes in range(3, _MOST_PRIMES + 1) for bits in _PRIME_BITS)
-    return [primes for primes in sets if sum(primes) <= MAX_LOG_Q[n]]
+def _candidates(n: int, count: int, bits: int, circuit: Circuit, engine: str) -> Iterator[_Candidate]:
+    """The shortest q of each size of primes for that many plain moduli, with digits of one prime and more."""
+    plain_bits = max(-(-(bits + _SPARE_BITS + 1) // count), (2 * n).bit_length() + 5)
+    if (count > 1 and plain_bits * (count - 1) > bits + _SPARE_BITS) or plain_bits > MAX_PLAIN_BITS:
+        return
+    seal, plain = engine == "tenseal", (n, plain_bits, count)
+    shapes = [(digit, extra) for digit in _DIGITS for extra in _EXTRA]
+    for size in _SEAL_BITS if seal else _PRIME_BITS:
+        first = size if seal else min(size, 8 * -(-(plain_bits + _SWITCHED) // 8))
+        needed = _needed((first, size, size), seal, plain, circuit)
+        for primes in range(2, _MOST_PRIMES):
+            data = (first, *(size,) * (primes - 1))
+            if sum(data) < needed:
+                continue
+            each = [_made(data, *shape, plain, circuit) for shape in ([(1, 0)] if seal else shapes)]
+            if made := [own for own in each if own and fits(own.parameters, own.circuit)]:
+                yield from made
+                break
+
+
+def _needed(data: tuple[int, ...], seal: bool, plain: tuple[int, int, int], circuit: Circuit) -> int:
+    """Bits that the data primes have at least: noise hardly depends on their number."""
+    made = _parameters(data, 0 if seal else 1, 1, plain)
+    if made is None:
+        return sum(MAX_LOG_Q.values())
+    return noise_bits(circuit, made) + plain[1] + FLOODING_BITS + noise.MIN_NOISE_BUDGET
+
+
+def _made(
+    data: tuple[int, ...], digit_primes: int, extra: int, plain: tuple[int, int, int], circuit: Circuit
+) -> _Candidate | None:
+    """Parameters and the circuit with its modulus switches, which SEAL's, without primes for requests, does without."""
+    made = _parameters(data, extra, digit_primes, plain)
+    return made and _Candidate(made, with_levels(circuit, made) if extra else circuit)
+
+
+def _parameters(
+    data: tuple[int, ...], extra: int, digit_primes: int, plain: tuple[int, int, int]
+) -> LeveledParameters | None:
+    """Parameters whose last ``extra`` data primes are for requests, if they are secure."""
+    n, plain_bits, count = plain
+    own, special = data[: len(data) - extra], (data[-1],) * digit_primes
+    if digit_primes > len(own) or max(sum(own) + sum(special), sum(data)) > MAX_LOG_Q[n]:
+        return None
+    try:
+        moduli = _plain_moduli(n, data + special, plain_bits, count)
+    except RuleError:
+        return None
+    each = tuple(Parameters(n, (*own, special[0]), t) for t in moduli)
+    return LeveledParameters(each, special[1:], digit_primes, data[len(own) :])
 
 
 @lru_cache(maxsize=256)

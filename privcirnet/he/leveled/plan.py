@@ -9,7 +9,7 @@ bits of the results.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.leveled.circuit import Circuit
 from privcirnet.he.leveled.network import LeveledNetwork, check_image, windows
+from privcirnet.he.ring.modular import Residues
 
 Places = tuple[tuple[int, int], ...]
 """(output, slot) of each result."""
@@ -37,6 +38,11 @@ class PublicPlan:
         rotations: column steps that the server needs keys for.
         columns: for each slot of every message, which place of the first layer's output it is for, -1 for none: (n,).
         results: where each result stands.
+        kernels: for each slot of every message which weight of a kernel it meets, -1 for none, (inputs, n); None: a
+            message for each weight.
+        summed: columns to the right of a result's place, 0 first, whose values the client adds up to the result.
+        keys: switch keys, :meth:`circuit.Circuit.keys`, and data primes of what they switch.
+        level: data primes of an answer.
     """
 
     first: LinearShape
@@ -49,6 +55,10 @@ class PublicPlan:
     rotations: frozenset[int]
     columns: np.ndarray = field(repr=False)
     results: Places = field(repr=False)
+    kernels: np.ndarray | None = field(default=None, repr=False)
+    summed: tuple[int, ...] = (0,)
+    keys: tuple[tuple[int, int], ...] = ()
+    level: int = 0
 
     def encode(self, image: np.ndarray) -> np.ndarray:
         """Return an image as slots: a message for each weight of a kernel.
@@ -63,36 +73,49 @@ class PublicPlan:
             RuleError: a pixel is out of range, or the image has another shape.
         """
         check_image(image, self.first.input_shape, self.low, self.high)
-        return np.where(self.columns >= 0, windows(self.first, image)[:, self.columns], 0)
+        seen = windows(self.first, image)
+        if self.kernels is None:
+            return np.where(self.columns >= 0, seen[:, self.columns], 0)
+        return np.where((self.columns >= 0) & (self.kernels >= 0), seen[self.kernels, self.columns], 0)
 
-    def decode(self, slots: np.ndarray) -> np.ndarray:
+    def gather(self, slots: Residues, t: int) -> Residues:
+        """Return the residues of the results: sums of what the client sees.
+
+        Args:
+            slots: residues mod t, (outputs, n).
+            t: plain modulus.
+
+        Returns:
+            (K,).
+        """
+        sums = [slots[output, self.slots(place)].sum(dtype=object) % t for output, place in self.results]
+        return np.array(sums, dtype=np.uint64)
+
+    def slots(self, place: int) -> np.ndarray:
+        """Return the slots that add up to a result.
+
+        Args:
+            place: of the result.
+        """
+        return place + np.array(self.summed)
+
+    def decode(self, found: np.ndarray) -> np.ndarray:
         """Return the results.
 
         Args:
-            slots: integers, (outputs, n).
+            found: integers, (K,).
 
         Returns:
-            integers, (K,).
+            the same.
 
         Raises:
             RuleError: one has more bits than the network's results: keys, parameters or the answer are foreign.
         """
-        found = np.array([slots[place] for place in self.results], dtype=slots.dtype)
         if found.size and 2 * int(np.abs(found).max()) >= 1 << self.bits:
             rule = f"a result must have at most {self.bits} bits, or it is wrong"
             remedy = "use the server's program and parameters; never tell the server what was wrong"
             raise RuleError(rule, got=f"{int(np.abs(found).max()).bit_length() + 1} bits", remedy=remedy)
         return found
-
-    def free(self, output: int) -> np.ndarray:
-        """Return the slots of an output that hold no result, and are masked: bool, (n,).
-
-        Args:
-            output: its number.
-        """
-        free = np.ones(self.ring_degree, dtype=bool)
-        free[[slot for number, slot in self.results if number == output]] = False
-        return free
 
 
 @dataclass(frozen=True)
@@ -108,6 +131,15 @@ class Plan:
     network: LeveledNetwork
     circuit: Circuit
     public: PublicPlan
+
+    def packed(self, kernels: np.ndarray, summed: tuple[int, ...]) -> "Plan":
+        """Return the plan with messages that hold several windows, and results that the client adds up.
+
+        Args:
+            kernels: see :class:`PublicPlan`.
+            summed: likewise.
+        """
+        return replace(self, public=replace(self.public, kernels=kernels, summed=summed))
 
 
 def plan_of(network: LeveledNetwork, circuit: Circuit, columns: np.ndarray, results: Sequence[tuple[int, int]]) -> Plan:

@@ -1,4 +1,4 @@
-"""SEAL's engine of leveled inference: what :mod:`engines.tenseal` has, squares, and exchanges of the rows.
+"""SEAL's engine of leveled inference: what :mod:`engines.tenseal` has, squares, and exchanges of the rows; no levels.
 
 Keys on the wire: the public key, the relinearisation key, then the Galois keys by element; all are seeded. Lengths and
 residues are checked before SEAL sees them.
@@ -8,8 +8,9 @@ residues are checked before SEAL sees them.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import tenseal.sealapi as seal
 
 from privcirnet.he.engines import sealfile, wire_bytes
 from privcirnet.he.engines.tenseal import TensealClient, TensealKeys, TensealServer
-from privcirnet.he.leveled.circuit import SWAP
+from privcirnet.he.leveled.circuit import element_of
 from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Residues
 
@@ -37,7 +38,11 @@ class Client(TensealClient):
     """The client's side; see :class:`leveled.engine.LeveledClient`."""
 
     def evaluation_keys(self, rotations: Collection[int]) -> bytes:
-        """See :meth:`LeveledClient.evaluation_keys`."""
+        """Return the public key and evaluation keys as bytes.
+
+        Args:
+            rotations: column steps, :data:`circuit.SWAP` among them.
+        """
         context, digits = self._context, len(self._context.data_level.primes)
         made = [self._keys.create_relin_keys()]
         if rotations:
@@ -47,10 +52,18 @@ class Client(TensealClient):
 
 
 class Server(TensealServer):
-    """The server's side; see :class:`leveled.engine.LeveledServer`."""
+    """The server's side; see :class:`leveled.evaluator.Evaluator`."""
 
     def load_evaluation_keys(self, message: bytes, rotations: Collection[int]) -> LeveledKeys:
-        """See :meth:`LeveledServer.load_evaluation_keys`."""
+        """Return keys for some rotations, checked.
+
+        Args:
+            message: from the client.
+            rotations: that it was made with.
+
+        Raises:
+            RuleError: the bytes are not such keys.
+        """
         level, context = self._context.key_level, self._context
         elements, digits = _elements(rotations, self.parameters.ring_degree), len(context.data_level.primes)
         public, each = (one.compact_size(1) + SEED_BYTES for one in (context.data_level, level))
@@ -64,27 +77,39 @@ class Server(TensealServer):
             context.load(seal.RelinKeys(), relinearization),
         )
 
+    def encode(self, slots: Residues, level: int = 0) -> Any:
+        """See :meth:`Evaluator.encode`."""
+        return super().encode(slots)
+
+    def encode_factors(self, slots: Sequence[Residues], level: int) -> list[Any]:
+        """See :meth:`Evaluator.encode_factors`."""
+        return [self.encode_factor(own) for own in slots]
+
+    def combine(self, ciphertexts: Sequence[Any], factors: Sequence[Any]) -> Any:
+        """See :meth:`Evaluator.combine`."""
+        products = [self.multiply(*pair) for pair in zip(ciphertexts, factors, strict=True)]
+        return self.from_ntt(reduce(self.add, products))
+
     def turn(self, ciphertext: Any, columns: int, keys: LeveledKeys) -> Any:
-        """See :meth:`LeveledServer.turn`: an automorphism and a key switch."""
+        """See :meth:`Evaluator.turn`: an automorphism and a key switch."""
         self.counts["rotate"] += 1
-        element = _element(columns, self.parameters.ring_degree)
+        element = element_of(columns, self.parameters.ring_degree)
         return self._apply(self._evaluator.apply_galois, ciphertext, element, keys.galois)
 
     def square(self, ciphertext: Any, keys: LeveledKeys) -> Any:
-        """See :meth:`LeveledServer.square`."""
+        """See :meth:`Evaluator.square`."""
         self.counts["square"] += 1
         product = self._apply(self._evaluator.square, ciphertext)
         return self._apply(self._evaluator.relinearize, product, keys.relinearization)
 
+    def reduce(self, ciphertext: Any, level: int) -> Any:
+        """See :meth:`Evaluator.reduce`: nothing to do."""
+        return ciphertext
+
     def answer(self, ciphertext: Any, addend: Residues, keys: LeveledKeys) -> bytes:
-        """See :meth:`LeveledServer.answer`."""
+        """See :meth:`Evaluator.answer`."""
         return self.reply(self.add_plain(ciphertext, self.encode(addend)), keys)
 
 
-def _element(columns: int, ring_degree: int) -> int:
-    """The Galois element of a rotation; -1 exchanges the rows."""
-    return 2 * ring_degree - 1 if columns == SWAP else pow(3, columns, 2 * ring_degree)
-
-
 def _elements(rotations: Collection[int], ring_degree: int) -> list[int]:
-    return sorted(_element(columns, ring_degree) for columns in rotations)
+    return sorted(element_of(columns, ring_degree) for columns in rotations)

@@ -1,4 +1,4 @@
-"""One small network, encrypted once for all tests: a convolution and a layer, which fit n = 8192."""
+"""Small networks, encrypted once for all tests: two layers on the kernels and on SEAL, which fit n = 8192."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from tests.he.leveled.networks import image_of, network
 
 @dataclass
 class Encrypted:
-    """Both parties with SEAL, and one image's messages."""
+    """Both parties, and one image's messages."""
 
     network: LeveledNetwork
     plan: Plan
@@ -29,13 +29,25 @@ class Encrypted:
     request: Message
 
 
-@pytest.fixture(scope="session")
-def encrypted() -> Encrypted:
+def encrypted_by(engine: str) -> Encrypted:
     """The parties after the keys."""
     made = network(2, 6, 3, 3)
     made = LeveledNetwork((made.layers[0], made.layers[1]), made.low, made.high)
-    plan, parameters = plan_for(made, lola_plan)
-    client, server = LeveledInferenceClient(plan.public, parameters), LeveledInferenceServer(plan, parameters)
+    plan, parameters = plan_for(made, lola_plan, engine)
+    client = LeveledInferenceClient(plan.public, parameters, engine)
+    server = LeveledInferenceServer(plan, parameters, engine)
     sent, image = client.keys(), image_of(made)
     keys = server.load_keys(sent)
     return Encrypted(made, plan, parameters, client, server, keys, image, sent, client.request(image))
+
+
+@pytest.fixture(scope="session")
+def encrypted() -> Encrypted:
+    """On the kernels."""
+    return encrypted_by("kernel")
+
+
+@pytest.fixture(scope="session")
+def by_seal() -> Encrypted:
+    """The oracle."""
+    return encrypted_by("tenseal")

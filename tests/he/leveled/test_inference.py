@@ -7,38 +7,50 @@ import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.leveled.kernel_client import key_bytes
+from privcirnet.he.leveled.levels import with_levels
 from privcirnet.he.leveled.lola import lola_plan
 from privcirnet.he.leveled.network import LeveledNetwork
-from privcirnet.he.leveled.parameters import LeveledParameters, plan_for
+from privcirnet.he.leveled.packed import packed_plan
+from privcirnet.he.leveled.parameters import plan_for
 from privcirnet.he.leveled.periodic import periodic_plan
 from privcirnet.he.leveled.plan import PublicPlan
 from tests.he.leveled.networks import image_of, network
 
 
-def test_encrypted_results_are_the_integer_network_s(encrypted):
+@pytest.mark.parametrize("engine", ["encrypted", "by_seal"])
+def test_encrypted_results_are_the_integer_network_s(engine, request):
     """Twice with the same keys; the engine did what the circuit says."""
+    made = request.getfixturevalue(engine)
     for seed in (0, 1):
-        image = image_of(encrypted.network, seed)
-        for server in encrypted.server.engines:
-            server.counts.clear()
-        answer = encrypted.server.answer(encrypted.client.request(image), encrypted.keys)
-        assert list(encrypted.client.results(answer)) == list(encrypted.network.evaluate(image))
-        for server in encrypted.server.engines:
-            wanted = encrypted.plan.circuit.counts
-            assert {name: server.counts[name] for name in ("rotate", "pmult", "square")} == {
+        image = image_of(made.network, seed)
+        for evaluator in made.server.engine.evaluators:
+            evaluator.counts.clear()
+        answer = made.server.answer(made.client.request(image), made.keys)
+        assert list(made.client.results(answer)) == list(made.network.evaluate(image))
+        for evaluator in made.server.engine.evaluators:
+            wanted = made.plan.circuit.counts
+            assert {name: evaluator.counts[name] for name in ("rotate", "pmult", "square")} == {
                 name: wanted[name] for name in ("rotate", "pmult", "square")
             }
 
 
 def test_three_layers_with_two_squares_and_padded_blocks():
-    """n = 16384, with the plan of the fewest keys."""
+    """Of few messages, with results that the client adds up."""
     made = network(2, 6, 6, 3, b=4, largest=1)
-    plan, parameters = plan_for(made, periodic_plan)
+    plan, parameters = plan_for(made, packed_plan)
     client, server = LeveledInferenceClient(plan.public, parameters), LeveledInferenceServer(plan, parameters)
     image = image_of(made)
     answer = server.answer(client.request(image), server.load_keys(client.keys()))
     assert list(client.results(answer)) == list(made.evaluate(image))
+    assert len(plan.public.summed) > 1
     client.close()
+
+
+def test_one_request_and_one_set_of_keys_serve_all_plain_moduli(encrypted):
+    assert len(encrypted.parameters.moduli) > 1
+    assert len(encrypted.sent_keys) == len(encrypted.request) == 1
+    assert len(encrypted.sent_keys[0]) == key_bytes(encrypted.parameters, encrypted.plan.public)
 
 
 def test_slots_without_a_result_are_masked(encrypted):
@@ -46,12 +58,22 @@ def test_slots_without_a_result_are_masked(encrypted):
     slots = []
     for _ in range(2):
         answer = encrypted.server.answer(encrypted.request, encrypted.keys)
-        slots.append(np.array([encrypted.client._engines[0].decrypt(message) for message in answer[0]]))
+        slots.append(np.array([encrypted.client.engine.decrypt(0, message) for message in answer[0]]))
     for output in range(len(encrypted.plan.circuit.outputs)):
-        free = encrypted.plan.public.free(output)
+        held = [place for number, place in encrypted.plan.public.results if number == output]
         same = slots[0][output] == slots[1][output]
-        assert same[~free].all()
-        assert same[free].sum() <= 3, "chance is 8192 / t"
+        assert same[held].all()
+        assert np.delete(same, held).sum() <= 3, "chance is 8192 / t"
+
+
+def test_what_the_client_adds_up_is_masked_by_shares_of_zero():
+    made = network(2, 6, 6, 3, b=4, largest=1)
+    plan, parameters = plan_for(made, packed_plan)
+    server = LeveledInferenceServer(plan, parameters, "cleartext")
+    t = parameters.moduli[0].plain_modulus
+    first, second = (server._mask(0, t) for _ in range(2))
+    assert plan.public.gather(first[None], t).tolist() == [0, 0, 0]
+    assert (first == second).sum() <= 3, "no slot is left as it is: chance is n / t"
 
 
 def test_a_truncated_or_foreign_request_is_refused(encrypted):
@@ -59,7 +81,7 @@ def test_a_truncated_or_foreign_request_is_refused(encrypted):
     cut[-1][-1] = cut[-1][-1][:-1]
     with pytest.raises(RuleError, match="a ciphertext must have the length"):
         encrypted.server.answer(cut, encrypted.keys)
-    with pytest.raises(RuleError, match="a request must have 9 ciphertexts for each of"):
+    with pytest.raises(RuleError, match="a request must have 9 ciphertexts in each of 1 rows"):
         encrypted.server.answer([messages[:-1] for messages in encrypted.request], encrypted.keys)
     large = [list(messages) for messages in encrypted.request]
     large[0][0] = b"\xff" * len(large[0][0])
@@ -69,7 +91,10 @@ def test_a_truncated_or_foreign_request_is_refused(encrypted):
 
 def test_keys_that_are_cut_or_too_few_are_refused(encrypted):
     with pytest.raises(RuleError, match="must have the length that the plan's rotations fix"):
-        encrypted.server.load_keys([encrypted.sent_keys[0][:-1], *encrypted.sent_keys[1:]])
+        encrypted.server.load_keys([encrypted.sent_keys[0][:-1]])
+    large = b"\xff" * len(encrypted.sent_keys[0])
+    with pytest.raises(RuleError, match="every residue must be under its prime"):
+        encrypted.server.load_keys([large])
     with pytest.raises(RuleError, match="keys must be for every plain modulus"):
         encrypted.server.load_keys([])
 
@@ -101,12 +126,15 @@ def test_a_network_deeper_than_its_parameters_is_refused(encrypted):
     plan = plan_for(deeper, periodic_plan)[0]
     with pytest.raises(DoesNotFit, match="under the product of its plain moduli"):
         LeveledInferenceServer(plan, encrypted.parameters, "cleartext")
-    many = LeveledParameters(encrypted.parameters.moduli * 4)
+    many = replace(encrypted.parameters, moduli=encrypted.parameters.moduli * 4)
     with pytest.raises(DoesNotFit, match="must have the parameters' ring degree"):
         LeveledInferenceServer(plan, many, "cleartext")
     shallow = periodic_plan(deeper, encrypted.parameters.ring_degree)
-    with pytest.raises(RuleError, match="every layer must leave 2 bits of noise budget"):
+    with pytest.raises(RuleError, match="must switch keys and answer under its parameters' data primes: got 4 for 3"):
         LeveledInferenceServer(shallow, many, "cleartext")
+    leveled = replace(shallow, circuit=with_levels(shallow.circuit, many))
+    with pytest.raises(RuleError, match="every layer must leave 2 bits of noise budget"):
+        LeveledInferenceServer(leveled, many, "cleartext")
 
 
 def test_an_image_that_the_network_was_not_made_for_is_refused(encrypted):

@@ -12,14 +12,14 @@ from privcirnet.he.leveled import cleartext, engine
 from privcirnet.he.leveled.falcon import falcon_plan
 from privcirnet.he.leveled.lola import lola_plan
 from privcirnet.he.leveled.network import LeveledNetwork
-from privcirnet.he.leveled.parameters import LeveledParameters
+from privcirnet.he.leveled.packed import packed_plan
 from privcirnet.he.leveled.periodic import periodic_plan
 from privcirnet.he.leveled.plan import Plan
 from privcirnet.he.ring import modular
 from tests.he.insecure import insecure_parameters
 from tests.he.leveled.networks import image_of, mnist, network
 
-PLANNERS = {"lola": lola_plan, "falcon": falcon_plan, "periodic": periodic_plan}
+PLANNERS = {"lola": lola_plan, "falcon": falcon_plan, "periodic": periodic_plan, "packed": packed_plan}
 N = 256
 
 
@@ -30,11 +30,11 @@ def in_clear(plan: Plan, image: np.ndarray, bits: int = 41) -> np.ndarray:
     rotations = plan.circuit.rotations
     keys = server.load_evaluation_keys(client.evaluation_keys(rotations), rotations)
     inputs = [server.receive(client.encrypt(slots)) for slots in modular.residues(plan.public.encode(image), t)]
-    outputs = engine.run(plan.circuit, engine.encode(plan.circuit, server), inputs, server, keys)
+    outputs = engine.run(plan.circuit, engine.encode(plan.circuit, server, 1), inputs, server, keys)
     assert server.counts["rotate"] == plan.circuit.counts["rotate"]
     assert server.counts["pmult"] == plan.circuit.counts["pmult"]
     slots = np.array([client.decrypt(server.answer(o, np.zeros_like(o.values), keys)) for o in outputs])
-    return plan.public.decode(LeveledParameters((parameters,)).combined([slots]))
+    return plan.public.decode(modular.centered(plan.public.gather(slots, t), t).astype(object))
 
 
 @pytest.mark.parametrize("planner", PLANNERS.values(), ids=list(PLANNERS))
@@ -60,9 +60,18 @@ def test_rotations_of_mnist_are_at_most_the_published_ones():
     plans = {name: planner(mnist(8), 16384).circuit for name, planner in PLANNERS.items()}
     layers = ("conv", "fc1", "fc2")
     counts = {name: tuple(made.counts_of(layer)["rotate"] for layer in layers) for name, made in plans.items()}
-    assert counts == {"lola": (4, 145, 70), "falcon": (0, 16, 70), "periodic": (0, 11, 7)}
+    assert counts == {"lola": (4, 145, 70), "falcon": (0, 16, 70), "periodic": (0, 11, 7), "packed": (4, 14, 9)}
     assert {name: made.counts["square"] for name, made in plans.items()} == dict.fromkeys(PLANNERS, 2)
-    assert {name: made.levels for name, made in plans.items()} == {"lola": (4, 2), "falcon": (5, 2), "periodic": (3, 2)}
+    assert {name: made.levels for name, made in plans.items()} == {
+        "lola": (4, 2),
+        "falcon": (5, 2),
+        "periodic": (3, 2),
+        "packed": (3, 2),
+    }
+
+
+def test_windows_side_by_side_make_few_messages():
+    assert [planner(mnist(8), 16384).public.inputs for planner in (periodic_plan, packed_plan)] == [25, 2]
 
 
 def test_a_dense_middle_layer_takes_several_ciphertexts():
@@ -71,7 +80,7 @@ def test_a_dense_middle_layer_takes_several_ciphertexts():
     assert circuit.counts["square"] == 1 + 7
 
 
-@pytest.mark.parametrize("planner", [falcon_plan, periodic_plan])
+@pytest.mark.parametrize("planner", [falcon_plan, periodic_plan, packed_plan])
 def test_networks_of_other_depths_are_refused(planner):
     made = network(2, 6, 4, 3)
     with pytest.raises(RuleError, match="for a convolution and two layers behind it: got 2 layers; use LoLa's plan"):

@@ -28,7 +28,7 @@ MUTATIONS = {
     }
     for engine in ("tenseal", "kernel")
 }
-"""By engine of both parties: a quarter of them, or all with FUZZ=all in the environment."""
+"""By engine of both parties: an eighth of them, or all with FUZZ=all in the environment."""
 
 
 class PreparedFuzz(Fuzz):

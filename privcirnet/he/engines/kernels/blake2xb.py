@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline, jit
+from privcirnet.compiled.jit import inline_late, jit
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.kernels.arithmetic import Word, barrett_lazy, reduce_4p
 from privcirnet.he.params.sizes import SEED_BYTES
@@ -135,7 +135,7 @@ def _roots(keys: Residues, buffers: int) -> Residues:
     chain = _start(_ROOT, groups)
     _compress(chain, key, np.uint64(128), _ZERO)
     _compress(chain, counter, np.uint64(136), _LAST)
-    return chain.transpose(0, 2, 1).reshape(-1, 8)[:count]
+    return np.ascontiguousarray(chain.transpose(0, 2, 1)).reshape(-1, 8)[:count]
 
 
 def _start(parameters: tuple[int, ...], groups: int) -> Residues:
@@ -241,7 +241,7 @@ def _compress(chain: Residues, message: Residues, length: Word, last: Word) -> N
             h[256 + i], h[320 + i], h[384 + i], h[448 + i] = c[4], c[5], c[6], c[7]
 
 
-@inline
+@inline_late
 def _compressed(h: State, m: State, length: Word, last: Word) -> State:
     """Return the chain value behind h: all twelve rounds on words 0 to 7 of a block; the others are zero."""
     k0, k1, k2, k3, k4, k5, k6, k7 = _INITIAL
@@ -263,7 +263,7 @@ def _compressed(h: State, m: State, length: Word, last: Word) -> State:
     return (*first, h[4] ^ v[4] ^ v[12], h[5] ^ v[5] ^ v[13], h[6] ^ v[6] ^ v[14], h[7] ^ v[7] ^ v[15])
 
 
-@inline
+@inline_late
 def _round(v: State, m: State) -> State:
     """Mix the columns, then the diagonals of the 4 x 4 state; the block's words ``m`` are in the round's order."""
     a0, b0, c0, d0 = _mix(v[0], v[4], v[8], v[12], (m[0], m[1]))
@@ -277,7 +277,7 @@ def _round(v: State, m: State) -> State:
     return (a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3)
 
 
-@inline
+@inline_late
 def _mix(a: Word, b: Word, c: Word, d: Word, words: State) -> State:
     """Add two of the block's words to four of the state's, with rotations to the right by 32, 24, 16 and 63."""
     a = a + b + words[0]

@@ -176,7 +176,7 @@ def divided(residues: Residues, ring: Ring) -> Residues:
         residues: in the kernel's order, shape (2, L + 1, n) or (2, L, n).
         ring: of all L + 1 primes.
     """
-    last = len(ring.primes) - 1
+    last = ring.tables.primes.size - 1
     found = residues[:, :last].copy()
     if residues.shape[1] > last:
         for half in range(2):

@@ -13,19 +13,24 @@ from privcirnet.he.ring.modular import Residues
 class Ring(NamedTuple):
     """Tables for some primes; divisions are by the last.
 
+    No field's type depends on the number of primes, so kernels that take a ring are compiled once.
+
     Attributes:
-        primes: L of them.
         degree: n.
         tables: of the transforms.
         moduli: of products.
         division: by the last prime.
     """
 
-    primes: tuple[int, ...]
     degree: int
     tables: ntt.Tables
     moduli: inner_products.Moduli
     division: keyswitch.Division
+
+    @property
+    def primes(self) -> tuple[int, ...]:
+        """The L primes."""
+        return tuple(self.tables.primes.tolist())
 
     def values(self, residues: Residues) -> Residues:
         """Return polynomials in the kernel's order, a copy.
@@ -127,4 +132,4 @@ def ring(primes: tuple[int, ...], n: int) -> Ring:
         primes: under 2^61, each 1 mod 2n.
         n: ring degree.
     """
-    return Ring(primes, n, ntt.tables(primes, n), inner_products.moduli(primes), keyswitch.division(primes))
+    return Ring(n, ntt.tables(primes, n), inner_products.moduli(primes), keyswitch.division(primes))

@@ -1,0 +1,59 @@
+"""Engines with a secret key, keys and a request for each plain modulus: SEAL, clear text."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from privcirnet.he.engines.interface import Ciphertext
+from privcirnet.he.leveled.plan import PublicPlan
+from privcirnet.he.ring.modular import Residues
+
+
+class SeparateClient:
+    """The client's side for all plain moduli; see :class:`leveled.engine.LeveledClient`.
+
+    Args:
+        clients: for each plain modulus.
+        plan: the public half of the network's.
+    """
+
+    def __init__(self, clients: Sequence[Any], plan: PublicPlan) -> None:
+        self.clients, self._rotations = clients, plan.rotations
+
+    def evaluation_keys(self) -> list[bytes]:
+        """See :meth:`LeveledClient.evaluation_keys`."""
+        return [client.evaluation_keys(self._rotations) for client in self.clients]
+
+    def encrypt_all(self, slots: Sequence[Residues]) -> list[list[bytes]]:
+        """See :meth:`LeveledClient.encrypt_all`: a row for each plain modulus."""
+        return [[client.encrypt(row) for row in own] for client, own in zip(self.clients, slots, strict=True)]
+
+    def decrypt(self, number: int, message: bytes) -> Residues:
+        """See :meth:`LeveledClient.decrypt`."""
+        return self.clients[number].decrypt(message)
+
+    def close(self) -> None:
+        """See :meth:`LeveledClient.close`."""
+        for client in self.clients:
+            client.close()
+
+
+class SeparateServer:
+    """The server's side for all plain moduli; see :class:`leveled.engine.LeveledServer`.
+
+    Args:
+        evaluators: for each plain modulus.
+        plan: the public half of the network's.
+    """
+
+    def __init__(self, evaluators: Sequence[Any], plan: PublicPlan) -> None:
+        self.evaluators, self.rows, self._rotations = evaluators, len(evaluators), plan.rotations
+
+    def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:
+        """See :meth:`LeveledServer.load_evaluation_keys`."""
+        each = zip(self.evaluators, messages, strict=True)
+        return [evaluator.load_evaluation_keys(message, self._rotations) for evaluator, message in each]
+
+    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[list[Ciphertext]]:
+        """See :meth:`LeveledServer.receive_all`."""
+        each = zip(self.evaluators, request, strict=True)
+        return [[evaluator.receive(message) for message in row] for evaluator, row in each]
