@@ -32,7 +32,7 @@ _DIGITS, _EXTRA = (1, 2, 3, 4), (1, 2, 3)
 """Data primes in a digit of key switching, and those of requests alone."""
 _SWITCHED = 10
 """Bits that the first data prime has over a plain modulus: an answer keeps this prime alone."""
-_MOST_KEY_BYTES = 30_000_000
+_MOST_KEY_BYTES = 29_900_000
 _SPARE_BITS = 8
 """Of the product of all t over the results: what decrypts under foreign keys is noise, and seldom under their bound."""
 
@@ -153,13 +153,14 @@ class _Candidate:
 
     @cached_property
     def key_bytes(self) -> int:
-        """Of all switch keys, public key aside."""
+        """Of the public key and all switch keys, their seeds aside."""
         parameters = self.parameters
         widths = [residue_bytes(bits) for bits in parameters.data_bits]
         special = sum(map(residue_bytes, (parameters.coefficient_bits[-1], *parameters.special_bits)))
         digits = [-(-level // parameters.digit_primes) for level in range(len(widths) + 1)]
         each = [digits[level] * (special + sum(widths[:level])) for level in range(len(widths) + 1)]
-        return parameters.ring_degree * sum(each[level] for level in self.circuit.keys(len(widths)).values())
+        switch = sum(each[level] for level in self.circuit.keys(len(widths)).values())
+        return parameters.ring_degree * (switch + sum(widths[: self.level]))
 
     @cached_property
     def work(self) -> int:
