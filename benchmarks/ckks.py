@@ -31,11 +31,12 @@ def main() -> None:
     parameters = choose(given.n, given.levels, given.scale)
     digits, special = len(parameters.digits(given.levels)), len(parameters.special_primes)
     print(f"{parameters}: log2 QP = {parameters.log_q}, {digits} digits, {special} special primes")
-    print(f"a key: {parameters.key_bytes / 1e6:.1f} MB, {parameters.key_message_bytes / 1e6:.1f} MB on the wire")
     phases = np.exp(2j * np.pi * np.random.default_rng(0).random((given.diagonals + 1, parameters.slots)))
     x, linear = phases[0], LinearMap(dict(enumerate(phases[1:])))
     client, server = CkksClient(parameters), CkksServer(parameters)
     message = timed("keys, each", lambda: client.evaluation_keys(linear.steps), len(linear.steps) + 1)
+    sent = len(message) / (len(linear.steps) + 1)
+    print(f"a key: {parameters.key_bytes / 1e6:.1f} MB, {sent / 1e6:.1f} MB on the wire")
     keys = server.load_keys(message, linear.steps)
     fresh = server.receive(timed("encrypt", lambda: client.encrypt(x)))
     server.multiply(fresh, fresh, keys)  # loads what is compiled

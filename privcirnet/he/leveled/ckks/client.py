@@ -5,14 +5,13 @@ key digit is a seed. Randomness comes from the operating system; each error has 
 in the NTT order that they are computed with, in which a is uniform as well.
 """
 
-import math
 from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
 
+from privcirnet.he.engines import switch_keys
 from privcirnet.he.engines.kernels import blake2xb, hybrid, secret_key, wire_bytes
-from privcirnet.he.engines.kernels.arithmetic import with_quotient
 from privcirnet.he.engines.wire_bytes import Message, check_length
 from privcirnet.he.leveled.ckks.context import Context
 from privcirnet.he.leveled.ckks.embedding import Slots, to_slots
@@ -20,7 +19,6 @@ from privcirnet.he.leveled.ckks.parameters import CkksParameters
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Integers, Residues, centered
 from privcirnet.he.ring.stream import stream
-from privcirnet.he.ring.threads import each
 from privcirnet.he.ring.wipe import wipe
 
 
@@ -50,7 +48,7 @@ class CkksClient:
         """
         parameters = self.context.parameters
         level = parameters.levels if level is None else level
-        return self._encrypted(self.context.integers(slots, parameters.scales[level]), self._key(), level)
+        return self._encrypted(self.context.integers(slots, parameters.scales[level]), level)
 
     def evaluation_keys(self, steps: Collection[int]) -> bytes:
         """Return the relinearisation key and a key for every rotation, for :meth:`CkksServer.load_keys`.
@@ -58,15 +56,16 @@ class CkksClient:
         Args:
             steps: rotations to the left in slots, 0 for the conjugation.
         """
-        secret, square = self._key(), self._key()[:1].copy()
-        for limb in range(square.shape[1]):
-            row = square[:, limb]
-            hybrid.multiply(row, row, row[0].copy(), self.context.ring.moduli, limb)
-        made = [self._switch_key(square[0], secret)]
+        secret, square = self._key(), self._key()[0].copy()
+        chain, level = self.context.chain, len(self.context.parameters.data_primes)
+        for limb in range(len(square)):
+            row = square[limb : limb + 1]
+            hybrid.multiply(row, row, row[0].copy(), chain.ring.moduli, limb)
+        made = [switch_keys.make(chain, level, square, secret)]
         wipe([square])
         for step in sorted(steps):
             target = np.ascontiguousarray(secret[..., self.context.order(-step)])  # a conjugation is its own inverse
-            made.append(self._switch_key(secret[0], target))
+            made.append(switch_keys.make(chain, level, secret[0], target))
             wipe([target])
         return b"".join(made)
 
@@ -117,61 +116,21 @@ class CkksClient:
         assert self._secret is not None, "a closed client has no keys"
         return self._secret
 
-    def _encrypted(self, integers: Integers, key: Residues, level: int) -> bytes:
+    def _encrypted(self, integers: Integers, level: int) -> bytes:
         """Encrypt coefficients at a level."""
-        return self._seeded(key[:, self.context.special :], integers, self.context.special, level + 1)
-
-    def _seeded(
-        self, key: Residues, integers: Integers, first: int, rows: int, source: Residues | None = None
-    ) -> bytes:
-        """Encrypt coefficients under some of the primes, plus a polynomial.
-
-        Args:
-            key: under which, from the first prime on, shape (2, >= rows, n).
-            integers: shape (n,).
-            first: prime.
-            rows: how many.
-            source: polynomial to add, shape (rows, n).
-        """
-        ring, n = self.context.ring, integers.size
-        primes = ring.primes[first : first + rows]
-        drawn = secret_key.draw(n)
-        words = blake2xb.expand([drawn.seed], primes, n)[0]
-        for i in range(rows):
-            hybrid.encrypt_row(words[i], key[:, i], drawn.error, integers, ring.tables, first + i)
+        context, modulus, key = self.context, self.context.modulus(level), self._key()
+        drawn = secret_key.draw(integers.size)
+        words = blake2xb.expand([drawn.seed], modulus.primes, integers.size)[0]
+        for i in range(level + 1):
+            limb = context.special + i
+            own = key[:, limb].copy()
+            hybrid.encrypt_row(words[i], own, drawn.error, integers, context.ring.tables, limb)
+            wipe([own])
         wipe([drawn.error])
-        if source is not None:
-            total = words + source
-            words = np.minimum(total, total - ring.tables.primes[first : first + rows, None])
-        bits = 8 * np.array(self._widths(first, rows), dtype=np.uint64)
-        made = wire_bytes.packed(n, bits)
+        bits = 8 * np.array(modulus.widths, dtype=np.uint64)
+        made = wire_bytes.packed(integers.size, bits)
         wire_bytes.pack_into(made, words, bits)
-        return wire_bytes.octets(made, n, bits) + drawn.seed
-
-    def _switch_key(self, source: Residues, target: Residues) -> bytes:
-        """Encrypt P times a secret under another, a digit at a time.
-
-        Args:
-            source: what is switched from, in rows of all primes, shape (k + L + 1, n).
-            target: what to, with quotients, shape (2, k + L + 1, n).
-        """
-        context, rows, nothing = self.context, source.shape[0], np.zeros(source.shape[1], dtype=np.int64)
-        p = math.prod(context.parameters.special_primes)
-        factors = [with_quotient(p % prime, prime) for prime in context.ring.primes]
-
-        def digit(number: int) -> bytes:
-            added = np.zeros_like(source)
-            start = context.special + number * context.parameters.digit_primes
-            for limb in range(start, min(start + context.parameters.digit_primes, rows)):
-                added[limb] = source[limb]
-                factor, quotient = factors[limb]
-                prime = context.ring.tables.primes[limb]
-                hybrid.multiply_constant(added[limb : limb + 1], factor, quotient, prime)
-            made = self._seeded(target, nothing, 0, rows, added)
-            wipe([added])
-            return made
-
-        return b"".join(each(digit, range(len(context.parameters.digits(context.parameters.levels)))))
+        return wire_bytes.octets(made, integers.size, bits) + drawn.seed
 
     def _coefficients(self, message: Message) -> Integers:
         """Return the signed coefficients of a result of level 0, shape (n,)."""
@@ -180,12 +139,10 @@ class CkksClient:
         half = modulus.compact_size(1)
         parts = [wire_bytes.unpack(part, modulus.primes, modulus.widths) for part in (message[:half], message[half:])]
         found = np.empty((1, modulus.ring_degree), dtype=np.uint64)
-        key = self._key()[:, context.special]
+        key = self._key()[:, context.special].copy()
         hybrid.decrypt_row(found, np.concatenate(parts), key, context.ring.tables, context.special)
+        wipe([key])
         return centered(found[0], modulus.primes[0])
-
-    def _widths(self, first: int, rows: int) -> tuple[int, ...]:
-        return self.context.modulus().widths[first : first + rows]
 
     @staticmethod
     def _flood(bits: int, count: int) -> tuple[Residues, tuple[tuple[int, ...], int]]:

@@ -75,7 +75,7 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
     total = np.zeros_like(sums[0])
     for giant, own in zip(source.groups, sums, strict=True):
         _add_rotated(context, total, own, giant, keys)
-    return Ciphertext(context.rescaled(context.lowered(total)))
+    return Ciphertext(context.chain.reduced(context.chain.lowered(total), ciphertext.level))
 
 
 def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -> Residues:
@@ -111,7 +111,8 @@ def _add_rotated(context: Context, total: Residues, own: Residues, step: int, ke
     primes = context.ring.tables.primes[: total.shape[1], None]
     if step:
         first = own[0]
-        own = context.switched(context.digits(context.lowered(own[1:].copy())[0]), keys[step])
+        second = context.chain.lowered(own[1:].copy())[0]
+        own = context.chain.extended(context.chain.digits(second), keys[step])
         own[0] = _added(own[0], first, primes)
         own = own[..., context.order(step)]
     total[:] = _added(total, own, primes)

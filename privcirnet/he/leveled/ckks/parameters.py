@@ -18,7 +18,6 @@ from functools import cached_property
 
 from privcirnet.errors import RuleError
 from privcirnet.he.params.security import MAX_LOG_Q, check_modulus
-from privcirnet.he.params.sizes import SEED_BYTES, residue_bytes
 from privcirnet.he.ring import modular
 
 SPECIAL_BITS = 60
@@ -138,14 +137,8 @@ class CkksParameters:
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of one key in the server's memory; half of them, in whole bytes, travel."""
+        """Bytes of one key in memory; fewer than half of them travel (:func:`engines.switch_keys.key_size`)."""
         return len(self.digits(self.levels)) * 2 * len(self.primes) * self.ring_degree * 8
-
-    @property
-    def key_message_bytes(self) -> int:
-        """Bytes of one key on the wire: seeded."""
-        row = self.ring_degree * sum(residue_bytes(p.bit_length()) for p in self.primes)
-        return len(self.digits(self.levels)) * (row + SEED_BYTES)
 
     @property
     def switch_rows(self) -> int:

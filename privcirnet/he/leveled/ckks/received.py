@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.kernels import blake2xb, operands, wire_bytes
+from privcirnet.he.engines import switch_keys
+from privcirnet.he.engines.kernels import blake2xb, wire_bytes
 from privcirnet.he.engines.wire_bytes import Message, check_length
 from privcirnet.he.leveled.ckks.context import Context
 from privcirnet.he.params.sizes import SEED_BYTES
@@ -30,7 +31,8 @@ def load_keys(context: Context, message: Message, steps: Collection[int]) -> Key
     Raises:
         RuleError: the length is wrong, or a residue is not under its prime.
     """
-    size, names = context.parameters.key_message_bytes, [RELINEARIZATION, *sorted(steps)]
+    level, names = len(context.parameters.data_primes), [RELINEARIZATION, *sorted(steps)]
+    size = switch_keys.key_size(context.chain, level)
     if len(message) != size * len(names):
         raise RuleError(
             "evaluation keys must have the length that the parameters and rotations fix",
@@ -38,26 +40,25 @@ def load_keys(context: Context, message: Message, steps: Collection[int]) -> Key
             remedy="send keys for exactly the circuit's rotations",
         )
     parts = [message[i * size : (i + 1) * size] for i in range(len(names))]
-    return dict(zip(names, each(lambda part: _key(context, part), parts), strict=True))
+    return dict(zip(names, each(lambda part: switch_keys.load(context.chain, level, bytes(part)), parts), strict=True))
 
 
-def load(context: Context, message: Message, first: int, rows: int) -> Residues:
-    """Return a seeded ciphertext under some of the primes, checked, shape (2, rows, n).
+def load(context: Context, message: Message, level: int) -> Residues:
+    """Return a seeded ciphertext, checked, shape (2, level + 1, n).
 
     Args:
         context: of the parameters.
         message: its compact bytes, then the seed.
-        first: prime, by its row.
-        rows: how many primes.
+        level: of the ciphertext.
 
     Raises:
         RuleError: the length is wrong, or a residue is not under its prime.
     """
-    primes, n = context.ring.primes[first : first + rows], context.parameters.ring_degree
-    widths = context.modulus().widths[first : first + rows]
-    check_length(message, n * sum(widths) + SEED_BYTES)
+    modulus = context.modulus(level)
+    check_length(message, modulus.compact_size(1) + SEED_BYTES)
     body, seed = message[:-SEED_BYTES], bytes(message[-SEED_BYTES:])
-    return np.stack([wire_bytes.unpack(body, primes, widths), blake2xb.expand([seed], primes, n)[0]])
+    first = wire_bytes.unpack(body, modulus.primes, modulus.widths)
+    return np.stack([first, blake2xb.expand([seed], modulus.primes, modulus.ring_degree)[0]])
 
 
 def check_keys(steps: Collection[int], keys: Keys) -> None:
@@ -73,13 +74,3 @@ def check_keys(steps: Collection[int], keys: Keys) -> None:
     if missing := sorted(set(steps) - set(keys)):
         remedy = "make keys for the circuit's steps"
         raise RuleError("every rotation must have a key", got=f"none for steps {missing}", remedy=remedy)
-
-
-def _key(context: Context, message: Message) -> Residues:
-    """A key's digits as inputs of products, (chunks, D, 2, CHUNK)."""
-    digits = len(context.parameters.digits(context.parameters.levels))
-    size, found = len(message) // digits, context.ring.inputs(digits)
-    for digit in range(digits):
-        residues = load(context, message[digit * size : (digit + 1) * size], 0, len(context.ring.primes))
-        operands.place(found, digit, context.ring.split(residues))
-    return found

@@ -78,7 +78,7 @@ class CkksServer:
             level: that it was made for; None: the top level.
         """
         level = self.context.parameters.levels if level is None else level
-        return Ciphertext(load(self.context, message, self.context.special, level + 1))
+        return Ciphertext(load(self.context, message, level))
 
     def reply(self, ciphertext: Ciphertext) -> bytes:
         """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0.
@@ -102,7 +102,7 @@ class CkksServer:
         """
         self.counts["add"] += 1
         one, other = self.aligned(first, second)
-        return Ciphertext(self.context.added(one.residues, other.residues))
+        return Ciphertext(self.context.chain.added(one.residues, other.residues))
 
     def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
         """Return the difference, at the lower of the levels.
@@ -128,7 +128,7 @@ class CkksServer:
         self.counts["add_plain"] += 1
         integers = self.context.integers(slots, self.context.parameters.scales[ciphertext.level])
         residues, plain = ciphertext.residues.copy(), self.context.polynomial(integers, ciphertext.level)
-        residues[0] = self.context.added(residues[0], plain)
+        residues[0] = self.context.chain.added(residues[0], plain)
         return Ciphertext(residues)
 
     def multiply_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
@@ -153,7 +153,7 @@ class CkksServer:
             hybrid.multiply(found[:, i], source, plain[i], ring.moduli, limb)
 
         each(row, range(level + 1))
-        return Ciphertext(self.context.rescaled(found))
+        return Ciphertext(self.context.chain.reduced(found, level))
 
     def multiply(self, first: Ciphertext, second: Ciphertext, keys: Keys) -> Ciphertext:
         """Return the product, relinearised, a level under the lower of the levels.
@@ -168,7 +168,7 @@ class CkksServer:
         """
         self.counts["multiply"] += 1
         one, other = self.aligned(first, second)
-        level, context = check_level(one.level), self.context
+        level, context, chain = check_level(one.level), self.context, self.context.chain
         made = np.empty((3, *one.residues.shape[1:]), dtype=np.uint64)
 
         def row(i: int) -> None:
@@ -176,8 +176,8 @@ class CkksServer:
             hybrid.tensor(made[:, i], a, b, context.ring.moduli, context.special + i)
 
         each(row, range(level + 1))
-        switched = context.lowered(context.switched(context.digits(made[2]), keys[RELINEARIZATION]))
-        return Ciphertext(context.rescaled(context.added(made[:2], switched)))
+        switched = chain.switched(chain.digits(made[2]), keys[RELINEARIZATION])
+        return Ciphertext(chain.reduced(chain.added(made[:2], switched), level))
 
     def hoist(self, ciphertext: Ciphertext) -> Hoisted:
         """Return what all rotations of a ciphertext share, with it.
@@ -185,7 +185,7 @@ class CkksServer:
         Args:
             ciphertext: any.
         """
-        return Hoisted(ciphertext, self.context.digits(ciphertext.residues[1]))
+        return Hoisted(ciphertext, self.context.chain.digits(ciphertext.residues[1]))
 
     def rotate(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
         """Return slots rotated to the left.
@@ -258,10 +258,11 @@ class CkksServer:
         """
         if level == ciphertext.level:
             return ciphertext
-        parameters, context, rows = self.context.parameters, self.context, level + 2
+        parameters = self.context.parameters
         ratio = parameters.scales[level] / parameters.scales[ciphertext.level]
         constant = round(ratio * parameters.data_primes[level + 1])
-        return Ciphertext(context.rescaled(self.times(Ciphertext(ciphertext.residues[:, :rows]), constant).residues))
+        product = self.times(Ciphertext(ciphertext.residues[:, : level + 2]), constant)
+        return Ciphertext(self.context.chain.reduced(product.residues, level + 1))
 
     def aligned(self, first: Ciphertext, second: Ciphertext) -> tuple[Ciphertext, Ciphertext]:
         """Return two ciphertexts at the lower of their levels.
@@ -275,11 +276,9 @@ class CkksServer:
 
     def _turned(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
         check_keys({step}, keys)
-        hoisted = source if isinstance(source, Hoisted) else self.hoist(source)
-        context, residues = self.context, hoisted.ciphertext.residues
-        switched = context.lowered(context.switched(hoisted.digits, keys[step]))
-        switched[0] = context.added(switched[0], residues[0])
-        return Ciphertext(switched[..., context.order(step)])
+        hoisted, chain = source if isinstance(source, Hoisted) else self.hoist(source), self.context.chain
+        residues, element = hoisted.ciphertext.residues, self.context.element(step)
+        return Ciphertext(chain.rotated(residues, hoisted.digits, keys[step], element))
 
 
 def check_level(level: int) -> int:

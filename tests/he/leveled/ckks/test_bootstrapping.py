@@ -36,6 +36,6 @@ def test_a_ciphertext_gets_new_levels():
     low = pair.server.receive(pair.client.encrypt(slots, level=2), 2)
     found = refresh(pair.machine(simulator.steps), low)
     assert found.level == estimate.level
-    error = np.abs(pair.slots(found) - slots).max()
-    assert error < 2**-20
-    assert error < clear + 2**-estimate.precision_bits
+    errors = np.abs(pair.slots(found) - slots)
+    assert errors.max() < 2**-18 < clear + 2**-estimate.precision_bits
+    assert np.sqrt((errors**2).mean()) < 2**-22

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.engines import switch_keys
 from privcirnet.he.leveled.ckks.client import CkksClient
 from privcirnet.he.leveled.ckks.context import Context
 from privcirnet.he.leveled.ckks.simulator import Simulator
@@ -15,7 +16,7 @@ from tests.he.leveled.ckks.toys import Pair, insecure_ckks, random_slots
 
 def test_messages_have_the_lengths_that_parameters_fix(pair):
     parameters = pair.server.context.parameters
-    assert len(pair.client.evaluation_keys([1])) == 2 * parameters.key_message_bytes
+    assert len(pair.client.evaluation_keys([1])) == 2 * switch_keys.key_size(pair.server.context.chain, 6)
     message = pair.client.encrypt(random_slots(0), level=1)
     widths = [-(-prime.bit_length() // 8) for prime in parameters.data_primes]
     assert len(message) == 1024 * sum(widths[:2]) + 64
@@ -46,7 +47,7 @@ def test_nothing_is_used_twice(pair):
     first, second = pair.client.encrypt(slots), pair.client.encrypt(slots)
     assert first[-64:] != second[-64:]
     assert np.mean(np.frombuffer(first, np.uint8) == np.frombuffer(second, np.uint8)) < 0.1
-    keys, size = pair.client.evaluation_keys([1, 2]), pair.server.context.parameters.key_message_bytes // 3
+    keys, size = pair.client.evaluation_keys([1, 2]), switch_keys.key_size(pair.server.context.chain, 6) // 3
     seeds = [keys[end - 64 : end] for end in range(size, len(keys) + 1, size)]
     assert len(set(seeds)) == len(seeds) == 9
 
