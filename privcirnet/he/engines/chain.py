@@ -117,9 +117,26 @@ class Chain:
             digits: from :meth:`digits`.
             key: D inputs of products for this level or a higher one, shape (chunks, D, 2, CHUNK).
         """
+        return self.lowered(self.extended(digits, key))
+
+    def extended(self, digits: Residues, key: Residues) -> Residues:
+        """Return P times what digits and a key encrypt, extended, shape (2, k + l, n).
+
+        Args:
+            digits: from :meth:`digits`.
+            key: see :meth:`switched`.
+        """
         found = np.empty((1, 2, *digits.shape[1:]), dtype=np.uint64)
         each(lambda limb: hybrid.switch_row(found, digits, key, self.ring.moduli, limb), range(digits.shape[1]))
-        return self._divided(found[0], range(self.special), range(self.special, digits.shape[1]))
+        return found[0]
+
+    def lowered(self, extended: Residues) -> Residues:
+        """Return polynomials divided by P and rounded, shape (polynomials, l, n).
+
+        Args:
+            extended: shape (polynomials, k + l, n); overwritten.
+        """
+        return self._divided(extended, range(self.special), range(self.special, extended.shape[1]))
 
     def reduced(self, polynomials: Residues, level: int) -> Residues:
         """Return polynomials divided by their last primes and rounded, shape (polynomials, level, n).

@@ -72,14 +72,9 @@ def load(chain: Chain, level: int, message: bytes) -> Residues:
 
 def _digit(chain: Chain, level: int, rows: range, source: Residues, target: Residues) -> bytes:
     modulus, n, tables = chain.key_modulus(level), chain.ring_degree, chain.ring.tables
-    words, zero = np.empty((len(modulus.primes), n), dtype=np.uint64), np.zeros(n, dtype=np.int64)
-    bits = 8 * np.array(modulus.widths, dtype=np.uint64)
-    while True:
-        drawn = secret_key.draw(n)
-        (roots,) = blake2xb.roots([drawn.seed], words.size)
-        if receive.uniform(words, roots, blake2xb.bounds(modulus.primes)):
-            break
-        wipe([drawn.error])
+    bits, zero = 8 * np.array(modulus.widths, dtype=np.uint64), np.zeros(n, dtype=np.int64)
+    drawn = secret_key.draw(n)
+    words = blake2xb.expand([drawn.seed], modulus.primes, n)[0]  # long primes reject more than kernels have to spare
     for limb, p in enumerate(modulus.primes):
         own = target[:, limb].copy()
         hybrid.encrypt_row(words[limb], own, drawn.error, zero, tables, limb)

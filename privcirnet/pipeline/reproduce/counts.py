@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from privcirnet.he.encodings import ensei
+from privcirnet.he.leveled.ckks import published
 from privcirnet.he.measure.networks import allowed_block_size, network_shapes
 from privcirnet.he.params.security import MAX_LOG_Q
 from privcirnet.he.planning.baselines import counts_of
@@ -135,6 +136,19 @@ def secure_modulus(n: int) -> Values:
     return {"log q": MAX_LOG_Q[n]}
 
 
+def ckks_counts(encoding: str, channels: int, kernel: int, depthwise: bool = False) -> Values:
+    """Return the counts of a layer in CKKS, all channels in one message.
+
+    Args:
+        encoding: "slot", "coefficient" or "cins".
+        channels: inputs and outputs.
+        kernel: its width.
+        depthwise: whether each channel has one kernel.
+    """
+    counts = published.counts(encoding, channels, kernel, depthwise=depthwise)
+    return {"HE-Pmult": counts["pmult"], "HE-Rot": counts["rotate"]}
+
+
 COUNTS: dict[str, Callable[..., Values]] = {
     "layer": layer_counts,
     "traffic": layer_traffic,
@@ -145,5 +159,6 @@ COUNTS: dict[str, Callable[..., Values]] = {
     "traffic_ratio": traffic_ratio,
     "transform_modulus": transform_modulus,
     "secure_modulus": secure_modulus,
+    "ckks": ckks_counts,
 }
 """Name in a data file -> what computes it."""

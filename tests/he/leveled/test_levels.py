@@ -34,8 +34,8 @@ def test_values_that_meet_have_one_level_and_keys_reach_it():
     assert plan.public.level < top
 
 
-def test_a_switch_costs_room_of_less_than_a_bit():
-    """Of all bits that are dropped the noise has lost all but one or two."""
+def test_switches_cost_little_room():
+    """Of all bits that are dropped the noise has lost all but four at most, over two or three switches."""
     made = network(2, 6, 6, 3, b=4, largest=1)
     plan, parameters = plan_for(made, packed_plan)
     plain = packed_plan(made, parameters.ring_degree).circuit

@@ -17,7 +17,9 @@ PAPERS = (43, 43, 44, 44, 44)
 """SEAL's default at n = 8192, 218 bits."""
 
 
-@pytest.mark.parametrize(("n", "limit"), [(1024, 26), (2048, 53), (4096, 106), (8192, 214), (16384, 430), (32768, 868)])
+@pytest.mark.parametrize(
+    ("n", "limit"), [(1024, 26), (2048, 53), (4096, 106), (8192, 214), (16384, 430), (32768, 868), (65536, 1747)]
+)
 def test_security_table(n: int, limit: int) -> None:
     """Security guidelines (2024, eprint 2024/463): ternary secret, 128 bits, classical."""
     assert MAX_LOG_Q[n] == limit

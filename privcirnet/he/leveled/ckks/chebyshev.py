@@ -1,0 +1,105 @@
+"""Polynomials of an encrypted value, in Chebyshev's basis, with few products and levels.
+
+Maths (after Paterson and Stockmeyer, 1973): T_(a + b) = 2 T_a T_b - T_|a - b|. A polynomial of degree under 2 g is
+q T_g + r with q and r of degree under g, by division in this basis; below a baby length it is a sum of constants times
+T_1, T_2, ...
+
+Cost: for degree d = 2^k - 1 about 2 sqrt(d) + k products of ciphertexts and k + 1 levels.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.polynomial import chebyshev
+
+from privcirnet.he.leveled.ckks.embedding import Reals
+from privcirnet.he.leveled.ckks.machine import Machine
+
+V = TypeVar("V")
+
+
+def interpolated(function: Callable[[Any], Any], degree: int) -> Reals:
+    """Return the Chebyshev coefficients of the interpolation of a function at Chebyshev's points of [-1, 1].
+
+    Args:
+        function: of arrays.
+        degree: of the polynomial.
+
+    Returns:
+        shape (degree + 1,).
+    """
+    return np.asarray(chebyshev.chebinterpolate(function, degree), dtype=np.float64)
+
+
+def divided(coefficients: Reals, giant: int) -> tuple[Reals, Reals]:
+    """Return (q, r) with a polynomial equal to q T_g + r.
+
+    Args:
+        coefficients: of the polynomial, of degree g to 2 g - 1.
+        giant: g.
+
+    Returns:
+        shapes (degree - g + 1,) and (g,).
+    """
+    above, rest = coefficients[giant:], coefficients[:giant].copy()
+    rest[giant - above.size + 1 :] -= above[:0:-1]  # 2 T_g T_i = T_(g + i) + T_(g - i)
+    return np.concatenate([above[:1], 2 * above[1:]]), rest
+
+
+def levels_of(degree: int) -> int:
+    """Return the levels that a polynomial takes.
+
+    Args:
+        degree: at least 1.
+    """
+    return degree.bit_length() + 1
+
+
+class Polynomial:
+    """Evaluates polynomials of one value, which share its Chebyshev polynomials.
+
+    Args:
+        machine: that runs it.
+        value: x, in [-1, 1].
+        degree: of the polynomials, at most.
+    """
+
+    def __init__(self, machine: Machine[V], value: V, degree: int) -> None:
+        self._machine, self._known = machine, {1: value}
+        self._baby = 1 << -(-degree.bit_length() // 2)
+
+    def __call__(self, coefficients: Reals) -> Any:
+        """Return the value of a polynomial.
+
+        Args:
+            coefficients: in Chebyshev's basis, shape (degree + 1,), degree at least 1.
+        """
+        if len(coefficients) <= self._baby:
+            return self._sum(coefficients)
+        giant = 1 << (len(coefficients) - 1).bit_length() - 1
+        quotient, rest = divided(coefficients, giant)
+        if quotient.size == 1:
+            product = self._machine.multiply_plain(self._power(giant), quotient[0])
+        else:
+            product = self._machine.multiply(self(quotient), self._power(giant))
+        return self._machine.add(product, self(rest)) if giant > 1 else self._machine.add_plain(product, rest[0])
+
+    def _sum(self, coefficients: Reals) -> Any:
+        terms = [self._machine.multiply_plain(self._power(i), c) for i, c in enumerate(coefficients) if i]
+        total = terms[0]
+        for term in terms[1:]:
+            total = self._machine.add(total, term)
+        return self._machine.add_plain(total, coefficients[0])
+
+    def _power(self, index: int) -> Any:
+        """T_index; of indices that are not powers of two, from the largest power below."""
+        if index not in self._known:
+            high = 1 << (index - 1).bit_length() - 1
+            machine, product = self._machine, self._machine.multiply(self._power(high), self._power(index - high))
+            twice, other = machine.add(product, product), 2 * high - index
+            self._known[index] = (
+                machine.subtract(twice, self._power(other)) if other else machine.add_plain(twice, -1.0)
+            )
+            self._known[index] = machine.bounded(self._known[index], 1.0 + 2.0**-10)
+        return self._known[index]

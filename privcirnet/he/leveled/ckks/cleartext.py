@@ -1,0 +1,81 @@
+"""The twin in clear: circuits on bare slots. It hides nothing; ``counts`` adds up the operations by name."""
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.errors import RuleError
+from privcirnet.he.leveled.ckks.embedding import Slots
+from privcirnet.he.leveled.ckks.transform import LinearMap
+
+
+class Cleartext:
+    """See :class:`ckks.machine.Machine`; values are slots, shape (n / 2,)."""
+
+    def __init__(self) -> None:
+        self.layer, self.counts = "", Counter[str]()
+
+    def add(self, first: Slots, second: Slots) -> Slots:
+        """See :meth:`Machine.add`."""
+        self.counts["add"] += 1
+        return first + second
+
+    def subtract(self, first: Slots, second: Slots) -> Slots:
+        """See :meth:`Machine.subtract`."""
+        self.counts["add"] += 1
+        return first - second
+
+    def add_plain(self, value: Slots, slots: npt.ArrayLike) -> Slots:
+        """See :meth:`Machine.add_plain`."""
+        self.counts["add_plain"] += 1
+        return value + np.asarray(slots)
+
+    def multiply_plain(self, value: Slots, slots: npt.ArrayLike) -> Slots:
+        """See :meth:`Machine.multiply_plain`."""
+        self.counts["pmult"] += 1
+        return value * np.asarray(slots)
+
+    def multiply(self, first: Slots, second: Slots) -> Slots:
+        """See :meth:`Machine.multiply`."""
+        self.counts["multiply"] += 1
+        return first * second
+
+    def rotate(self, value: Slots, step: int) -> Slots:
+        """See :meth:`Machine.rotate`."""
+        self.counts["rotate"] += 1
+        return np.roll(value, -step)
+
+    def conjugate(self, value: Slots) -> Slots:
+        """See :meth:`Machine.conjugate`."""
+        self.counts["conjugate"] += 1
+        return value.conj()
+
+    def times_i(self, value: Slots) -> Slots:
+        """See :meth:`Machine.times_i`."""
+        return 1j * value
+
+    def times(self, value: Slots, factor: int) -> Slots:
+        """See :meth:`Machine.times`."""
+        return factor * value
+
+    def raised(self, value: Slots, multiples: float) -> Slots:
+        """See :meth:`Machine.raised`: with multiples of zero, and a scale that is the same at all levels."""
+        return value
+
+    def bounded(self, value: Slots, bound: float) -> Slots:
+        """See :meth:`Machine.bounded`.
+
+        Raises:
+            RuleError: a slot is larger.
+        """
+        if (largest := float(np.abs(value).max())) > bound:
+            got, remedy = f"{largest:.4g} for {bound:.4g} in layer {self.layer!r}", "raise the bound"
+            raise RuleError("a value must keep the bound that its circuit states", got=got, remedy=remedy)
+        return value
+
+    def map(self, value: Slots, linear: LinearMap) -> Slots:
+        """See :meth:`Machine.map`."""
+        self.counts["rotate"] += linear.rotations
+        self.counts["pmult"] += linear.products
+        return linear(value)

@@ -1,0 +1,149 @@
+"""The client: its secret key, the keys that it gives away, requests and results.
+
+Everything that travels is in compact bytes (:mod:`engines.wire_bytes`), and the polynomial a of every ciphertext and
+key digit is a seed. Randomness comes from the operating system; each error has a stream of its own. Polynomials travel
+in the NTT order that they are computed with, in which a is uniform as well.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.he.engines import switch_keys
+from privcirnet.he.engines.kernels import blake2xb, hybrid, secret_key, wire_bytes
+from privcirnet.he.engines.wire_bytes import Message, check_length
+from privcirnet.he.leveled.ckks.context import Context
+from privcirnet.he.leveled.ckks.embedding import Slots, to_slots
+from privcirnet.he.leveled.ckks.parameters import CkksParameters
+from privcirnet.he.ring import sampling
+from privcirnet.he.ring.modular import Integers, Residues, centered
+from privcirnet.he.ring.stream import stream
+from privcirnet.he.ring.wipe import wipe
+
+
+class CkksClient:
+    """What holds the secret key, ternary and uniform.
+
+    Args:
+        parameters: CKKS.
+    """
+
+    def __init__(self, parameters: CkksParameters) -> None:
+        self.context = Context(parameters)
+        self._secret: Residues | None = secret_key.generate(self.context.ring)
+
+    def encrypt(self, slots: npt.ArrayLike, level: int | None = None) -> bytes:
+        """Encrypt slots with the secret key.
+
+        Args:
+            slots: shape (n / 2,), real or complex.
+            level: of the ciphertext; None: the top level.
+
+        Returns:
+            one polynomial in compact bytes, and the seed of the other.
+
+        Raises:
+            RuleError: there are more or fewer slots, or they are too large.
+        """
+        parameters = self.context.parameters
+        level = parameters.levels if level is None else level
+        return self._encrypted(self.context.integers(slots, parameters.scales[level]), level)
+
+    def evaluation_keys(self, steps: Collection[int]) -> bytes:
+        """Return the relinearisation key and a key for every rotation, for :meth:`CkksServer.load_keys`.
+
+        Args:
+            steps: rotations to the left in slots, 0 for the conjugation.
+        """
+        secret, square = self._key(), self._key()[0].copy()
+        chain, level = self.context.chain, len(self.context.parameters.data_primes)
+        for limb in range(len(square)):
+            row = square[limb : limb + 1]
+            hybrid.multiply(row, row, row[0].copy(), chain.ring.moduli, limb)
+        made = [switch_keys.make(chain, level, square, secret)]
+        wipe([square])
+        for step in sorted(steps):
+            target = np.ascontiguousarray(secret[..., self.context.order(-step)])  # a conjugation is its own inverse
+            made.append(switch_keys.make(chain, level, secret[0], target))
+            wipe([target])
+        return b"".join(made)
+
+    def decrypt(self, message: Message) -> Slots:
+        """Decrypt a result. What it reveals beyond the slots: docs/ckks.md, "Who may see a result".
+
+        Args:
+            message: what :meth:`CkksServer.reply` returned: a ciphertext of level 0.
+
+        Returns:
+            slots, shape (n / 2,).
+
+        Raises:
+            RuleError: the bytes are not such a ciphertext.
+        """
+        scale = self.context.parameters.scales[0]
+        return to_slots(self._coefficients(message) / scale)
+
+    def decrypt_to_share(self, message: Message, noise_bits: int) -> Slots:
+        """Decrypt a result that others will see: with flooding noise, which hides what its error says of the key.
+
+        The coefficients get the sum of three uniform integers, each 2^40 times as wide as the error's bound, so that an
+        image's results are within 2^-30 of ones that the error has no part in (:mod:`ring.sampling`). A result with p
+        bits of precision keeps about p - 42 of them.
+
+        Args:
+            message: see :meth:`decrypt`.
+            noise_bits: log2 of a bound on the error's coefficients, as integers
+                (:meth:`simulator.Estimate.noise_bits`).
+
+        Returns:
+            slots, shape (n / 2,).
+
+        Raises:
+            RuleError: the bytes are not such a ciphertext.
+        """
+        integers = self._coefficients(message)
+        digits, (powers, offset) = self._flood(noise_bits + sampling.FLOODING_BITS, integers.size)
+        noise = sum(digit.astype(np.float64) * power for digit, power in zip(digits, powers, strict=True)) - offset
+        return to_slots((integers + noise) / self.context.parameters.scales[0])
+
+    def close(self) -> None:
+        """Forget the secret key; its memory is zeroed."""
+        wipe([self._secret])
+        self._secret = None
+
+    def _key(self) -> Residues:
+        assert self._secret is not None, "a closed client has no keys"
+        return self._secret
+
+    def _encrypted(self, integers: Integers, level: int) -> bytes:
+        """Encrypt coefficients at a level."""
+        context, modulus, key = self.context, self.context.modulus(level), self._key()
+        drawn = secret_key.draw(integers.size)
+        words = blake2xb.expand([drawn.seed], modulus.primes, integers.size)[0]
+        for i in range(level + 1):
+            limb = context.special + i
+            own = key[:, limb].copy()
+            hybrid.encrypt_row(words[i], own, drawn.error, integers, context.ring.tables, limb)
+            wipe([own])
+        wipe([drawn.error])
+        bits = 8 * np.array(modulus.widths, dtype=np.uint64)
+        made = wire_bytes.packed(integers.size, bits)
+        wire_bytes.pack_into(made, words, bits)
+        return wire_bytes.octets(made, integers.size, bits) + drawn.seed
+
+    def _coefficients(self, message: Message) -> Integers:
+        """Return the signed coefficients of a result of level 0, shape (n,)."""
+        context, modulus = self.context, self.context.modulus(0)
+        check_length(message, modulus.compact_size(2))
+        half = modulus.compact_size(1)
+        parts = [wire_bytes.unpack(part, modulus.primes, modulus.widths) for part in (message[:half], message[half:])]
+        found = np.empty((1, modulus.ring_degree), dtype=np.uint64)
+        key = self._key()[:, context.special].copy()
+        hybrid.decrypt_row(found, np.concatenate(parts), key, context.ring.tables, context.special)
+        wipe([key])
+        return centered(found[0], modulus.primes[0])
+
+    @staticmethod
+    def _flood(bits: int, count: int) -> tuple[Residues, tuple[tuple[int, ...], int]]:
+        return sampling.flood_digits(bits, count, stream()), sampling.flood_powers(bits)

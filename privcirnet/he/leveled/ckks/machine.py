@@ -1,0 +1,199 @@
+"""What runs a circuit: a circuit is a function of a machine and values, so that the same lines run three times.
+
+* :class:`ckks.cleartext.Cleartext`: on bare slots, with counters: what the result should be;
+* :class:`ckks.simulator.Simulator`: on levels, scales, bounds and errors: whether it can be, before anyone encrypts;
+* :class:`Encrypted`: on ciphertexts.
+
+A circuit says ``machine.layer = "conv1"`` where a layer begins; the simulator names it in what it refuses.
+"""
+
+from typing import Protocol, TypeVar
+
+import numpy.typing as npt
+
+from privcirnet.he.leveled.ckks import hoisting
+from privcirnet.he.leveled.ckks.received import Keys
+from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer
+from privcirnet.he.leveled.ckks.transform import LinearMap
+
+V = TypeVar("V")
+
+
+class Machine(Protocol[V]):
+    """Operations on values of one kind. Values of different levels meet at the lower one.
+
+    Attributes:
+        layer: name of the layer that runs.
+    """
+
+    layer: str
+
+    def add(self, first: V, second: V) -> V:
+        """Return the sum.
+
+        Args:
+            first: a value.
+            second: a value.
+        """
+        ...
+
+    def subtract(self, first: V, second: V) -> V:
+        """Return the difference.
+
+        Args:
+            first: a value.
+            second: a value.
+        """
+        ...
+
+    def add_plain(self, value: V, slots: npt.ArrayLike) -> V:
+        """Return value + plaintext.
+
+        Args:
+            value: a value.
+            slots: shape (n / 2,), or one number for all.
+        """
+        ...
+
+    def multiply_plain(self, value: V, slots: npt.ArrayLike) -> V:
+        """Return value times plaintext; takes a level.
+
+        Args:
+            value: a value.
+            slots: shape (n / 2,), or one number for all.
+        """
+        ...
+
+    def multiply(self, first: V, second: V) -> V:
+        """Return the product; takes a level.
+
+        Args:
+            first: a value.
+            second: a value.
+        """
+        ...
+
+    def rotate(self, value: V, step: int) -> V:
+        """Return slots rotated to the left.
+
+        Args:
+            value: a value.
+            step: slots, not 0.
+        """
+        ...
+
+    def conjugate(self, value: V) -> V:
+        """Return the conjugates of all slots.
+
+        Args:
+            value: a value.
+        """
+        ...
+
+    def times_i(self, value: V) -> V:
+        """Return all slots times the imaginary unit; takes no level and adds no error.
+
+        Args:
+            value: a value.
+        """
+        ...
+
+    def times(self, value: V, factor: int) -> V:
+        """Return all slots times an integer; takes no level.
+
+        Args:
+            value: a value.
+            factor: the integer.
+        """
+        ...
+
+    def raised(self, value: V, multiples: float) -> V:
+        """Return a value's polynomial at the top level, plus q_0 times one with small integer coefficients.
+
+        Slots are divided by S_L / S_0, because the polynomial is as it was and the scale is that of the top level.
+
+        Args:
+            value: a value; it is lowered to level 0 first.
+            multiples: bound on the integers.
+        """
+        ...
+
+    def bounded(self, value: V, bound: float) -> V:
+        """Return a value as it is, and say how large its slots are: what is known of a network's activations.
+
+        Without it, bounds are those of the worst input.
+
+        Args:
+            value: a value.
+            bound: of its slots' absolute values.
+        """
+        ...
+
+    def map(self, value: V, linear: LinearMap) -> V:
+        """Return a linear map of the slots; takes a level.
+
+        Args:
+            value: a value.
+            linear: the map.
+        """
+        ...
+
+
+class Encrypted:
+    """Ciphertexts of one client.
+
+    Args:
+        server: that computes.
+        keys: the client's.
+    """
+
+    def __init__(self, server: CkksServer, keys: Keys) -> None:
+        self.layer, self._server, self._keys = "", server, keys
+
+    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """See :meth:`Machine.add`."""
+        return self._server.add(first, second)
+
+    def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """See :meth:`Machine.subtract`."""
+        return self._server.subtract(first, second)
+
+    def add_plain(self, value: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        """See :meth:`Machine.add_plain`."""
+        return self._server.add_plain(value, slots)
+
+    def multiply_plain(self, value: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        """See :meth:`Machine.multiply_plain`."""
+        return self._server.multiply_plain(value, slots)
+
+    def multiply(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """See :meth:`Machine.multiply`."""
+        return self._server.multiply(first, second, self._keys)
+
+    def rotate(self, value: Ciphertext, step: int) -> Ciphertext:
+        """See :meth:`Machine.rotate`."""
+        return self._server.rotate(value, step, self._keys)
+
+    def conjugate(self, value: Ciphertext) -> Ciphertext:
+        """See :meth:`Machine.conjugate`."""
+        return self._server.conjugate(value, self._keys)
+
+    def times_i(self, value: Ciphertext) -> Ciphertext:
+        """See :meth:`Machine.times_i`."""
+        return self._server.times_i(value)
+
+    def times(self, value: Ciphertext, factor: int) -> Ciphertext:
+        """See :meth:`Machine.times`."""
+        return self._server.times(value, factor)
+
+    def raised(self, value: Ciphertext, multiples: float) -> Ciphertext:
+        """See :meth:`Machine.raised`; how large the integers are is up to the key."""
+        return self._server.raised(value)
+
+    def bounded(self, value: Ciphertext, bound: float) -> Ciphertext:
+        """See :meth:`Machine.bounded`."""
+        return value
+
+    def map(self, value: Ciphertext, linear: LinearMap) -> Ciphertext:
+        """See :meth:`Machine.map`; with double hoisting."""
+        return hoisting.apply(self._server, value, linear, self._keys)

@@ -1,0 +1,214 @@
+"""CKKS parameters: a chain of primes with one exact scale for every level, and the digits of key switching.
+
+A value at level l is a polynomial modulo q_0 ... q_l with scale S_l. A product is rescaled at once: divided by q_l it
+is at level l - 1 with scale
+
+    S_(l-1) = S_l^2 / q_l.
+
+Every ciphertext of a level has that scale exactly (Kim, Papadimitriou and Polyakov, 2022, "reduced error"), so sums
+never mix scales. S_l stays near 2^s because q_l is chosen after S_l: it is the prime nearest to S_l^2 / 2^s.
+
+Digits (:mod:`engines.kernels.hybrid`): a primes each, with k special primes whose product P is at least twice as large
+as that of any digit. More primes in a digit make fewer key digits but a longer P; :func:`choose` weighs them.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from privcirnet.errors import RuleError
+from privcirnet.he.params.security import MAX_LOG_Q, check_modulus
+from privcirnet.he.ring import modular
+
+SPECIAL_BITS = 60
+"""Of each special prime: the longest whose products' halves may be added four at a time."""
+_SCALE_BITS, _FIRST_BITS = (25, 59), (30, 60)
+_DRIFT = 0.5
+
+
+@dataclass(frozen=True)
+class CkksParameters:
+    """Checked parameters.
+
+    Attributes:
+        ring_degree: n, a power of two; a ciphertext has n / 2 complex slots.
+        levels: L, rescalings that a fresh ciphertext allows.
+        scale_bits: s, log2 of the scale.
+        first_bits: of q_0: those of results, sign and scale included.
+        digit_primes: a, primes in a digit of key switching.
+
+    Raises:
+        RuleError: not 128-bit secure, out of range, or too few primes near the scale.
+    """
+
+    ring_degree: int
+    levels: int
+    scale_bits: int = 40
+    first_bits: int = 54
+    digit_primes: int = 1
+
+    def __post_init__(self) -> None:
+        self.check()
+        check_modulus(self.ring_degree, self.log_q)
+
+    def check(self) -> None:
+        """Raise unless the chain of primes exists and holds its scale.
+
+        Raises:
+            RuleError: out of range, or too few primes near the scale.
+        """
+        for name, value, (least, most) in (
+            ("scale_bits", self.scale_bits, _SCALE_BITS),
+            ("first_bits", self.first_bits, (max(_FIRST_BITS[0], self.scale_bits + 1), _FIRST_BITS[1])),
+            ("digit_primes", self.digit_primes, (1, self.levels + 1)),
+        ):
+            if not least <= value <= most:
+                raise RuleError(f"{name} must be {least} to {most}", got=value, remedy="let parameters.choose pick it")
+        for level, scale in enumerate(self.scales):
+            if abs(math.log2(scale) - self.scale_bits) > _DRIFT:
+                raise RuleError(
+                    f"the scale must stay within {_DRIFT} bits of 2^{self.scale_bits}",
+                    got=f"2^{math.log2(scale):.2f} at level {level}",
+                    remedy="use a longer scale, which has more primes near it, or fewer levels",
+                )
+
+    @cached_property
+    def _chain(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Data primes q_0, ..., q_L and scales S_0, ..., S_L."""
+        multiple, aim = 2 * self.ring_degree, 2.0**self.scale_bits
+        first = modular.largest_prime(self.first_bits, multiple)
+        primes: list[int] = []
+        scales = [aim]
+        for _ in range(self.levels):
+            primes.append(_nearest(int(scales[-1] ** 2 / aim), multiple, {first, *primes}))
+            scales.append(scales[-1] ** 2 / primes[-1])
+        return (first, *reversed(primes)), tuple(reversed(scales))
+
+    @property
+    def data_primes(self) -> tuple[int, ...]:
+        """The primes q_0, ..., q_L."""
+        return self._chain[0]
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """The scales S_0, ..., S_L."""
+        return self._chain[1]
+
+    @cached_property
+    def special_primes(self) -> tuple[int, ...]:
+        """The fewest whose product is twice that of the longest digit."""
+        found: list[int] = []
+        while math.prod(found) < 2 * max(map(math.prod, self.digits(self.levels))):
+            taken = frozenset({*found, *self.data_primes})
+            found.append(modular.largest_prime(SPECIAL_BITS, 2 * self.ring_degree, taken))
+        return tuple(found)
+
+    @property
+    def primes(self) -> tuple[int, ...]:
+        """All primes in the order of rows: special ones first."""
+        return self.special_primes + self.data_primes
+
+    def digits(self, level: int) -> list[tuple[int, ...]]:
+        """Return the data primes of each digit at a level; the last may have fewer.
+
+        Args:
+            level: of the ciphertext.
+        """
+        data, a = self.data_primes[: level + 1], self.digit_primes
+        return [data[start : start + a] for start in range(0, len(data), a)]
+
+    @property
+    def log_q(self) -> int:
+        """Bits of all primes' product: what security depends on."""
+        return math.prod(self.primes).bit_length()
+
+    @property
+    def slots(self) -> int:
+        """Complex slots, n / 2."""
+        return self.ring_degree // 2
+
+    def factor_scale(self, level: int) -> float:
+        """Return the scale of a plaintext factor, after whose product a rescaling leaves the next level's scale.
+
+        Args:
+            level: of the ciphertext, at least 1.
+        """
+        return self.scales[level - 1] * self.data_primes[level] / self.scales[level]
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of one key in memory; fewer than half of them travel (:func:`engines.switch_keys.key_size`)."""
+        return len(self.digits(self.levels)) * 2 * len(self.primes) * self.ring_degree * 8
+
+    @property
+    def switch_rows(self) -> int:
+        """Transforms of one key switch at the top level, and products of rows at a sixth each: its time, in units.
+
+        A transform of n = 2^13 to 2^16 takes about as long as six rows of products.
+        """
+        data, special, digits = len(self.data_primes), len(self.special_primes), len(self.digits(self.levels))
+        transforms = data + 2 * special + digits * (data + special) - data + 2 * data
+        return transforms + 2 * digits * (data + special) // 6
+
+
+def choose(
+    ring_degree: int, levels: int, scale_bits: int = 40, first_bits: int = 54, *, keys: int = 1, keys_gb: float = 4.0
+) -> CkksParameters:
+    """Return the parameters whose key switch is quickest among those that are secure and whose keys fit in memory.
+
+    Args:
+        ring_degree: n.
+        levels: L.
+        scale_bits: s.
+        first_bits: of q_0.
+        keys: how many the server holds.
+        keys_gb: budget for them, GB.
+
+    Raises:
+        RuleError: no number of digits is secure, or none of those that are fits the budget.
+    """
+    shortest = math.inf
+    found: list[CkksParameters] = []
+    for digit_primes in range(1, levels + 2):
+        try:
+            each = CkksParameters(ring_degree, levels, scale_bits, first_bits, digit_primes)
+        except RuleError:
+            if digit_primes == 1:
+                raise
+            continue
+        shortest = min(shortest, keys * each.key_bytes / 1e9)
+        if keys * each.key_bytes <= keys_gb * 1e9:
+            found.append(each)
+    if not found:
+        rule, remedy = f"{keys} keys must fit keys_gb = {keys_gb:g}", "raise it, or take fewer rotations or levels"
+        raise RuleError(rule, got=f"{shortest:.2f} GB", remedy=remedy)
+    return min(found, key=lambda each: each.switch_rows)
+
+
+def levels_of(ring_degree: int, scale_bits: int = 40, first_bits: int = 54) -> int:
+    """Return the most levels that 128 bits of security allow, with digits of one prime.
+
+    Args:
+        ring_degree: n.
+        scale_bits: s.
+        first_bits: of q_0.
+
+    Raises:
+        RuleError: not even one level fits.
+    """
+    for levels in range(MAX_LOG_Q.get(ring_degree, 0) // scale_bits, 1, -1):
+        try:
+            return CkksParameters(ring_degree, levels, scale_bits, first_bits).levels
+        except RuleError:
+            continue
+    return CkksParameters(ring_degree, 1, scale_bits, first_bits).levels
+
+
+def _nearest(number: int, multiple: int, taken: set[int]) -> int:
+    """The prime that is nearest to a number, 1 modulo a multiple, and not taken."""
+    below = number - (number - 1) % multiple
+    for distance in range(number // multiple):
+        for candidate in (below - distance * multiple, below + (distance + 1) * multiple):
+            if candidate not in taken and modular.is_prime(candidate):
+                return candidate
+    raise RuleError("there must be primes near the scale", got=f"none near {number}", remedy="use a longer scale")

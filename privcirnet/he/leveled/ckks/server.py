@@ -1,0 +1,298 @@
+"""The server: what it computes on ciphertexts with the client's keys.
+
+A rotation by g of (c0, c1) is g((c0, 0) + a / P), where a switches c1 from s to g^-1(s): digits belong to a ciphertext,
+not to a rotation, and are made once for all of its rotations (hoisting, Halevi and Shoup, 2018).
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.errors import RuleError
+from privcirnet.he.engines.kernels import hybrid, wire_bytes
+from privcirnet.he.engines.kernels.arithmetic import with_quotient
+from privcirnet.he.engines.wire_bytes import Message
+from privcirnet.he.leveled.ckks.context import CONJUGATION, Context
+from privcirnet.he.leveled.ckks.parameters import CkksParameters
+from privcirnet.he.leveled.ckks.received import RELINEARIZATION, Keys, check_keys, load, load_keys
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.threads import each
+
+
+@dataclass(frozen=True)
+class Ciphertext:
+    """Two polynomials in the kernel's NTT order. Its scale is that of its level.
+
+    Attributes:
+        residues: shape (2, level + 1, n).
+    """
+
+    residues: Residues
+
+    @property
+    def level(self) -> int:
+        """Rescalings that are left."""
+        return self.residues.shape[1] - 1
+
+
+@dataclass(frozen=True)
+class Hoisted:
+    """A ciphertext, and what its rotations share.
+
+    Attributes:
+        ciphertext: as it was.
+        digits: of its second polynomial, shape (D', k + L', n).
+    """
+
+    ciphertext: Ciphertext
+    digits: Residues
+
+
+class CkksServer:
+    """Evaluation; ``counts`` adds up the operations by name.
+
+    Args:
+        parameters: CKKS.
+    """
+
+    def __init__(self, parameters: CkksParameters) -> None:
+        self.context, self.counts = Context(parameters), Counter[str]()
+
+    def load_keys(self, message: Message, steps: Collection[int]) -> Keys:
+        """Return a client's keys, checked; see :func:`received.load_keys`.
+
+        Args:
+            message: what :meth:`CkksClient.evaluation_keys` returned.
+            steps: that it was made with.
+        """
+        return load_keys(self.context, message, steps)
+
+    def receive(self, message: Message, level: int | None = None) -> Ciphertext:
+        """Return a ciphertext, checked; see :func:`received.load`.
+
+        Args:
+            message: what :meth:`CkksClient.encrypt` returned.
+            level: that it was made for; None: the top level.
+        """
+        level = self.context.parameters.levels if level is None else level
+        return Ciphertext(load(self.context, message, level))
+
+    def reply(self, ciphertext: Ciphertext) -> bytes:
+        """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0.
+
+        Args:
+            ciphertext: of any level.
+        """
+        modulus, found = self.context.modulus(0), self.lower(ciphertext, 0).residues
+        bits = 8 * np.array(modulus.widths, dtype=np.uint64)
+        made = [wire_bytes.packed(modulus.ring_degree, bits) for _ in range(2)]
+        for words, half in zip(made, found, strict=True):
+            wire_bytes.pack_into(words, half, bits)
+        return b"".join(wire_bytes.octets(words, modulus.ring_degree, bits) for words in made)
+
+    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """Return the sum, at the lower of the levels.
+
+        Args:
+            first: any.
+            second: any.
+        """
+        self.counts["add"] += 1
+        one, other = self.aligned(first, second)
+        return Ciphertext(self.context.chain.added(one.residues, other.residues))
+
+    def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """Return the difference, at the lower of the levels.
+
+        Args:
+            first: any.
+            second: any.
+        """
+        self.counts["add"] += 1
+        one, other = self.aligned(first, second)
+        return Ciphertext(self.context.subtracted(one.residues, other.residues))
+
+    def add_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        """Return ciphertext + plaintext.
+
+        Args:
+            ciphertext: any.
+            slots: shape (n / 2,), or one number for all.
+
+        Raises:
+            RuleError: see :meth:`Context.integers`.
+        """
+        self.counts["add_plain"] += 1
+        integers = self.context.integers(slots, self.context.parameters.scales[ciphertext.level])
+        residues, plain = ciphertext.residues.copy(), self.context.polynomial(integers, ciphertext.level)
+        residues[0] = self.context.chain.added(residues[0], plain)
+        return Ciphertext(residues)
+
+    def multiply_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        """Return ciphertext times plaintext, a level lower.
+
+        Args:
+            ciphertext: of level 1 or more.
+            slots: shape (n / 2,), or one number for all.
+
+        Raises:
+            RuleError: no level is left; or see :meth:`Context.integers`.
+        """
+        self.counts["pmult"] += 1
+        level = check_level(ciphertext.level)
+        plain = self.context.polynomial(
+            self.context.integers(slots, self.context.parameters.factor_scale(level)), level
+        )
+        found, ring = np.empty_like(ciphertext.residues), self.context.ring
+
+        def row(i: int) -> None:
+            source, limb = ciphertext.residues[:, i], self.context.special + i
+            hybrid.multiply(found[:, i], source, plain[i], ring.moduli, limb)
+
+        each(row, range(level + 1))
+        return Ciphertext(self.context.chain.reduced(found, level))
+
+    def multiply(self, first: Ciphertext, second: Ciphertext, keys: Keys) -> Ciphertext:
+        """Return the product, relinearised, a level under the lower of the levels.
+
+        Args:
+            first: any.
+            second: any.
+            keys: the client's.
+
+        Raises:
+            RuleError: no level is left.
+        """
+        self.counts["multiply"] += 1
+        one, other = self.aligned(first, second)
+        level, context, chain = check_level(one.level), self.context, self.context.chain
+        made = np.empty((3, *one.residues.shape[1:]), dtype=np.uint64)
+
+        def row(i: int) -> None:
+            a, b = one.residues[:, i], other.residues[:, i]
+            hybrid.tensor(made[:, i], a, b, context.ring.moduli, context.special + i)
+
+        each(row, range(level + 1))
+        switched = chain.switched(chain.digits(made[2]), keys[RELINEARIZATION])
+        return Ciphertext(chain.reduced(chain.added(made[:2], switched), level))
+
+    def hoist(self, ciphertext: Ciphertext) -> Hoisted:
+        """Return what all rotations of a ciphertext share, with it.
+
+        Args:
+            ciphertext: any.
+        """
+        return Hoisted(ciphertext, self.context.chain.digits(ciphertext.residues[1]))
+
+    def rotate(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
+        """Return slots rotated to the left.
+
+        Args:
+            source: any.
+            step: slots, under n / 2, not 0.
+            keys: the client's.
+
+        Raises:
+            RuleError: there is no key for it.
+        """
+        self.counts["rotate"] += 1
+        return self._turned(source, step % self.context.parameters.slots, keys)
+
+    def conjugate(self, source: Ciphertext | Hoisted, keys: Keys) -> Ciphertext:
+        """Return the conjugates of all slots.
+
+        Args:
+            source: any.
+            keys: the client's.
+
+        Raises:
+            RuleError: there is no key for it.
+        """
+        self.counts["conjugate"] += 1
+        return self._turned(source, CONJUGATION, keys)
+
+    def times_i(self, ciphertext: Ciphertext) -> Ciphertext:
+        """Return all slots times the imaginary unit: the polynomial times X^(n / 2), whose slots are all i, exactly.
+
+        Args:
+            ciphertext: any.
+        """
+        context, n = self.context, self.context.parameters.ring_degree
+        monomial = (np.arange(n) == n // 2).astype(np.int64)
+        plain, found = context.polynomial(monomial, ciphertext.level), np.empty_like(ciphertext.residues)
+        for i in range(ciphertext.level + 1):
+            source, limb = ciphertext.residues[:, i], context.special + i
+            hybrid.multiply(found[:, i], source, plain[i], context.ring.moduli, limb)
+        return Ciphertext(found)
+
+    def times(self, ciphertext: Ciphertext, factor: int) -> Ciphertext:
+        """Return all slots times an integer.
+
+        Args:
+            ciphertext: any.
+            factor: the integer.
+        """
+        found = ciphertext.residues.copy()
+        for i, prime in enumerate(self.context.parameters.data_primes[: ciphertext.level + 1]):
+            constant, quotient = with_quotient(factor % prime, prime)
+            hybrid.multiply_constant(found[:, i], constant, quotient, np.uint64(prime))
+        return Ciphertext(found)
+
+    def raised(self, ciphertext: Ciphertext) -> Ciphertext:
+        """Return a ciphertext at the top level, whose polynomial is that of level 0 plus a multiple of q_0 (ModRaise).
+
+        Args:
+            ciphertext: of any level.
+        """
+        return Ciphertext(self.context.raised(self.lower(ciphertext, 0).residues))
+
+    def lower(self, ciphertext: Ciphertext, level: int) -> Ciphertext:
+        """Return a ciphertext at a lower level, with that level's scale: times 1, as a constant, and rescaled once.
+
+        Args:
+            ciphertext: any.
+            level: at most its own.
+        """
+        if level == ciphertext.level:
+            return ciphertext
+        parameters = self.context.parameters
+        ratio = parameters.scales[level] / parameters.scales[ciphertext.level]
+        constant = round(ratio * parameters.data_primes[level + 1])
+        product = self.times(Ciphertext(ciphertext.residues[:, : level + 2]), constant)
+        return Ciphertext(self.context.chain.reduced(product.residues, level + 1))
+
+    def aligned(self, first: Ciphertext, second: Ciphertext) -> tuple[Ciphertext, Ciphertext]:
+        """Return two ciphertexts at the lower of their levels.
+
+        Args:
+            first: any.
+            second: any.
+        """
+        level = min(first.level, second.level)
+        return self.lower(first, level), self.lower(second, level)
+
+    def _turned(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
+        check_keys({step}, keys)
+        hoisted, chain = source if isinstance(source, Hoisted) else self.hoist(source), self.context.chain
+        residues, element = hoisted.ciphertext.residues, self.context.element(step)
+        return Ciphertext(chain.rotated(residues, hoisted.digits, keys[step], element))
+
+
+def check_level(level: int) -> int:
+    """Raise unless a ciphertext can be multiplied.
+
+    Args:
+        level: of the ciphertext.
+
+    Returns:
+        the level.
+
+    Raises:
+        RuleError: it is 0.
+    """
+    if level < 1:
+        raise RuleError("a product must find a level above 0", got="level 0", remedy="use parameters with more levels")
+    return level

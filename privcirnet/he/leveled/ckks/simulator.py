@@ -1,0 +1,283 @@
+"""Whether a circuit can run, before anything is encrypted: its levels, scales, keys, ranges and errors.
+
+The error of a slot is followed as a variance, E |error|^2 in units of the message, by the usual average-case analysis
+(Costache, Curtis, Hales, Murphy, Ogilvie and Player, 2022). A polynomial error with independent coefficients of
+variance c has n c / S^2 in every slot at scale S. With errors of variance 10.5, a ternary secret (2/3) and roundings
+(1/12):
+
+* fresh: c = 10.5 + 1/12;
+* a rescaling, or a division by P: c = (1 + 2 n / 3) / 12;
+* a key switch: c = 10.5 n sum over digits of Q_d^2 / 12 / P^2, and a division's;
+* a product: |x|^2 var(y) + |y|^2 var(x) + var(x) var(y), with bounds of the slots for |x| and |y|; of a plaintext the
+  variance is n / 12 / S^2, its rounding.
+
+A slot's error is over six deviations with probability exp(-36) = 2^-52: that is what the precision in bits means.
+tests/he/leveled/ckks/test_simulator.py holds it against ciphertexts.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.errors import RuleError
+from privcirnet.he.leveled.ckks.context import CONJUGATION
+from privcirnet.he.leveled.ckks.machine import Machine
+from privcirnet.he.leveled.ckks.parameters import CkksParameters
+from privcirnet.he.leveled.ckks.transform import LinearMap
+
+_ERROR, _ROUNDING, _SECRET, _DEVIATIONS = 10.5, 1 / 12, 2 / 3, 6
+_DRIFT = 0.5
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known of a value.
+
+    Attributes:
+        level: rescalings that are left.
+        scale: S, followed product by product.
+        bound: of the slots' absolute values.
+        variance: of a slot's error, in units of the message.
+    """
+
+    level: int
+    scale: float
+    bound: float
+    variance: float
+
+    @property
+    def precision_bits(self) -> float:
+        """Every slot is right to 2^-bits, but for one in 2^52."""
+        return -math.log2(_DEVIATIONS * math.sqrt(self.variance))
+
+    def noise_bits(self, slots: int) -> int:
+        """Return log2 of a bound, six deviations, on the error's coefficients as integers.
+
+        Args:
+            slots: of a ciphertext, n / 2.
+        """
+        return math.ceil(math.log2(_DEVIATIONS * self.scale * math.sqrt(self.variance / (2 * slots))))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What became of one layer.
+
+    Attributes:
+        layer: its name.
+        level: of its last value.
+        precision_bits: of its last value.
+        bound: of its last value.
+    """
+
+    layer: str
+    level: int
+    precision_bits: float
+    bound: float
+
+
+class Simulator:
+    """See :class:`ckks.machine.Machine`.
+
+    Args:
+        parameters: CKKS.
+        steps: rotations that the server will have keys for, 0 for the conjugation; None: all that it takes, which
+            ``steps`` collects.
+    """
+
+    def __init__(self, parameters: CkksParameters, steps: Collection[int] | None = None) -> None:
+        self.layer, self.parameters = "", parameters
+        self.traces: dict[str, Trace] = {}
+        self.steps: set[int] = set(steps or ())
+        self._collects = steps is None
+
+    def fresh(self, bound: float = 1.0, level: int | None = None) -> Estimate:
+        """Return what is known of a fresh ciphertext.
+
+        Args:
+            bound: of its slots' absolute values.
+            level: that it is made for; None: the top level.
+
+        Raises:
+            RuleError: the values do not fit the modulus.
+        """
+        parameters = self.parameters
+        level = parameters.levels if level is None else level
+        scale = parameters.scales[level]
+        return self._checked(Estimate(level, scale, bound, self._slot(_ERROR + _ROUNDING, scale)))
+
+    def add(self, first: Estimate, second: Estimate) -> Estimate:
+        """See :meth:`Machine.add`."""
+        one, other = self._aligned(first, second)
+        bound, variance = one.bound + other.bound, one.variance + other.variance
+        return self._checked(replace(one, bound=bound, variance=variance))
+
+    def subtract(self, first: Estimate, second: Estimate) -> Estimate:
+        """See :meth:`Machine.subtract`."""
+        return self.add(first, second)
+
+    def add_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
+        """See :meth:`Machine.add_plain`."""
+        bound, variance = value.bound + _largest(slots), value.variance + self._slot(_ROUNDING, value.scale)
+        return self._checked(replace(value, bound=bound, variance=variance))
+
+    def multiply_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
+        """See :meth:`Machine.multiply_plain`."""
+        self._spend(value)
+        largest, own = _largest(slots), self._slot(_ROUNDING, self.parameters.factor_scale(value.level))
+        variance = largest**2 * value.variance + (value.bound**2 + value.variance) * own
+        return self._rescaled(value, self.parameters.factor_scale(value.level), value.bound * largest, variance)
+
+    def multiply(self, first: Estimate, second: Estimate) -> Estimate:
+        """See :meth:`Machine.multiply`."""
+        one, other = self._aligned(first, second)
+        self._spend(one)
+        variance = one.bound**2 * other.variance + other.bound**2 * one.variance + one.variance * other.variance
+        variance += self._switch(one.level, one.scale * other.scale) + self._division(one.scale * other.scale)
+        return self._rescaled(one, other.scale, one.bound * other.bound, variance)
+
+    def rotate(self, value: Estimate, step: int) -> Estimate:
+        """See :meth:`Machine.rotate`."""
+        self._need({step % self.parameters.slots}, value.level)
+        added = self._switch(value.level, value.scale) + self._division(value.scale)
+        return replace(value, variance=value.variance + added)
+
+    def conjugate(self, value: Estimate) -> Estimate:
+        """See :meth:`Machine.conjugate`."""
+        self._need({CONJUGATION}, value.level)
+        added = self._switch(value.level, value.scale) + self._division(value.scale)
+        return replace(value, variance=value.variance + added)
+
+    def times_i(self, value: Estimate) -> Estimate:
+        """See :meth:`Machine.times_i`."""
+        return value
+
+    def times(self, value: Estimate, factor: int) -> Estimate:
+        """See :meth:`Machine.times`."""
+        bound, variance = value.bound * abs(factor), value.variance * factor**2
+        return self._checked(replace(value, bound=bound, variance=variance))
+
+    def raised(self, value: Estimate, multiples: float) -> Estimate:
+        """See :meth:`Machine.raised`; a slot adds up n coefficients."""
+        parameters, low = self.parameters, self._lowered(value, 0)
+        scale, n = parameters.scales[-1], parameters.ring_degree
+        ratio = low.scale / scale
+        bound = low.bound * ratio + n * multiples * parameters.data_primes[0] / scale
+        return self._checked(Estimate(parameters.levels, scale, bound, low.variance * ratio**2))
+
+    def bounded(self, value: Estimate, bound: float) -> Estimate:
+        """See :meth:`Machine.bounded`."""
+        return replace(value, bound=min(bound, value.bound))
+
+    def map(self, value: Estimate, linear: LinearMap) -> Estimate:
+        """See :meth:`Machine.map`: rotations stay extended, so that only the sums are divided by P."""
+        self._spend(value)
+        self._need(linear.steps, value.level)
+        sizes = np.abs(np.stack([np.asarray(diagonal) for diagonal in linear.diagonals.values()]))
+        power, factor = float((sizes**2).sum(axis=0).max()), self.parameters.factor_scale(value.level)
+        each = value.variance + self._switch(value.level, value.scale)
+        variance = power * each + len(sizes) * (value.bound**2 + each) * self._slot(_ROUNDING, factor)
+        giants, product = len(linear.groups), value.scale * factor
+        variance += giants * (self._switch(value.level, product) + self._division(product))
+        return self._rescaled(value, factor, value.bound * float(sizes.sum(axis=0).max()), variance)
+
+    def reply(self, value: Estimate) -> Estimate:
+        """Return what is known of a value that is sent back, at level 0; its layer is called "reply".
+
+        Args:
+            value: a value.
+
+        Raises:
+            RuleError: it does not fit the first prime.
+        """
+        self.layer = "reply"
+        return self._checked(self._lowered(value, 0))
+
+    def _aligned(self, first: Estimate, second: Estimate) -> tuple[Estimate, Estimate]:
+        level = min(first.level, second.level)
+        return self._lowered(first, level), self._lowered(second, level)
+
+    def _lowered(self, value: Estimate, level: int) -> Estimate:
+        """A product with a constant near a prime, so that its rounding is 2^-s of the value."""
+        if value.level == level:
+            return value
+        scale = self.parameters.scales[level]
+        lost = (value.bound / (2 * self.parameters.data_primes[level + 1])) ** 2
+        return replace(value, level=level, scale=scale, variance=value.variance + lost + self._division(scale))
+
+    def _rescaled(self, value: Estimate, scale: float, bound: float, variance: float) -> Estimate:
+        """A product with something of a scale, divided by the level's prime."""
+        left = value.scale * scale / self.parameters.data_primes[value.level]
+        return self._checked(Estimate(value.level - 1, left, bound, variance + self._division(left)))
+
+    def _slot(self, coefficient: float, scale: float) -> float:
+        """The variance of a slot from that of coefficients."""
+        return self.parameters.ring_degree * coefficient / scale**2
+
+    def _division(self, scale: float) -> float:
+        return self._slot(_ROUNDING * (1 + _SECRET * self.parameters.ring_degree), scale)
+
+    def _switch(self, level: int, scale: float) -> float:
+        """What a key switch adds before its division."""
+        p = math.prod(self.parameters.special_primes)
+        digits = sum((math.prod(digit) / p) ** 2 for digit in self.parameters.digits(level))
+        return self._slot(_ERROR * self.parameters.ring_degree * digits * _ROUNDING, scale)
+
+    def _spend(self, value: Estimate) -> None:
+        if value.level < 1:
+            rule, remedy = "a product must find a level above 0", "use parameters with more levels"
+            raise RuleError(rule, got=f"level 0 in layer {self.layer!r}", remedy=remedy)
+
+    def _need(self, steps: Collection[int], level: int) -> None:
+        if self._collects:
+            self.steps |= set(steps)
+        if missing := sorted(set(steps) - self.steps):
+            rule, remedy = "every rotation must have a key", "make keys for all of the circuit's steps"
+            got = f"none for steps {missing} in layer {self.layer!r} at level {level}"
+            raise RuleError(rule, got=got, remedy=remedy)
+
+    def _checked(self, value: Estimate) -> Estimate:
+        """Note a value, and refuse it if its scale has drifted or the modulus does not hold it."""
+        parameters, where = self.parameters, f"in layer {self.layer!r} at level {value.level}"
+        if abs(math.log2(value.scale) - parameters.scale_bits) > _DRIFT:
+            rule = f"a scale must stay within {_DRIFT} bits of 2^{parameters.scale_bits}"
+            got, remedy = f"2^{math.log2(value.scale):.2f} {where}", "use primes nearer to the scale"
+            raise RuleError(rule, got=got, remedy=remedy)
+        room = sum(map(math.log2, parameters.data_primes[: value.level + 1])) - 1 - math.log2(value.scale)
+        if value.bound > 0 and math.log2(value.bound) >= room:
+            rule, remedy = "a value must fit its modulus", "use a longer first prime, or smaller weights"
+            raise RuleError(rule, got=f"{value.bound:.4g} for {2**room:.4g} {where}", remedy=remedy)
+        self.traces[self.layer] = Trace(self.layer, value.level, value.precision_bits, value.bound)
+        return value
+
+
+def simulate(
+    circuit: Callable[[Machine[Estimate], Estimate], Estimate],
+    parameters: CkksParameters,
+    bound: float = 1.0,
+    steps: Collection[int] | None = None,
+) -> tuple[Estimate, Simulator]:
+    """Run a circuit of one value on what is known of it, as the server will reply it: at level 0.
+
+    Args:
+        circuit: of a machine and a value.
+        parameters: CKKS.
+        bound: of the fresh slots' absolute values.
+        steps: rotations that there are keys for; None: all that it takes, which ``simulator.steps`` has then.
+
+    Returns:
+        (the reply, the simulator with the layers' traces).
+
+    Raises:
+        RuleError: a level is missing, a scale drifts, a key is missing, or a value is too large; with layer and level.
+    """
+    simulator = Simulator(parameters, steps)
+    found = circuit(simulator, simulator.fresh(bound))
+    return simulator.reply(found), simulator
+
+
+def _largest(slots: npt.ArrayLike) -> float:
+    return float(np.abs(np.asarray(slots)).max())
