@@ -82,12 +82,11 @@ ROOMS = {
     "program": {"ring", "params", "engines", "encodings"},
     "planning": {"ring", "params", "engines", "encodings", "program"},
     "protocol": {"ring", "params", "engines", "encodings", "clear", "program"},
-    "leveled": {"ring", "params", "engines", "encodings", "program"},
+    "leveled": {"ring", "params", "engines", "encodings", "clear", "program", "protocol"},
     "measure": {"ring", "params", "engines", "encodings", "clear", "program", "planning", "protocol"},
     "__init__": set(),
 }
-"""Room of ``he/`` -> the rooms below it, which are all that it may import. Planning, protocol and leveled do not know one
-another."""
+"""Room of ``he/`` -> the rooms below it, which are all that it may import. Planning does not know protocol, nor leveled."""
 
 NO_TORCH = {
     *("compiled", "he", "report", "artifact", "config", "errors", "plots", "console", "settings", "pipeline"),
@@ -96,8 +95,8 @@ NO_TORCH = {
 """Parts that a client without torch can import, but for the files of :data:`WITH_TORCH`."""
 
 WITH_TORCH = {
-    *("pipeline/doctor.py", "pipeline/export.py", "pipeline/search.py", "pipeline/train.py"),
-    "commands/infer.py",
+    *("pipeline/doctor.py", "pipeline/export.py", "pipeline/leveled_export.py", "pipeline/search.py"),
+    *("pipeline/train.py", "commands/infer.py"),
 }
 
 

@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from privcirnet.artifact import read_checkpoint
-from privcirnet.config import HEConfig
+from privcirnet.config import HEConfig, LeveledConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
+from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.program.operations import Square
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import lower_for
+from privcirnet.pipeline.leveled import evaluate_leveled
+from privcirnet.pipeline.leveled_export import leveled_program
 from privcirnet.training import stages
 from privcirnet.training.accuracy import predict
 from tests.data.test_real import ARCHIVES
@@ -45,6 +48,34 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     assert squares == expected
     found = evaluate(lowered.program, {}, images[:1].numpy().astype(np.int64), engine="cleartext")
     assert found.wrong == [[]]
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not ARCHIVES.is_dir(), reason="there is no folder of image archives beside the project")
+@pytest.mark.parametrize(
+    ("file", "bits", "planner", "right"), [("lola_mnist", (8, 4), "packed", 989), ("mnist_mlp", (5, 3), "packed", 983)]
+)
+def test_integers_of_leveled_networks(file, bits, planner, right, image_cache):
+    """The first thousand held-out images; see the table for all of them. One through the circuit, in clear."""
+    data = load("mnist", files=Files(str(ARCHIVES), cache=str(image_cache)))
+    model = stages.load_checkpoint(FOLDER / "leveled" / f"{file}.safetensors", data).model
+    program = leveled_program(LeveledConfig(*bits), model, data)
+    assert program.planner == planner
+    assert in_floats(program.network, program.description.pixels(data.test_images[:1000].numpy()), data) == right
+    found = evaluate_leveled(program, data.test_images[:1].numpy().astype(np.int64), "cleartext")
+    assert found.wrong == [[]]
+
+
+def in_floats(network: LeveledNetwork, images: np.ndarray, data: ImageData) -> int:
+    """How many images of the first are right, with integers as floats of 53 bits."""
+    x = torch.from_numpy(images).double()
+    for number, layer in enumerate(network.layers):
+        x = x * x if number else x
+        weight, bias = (torch.from_numpy(values.astype(np.float64)) for values in (layer.weight, layer.bias))
+        convolves = layer.shape.kernel > 1
+        stride = (bias, layer.shape.stride, layer.shape.padding)
+        x = torch.conv2d(x, weight, *stride) if convolves else x.flatten(1) @ weight[:, :, 0, 0].mT + bias
+    return int((x.argmax(1) == data.test_labels[: len(x)]).sum())
 
 
 @pytest.mark.data

@@ -4,17 +4,16 @@ Writing is atomic: a file or folder appears under its name when it is complete, 
 """
 
 from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
+from privcirnet.artifact.folder import LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
+from privcirnet.artifact.leveled import read_leveled, write_leveled
 from privcirnet.artifact.masks import read_masks, write_masks
 from privcirnet.artifact.program import (
     FULL_FOLDER,
-    MANIFEST,
     PLAINTEXTS,
-    SIGNATURE,
     WEIGHTS,
     folder_bytes,
     plaintext_coefficients,
     read_program,
-    read_signature,
     spectra,
     write_program,
 )
@@ -35,6 +34,7 @@ from privcirnet.artifact.records import (
 
 __all__ = [
     "FULL_FOLDER",
+    "LEVELED",
     "MANIFEST",
     "PLAINTEXTS",
     "SIGNATURE",
@@ -43,10 +43,12 @@ __all__ = [
     "Checkpoint",
     "folder_bytes",
     "forget_drafts",
+    "format_of",
     "plaintext_coefficients",
     "plan_pads",
     "read_checkpoint",
     "read_json",
+    "read_leveled",
     "read_masks",
     "read_plan",
     "read_profile",
@@ -58,6 +60,7 @@ __all__ = [
     "write_arrays",
     "write_checkpoint",
     "write_json",
+    "write_leveled",
     "write_masks",
     "write_plan",
     "write_program",

@@ -4,8 +4,6 @@ Reading checks format, version, checksums, names, shapes and types before anythi
 weights and the server computes with the spectra, so these are computed again and compared. numpy only; no torch.
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,12 +14,12 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from privcirnet.artifact.atomic import replacing_folder
-from privcirnet.artifact.records import check_format, read_json, write_json, write_tensors
+from privcirnet.artifact.folder import INTERACTIVE, REMEDY, checked_files, read_manifest, replacing_program, seal
+from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.program import bounds, manifest, signature
+from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operations import Linear, has_weights
 from privcirnet.he.program.program import NO_ROWS, Program, Weights
 from privcirnet.he.program.rearrangement import Tokens
@@ -29,9 +27,8 @@ from privcirnet.he.program.signature import PrivateKey, PublicKey
 from privcirnet.he.ring import batching
 from privcirnet.he.ring.modular import Residues
 
-MANIFEST, WEIGHTS, PLAINTEXTS = "manifest.json", "weights.safetensors", "plaintexts.safetensors"
-FULL_FOLDER, SIGNATURE = "plaintexts_full", "signature.json"
 VERSION = 3
+WEIGHTS, PLAINTEXTS, FULL_FOLDER = "weights.safetensors", "plaintexts.safetensors", "plaintexts_full"
 _WEIGHTS_AS_SPECTRA = 3
 """The first version whose coefficient layers store their weights for their spectra."""
 """Of the format; version 1, which says less of the result (:mod:`program.manifest`), is read too."""
@@ -62,52 +59,17 @@ def write_program(
         RuleError: the folder exists and must not be replaced or holds something that is not a program, or the disk is
             full.
     """
-    if folder.exists() and not (replace and _is_program(folder)):
-        raise RuleError(
-            "the program's folder must be new or hold a program", got=folder, remedy="choose another out= folder"
-        )
-    with replacing_folder(folder) as draft:
-        files = {WEIGHTS: _weight_tensors(program), PLAINTEXTS: spectra(program)}
+    described = manifest.to_dict(program)
+    files = {WEIGHTS: _weight_tensors(program), PLAINTEXTS: spectra(program)}
+    head = {"format": INTERACTIVE, "version": VERSION, **about, **described}
+    with replacing_program(folder, replace=replace) as draft:
         for name, tensors in files.items():
             write_tensors(draft / name, tensors)
         written = [*files]
         if full:
             (draft / FULL_FOLDER).mkdir()
             written += list(_write_full(draft, program, files[PLAINTEXTS]))
-        head = {"format": "privcirnet-program", "version": VERSION}
-        facts = json.loads(json.dumps({**head, **about, **manifest.to_dict(program)}))
-        checksums = {MANIFEST: _sha256_of_facts(facts)} | {
-            name: _sha256((draft / name).read_bytes()) for name in written
-        }
-        write_json(draft / MANIFEST, {**facts, "checksums": checksums})
-        if key is not None:
-            signed = signature.sign_folder(key, (draft / MANIFEST).read_bytes())
-            described = signature.sign_description(key, manifest.to_dict(program))
-            head = {"format": "privcirnet-signature", "version": 1}
-            write_json(draft / SIGNATURE, {**head, "folder": signed.hex(), "description": described.hex()})
-
-
-def read_signature(folder: Path) -> tuple[bytes, bytes]:
-    """Return the signatures of a program's folder and of its public description, which its server's greeting repeats.
-
-    Args:
-        folder: that :func:`write_program` made.
-
-    Returns:
-        both of them; empty ones of a program without a signature.
-
-    Raises:
-        RuleError: the signature's file is damaged.
-    """
-    if not (path := Path(folder) / SIGNATURE).is_file():
-        return b"", b""
-    data = read_json(path, "a signature", "export it again with export.py")
-    check_format(data, "privcirnet-signature", path, (1,))
-    try:
-        return bytes.fromhex(data["folder"]), bytes.fromhex(data["description"])
-    except (KeyError, TypeError, ValueError) as error:
-        rule = "a signature's file must hold two signatures in hexadecimal"
-        raise RuleError(rule, got=f"{path}: {error!r}", remedy="export it again") from None
+        seal(draft, head, written, described, key)
 
 
 def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, dict[str, Residues]]:
@@ -123,42 +85,16 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
     Raises:
         RuleError: missing, damaged, foreign, inconsistent, or not signed with the key.
     """
-    remedy = "export it again with export.py"
-    data = read_json(Path(folder) / MANIFEST, "a program's manifest", remedy)
-    if key is not None:
-        signed = (Path(folder) / MANIFEST).read_bytes()
-        signature.check_folder(key, signed, read_signature(folder)[0])
-        data = json.loads(signed)
-    check_format(data, "privcirnet-program", folder, range(1, VERSION + 1))
-    files = _checked_files(Path(folder), data, remedy)
+    data = read_manifest(folder, key, INTERACTIVE, range(1, VERSION + 1))
+    files = checked_files(folder, data, (WEIGHTS, PLAINTEXTS), _FULL)
     public = manifest.from_dict(data)
     try:
         weights, plaintexts = (safetensors.numpy.load(files[name]) for name in (WEIGHTS, PLAINTEXTS))
     except SafetensorError as error:
         got = f"{Path(folder) / WEIGHTS} or {PLAINTEXTS}: {error}"
-        raise RuleError("a program's tensors must be whole safetensors files", got=got, remedy=remedy) from None
+        raise RuleError("a program's tensors must be whole safetensors files", got=got, remedy=REMEDY) from None
     program = replace(public, weights=_checked_weights(public, weights))
     return program, _checked_spectra(program, plaintexts, int(data["version"]))
-
-
-def _checked_files(folder: Path, data: dict[str, Any], remedy: str) -> dict[str, bytes]:
-    """The bytes of the weights and the spectra, all of the folder's files being what the manifest says."""
-    checksums = data.pop("checksums", None)
-    needed = {MANIFEST, WEIGHTS, PLAINTEXTS}
-    if not isinstance(checksums, dict) or not needed <= checksums.keys():
-        raise RuleError("a program must list its files' checksums", got=folder, remedy=remedy)
-    found: dict[str, bytes] = {}
-    for name, checksum in checksums.items():
-        if name not in needed and not _FULL.fullmatch(name):
-            raise RuleError("a program's files must have known names", got=f"{folder}: {name!r:.80}", remedy=remedy)
-        path = folder / name
-        read = path.read_bytes() if name != MANIFEST and path.is_file() else None
-        actual = _sha256_of_facts(data) if name == MANIFEST else "no file" if read is None else _sha256(read)
-        if actual != checksum:
-            raise RuleError("a program's files must match their checksums", got=path, remedy=remedy)
-        if name in (WEIGHTS, PLAINTEXTS) and read is not None:
-            found[name] = read
-    return found
 
 
 def spectra(program: Program) -> dict[str, Residues]:
@@ -225,9 +161,9 @@ def _checked_weights(public: Program, tensors: Mapping[str, np.ndarray]) -> dict
         rows = NO_ROWS
         if isinstance(node.operation, Linear):
             layer = node.operation.layer
-            rows = _checked_tensor(tensors, f"{node.name}.rows", layer.shape.weight_shape(layer.block_size))
+            rows = checked_tensor(tensors, f"{node.name}.rows", layer.shape.weight_shape(layer.block_size))
         size = node.shape[:2] if isinstance(node.operation, Tokens) else node.shape[:1]
-        bias = _checked_tensor(tensors, f"{node.name}.bias", size)
+        bias = checked_tensor(tensors, f"{node.name}.bias", size)
         if np.abs(bias.astype(np.float64)).max(initial=0) >= 2.0**bounds.MAX_BOUND_BITS:
             raise RuleError("a bias must be under the value bound", got=node.name, remedy="export it again")
         weights[node.name] = Weights(rows.astype(np.int64), bias.astype(np.int64))
@@ -240,32 +176,26 @@ def _checked_spectra(program: Program, tensors: Mapping[str, np.ndarray], versio
     for node, layer in program.linear_nodes:
         if version < _WEIGHTS_AS_SPECTRA and isinstance(layer, CoefficientLayer):
             continue
-        stored = _checked_tensor(tensors, node.name, layer.spectrum_shape).astype(np.uint64)
+        stored = checked_tensor(tensors, node.name, layer.spectrum_shape).astype(np.uint64)
         if not np.array_equal(stored, found[node.name]):
             rule, remedy = "a program's plaintexts must be those of its weights", "export it again"
             raise RuleError(rule, got=f"others in {node.name}", remedy=remedy)
     return found
 
 
-def _checked_tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+def checked_tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a tensor of a program's file.
+
+    Args:
+        tensors: of the file.
+        name: of the tensor.
+        shape: that it must have.
+
+    Raises:
+        RuleError: there is none, or it is not of integers and that shape.
+    """
     tensor = tensors.get(name)
     if tensor is None or tensor.shape != shape or tensor.dtype.kind not in "iu":
         got = "none" if tensor is None else f"{tensor.dtype} {tensor.shape}"
         raise RuleError(f"a program's tensor {name} must be integers {shape}", got=got, remedy="export it again")
     return tensor
-
-
-def _is_program(folder: Path) -> bool:
-    try:
-        return read_json(folder / MANIFEST, "a manifest", "").get("format") == "privcirnet-program"
-    except RuleError:
-        return False
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _sha256_of_facts(facts: Mapping[str, Any]) -> str:
-    """Return the checksum of a manifest without its checksums, whatever its white space and order."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

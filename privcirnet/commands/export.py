@@ -7,10 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_program
+from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_leveled, write_program
 from privcirnet.config import ExportConfig
 from privcirnet.console import counting, in_words_revealed, progress_bar, show
 from privcirnet.data import load_for
+from privcirnet.data.dataset import ImageData
 from privcirnet.he.params.security import SECURITY_BITS
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import Profile
@@ -18,21 +19,27 @@ from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.program import Program, layers_of, squares_of
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, lower_for, quantized
+from privcirnet.pipeline.leveled_export import leveled_facts, leveled_program
 from privcirnet.settings import script
 from privcirnet.training import stages
 
 
 @script(ExportConfig)
 def main(config: ExportConfig) -> None:
-    """Lower, prove or measure the bounds, choose the parameters, write.
+    """Write a program's folder, interactive or leveled.
 
     Args:
         config: of the command line.
     """
-    started, out = time.perf_counter(), Path(config.out)
+    started = time.perf_counter()
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
-    network = quantized(stages.load_network(config.init, data))
+    (_leveled if config.mode == "leveled" else _interactive)(config, data, started)
+
+
+def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
+    """Lower, prove or measure the bounds, choose the parameters, write."""
+    out, network = Path(config.out), quantized(stages.load_network(config.init, data))
     lowered, profile = lower_for(config.he, network, data, progress_bar)
     program, intervals = lowered.program, lowered.fitted.intervals
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
@@ -75,6 +82,33 @@ def main(config: ExportConfig) -> None:
             "answer": f"{program.answer}, absolute values under 2^{program.output_bits}; a client refuses others",
             **in_words_revealed(program.revealed),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
+            "saved": out / "program",
+        },
+    )
+
+
+def _leveled(config: ExportConfig, data: ImageData, started: float) -> None:
+    """Round the weights, choose plan and parameters, write."""
+    out, network = Path(config.out), stages.load_network(config.init, data)
+    program = leveled_program(config.leveled, network, data, config.he.engine)
+    about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
+    write_leveled(out / "program", program, about, _signing_key(config.signing_key))
+    facts = leveled_facts(program)
+    files = folder_bytes(out / "program")
+    seconds = {"seconds": time.perf_counter() - started, "config": asdict(config)}
+    summary = {"stage": "export", "program": str(out / "program"), **facts, "files": files, **seconds}
+    write_json(out / "summary.json", summary)
+    operations = ", ".join(f"{count} {name}" for name, count in facts["operations"].items())
+    show(
+        f"export: leveled, {len(program.network.layers)} layers, plan {program.planner}",
+        {
+            "parameters": f"n = {facts['ring_degree']}, log q = {facts['log_q']}, {facts['plain_moduli']} plain moduli "
+            f"of {facts['plain_modulus_bits']} bits, 128-bit security",
+            "results": f"{facts['max_value_bits']} bits, proved",
+            "depth": f"{facts['depth_products']} products with weights, {facts['depth_squares']} squares",
+            "operations": f"{operations}, for each plain modulus",
+            "flooding": f"{facts['flooding_bits']} bits over the noise, an image's noise hidden to "
+            f"2^-{facts['flooding_distance_bits']:.1f}",
             "saved": out / "program",
         },
     )

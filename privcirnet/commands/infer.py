@@ -10,19 +10,22 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from privcirnet.artifact import read_profile, read_program, write_arrays, write_json
+from privcirnet.artifact import read_leveled, read_profile, read_program, write_arrays, write_json
 from privcirnet.config import InferConfig
 from privcirnet.console import counting, in_words_revealed, inference_bar, show, show_rows, show_text
 from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.weight_cache import WeightCache
+from privcirnet.he.leveled.session import LeveledClient
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.signature import pinned
+from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.materials import Materials
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
 from privcirnet.pipeline.infer import infer
+from privcirnet.pipeline.leveled import evaluate_leveled, evaluate_leveled_apart, infer_leveled
 from privcirnet.pipeline.server_process import ServerTask, start_server
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
@@ -61,6 +64,8 @@ def main(config: InferConfig) -> None:
 
 def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
     """Run both parties here and check every step."""
+    if config.mode == "leveled":
+        return _audit_leveled(config, data, images, labels)
     program, spectra = read_program(Path(config.program), pinned(config.model_key))
     profile = read_profile(Path(config.profile))
     clear = _predicted(config, data, images)
@@ -73,9 +78,23 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
 
 
+def _audit_leveled(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
+    """Run both parties of a leveled program here and check every layer."""
+    program = read_leveled(Path(config.program), pinned(config.model_key))
+    clear = _predicted(config, data, images)
+    run = evaluate_leveled if config.processes == 1 else evaluate_leveled_apart
+    with inference_bar(len(labels)) as progress:
+        found = run(program, images.numpy().astype(np.int64), config.engine, progress, throttle=config.throttle)
+    return {"mode": config.mode, "processes": config.processes, **found.summary(clear, labels)}
+
+
 def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
     """Run the client alone, without program folder and weights."""
     clear = _predicted(config, data, images) if config.reference else None
+    if config.mode == "leveled":
+        with _asked(config) as remote, inference_bar(len(labels)) as progress:
+            found = infer_leveled(remote, images.numpy().astype(np.int64), progress, throttle=config.throttle)
+        return {"mode": config.mode, "server": config.server, **found.summary(clear, labels)}
     keep = bool(config.prepared_folder)
     materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
     with closing(materials), _asked(config, materials) as remote:
@@ -105,7 +124,8 @@ def _page(config: InferConfig) -> None:
     content = Content(config.data.name, place, config.engine != "cleartext", classes, tests, notes)
     keep = bool(config.server and config.prepared_folder)
     with closing(Materials(Path(config.prepared_folder) if keep else None, note=show_text)) as materials:
-        connect, announce = partial(_connected, config, materials), partial(_show_address, config, place)
+        connect: Any = partial(_connected, config, materials)  # its client is an interactive one
+        announce = partial(_show_address, config, place)
         serve(connect, content, config.ui_port, announce, config.prepare)
 
 
@@ -113,7 +133,8 @@ def _asked(config: InferConfig, materials: Materials | None = None) -> ServiceCl
     """A connection to the server of the settings."""
     access, key = ClientAccess.of(Path(config.tls) if config.tls else None), pinned(config.model_key)
     address = parse_address(config.server)
-    return ServiceClient(address, config.engine, config.timeout_s, access, config.served, key, materials=materials)
+    party, named = LeveledClient if config.mode == "leveled" else Client, (config.timeout_s, access, config.served, key)
+    return ServiceClient(address, config.engine, *named, materials=materials, party=party)
 
 
 @contextmanager

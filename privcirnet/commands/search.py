@@ -48,6 +48,15 @@ def _in_words(found: search.SearchResult, config: SearchConfig) -> dict[str, obj
         "uniform": ", ".join(
             f"b = {b}: {1e3 * p.latency:.1f} ms, {p.sensitivity:.4g}" for b, p in found.uniform.items()
         ),
+        **({"leveled": _leveled(found.leveled)} if found.leveled else {}),
         "measured": f"{config.sensitivity}, {measured.samples} images{steady[measured.stable]}",
         "sweep": f"{len(found.front)} plans in {Path(config.out) / 'plans'}",
     }
+
+
+def _leveled(facts: dict[str, object]) -> str:
+    return (
+        f"plan {facts['planner']}, n = {facts['ring_degree']}, log q = {facts['log_q']}, {facts['plain_moduli']} plain "
+        f"moduli, results of {facts['bits']} bits; {facts['depth_products']} products and {facts['depth_squares']} "
+        "squares deep"
+    )

@@ -14,6 +14,8 @@ import numpy as np
 from privcirnet.config import ServeConfig
 from privcirnet.console import as_started, console, inference_bar, progress_bar, show
 from privcirnet.he.engines.private_folder import private_folder
+from privcirnet.he.leveled.program import LeveledProgram
+from privcirnet.he.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.signature import pinned
@@ -21,7 +23,7 @@ from privcirnet.he.protocol import message_sizes
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.materials import Materials
 from privcirnet.he.protocol.prepared import Form
-from privcirnet.he.protocol.session import prepare
+from privcirnet.he.protocol.session import prepare, run
 from privcirnet.he.protocol.store_files import InUse
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.answers import answers
@@ -137,6 +139,9 @@ def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, comma
     """Say what is served, to whom, and what it takes."""
     address, facts = show_address(service.address), dict[str, str]()
     for offer in catalogue.offers:
+        if isinstance(offer.server, LeveledServer):
+            facts[offer.name] = _in_words_leveled(offer, offer.server.program)
+            continue
         program, source = offer.server.program, offer.server.program.nodes[0]
         assert isinstance(source.operation, Input)
         facts[offer.name] = (
@@ -161,6 +166,17 @@ def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, comma
     )
 
 
+def _in_words_leveled(offer: Offer, program: LeveledProgram) -> str:
+    plan, parameters = program.plan.public, program.parameters
+    images = f"{plan.batch} images of" if plan.batch > 1 else "an image of"
+    return (
+        f"version {offer.version}, leveled, {len(program.network.layers)} layers, one request for {images} "
+        f"{' x '.join(map(str, plan.image))} integers in [{plan.low}, {plan.high}], n = {parameters.ring_degree}, "
+        f"log q = {sum(parameters.coefficient_bits)}, {len(parameters.moduli)} plain moduli; "
+        f"a client sends at most {offer.most.keys / 1e6:.1f} MB of keys once; mode=leveled"
+    )
+
+
 def _run(service: Service, log: Log) -> None:
     """Serve until Ctrl-C or SIGTERM; SIGHUP reads programs, certificates, tokens, quotas again."""
     signal.signal(signal.SIGTERM, lambda number, frame: service.stop())
@@ -173,6 +189,9 @@ def _run(service: Service, log: Log) -> None:
 
 def _rehearse(offer: Offer, engine: str) -> None:
     """Run one image through both parties here, so that no client waits for what is compiled on first use."""
+    if isinstance(offer.server, LeveledServer):
+        _rehearse_leveled(offer, offer.server, engine)
+        return
     source = offer.server.program.nodes[0]
     assert isinstance(source.operation, Input)
     client = Client(offer.greeting, engine)
@@ -184,6 +203,15 @@ def _rehearse(offer: Offer, engine: str) -> None:
         prepare(client, session)
         list(answers(client, session, [image]))
     session.close()
+
+
+def _rehearse_leveled(offer: Offer, server: LeveledServer, engine: str) -> None:
+    client = LeveledClient(offer.greeting, engine)
+    session, plan = server.session(client.keys()), client.description.plan
+    image = np.full(plan.image, plan.high)
+    run(client, session, image if plan.lanes is None else image[None])
+    session.close()
+    client.close()
 
 
 _write = partial(console.print, markup=False, soft_wrap=True)

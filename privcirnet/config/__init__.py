@@ -9,6 +9,7 @@ from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.inference import InferConfig, LoadConfig, ServeConfig
 from privcirnet.config.ladder import DemoConfig, LadderConfig
+from privcirnet.config.leveled import MODES, LeveledConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.reproduce import ReproduceConfig
 from privcirnet.config.rules import check as _check
@@ -23,6 +24,7 @@ __all__ = [
     "HEConfig",
     "InferConfig",
     "LadderConfig",
+    "LeveledConfig",
     "LoadConfig",
     "ModelConfig",
     "QuantConfig",
@@ -220,12 +222,18 @@ class ExportConfig:
     """run directory of the quantized network."""
     signing_key: str = ""
     """file of an Ed25519 key that signs the program; made, with its public half in FILE.pub, where there is none."""
+    mode: str = "interactive"
+    """interactive, or leveled: a network of squares whose client sends one request and gets one answer."""
     plaintexts: str = "compact"
     """compact: each distinct slot value once; full: also every plaintext as n coefficients mod t."""
     data: DataConfig = field(default_factory=DataConfig)
     he: HEConfig = field(default_factory=lambda: HEConfig(profile="${root}/search/profile.json"))
+    leveled: LeveledConfig = field(default_factory=LeveledConfig)
 
     def __post_init__(self) -> None:
+        _check_name("mode", self.mode, MODES)
+        if self.mode == "leveled" and self.init == f"{self.root}/qat":
+            self.init = f"{self.root}/finetune"
         good = self.plaintexts in ("compact", "full")
         _check(good, "plaintexts must be compact or full", self.plaintexts, "use plaintexts=compact")
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from privcirnet.config.data import DataConfig
+from privcirnet.config.leveled import MODES
 from privcirnet.config.rules import check, check_name
 from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.planning.profile import LINKS
@@ -20,6 +21,8 @@ class InferConfig:
     """folder that holds the run directories."""
     out: str = "${root}/infer"
     """this run's directory; with server= it is ${root}/client if it is not named."""
+    mode: str = "interactive"
+    """interactive, or leveled: one request and one answer for an image; as the program was exported."""
     program: str = "${root}/export/program"
     """program folder; with server= it is not opened."""
     model_key: str = ""
@@ -64,6 +67,9 @@ class InferConfig:
 
     def __post_init__(self) -> None:
         check_name("engine", self.engine, ENGINES)
+        check_name("mode", self.mode, MODES)
+        interactive = self.mode == "interactive" or not (self.ui or self.prepare)
+        check(interactive, "mode=leveled has no page, and prepares nothing", "ui or prepare", "leave them out")
         check(self.images >= 1, "images must be at least 1", self.images, "use 32")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")

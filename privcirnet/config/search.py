@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
+from privcirnet.config.leveled import MODES, LeveledConfig
 from privcirnet.config.rules import check, check_name
 
 BUDGETS = {"all": "seconds", "server": "server"}
@@ -29,6 +30,8 @@ class SearchConfig:
     """this run's directory."""
     init: str = "${root}/train"
     """run directory of the dense network, or its checkpoint."""
+    mode: str = "interactive"
+    """interactive, or leveled: costs and depth of a network of squares that runs in one round (leveled.*)."""
     block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32])
     """sizes to choose from."""
     pad: bool = False
@@ -70,6 +73,7 @@ class SearchConfig:
     """cbc, which comes with PuLP, or highs, which needs privcirnet[highs]."""
     data: DataConfig = field(default_factory=DataConfig)
     he: HEConfig = field(default_factory=HEConfig)
+    leveled: LeveledConfig = field(default_factory=LeveledConfig)
 
     def __post_init__(self) -> None:
         good = bool(self.block_sizes) and all(b >= 1 and b & (b - 1) == 0 for b in self.block_sizes)
@@ -81,6 +85,9 @@ class SearchConfig:
         check(not both, "a budget is given once", f"budget={self.budget} fraction={self.fraction}", "leave one out")
         check_name("budget_on", self.budget_on, BUDGETS)
         check_name("objective", self.objective, OBJECTIVES)
+        check_name("mode", self.mode, MODES)
+        direct = self.mode == "interactive" or (self.limited == "seconds" and not self.online_s + self.prepared_s)
+        check(direct, "mode=leveled prepares nothing", self.objective, "leave objective, online_s and prepared_s out")
         caps = self.online_s, self.prepared_s
         check(min(caps) >= 0, "online_s and prepared_s must not be negative", caps, "use 0 for no cap")
         check(self.sweep >= 0, "sweep must not be negative", self.sweep, "use 12")

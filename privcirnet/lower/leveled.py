@@ -75,7 +75,8 @@ def lower_leveled(
     if squared:
         rule, remedy = "a leveled network must end in a linear layer", "add one"
         raise RuleError(rule, got=f"{len(layers)} layers", remedy=remedy)
-    return LoweredLeveled(LeveledNetwork(tuple(layers), source.low, source.high), log_step)
+    image = None if layers[0].shape.input_shape == input_shape else input_shape
+    return LoweredLeveled(LeveledNetwork(tuple(layers), source.low, source.high, image), log_step)
 
 
 @torch.no_grad()

@@ -1,8 +1,9 @@
 """Networks that timm does not have: ``ENTRY_POINTS["digits_resnet"]()``, or timm's after :func:`register_with_timm`."""
 
 from privcirnet.models.digits import DigitsResNet, digits_resnet
-from privcirnet.models.lola import LolaCifar, LolaMnist, lola_cifar, lola_mnist
+from privcirnet.models.lola import LolaCifar, LolaDigits, LolaMnist, lola_cifar, lola_digits, lola_mnist
 from privcirnet.models.minionn import MinionnCifar, minionn_cifar
+from privcirnet.models.mlp import MnistMlp, mnist_mlp
 from privcirnet.models.mobilenetv2 import MobileNetV2, mobilenetv2_cifar, mobilenetv2_imagenet, mobilenetv2_tiny
 from privcirnet.models.registry import ENTRY_POINTS, register_with_timm
 from privcirnet.models.resnet18 import ResNet18, resnet18_cifar, resnet18_tiny
@@ -13,16 +14,20 @@ __all__ = [
     "ENTRY_POINTS",
     "DigitsResNet",
     "LolaCifar",
+    "LolaDigits",
     "LolaMnist",
     "MinionnCifar",
+    "MnistMlp",
     "MobileNetV2",
     "ResNet18",
     "TutorialMnist",
     "VisionTransformer",
     "digits_resnet",
     "lola_cifar",
+    "lola_digits",
     "lola_mnist",
     "minionn_cifar",
+    "mnist_mlp",
     "mobilenetv2_cifar",
     "mobilenetv2_imagenet",
     "mobilenetv2_tiny",

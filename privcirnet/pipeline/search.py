@@ -1,7 +1,7 @@
 """Block sizes for a trained network, under the settings of search.py: what search.py and privcirnet.search do."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,17 @@ from privcirnet import distributed, plots
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.blocksizes.assignment import Rules, Solution, Table, uniform_latency
 from privcirnet.blocksizes.latency import FigureTable, amounts_of, figure_table, figures_of, layer_shapes
+from privcirnet.blocksizes.leveled import LeveledFigures, leveled_figures
 from privcirnet.blocksizes.rules import rules_for
 from privcirnet.blocksizes.solve import solve
 from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
 from privcirnet.config import SearchConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
+from privcirnet.errors import RuleError
 from privcirnet.he.planning.online import check_online
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.nn.convert import paddable
+from privcirnet.pipeline.leveled_export import lowered_for, planners_of
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import sensitivities, stages
@@ -39,6 +42,7 @@ class SearchResult:
         uniform: one block size everywhere, by block size.
         front: (budget, best assignment) of the sweep.
         seconds_fisher: that measuring sensitivities took.
+        leveled: plan, parameters and depth of a leveled network; None of an interactive one.
     """
 
     profile: Profile
@@ -50,6 +54,7 @@ class SearchResult:
     uniform: dict[int, Point]
     front: list[tuple[float, Solution]]
     seconds_fisher: float
+    leveled: dict[str, object] | None = None
 
     @property
     def block_sizes(self) -> dict[str, int]:
@@ -121,7 +126,11 @@ def search_in(
     link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
     image = image.to(next(model.parameters()).device)
     padded = paddable(model) if config.pad else ()
-    figures = figure_table(layer_shapes(model, image), config.block_sizes, profile, link, config.he.family, padded)
+    leveled = _leveled(model, data, config, profile, padded) if config.mode == "leveled" else None
+    shapes = layer_shapes(model, image)
+    figures = (
+        leveled.table if leveled else figure_table(shapes, config.block_sizes, profile, link, config.he.family, padded)
+    )
     latency, rules = amounts_of(figures, config.limited), _rules(config, figures)
     budget = _budget(config, latency)
 
@@ -145,7 +154,8 @@ def search_in(
     omega = measured.values
     front = sweep(omega, latency, config.sweep, rules, config.solver) if config.sweep else []
     uniform = uniform_points(omega, latency)
-    return SearchResult(profile, figures, latency, measured, budget, decided(omega), uniform, front, seconds)
+    found = profile, figures, latency, measured, budget, decided(omega), uniform, front, seconds
+    return SearchResult(*found, leveled.facts() if leveled else None)
 
 
 def write(stored: StoredSearch, out: Path) -> None:
@@ -205,7 +215,18 @@ def summary(found: SearchResult) -> dict[str, Any]:
         "stable": measured.stable,
         "seconds_fisher": found.seconds_fisher,
         "seconds_solve": solution.seconds,
+        "leveled": found.leveled,
     }
+
+
+def _leveled(
+    model: nn.Module, data: Examples, config: SearchConfig, profile: Profile, padded: Collection[str]
+) -> LeveledFigures:
+    if not isinstance(data, ImageData):
+        rule, remedy = "a leveled search needs images of integers", "use search.py, or mode=interactive"
+        raise RuleError(rule, got=type(data).__name__, remedy=remedy)
+    network = lowered_for(config.leveled, model, data)[0].network
+    return leveled_figures(network, config.block_sizes, profile, padded, planners_of(config.leveled))
 
 
 def _rules(config: SearchConfig, figures: FigureTable) -> Rules:

@@ -20,6 +20,8 @@ from typing import NamedTuple, cast
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.weight_cache import WeightCache
+from privcirnet.he.leveled.program import LeveledProgram
+from privcirnet.he.leveled.session import LeveledReport, LeveledServer, LeveledSession
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.meter import Meter
@@ -52,7 +54,7 @@ class ServerTask:
         audited: whether it reports its shares after each inference; the harness must then read each report.
     """
 
-    program: Program
+    program: Program | LeveledProgram
     spectra: Mapping[str, Residues]
     engine: str
     limit: int | None = None
@@ -134,6 +136,12 @@ def start_server(task: ServerTask) -> Generator[ServerProcess]:
         process.wait()
 
 
+def _server(task: ServerTask) -> Server | LeveledServer:
+    if isinstance(task.program, LeveledProgram):
+        return LeveledServer(task.program, task.engine, watched=task.audited)
+    return Server(task.program, task.engine, task.spectra, cache=WeightCache(task.limit, task.folder))
+
+
 def serve(inherited: int) -> None:
     """Run the server's process until the harness closes the pipe.
 
@@ -145,12 +153,14 @@ def serve(inherited: int) -> None:
     task = cast(ServerTask, pipe.recv())
     threads.use(task.threads)
 
-    def report(session: Session) -> None:
-        if task.audited:
+    def report(session: Session | LeveledSession) -> None:
+        if task.audited and isinstance(session, LeveledSession):
+            pipe.send(LeveledReport(session.reveal(), session.meter, peak_bytes()))
+        elif task.audited and isinstance(session, Session):
             pipe.send(ServerReport(session.shares, session.meter, peak_bytes(), session.preparation))
 
     try:
-        server = Server(task.program, task.engine, task.spectra, cache=WeightCache(task.limit, task.folder))
+        server = _server(task)
         offers = Catalogue({task.engine: Offer.of(task.engine, server)})
         service = Service(offers, books=Books(limits=_HARNESS, quotas=Quotas(_ANY)), finished=report)
     except RuleError as error:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from privcirnet.artifact import read_program, read_signature
+from privcirnet.artifact import LEVELED, format_of, read_leveled, read_program, read_signature
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.weight_cache import WeightCache
+from privcirnet.he.leveled.session import LeveledServer
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.server import Server
 from privcirnet.service.programs import Catalogue, Offer, version_of
@@ -54,14 +55,20 @@ class ProgramFolders:
             version = ""  # reading it says what is missing
         if before is not None and before.version == version:
             return before
-        program, spectra = read_program(folder, self.key)
         _, signature = read_signature(folder)
+        server = self._server(folder, signature, partial(_advance, advance, name))
         if version_of(folder) != version:
             raise RuleError("a program must not change while it is read", got=folder, remedy="try again")
-        cache = WeightCache.of(self.gigabytes / len(self.folders), self.weights_folder)
-        progress = partial(_advance, advance, name)
-        server = Server(program, self.engine, spectra, progress=progress, cache=cache, signature=signature)
         return Offer(name, version, server)
+
+    def _server(self, folder: Path, signature: bytes, progress: Advance) -> Server | LeveledServer:
+        """What the folder holds: an interactive program, or a leveled one."""
+        if format_of(folder) == LEVELED:
+            progress("network")
+            return LeveledServer(read_leveled(folder, self.key), self.engine, signature)
+        program, spectra = read_program(folder, self.key)
+        cache = WeightCache.of(self.gigabytes / len(self.folders), self.weights_folder)
+        return Server(program, self.engine, spectra, progress=progress, cache=cache, signature=signature)
 
 
 def _advance(advance: Advance, name: str, layer: str) -> None:

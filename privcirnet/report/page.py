@@ -22,6 +22,9 @@ MOST_LOGITS = 10
 """Number of logits shown for each image."""
 
 
+LEVELED = "None: nothing is rounded between layers, so values grow, and each image takes one request and one answer."
+
+
 @dataclass(frozen=True)
 class Tile:
     """A big number: ``label`` says what it is, ``note`` stands under it, ``alarm`` marks a broken promise."""
@@ -70,9 +73,9 @@ def build_page(runs: Runs) -> str:
             layers=[(layer, _two_bars(layer, longest)) for layer in layers],
             total=total(layers),
             place=place(runs.infer),
-            truncation=truncation_words(runs.export.truncation),
+            truncation=LEVELED if runs.export.leveled else truncation_words(runs.export.truncation),
             bounds=bounds_words(runs.export),
-            stages=[(name, getattr(runs, name)) for name in RECORDS],
+            stages=[(name, found) for name in RECORDS if (found := getattr(runs, name))],
         )
     )
 
@@ -87,9 +90,10 @@ def headline(runs: Runs) -> str:
     agree = (
         sum(p.encrypted == p.integer for p in infer.predictions) if infer.argmax_equal is None else infer.argmax_equal
     )
-    model = runs.qat.model or runs.train.model
+    last = runs.qat or runs.finetune
+    model = last.model or runs.train.model
     network = f"The network {model}" if model else "A block-circulant network"
-    data = runs.qat.data or runs.train.data
+    data = last.data or runs.train.data
     right = round(infer.top1_encrypted * infer.images / 100)
     same = f"all {agree}" if agree == infer.images else f"{agree} of {infer.images}"
     return (
@@ -117,11 +121,22 @@ def tiles(infer: Inference) -> list[Tile]:
         Tile(
             f"{infer.logits_equal} / {infer.images}",
             "logits equal the integer network’s",
-            f"exactly, up to {infer.unit or 'the truncation unit'}; rounding moved a logit by "
-            f"{quantities.tiny(infer.logit_max_difference)} at most",
+            exactness(infer),
             alarm=infer.logits_equal < infer.images,
         ),
     ]
+
+
+def exactness(infer: Inference) -> str:
+    """Return what equal logits mean, in words.
+
+    Args:
+        infer: the encrypted run.
+    """
+    if infer.mode == "leveled":
+        return "exactly, and every slot behind every layer"
+    moved = quantities.tiny(infer.logit_max_difference)
+    return f"exactly, up to {infer.unit or 'the truncation unit'}; rounding moved a logit by {moved} at most"
 
 
 def place(infer: Inference) -> str:

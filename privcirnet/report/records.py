@@ -94,6 +94,15 @@ class Export:
     bytes_plaintexts: int | None = None
     bytes_plaintexts_dense: int | None = None
     seconds: float | None = None
+    mode: str | None = None
+    plain_moduli: int | None = None
+    depth_products: int | None = None
+    depth_squares: int | None = None
+
+    @property
+    def leveled(self) -> bool:
+        """Whether images take one request and one answer; such a chain has no quantized stage."""
+        return self.mode == "leveled"
 
 
 @dataclass(frozen=True)
@@ -196,6 +205,7 @@ class Inference:
     prepared: int = 0
     online: Online | None = None
     preparation: Preparation | None = None
+    mode: str | None = None
 
 
 def read_record(kind: type[Record], path: Path) -> Record:

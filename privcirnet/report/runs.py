@@ -36,13 +36,16 @@ COMMANDS = {"finetune": "train.py recipe=finetune", "qat": "train.py recipe=qat"
 
 @dataclass(frozen=True)
 class Runs:
-    """A finished chain: one record per stage, and the encrypted images, uint8 (N, H, W) or (N, H, W, 3)."""
+    """A finished chain: one record per stage, and the encrypted images, uint8 (N, H, W) or (N, H, W, 3).
+
+    A leveled chain has no ``qat``.
+    """
 
     root: Path
     train: Training
     search: Search
     finetune: Training
-    qat: Training
+    qat: Training | None
     export: Export
     infer: Inference
     images: NDArray[np.uint8]
@@ -79,7 +82,8 @@ def load_runs(root: Path) -> Runs:
     Raises:
         RuleError: a directory, its ``summary.json`` or ``infer/images.npz`` is missing or malformed.
     """
-    records: dict[str, Any] = {stage: _load_summary(root, stage) for stage in RECORDS}
+    records: dict[str, Any] = {"qat": None}
+    records |= {stage: _load_summary(root, stage) for stage in RECORDS if not _left_out(root, stage)}
     records |= {stage: _load_summary(root, stage) for stage in OPTIONAL if (root / stage / "summary.json").is_file()}
     images = _load_images(root, len(records["infer"].predictions))
     finished = datetime.fromtimestamp((root / "infer" / "summary.json").stat().st_mtime)
@@ -92,12 +96,12 @@ def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
     Args:
         runs: a finished chain.
     """
-    replaced = runs.replace
+    replaced, name = runs.replace, "8-bit" if runs.replace else "block-circulant, 8-bit"
     whole = [
         Rung("dense", runs.train.top1, "whole test set", runs.train.parameters),
         Rung("block-circulant", runs.finetune.top1, "whole test set", runs.finetune.parameters),
         *([Rung("polynomial activations", replaced.top1, "whole test set", replaced.parameters)] if replaced else []),
-        Rung("8-bit" if replaced else "block-circulant, 8-bit", runs.qat.top1, "whole test set", runs.qat.parameters),
+        *([Rung(name, runs.qat.top1, "whole test set", runs.qat.parameters)] if runs.qat else []),
     ]
     infer = runs.infer
     some = {
@@ -150,6 +154,11 @@ def total(layers: Sequence[LayerRow]) -> LayerRow:
 
 def _remedy(root: Path, stage: str) -> str:
     return f"run `python {COMMANDS.get(stage, f'{stage}.py')} root={root}`"
+
+
+def _left_out(root: Path, stage: str) -> bool:
+    """Whether a chain has no such stage: a leveled one rounds its weights when it is exported."""
+    return stage == "qat" and not (root / stage).is_dir() and _load_summary(root, "export").leveled
 
 
 def _load_summary(root: Path, stage: str) -> Any:

@@ -22,9 +22,9 @@ def print_tables(runs: Runs, console: Console) -> None:
     whole, some = rungs(runs)
     console.print(ladder_table([*whole, *some]))
     console.print(layer_table(runs.infer.layers))
-    infer = runs.infer
+    infer, exact = runs.infer, "" if runs.export.leveled else ", up to the truncation unit"
     console.print(
-        f"{infer.logits_equal} of {infer.images} images have the integer network's logits, up to the truncation unit; "
+        f"{infer.logits_equal} of {infer.images} images have the integer network's logits{exact}; "
         f"{quantities.seconds(infer.seconds_per_image)} and {quantities.size(infer.bytes_per_image)} an image. "
         f"{_prepared(infer)}Report: {runs.page_path}",
         markup=False,

@@ -11,9 +11,10 @@ from typing import Any, cast
 import grpc
 
 from privcirnet.errors import RuleError
+from privcirnet.he.leveled.session import LeveledClient
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol import message_sizes, wire
+from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.materials import Materials
 from privcirnet.he.protocol.session import agree
@@ -52,6 +53,7 @@ class ServiceClient:
         key: with which the program must be signed; None for any.
         materials: of what is prepared; None: memory, for as long as this client. If there is some for this server and
             program, no keys are made before they are needed.
+        party: the client of an interactive program, or of a leveled one.
 
     Attributes:
         client: made from the program's description; the server has accepted its keys, if they were made.
@@ -74,6 +76,7 @@ class ServiceClient:
         key: PublicKey | None = None,
         *,
         materials: Materials | None = None,
+        party: type[Client] | type[LeveledClient] = Client,
     ) -> None:
         started = time.perf_counter()
         self._materials = Materials() if materials is None else materials
@@ -89,8 +92,8 @@ class ServiceClient:
             )
             self._materials.retain([self._binding.program], self._binding.peer)
             self.store = self._materials.of(self._binding)
-            self.client = Client(greeting, engine, key, self.store, owner)
-            self._most = message_sizes.largest(self.client.program).reply
+            self.client = party(greeting, engine, key, self.store, owner)
+            self._most = self.client.sizes.reply
             self._keys: bytes | None = None
             self._id, self._online = b"", False
             self.bytes_keys = 0
@@ -132,7 +135,7 @@ class ServiceClient:
                     raise
             else:
                 self._online = False
-                if self.store.serials():
+                if self.store.serials() and isinstance(self.client, Client):
                     agree(self.client, self)
                 return
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from privcirnet.artifact import MANIFEST
-from privcirnet.he.protocol import message_sizes
+from privcirnet.he.leveled.session import LeveledServer
 from privcirnet.he.protocol.message_sizes import Sizes
 from privcirnet.he.protocol.server import Server
 from privcirnet.service.refusals import unknown
@@ -50,10 +50,10 @@ class Offer:
 
     name: str
     version: str
-    server: Server
+    server: Server | LeveledServer
 
     @classmethod
-    def of(cls, name: str, server: Server) -> "Offer":
+    def of(cls, name: str, server: Server | LeveledServer) -> "Offer":
         """Return a server as an offer whose version is a checksum of its public description.
 
         Args:
@@ -75,7 +75,7 @@ class Offer:
     @cached_property
     def most(self) -> Sizes:
         """Sizes of its longest messages."""
-        return message_sizes.largest(self.server.program)
+        return self.server.sizes
 
 
 class Catalogue:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from privcirnet.errors import RuleError
+from privcirnet.he.leveled.session import LeveledServer, LeveledSession
 from privcirnet.he.protocol import message_sizes, prepared, wire
 from privcirnet.he.protocol.server import Session
 from privcirnet.he.protocol.store import Binding
@@ -21,7 +22,8 @@ from privcirnet.service.refusals import busy, late, stopping
 from privcirnet.service.streams import read, read_body, read_opening, write_body
 from privcirnet.service.turns import Turns
 
-Finished = Callable[[Session], object]
+AnySession = Session | LeveledSession
+Finished = Callable[[AnySession], object]
 _SOON_S = 60.0
 """Seconds after which others may have used what they prepared."""
 
@@ -147,6 +149,9 @@ class Sessions:
         """Raise unless a client may prepare some inferences more, and make room for them."""
         client, offer, _, binding, _ = with_client
         materials, quotas = self._books.materials, self._books.quotas
+        if isinstance(offer.server, LeveledServer):
+            rule, remedy = "work can be done ahead of images of interactive programs alone", "send the image"
+            raise RuleError(rule, got="a preparation", remedy=remedy)
         quotas.preparation(client, len(materials.of(binding).serials()), count)
         materials.make_room(binding, quotas.of(client).prepared, count)
         size = count * prepared.Form("server", offer.server.program, binding.owner).length
@@ -235,12 +240,12 @@ class Conversation(NamedTuple):
 
     client: str
     offer: Offer
-    session: Session
+    session: AnySession
     binding: Binding
     context: Any
 
 
-def _timed(session: Session, request: bytes) -> tuple[float, bytes]:
+def _timed(session: AnySession, request: bytes) -> tuple[float, bytes]:
     started = time.perf_counter()
     reply = session.handle(request)
     return time.perf_counter() - started, reply

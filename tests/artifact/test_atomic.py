@@ -19,6 +19,7 @@ from privcirnet.artifact import (
     write_program,
     write_text,
 )
+from privcirnet.artifact import folder as folders
 from privcirnet.artifact import program as programs
 from privcirnet.artifact.atomic import forget_drafts, replacing, replacing_folder, room_for
 from privcirnet.errors import RuleError
@@ -100,7 +101,7 @@ class TestAtomic:
     @pytest.mark.parametrize("function", ["write_tensors", "_write_full", "write_json"])
     def test_a_folder(self, folder, monkeypatch, function):
         before = contents(folder.parent)
-        monkeypatch.setattr(programs, function, _half_a_file)
+        monkeypatch.setattr(folders if function == "write_json" else programs, function, _half_a_file)
         for target in (folder, folder.with_name("other")):
             with pytest.raises(OSError, match="disk full"):
                 write_program(target, layer_program(4, 8), {}, full=True)

@@ -22,7 +22,7 @@ from privcirnet.artifact import (
     spectra,
     write_program,
 )
-from privcirnet.artifact import program as programs
+from privcirnet.artifact import folder as folders
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.bsgs import Product
@@ -418,7 +418,7 @@ class TestDamagedPrograms:
 def _rewrite(folder: Path, name: str, data: bytes) -> None:
     (folder / name).write_bytes(data)
     facts = json.loads((folder / MANIFEST).read_text())
-    facts["checksums"][name] = programs._sha256((folder / name).read_bytes())
+    facts["checksums"][name] = folders._sha256((folder / name).read_bytes())
     (folder / MANIFEST).write_text(json.dumps(facts))
 
 

@@ -1,5 +1,8 @@
 """The page: complete, self-contained, escaped."""
 
+import pytest
+
+from privcirnet.errors import RuleError
 from privcirnet.report import build_page, load_runs
 from privcirnet.report.page import marks
 from privcirnet.report.records import Prediction
@@ -178,3 +181,18 @@ def test_page_shows_what_was_done_before_the_images(root):
     page = page_with(root, prepared).replace("\xa0", " ")
     for text in ("5 of", "123 ms", "1.23 MB", ">18<", "1.74 s", "2.34 s", "45.6 MB", ">5.1<", "10.7 s", "over WAN"):
         assert text in page, text
+
+
+def test_a_leveled_chain_has_no_quantized_stage(tmp_path):
+    """Nothing is said of truncation; without mode=leveled the stage is missed."""
+    content = summaries()
+    content.pop("qat")
+    with pytest.raises(RuleError, match="needs the run directory of every stage"):
+        load_runs(write(tmp_path / "missing", content))
+    content["export"] |= {"mode": "leveled", "plain_moduli": 4, "depth_products": 3, "depth_squares": 2}
+    content["infer"] |= {"mode": "leveled"}
+    page = build_page(load_runs(write(tmp_path / "leveled", content)))
+    assert "nothing is rounded between layers" in page
+    assert "3 products with weights, 2 squares" in page
+    assert "every slot behind every layer" in page
+    assert "truncation unit" not in page

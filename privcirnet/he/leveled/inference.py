@@ -4,13 +4,15 @@ A request has one row of messages for all plain moduli, or one for each, as the 
 each. Lengths follow from the parameters, so whatever is cut short or foreign is refused before it is parsed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled import engine as engines
+from privcirnet.he.leveled.kernel_client import KernelClient
 from privcirnet.he.leveled.parameters import LeveledParameters, check_parameters
 from privcirnet.he.leveled.plan import Plan, PublicPlan
 from privcirnet.he.ring import modular, sampling
@@ -19,6 +21,19 @@ from privcirnet.he.ring.threads import each
 
 Message = list[list[bytes]]
 """Rows of ciphertexts."""
+
+
+@dataclass
+class Watched:
+    """Values of an inference that are kept for an audit.
+
+    Attributes:
+        values: by their numbers in the circuit.
+        found: of the last inference, for each plain modulus.
+    """
+
+    values: tuple[int, ...]
+    found: list[list[Any]] = field(default_factory=list[list[Any]], repr=False)
 
 
 class LeveledInferenceClient:
@@ -70,6 +85,39 @@ class LeveledInferenceClient:
             found.append(self._plan.gather(slots, moduli[number].plain_modulus))
         return self._plan.decode(self._parameters.combined(found))
 
+    def slots(self, messages: Sequence[bytes]) -> list[np.ndarray]:
+        """Return all slots of a ciphertext of an answer, for each plain modulus.
+
+        Args:
+            messages: one for each plain modulus.
+        """
+        return [self.engine.decrypt(number, message) for number, message in enumerate(messages)]
+
+    def secret(self) -> bytes:
+        """Return the secret key, for a client whose steps are programs of their own; who has it reads everything.
+
+        Raises:
+            RuleError: the engine is not the kernels'.
+        """
+        return self._kernels().export_secret()
+
+    def restore(self, secret: bytes) -> None:
+        """Take another secret key in place of the own one.
+
+        Args:
+            secret: from :meth:`secret`.
+
+        Raises:
+            RuleError: it is not of these parameters, or the engine is not the kernels'.
+        """
+        self._kernels().restore_secret(secret)
+
+    def _kernels(self) -> KernelClient:
+        if not isinstance(self.engine, KernelClient):
+            rule, remedy = "a secret key can be stored by the kernels alone", "use engine=kernel"
+            raise RuleError(rule, got=type(self.engine).__name__, remedy=remedy)
+        return self.engine
+
     def close(self) -> None:
         """Forget the secret key."""
         self.engine.close()
@@ -110,31 +158,45 @@ class LeveledInferenceServer:
             raise RuleError("keys must be for every plain modulus", got=got, remedy=remedy)
         return self.engine.load_evaluation_keys(keys)
 
-    def answer(self, request: Message, keys: Sequence[Any], done: Callable[[], object] = lambda: None) -> Message:
+    def answer(self, request: Message, keys: Sequence[Any], watched: Watched | None = None) -> Message:
         """Return the encrypted results of an encrypted image, masked wherever the client must not read.
 
         Args:
             request: from :meth:`LeveledInferenceClient.request`.
             keys: from :meth:`load_keys`.
-            done: called after each plain modulus.
+            watched: values to keep for an audit; None for none.
 
         Raises:
             RuleError: it is not such a request.
         """
-        circuit = self._plan.circuit
+        kept = watched.values if watched else ()
+        circuit = replace(self._plan.circuit, outputs=kept + self._plan.circuit.outputs)
         _check_counts(request, self.engine.rows, circuit.inputs, "a request")
         received = self.engine.receive_all(request)
+        if watched:
+            watched.found = [[] for _ in received]
 
         def one(number: int) -> list[bytes]:
             evaluator, key = self.engine.evaluators[number], keys[number]
-            results = engines.run(circuit, self._plaintexts[number], received[number], evaluator, key)
+            every = engines.run(circuit, self._plaintexts[number], received[number], evaluator, key)
             received[number].clear()
-            t = evaluator.parameters.plain_modulus
-            answers = [evaluator.answer(own, self._mask(output, t), key) for output, own in enumerate(results)]
-            done()
-            return answers
+            if watched:
+                watched.found[number] = every[: len(kept)]
+            t, results = evaluator.parameters.plain_modulus, every[len(kept) :]
+            return [evaluator.answer(own, self._mask(output, t), key) for output, own in enumerate(results)]
 
         return each(one, range(len(received)))
+
+    def reveal(self, watched: Watched, keys: Sequence[Any]) -> Message:
+        """Return the values of an inference under the client's keys, none of them masked: for an audit.
+
+        Args:
+            watched: what :meth:`answer` kept.
+            keys: from :meth:`load_keys`.
+        """
+        nothing = np.zeros(self._plan.circuit.ring_degree, dtype=np.uint64)
+        rows = zip(self.engine.evaluators, watched.found, keys, strict=True)
+        return [[evaluator.answer(value, nothing, key) for value in values] for evaluator, values, key in rows]
 
     def _mask(self, output: int, t: int) -> Residues:
         """Uniform where slots hold partial sums of weights and values; those of a result are shares of zero."""

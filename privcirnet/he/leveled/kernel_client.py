@@ -5,10 +5,12 @@ are seeded, and each has no more data primes than what it switches. A request is
 q m / T is the sum of q m_t / t over all t, m_t = m (T / t)^-1 mod t (:mod:`leveled.moduli`).
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from privcirnet.errors import RuleError
 from privcirnet.he.engines import switch_keys
 from privcirnet.he.engines.kernels import decrypt, encrypt, hybrid, plaintexts, secret_key, wire_bytes
 from privcirnet.he.engines.kernels.ring import ring
@@ -85,6 +87,27 @@ class KernelClient:
         """
         form, modulus = self._replies[number]
         return decrypt.decrypt(self._data(), message, form, modulus)
+
+    def export_secret(self) -> bytes:
+        """Return the secret key as bytes."""
+        return self._key().tobytes()
+
+    def restore_secret(self, content: bytes) -> None:
+        """Take another secret key in place of the own one.
+
+        Args:
+            content: from :meth:`export_secret`, of a client with the same parameters.
+
+        Raises:
+            RuleError: it has another length.
+        """
+        shape = self._key().shape
+        if len(content) != 8 * math.prod(shape):
+            rule, remedy = f"a secret key must have {8 * math.prod(shape)} bytes", "use the same program"
+            raise RuleError(rule, got=f"{len(content)}", remedy=remedy)
+        self.close()
+        self._secret = np.frombuffer(content, np.uint64).reshape(shape).copy()
+        self._under_data = self._secret[:, self._chain.special :].copy()
 
     def close(self) -> None:
         """Forget the secret key; its memory is zeroed."""

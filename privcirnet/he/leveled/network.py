@@ -60,13 +60,20 @@ class LeveledNetwork:
         layers: in order, the first on the image, the others on vectors.
         low: least value of a pixel.
         high: largest value of a pixel.
+        image: (C, H, W) of an image that the first layer flattens; None: it is on the image itself.
     """
 
     layers: tuple[LeveledLayer, ...]
     low: int
     high: int
+    image: tuple[int, int, int] | None = None
 
     @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of an image."""
+        return self.image or self.layers[0].shape.input_shape
+
+    @cached_property
     def bits(self) -> int:
         """Bits of the results, sign included, proved from the weights: |value| < 2^(bits - 1)."""
         bound = np.full(self.layers[0].shape.input_shape, max(abs(self.low), abs(self.high)), dtype=object)
@@ -86,7 +93,7 @@ class LeveledNetwork:
         Raises:
             RuleError: a pixel is out of range, or the image has another shape.
         """
-        check_image(image, self.layers[0].shape.input_shape, self.low, self.high)
+        check_image(image, self.input_shape, self.low, self.high)
         values = image.astype(object)
         for number, layer in enumerate(self.layers):
             values = _linear(layer, layer.weight, layer.bias, values**2 if number else values)
@@ -107,9 +114,9 @@ def check_image(image: np.ndarray, shape: tuple[int, int, int], low: int, high: 
     """
     if image.shape != shape:
         raise RuleError("an image must have the network's size", got=image.shape, remedy=f"give one of {shape}")
-    if image.min() < low or image.max() > high:
+    if image.dtype.kind not in "iuO" or image.min() < low or image.max() > high:
         got, remedy = f"[{image.min()}, {image.max()}]", "use the quantization that it was trained with"
-        raise RuleError(f"pixels must be in [{low}, {high}]", got=got, remedy=remedy)
+        raise RuleError(f"pixels must be integers in [{low}, {high}]", got=got, remedy=remedy)
 
 
 def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:

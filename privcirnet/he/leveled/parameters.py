@@ -65,11 +65,32 @@ def plan_for(
         if found:
             short = [each for each in found if each.key_bytes <= _MOST_KEY_BYTES]
             best = min(short, key=lambda each: each.work) if short else min(found, key=lambda each: each.key_bytes)
-            keys = best.circuit.keys(len(best.parameters.data_bits))
-            public = replace(plan.public, keys=tuple(keys.items()), level=best.level)
-            return replace(plan, circuit=best.circuit, public=public), best.parameters
+            return _at_levels(plan, best), best.parameters
     rule = f"a network must fit n = {RING_DEGREES[-1]} with 128-bit security: fewer layers, bits or values"
     raise DoesNotFit(rule, got=refused, remedy="use the interactive protocol, or quantise to fewer bits")
+
+
+def plan_at(
+    network: LeveledNetwork, planner: Callable[[LeveledNetwork, int], Plan], parameters: LeveledParameters
+) -> Plan:
+    """Return a network's plan for parameters that :func:`plan_for` found, with its modulus switches.
+
+    Args:
+        network: what is computed.
+        planner: that they were found for.
+        parameters: from there.
+
+    Raises:
+        DoesNotFit: the network needs more slots.
+    """
+    plan = planner(network, parameters.ring_degree)
+    circuit = with_levels(plan.circuit, parameters) if parameters.request_bits else plan.circuit
+    return _at_levels(plan, _Candidate(parameters, circuit))
+
+
+def _at_levels(plan: Plan, made: "_Candidate") -> Plan:
+    keys = made.circuit.keys(len(made.parameters.data_bits))
+    return replace(plan, circuit=made.circuit, public=replace(plan.public, keys=tuple(keys.items()), level=made.level))
 
 
 def fits(parameters: LeveledParameters, circuit: Circuit) -> bool:

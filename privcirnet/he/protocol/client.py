@@ -1,6 +1,7 @@
 """The client: it has the image and the keys, and never sees a weight."""
 
 import json
+import reprlib
 from collections.abc import Callable, Generator
 from functools import cached_property, partial
 from types import TracebackType
@@ -17,6 +18,7 @@ from privcirnet.he.protocol import answer, message_sizes, shares, wire
 from privcirnet.he.protocol.exchange import Exchange
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.materials import MemoryStore
+from privcirnet.he.protocol.message_sizes import Sizes
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.prepared import Form
 from privcirnet.he.protocol.prepared_client import PreparedClient, Walk
@@ -72,6 +74,9 @@ class Client:
             ) from None
         if key is not None:
             check_signature(key, description)
+        if isinstance(description, dict) and "nodes" not in description and "format" in description:
+            rule, remedy = "the server's program must be interactive", "infer it with mode=leveled"
+            raise RuleError(rule, got=reprlib.repr(cast(dict[str, object], description)["format"]), remedy=remedy)
         self.program = manifest.from_dict(description)
         self.meter, self.preparation, self.used = Meter(), Meter(), ""
         form = Form("client", self.program, owner or bytes(DIGEST_BYTES))
@@ -175,6 +180,11 @@ class Client:
     def together(self) -> int:
         """Images that are prepared at once, at most: their random shares fill ciphertexts together."""
         return message_sizes.together(self.program)
+
+    @property
+    def sizes(self) -> Sizes:
+        """The most bytes of the program's messages."""
+        return message_sizes.largest(self.program)
 
     @property
     def prepared(self) -> int:

@@ -14,10 +14,11 @@ from privcirnet.he.params.noise import check_noise
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Program, masked_node
-from privcirnet.he.protocol import answer, shares, wire
+from privcirnet.he.protocol import answer, message_sizes, shares, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.materials import MemoryStore
+from privcirnet.he.protocol.message_sizes import Sizes
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.prepared import Form
 from privcirnet.he.protocol.prepared_server import Phase, PreparedServer
@@ -79,6 +80,11 @@ class Server:
                 progress(name)
             held = exchange.prepare(weights, spectrum, mask_bounds.get(name), self.engine, name)
             self.rounds[name] = exchange, held
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The most bytes of its messages."""
+        return message_sizes.largest(self.program)
 
     def greeting(self) -> bytes:
         """The program's public description for a client: architecture, plans, parameters; no weight. Signed, or not."""

@@ -28,6 +28,21 @@ class Handler(Protocol):
         ...
 
 
+class Inferring(Protocol):
+    """Whoever infers an image by requests: a client of an interactive program, or of a leveled one."""
+
+    def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
+        """Run the program on one image.
+
+        Args:
+            image: integers.
+
+        Yields:
+            requests; the generator is sent the reply to each.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Traffic:
     """The messages of one round.
@@ -49,7 +64,7 @@ ExchangeProgress = Callable[[Traffic], object]
 
 
 def run(
-    client: Client, session: Handler, image: Values, progress: ExchangeProgress = lambda exchange: None
+    client: Inferring, session: Handler, image: Values, progress: ExchangeProgress = lambda exchange: None
 ) -> tuple[Values, list[Traffic]]:
     """Return the logits of one image and what was sent for them.
 

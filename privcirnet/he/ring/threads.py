@@ -36,7 +36,7 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     Returns:
         the results, in the order of the items.
     """
-    pending = deque(enumerate(items))
+    pending, tasks = deque(enumerate(items)), [function]
     results: dict[int, R] = {}
 
     def work() -> None:
@@ -45,7 +45,7 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
                 number, item = pending.popleft()
             except IndexError:
                 return
-            results[number] = function(item)
+            results[number] = tasks[0](item)
 
     helpers = [_pool(_setting.count - 1).submit(work) for _ in range(min(_setting.count, len(pending)) - 1)]
     try:
@@ -55,7 +55,10 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         for helper in helpers:
             if not helper.cancel():
                 helper.result()
-    return [results[number] for number in range(len(results))]
+        tasks.clear()  # what was cancelled stays in the pool's queue until a helper is free, and must hold nothing
+    found = [results[number] for number in range(len(results))]
+    results.clear()
+    return found
 
 
 def beside(function: Callable[[], R]) -> Callable[[], R]:

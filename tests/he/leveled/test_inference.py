@@ -138,7 +138,7 @@ def test_a_network_deeper_than_its_parameters_is_refused(encrypted):
 
 
 def test_an_image_that_the_network_was_not_made_for_is_refused(encrypted):
-    with pytest.raises(RuleError, match=r"pixels must be in \[0, 4\]: got \[0, 5\]"):
+    with pytest.raises(RuleError, match=r"pixels must be integers in \[0, 4\]: got \[0, 5\]"):
         encrypted.client.request(np.array([[[0] * 6] * 5 + [[5] * 6]]))
     with pytest.raises(RuleError, match="must have the network's size"):
         encrypted.client.request(np.zeros((1, 5, 6), dtype=np.int64))

@@ -1,3 +1,5 @@
+import gc
+import weakref
 from collections.abc import Iterator
 from threading import Barrier, Event, Thread, current_thread
 from typing import Any
@@ -206,3 +208,22 @@ def test_work_beside_may_be_shared_out_too(count: int) -> None:
     outer = beside(lambda: each(lambda item: item * item, range(20)))
     assert each(lambda item: -item, range(20)) == [-item for item in range(20)]
     assert outer() == [item * item for item in range(20)]
+
+
+def test_what_is_done_holds_nothing_while_helpers_are_busy() -> None:
+    """A helper that was not needed stays in the pool's queue: what it would have worked on is not kept there."""
+    before, busy, begun = threads._setting.count, Event(), Event()
+    threads.use(2)
+    try:
+        blocker = threads._pool(1).submit(lambda: (begun.set(), busy.wait(TIMEOUT_S)))
+        assert begun.wait(TIMEOUT_S)
+        large = np.zeros(10)
+        kept = weakref.ref(large)
+        each(lambda item, large=large: large + item, range(4))
+        del large
+        gc.collect()
+        assert kept() is None
+    finally:
+        busy.set()
+        blocker.result()
+        threads.use(before)

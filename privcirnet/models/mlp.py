@@ -1,0 +1,61 @@
+"""The network of HomomorphicEncryption.org's benchmark of encrypted inference: three linear layers, on MNIST.
+
+784 pixels -> linear 128 -> square -> linear 64 -> square -> linear 10.
+
+Source: github.com/fhe-benchmarking/ml-inference, harness/mnist. It has ReLU; squares take its place here.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from privcirnet.models.activation import activation as make_activation
+from privcirnet.models.entry import own_arguments
+from privcirnet.models.registry import register
+
+
+class MnistMlp(nn.Module):
+    """Three linear layers, for 28 x 28 images.
+
+    Args:
+        num_classes: number of logits.
+        in_chans: channels of the image.
+        activation: see `privcirnet.models.activation`.
+
+    Raises:
+        RuleError: the activation is unknown.
+    """
+
+    def __init__(self, num_classes: int = 10, in_chans: int = 1, activation: str = "square") -> None:
+        super().__init__()
+        self.flatten = nn.Flatten()
+        self.fc1 = nn.Linear(in_chans * 28 * 28, 128)
+        self.act1 = make_activation(activation, 128, channels_last=True)
+        self.fc2 = nn.Linear(128, 64)
+        self.act2 = make_activation(activation, 64, channels_last=True)
+        self.fc3 = nn.Linear(64, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of images.
+
+        Args:
+            x: (N, in_chans, 28, 28).
+
+        Returns:
+            (N, num_classes).
+        """
+        return self.fc3(self.act2(self.fc2(self.act1(self.fc1(self.flatten(x))))))
+
+
+@register
+def mnist_mlp(pretrained: bool = False, **kwargs: Any) -> MnistMlp:
+    """Return the benchmark's network.
+
+    Args:
+        pretrained: there are no pretrained weights, so it must be False.
+        kwargs: arguments of :class:`MnistMlp`.
+
+    Raises:
+        RuleError: pretrained weights were asked for, or the activation is unknown.
+    """
+    return MnistMlp(**own_arguments("mnist_mlp", pretrained, kwargs))

@@ -1,0 +1,181 @@
+"""Leveled inference of many images, checked and measured: what infer.py mode=leveled does."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privcirnet.he.encodings.integer import Values
+from privcirnet.he.leveled.program import LeveledProgram
+from privcirnet.he.leveled.rehearsal import Rehearsal
+from privcirnet.he.leveled.session import WORK, LeveledClient, LeveledReport, LeveledServer
+from privcirnet.he.measure.memory import peak_bytes
+from privcirnet.he.protocol.answer import WrongResult
+from privcirnet.he.protocol.session import Handler, Traffic, run
+from privcirnet.he.ring import threads
+from privcirnet.pipeline.answers import Answer, Step, StepProgress, no_progress
+from privcirnet.pipeline.infer import check_some
+from privcirnet.pipeline.leveled_results import LeveledEvaluation, LeveledInference
+from privcirnet.pipeline.server_process import ServerTask, start_server
+from privcirnet.pipeline.throttle import throttled
+from privcirnet.service.client import ServiceClient
+
+
+def evaluate_leveled(
+    program: LeveledProgram,
+    images: Values,
+    engine: str,
+    progress: StepProgress = no_progress,
+    *,
+    throttle: str = "",
+) -> LeveledEvaluation:
+    """Run both parties in this process on every image, and check every layer.
+
+    Args:
+        program: with weights.
+        images: integers as the data set has them, (N, C, H, W).
+        engine: one of :data:`leveled.engine.ENGINES`.
+        progress: called after each image.
+        throttle: name of the link that messages are held up by; "" for none.
+
+    Returns:
+        the results.
+
+    Raises:
+        RuleError: there is no image, or one that does not fit the program.
+    """
+    check_some(images)
+    started = time.perf_counter()
+    server = LeveledServer(program, engine, watched=True)
+    client = LeveledClient(server.greeting(), engine)
+    keys = client.keys()
+    session = server.session(keys)
+
+    def report() -> LeveledReport:
+        return LeveledReport(session.reveal(), session.meter, peak_bytes())
+
+    setup = time.perf_counter() - started
+    parties = _Parties(client, throttled(session, throttle), report, setup, len(keys), throttle)
+    return _audited(program, parties, images, progress)
+
+
+def evaluate_leveled_apart(
+    program: LeveledProgram,
+    images: Values,
+    engine: str,
+    progress: StepProgress = no_progress,
+    *,
+    throttle: str = "",
+) -> LeveledEvaluation:
+    """Run :func:`evaluate_leveled` with the server in a process of its own, and gRPC on loopback between the parties.
+
+    Args:
+        program: with weights.
+        images: integers as the data set has them, (N, C, H, W).
+        engine: one of :data:`leveled.engine.ENGINES`.
+        progress: called after each image.
+        throttle: name of the link that messages are held up by; "" for none.
+
+    Returns:
+        the results.
+
+    Raises:
+        RuleError: as :func:`evaluate_leveled`, or the server's process ended.
+    """
+    check_some(images)
+    started = time.perf_counter()
+    task = ServerTask(program, {}, engine, threads=threads.count())
+    with start_server(task) as process, ServiceClient(process.address, engine, party=LeveledClient) as remote:
+        assert isinstance(remote.client, LeveledClient)
+        setup, handler = time.perf_counter() - started, throttled(remote, throttle)
+        report: Callable[[], Any] = process.report
+        parties = _Parties(remote.client, handler, report, setup, remote.bytes_keys, throttle, apart=True)
+        return _audited(program, parties, images, progress)
+
+
+def infer_leveled(
+    remote: ServiceClient, images: Values, progress: StepProgress = no_progress, *, throttle: str = ""
+) -> LeveledInference:
+    """Have a server classify images.
+
+    Args:
+        remote: connected, for a leveled program.
+        images: integers as the data set has them, (N, C, H, W).
+        progress: called after each image.
+        throttle: name of the link that messages are held up by; "" for none.
+
+    Returns:
+        the results.
+
+    Raises:
+        RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
+    """
+    check_some(images)
+    assert isinstance(remote.client, LeveledClient)
+    found = [*_answers(remote.client, throttled(remote, throttle), images, progress)]
+    answers = [answer for _, some in found for answer in some]
+    return LeveledInference(remote.client, answers, remote.seconds, remote.bytes_keys, throttle)
+
+
+@dataclass(frozen=True)
+class _Parties:
+    """Both parties as an audit needs them.
+
+    Attributes:
+        client: the client.
+        server: replies to it.
+        report: tells what the server did for the last request.
+        seconds_setup: until the first request.
+        bytes_keys: of the client's keys.
+        throttle: name of the link between them; "" for none.
+        apart: whether the server is a process of its own.
+    """
+
+    client: LeveledClient
+    server: Handler
+    report: Callable[[], LeveledReport]
+    seconds_setup: float
+    bytes_keys: int
+    throttle: str = ""
+    apart: bool = False
+
+
+def _audited(program: LeveledProgram, parties: _Parties, images: Values, progress: StepProgress) -> LeveledEvaluation:
+    rehearsal, report = Rehearsal(program), None
+    integer: list[np.ndarray] = []
+    wrong: list[list[str]] = []
+    answers: list[Answer] = []
+    for request, some in _answers(parties.client, parties.server, images, progress):
+        report = parties.report()
+        nodes = rehearsal.wrong(request, parties.client.opened(report.revealed))
+        wrong += [nodes] * len(some)
+        integer += [program.network.evaluate(image) for image in (request if request.ndim > 3 else [request])]
+        answers += some
+    assert report is not None
+    inference = LeveledInference(parties.client, answers, parties.seconds_setup, parties.bytes_keys, parties.throttle)
+    peak = (peak_bytes(), report.peak) if parties.apart else None
+    seconds = report.meter.seconds[WORK] / len(images)
+    return LeveledEvaluation(program, np.stack(integer), wrong, inference, seconds, peak)
+
+
+def _answers(
+    client: LeveledClient, server: Handler, images: Values, progress: StepProgress
+) -> Iterator[tuple[np.ndarray, list[Answer]]]:
+    """Yield what was encrypted and the answer of each of its images; a batch's cost is shared by its images."""
+    plan, pixels = client.description.plan, client.description.pixels(images)
+    for start in range(0, len(images), plan.batch):
+        request = pixels[start] if plan.lanes is None else pixels[start : start + plan.batch]
+        count = 1 if plan.lanes is None else len(request)
+        started, refused = time.perf_counter(), None
+        traffic: list[Traffic] = []
+        try:
+            results, _ = run(client, server, request, traffic.append)
+        except WrongResult as error:
+            refused, results = error, error.values
+        seconds = (time.perf_counter() - started) / count
+        share = [Traffic(t.position, t.up // count, t.down // count, t.seconds / count) for t in traffic]
+        progress(Step(start + count - 1, "answer", sum(t.up + t.down for t in traffic), start + count))
+        rows = results.reshape(plan.batch, -1)[:count]
+        yield request, [Answer(row, share, seconds, refused) for row in rows]
