@@ -124,8 +124,7 @@ def _page(config: InferConfig) -> None:
     content = Content(config.data.name, place, config.engine != "cleartext", classes, tests, notes)
     keep = bool(config.server and config.prepared_folder)
     with closing(Materials(Path(config.prepared_folder) if keep else None, note=show_text)) as materials:
-        connect: Any = partial(_connected, config, materials)  # its client is an interactive one
-        announce = partial(_show_address, config, place)
+        connect, announce = partial(_connected, config, materials), partial(_show_address, config, place)
         serve(connect, content, config.ui_port, announce, config.prepare)
 
 

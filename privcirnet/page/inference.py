@@ -33,8 +33,12 @@ Emit = Callable[[Event], object]
 class Remote(Protocol):
     """A connection to a server, which has accepted the client's keys."""
 
-    client: Client
     bytes_keys: int
+
+    @property
+    def client(self) -> Client:
+        """The client."""
+        ...
 
     def handle(self, message: bytes) -> bytes:
         """Return the server's reply to a request.

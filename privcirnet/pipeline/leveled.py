@@ -88,10 +88,9 @@ def evaluate_leveled_apart(
     started = time.perf_counter()
     task = ServerTask(program, {}, engine, threads=threads.count())
     with start_server(task) as process, ServiceClient(process.address, engine, party=LeveledClient) as remote:
-        assert isinstance(remote.client, LeveledClient)
         setup, handler = time.perf_counter() - started, throttled(remote, throttle)
         report: Callable[[], Any] = process.report
-        parties = _Parties(remote.client, handler, report, setup, remote.bytes_keys, throttle, apart=True)
+        parties = _Parties(remote.leveled, handler, report, setup, remote.bytes_keys, throttle, apart=True)
         return _audited(program, parties, images, progress)
 
 
@@ -113,10 +112,9 @@ def infer_leveled(
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
     check_some(images)
-    assert isinstance(remote.client, LeveledClient)
-    found = [*_answers(remote.client, throttled(remote, throttle), images, progress)]
+    found = [*_answers(remote.leveled, throttled(remote, throttle), images, progress)]
     answers = [answer for _, some in found for answer in some]
-    return LeveledInference(remote.client, answers, remote.seconds, remote.bytes_keys, throttle)
+    return LeveledInference(remote.leveled, answers, remote.seconds, remote.bytes_keys, throttle)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,6 @@ class ServiceClient:
         party: the client of an interactive program, or of a leveled one.
 
     Attributes:
-        client: made from the program's description; the server has accepted its keys, if they were made.
         version: of the program.
         bytes_keys: of the keys, which are sent once; 0 while there are none.
         store: of what is prepared.
@@ -92,8 +91,8 @@ class ServiceClient:
             )
             self._materials.retain([self._binding.program], self._binding.peer)
             self.store = self._materials.of(self._binding)
-            self.client = party(greeting, engine, key, self.store, owner)
-            self._most = self.client.sizes.reply
+            self._party = party(greeting, engine, key, self.store, owner)
+            self._most = self._party.sizes.reply
             self._keys: bytes | None = None
             self._id, self._online = b"", False
             self.bytes_keys = 0
@@ -106,6 +105,18 @@ class ServiceClient:
             self.close()
             raise
         self.seconds = time.perf_counter() - started
+
+    @property
+    def client(self) -> Client:
+        """The client of an interactive program; the server has accepted its keys, if they were made."""
+        assert isinstance(self._party, Client)
+        return self._party
+
+    @property
+    def leveled(self) -> LeveledClient:
+        """The same of a leveled one."""
+        assert isinstance(self._party, LeveledClient)
+        return self._party
 
     @property
     def prepared(self) -> int:
@@ -135,8 +146,8 @@ class ServiceClient:
                     raise
             else:
                 self._online = False
-                if self.store.serials() and isinstance(self.client, Client):
-                    agree(self.client, self)
+                if self.store.serials() and isinstance(self._party, Client):
+                    agree(self._party, self)
                 return
 
     def handle(self, message: bytes) -> bytes:
@@ -161,7 +172,7 @@ class ServiceClient:
         return reply
 
     def _make_keys(self) -> None:
-        self._keys = self.client.keys()
+        self._keys = self._party.keys()
         self._id = hashlib.sha256(self._keys).digest()
         self.bytes_keys = len(self._keys)
 
@@ -170,8 +181,8 @@ class ServiceClient:
         if self._stream is not None:
             self._stream.close()
         self._channel.close()
-        if hasattr(self, "client"):
-            self.client.close()
+        if hasattr(self, "_party"):
+            self._party.close()
 
     def __enter__(self) -> "ServiceClient":
         return self

@@ -29,7 +29,7 @@ def test_scales_follow_from_the_primes_and_stay(n, levels, scale_bits):
         assert scale == parameters.scales[level - 1]
         assert abs(math.log2(scale) - scale_bits) < 0.01
         assert parameters.scales[level] * parameters.factor_scale(level) == pytest.approx(
-            parameters.scales[level - 1] * parameters.data_primes[level]
+            parameters.scales[level - 1] * parameters.data_primes[level], rel=1e-14
         )
 
 
