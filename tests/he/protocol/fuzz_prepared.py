@@ -12,10 +12,12 @@ from random import Random
 from privcirnet.errors import RuleError
 from privcirnet.he.clear.packing import packed_size
 from privcirnet.he.protocol import wire
+from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.session import prepare, run
 from privcirnet.he.protocol.store_files import SERIAL_BYTES
+from privcirnet.he.protocol.waves import bundles
 from tests.he.protocol import mutations
-from tests.he.protocol.fuzz import Fuzz, main, proceed, refused
+from tests.he.protocol.fuzz import Fuzz, kept_of, main, proceed, refused
 from tests.he.protocol.mutations import Honest
 
 AHEAD = ("agree", "prepare", "1", "2", "prepared")
@@ -56,6 +58,15 @@ class PreparedFuzz(Fuzz):
                     self.allowed[kind] = (
                         made.allows if whole else getattr(self, f"_{kind.replace(' ', '_')}", made.allows)
                     )
+
+    def kept_at(self, position: int, content: bytes) -> list[int]:
+        """Ahead, of all nodes whose rounds share the message."""
+        if wire.frame(wire.AHEAD + position, [])[:6] != content[:6]:
+            return super().kept_at(position, content)
+        exchanges, whole = exchanges_of(self.program), self.program.parameters.ring_degree
+        nodes = next(b.nodes for b in bundles(self.program, exchanges, 1) if b.position == position)
+        parts = [kept_of(node) or [whole] * exchanges[node.name].plan.ciphertexts_down for node in nodes]
+        return [kept for part in parts for kept in part]
 
     def _recorded(self, exchange) -> list[tuple[bytes, bytes]]:
         found, message = list[tuple[bytes, bytes]](), next(exchange)
