@@ -49,7 +49,7 @@ def encode(context: Context, source: LinearMap, level: int) -> EncodedMap:
     Raises:
         RuleError: see :meth:`Context.integers`.
     """
-    scale, babies = context.parameters.factor_scale(level), source.babies
+    scale, babies = context.parameters.scales[level], source.babies
     numbered = [(i, g, b) for i, (g, own) in enumerate(source.groups.items()) for b in own]
     integers = np.stack([context.integers(source.factor(g, b), scale) for _, g, b in numbered])
     return EncodedMap(source, level, integers, np.array([(i, babies.index(b)) for i, _, b in numbered]))

@@ -6,7 +6,8 @@ is at level l - 1 with scale
     S_(l-1) = S_l^2 / q_l.
 
 Every ciphertext of a level has that scale exactly (Kim, Papadimitriou and Polyakov, 2022, "reduced error"), so sums
-never mix scales. S_l stays near 2^s because q_l is chosen after S_l: it is the prime nearest to S_l^2 / 2^s.
+never mix scales, and a plaintext factor has that scale as well. S_l stays near 2^s because q_l is chosen after S_l: it
+is the prime nearest to S_l^2 / 2^s.
 
 Digits (:mod:`engines.kernels.hybrid`): a primes each, with k special primes whose product P is at least twice as large
 as that of any digit. More primes in a digit make fewer key digits but a longer P; :func:`choose` weighs them.
@@ -126,14 +127,6 @@ class CkksParameters:
     def slots(self) -> int:
         """Complex slots, n / 2."""
         return self.ring_degree // 2
-
-    def factor_scale(self, level: int) -> float:
-        """Return the scale of a plaintext factor, after whose product a rescaling leaves the next level's scale.
-
-        Args:
-            level: of the ciphertext, at least 1.
-        """
-        return self.scales[level - 1] * self.data_primes[level] / self.scales[level]
 
     @property
     def key_bytes(self) -> int:

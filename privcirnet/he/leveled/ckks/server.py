@@ -143,9 +143,7 @@ class CkksServer:
         """
         self.counts["pmult"] += 1
         level = check_level(ciphertext.level)
-        plain = self.context.polynomial(
-            self.context.integers(slots, self.context.parameters.factor_scale(level)), level
-        )
+        plain = self.context.polynomial(self.context.integers(slots, self.context.parameters.scales[level]), level)
         found, ring = np.empty_like(ciphertext.residues), self.context.ring
 
         def row(i: int) -> None:

@@ -127,9 +127,9 @@ class Simulator:
     def multiply_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
         """See :meth:`Machine.multiply_plain`."""
         self._spend(value)
-        largest, own = _largest(slots), self._slot(_ROUNDING, self.parameters.factor_scale(value.level))
+        largest, own = _largest(slots), self._slot(_ROUNDING, self.parameters.scales[value.level])
         variance = largest**2 * value.variance + (value.bound**2 + value.variance) * own
-        return self._rescaled(value, self.parameters.factor_scale(value.level), value.bound * largest, variance)
+        return self._rescaled(value, self.parameters.scales[value.level], value.bound * largest, variance)
 
     def multiply(self, first: Estimate, second: Estimate) -> Estimate:
         """See :meth:`Machine.multiply`."""
@@ -177,7 +177,7 @@ class Simulator:
         self._spend(value)
         self._need(linear.steps, value.level)
         sizes = np.abs(np.stack([np.asarray(diagonal) for diagonal in linear.diagonals.values()]))
-        power, factor = float((sizes**2).sum(axis=0).max()), self.parameters.factor_scale(value.level)
+        power, factor = float((sizes**2).sum(axis=0).max()), self.parameters.scales[value.level]
         each = value.variance + self._switch(value.level, value.scale)
         variance = power * each + len(sizes) * (value.bound**2 + each) * self._slot(_ROUNDING, factor)
         giants, product = len(linear.groups), value.scale * factor
