@@ -529,7 +529,7 @@ def test_a_value_bound_over_what_any_modulus_carries():
             "log2 q must be at most 214 at ring degree 8192 for 128-bit security: got 240 bits; use",
         ),
         (DEFAULT_COEFFICIENT_BITS, 4096, "log2 q must be at most 106 at ring degree 4096 for 128-bit security"),
-        ((60, 60, 60, 60), 65536, "the ring degree must be in the 128-bit table: got 65536; use 1024, 2048"),
+        ((60, 60, 60, 60), 131072, "the ring degree must be in the 128-bit table: got 131072; use 1024, 2048"),
         ((30, 30), 8192, "every layer must leave 2 bits of noise budget"),
     ],
 )

@@ -6,18 +6,20 @@ each. Lengths follow from the parameters, so whatever is cut short or foreign is
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled import engine as engines
-from privcirnet.he.leveled.kernel_client import KernelClient
 from privcirnet.he.leveled.parameters import LeveledParameters, check_parameters
 from privcirnet.he.leveled.plan import Plan, PublicPlan
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
+
+if TYPE_CHECKING:
+    from privcirnet.he.leveled.kernel_client import KernelClient
 
 Message = list[list[bytes]]
 """Rows of ciphertexts."""
@@ -112,7 +114,9 @@ class LeveledInferenceClient:
         """
         self._kernels().restore_secret(secret)
 
-    def _kernels(self) -> KernelClient:
+    def _kernels(self) -> "KernelClient":
+        from privcirnet.he.leveled.kernel_client import KernelClient
+
         if not isinstance(self.engine, KernelClient):
             rule, remedy = "a secret key can be stored by the kernels alone", "use engine=kernel"
             raise RuleError(rule, got=type(self.engine).__name__, remedy=remedy)

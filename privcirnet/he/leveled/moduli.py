@@ -11,14 +11,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.chain import Chain
 from privcirnet.he.params.parameters import Parameters, ordered_primes
 from privcirnet.he.params.security import check_modulus
 from privcirnet.he.ring.modular import Residues
+
+if TYPE_CHECKING:
+    from privcirnet.he.engines.chain import Chain
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,10 @@ class LeveledParameters:
         return ordered_primes(self.ring_degree, self.data_bits + self.coefficient_bits[-1:] + self.special_bits)
 
     @cached_property
-    def chain(self) -> Chain:
+    def chain(self) -> "Chain":
         """All primes."""
+        from privcirnet.he.engines.chain import Chain  # compiled kernels, which parameters on disk do not need
+
         data = len(self.data_bits)
         return Chain(self.ring_degree, self._primes[data:], self._primes[:data], self.digit_primes)
 

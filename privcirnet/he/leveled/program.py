@@ -6,7 +6,6 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.he.engines.wire_bytes import Modulus
-from privcirnet.he.leveled import kernel_client
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.parameters import check_parameters, plan_at
@@ -43,7 +42,9 @@ class Description:
         rows, clear = (1 if self.together else len(moduli)), _WORD * plan.ring_degree
         up, down = (max(size, clear) for size in message_bytes(self.parameters.at(0, plan.level)))
         if self.together:
-            keys = max(kernel_client.key_bytes(self.parameters, plan), clear * len(moduli))
+            from privcirnet.he.leveled.kernel_client import key_bytes as kernel_key_bytes  # compiled kernels
+
+            keys = max(kernel_key_bytes(self.parameters, plan), clear * len(moduli))
             whole = Modulus(self.parameters.chain.data_primes, plan.ring_degree).compact_size(1) + SEED_BYTES
             up = max(whole, clear * len(moduli))
         else:
