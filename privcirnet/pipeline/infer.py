@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -15,7 +16,7 @@ from privcirnet.he.protocol.exchange import RoundPlan
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.session import Traffic
-from privcirnet.he.protocol.waves import bundles
+from privcirnet.he.protocol.waves import Bundle, bundles
 from privcirnet.pipeline.answers import Answer, StepProgress, answers, name_of, no_progress
 from privcirnet.pipeline.links import over_links
 from privcirnet.pipeline.preparation import Ahead
@@ -110,6 +111,12 @@ class Inference:
             "dropped": [*self.client.dropped, *([ahead.stopped] if ahead and ahead.stopped else [])],
         }
 
+    @cached_property
+    def _bundles(self) -> list[Bundle]:
+        """Messages of the last preparation."""
+        assert self.ahead is not None
+        return bundles(self.program, exchanges_of(self.program), self.ahead.done[-1].count)
+
     def exchanged(self, position: int) -> tuple[list[Traffic], list[Traffic]]:
         """Return the rounds of a node: with the last image, and an image's part of them in the last preparation.
 
@@ -119,8 +126,7 @@ class Inference:
         last, before = self.answers[-1], list[Traffic]()
         if last.prepared and self.ahead and self.ahead.done:
             done = self.ahead.done[-1]
-            messages = bundles(self.program, exchanges_of(self.program), done.count)
-            for bundle in (each for each in messages if position in each.positions):
+            for bundle in (each for each in self._bundles if position in each.positions):
                 up, down = (part / done.count for part in bundle.part(position))
                 traffic = [t for t in done.traffic if t.position == bundle.position]
                 seconds = (up + down) / 2

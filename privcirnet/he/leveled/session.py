@@ -18,10 +18,9 @@ from privcirnet.he.leveled import description
 from privcirnet.he.leveled.engine import ENGINES
 from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer, Message, Watched
 from privcirnet.he.leveled.program import Description, LeveledProgram
-from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.client import check_signature
+from privcirnet.he.protocol.greeting import read_greeting
 from privcirnet.he.protocol.message_sizes import Sizes
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.store import MaterialStore
@@ -165,16 +164,7 @@ class LeveledClient:
         store: MaterialStore | None = None,
         owner: bytes = b"",
     ) -> None:
-        if len(greeting) > limits.MAX_BYTES:
-            rule, remedy = f"a greeting must have at most {limits.MAX_BYTES} bytes", "connect to a server"
-            raise RuleError(rule, got=f"{len(greeting)} bytes", remedy=remedy)
-        try:
-            data = json.loads(greeting)
-        except (ValueError, RecursionError):
-            got, remedy = f"{len(greeting)} bytes that are not", "connect to a server"
-            raise RuleError("a greeting must be JSON", got=got, remedy=remedy) from None
-        if key is not None:
-            check_signature(key, data)
+        data = read_greeting(greeting, key)
         if isinstance(data, dict) and "nodes" in data:
             rule, remedy = "the server's program must be leveled for mode=leveled", "leave mode= out"
             raise RuleError(rule, got="an interactive one", remedy=remedy)

@@ -1,6 +1,5 @@
 """The client: it has the image and the keys, and never sees a weight."""
 
-import json
 import reprlib
 from collections.abc import Callable, Generator
 from functools import cached_property, partial
@@ -10,13 +9,14 @@ from typing import cast
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.interface import ClientEngine, check_engine, client_engine
-from privcirnet.he.program import limits, manifest, signature
+from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import ClientAided, Input
 from privcirnet.he.program.program import Node
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import answer, message_sizes, shares, wire
 from privcirnet.he.protocol.exchange import Exchange
 from privcirnet.he.protocol.exchanges import exchanges_of
+from privcirnet.he.protocol.greeting import read_greeting
 from privcirnet.he.protocol.materials import MemoryStore
 from privcirnet.he.protocol.message_sizes import Sizes
 from privcirnet.he.protocol.meter import Meter
@@ -60,20 +60,7 @@ class Client:
         store: MaterialStore | None = None,
         owner: bytes = b"",
     ) -> None:
-        if len(greeting) > limits.MAX_BYTES:
-            raise RuleError(
-                f"a greeting must have at most {limits.MAX_BYTES} bytes",
-                got=f"{len(greeting)} bytes",
-                remedy="connect to a server",
-            )
-        try:
-            description = json.loads(greeting)
-        except (ValueError, RecursionError):
-            raise RuleError(
-                "a greeting must be JSON", got=f"{len(greeting)} bytes that are not", remedy="connect to a server"
-            ) from None
-        if key is not None:
-            check_signature(key, description)
+        description = read_greeting(greeting, key)
         if isinstance(description, dict) and "nodes" not in description and "format" in description:
             rule, remedy = "the server's program must be interactive", "infer it with mode=leveled"
             raise RuleError(rule, got=reprlib.repr(cast(dict[str, object], description)["format"]), remedy=remedy)
@@ -237,25 +224,6 @@ class Client:
         with self.meter.time(name):
             parts = wire.unframe(reply, position, exchange.plan.parts_down)
             return exchange.finish(arguments, parts, self._open()), parts
-
-
-def check_signature(key: PublicKey, greeting: object) -> None:
-    """Raise unless a greeting's description is signed with a key.
-
-    Args:
-        key: that the client trusts.
-        greeting: plain data, from anybody.
-
-    Raises:
-        RuleError: it is not.
-    """
-    description = dict(cast(dict[str, object], greeting)) if isinstance(greeting, dict) else {}
-    found = description.pop("signature", "")
-    try:
-        signed = bytes.fromhex(found) if isinstance(found, str) else b""
-    except ValueError:
-        signed = b"no signature"
-    signature.check_description(key, description, signed)
 
 
 def check_image(node: Node, image: Values) -> None:

@@ -1,0 +1,50 @@
+"""What a server tells a client first: a program's public description, interactive or leveled. It comes from anybody."""
+
+import json
+from typing import cast
+
+from privcirnet.errors import RuleError
+from privcirnet.he.program import limits, signature
+from privcirnet.he.program.signature import PublicKey
+
+
+def read_greeting(greeting: bytes, key: PublicKey | None = None) -> object:
+    """Return a greeting's plain data; nothing in it is checked but its length and its signature.
+
+    Args:
+        greeting: from anybody.
+        key: with which the description must be signed; None for any.
+
+    Raises:
+        RuleError: it is too long, not JSON, or not signed with the key.
+    """
+    if len(greeting) > limits.MAX_BYTES:
+        rule, remedy = f"a greeting must have at most {limits.MAX_BYTES} bytes", "connect to a server"
+        raise RuleError(rule, got=f"{len(greeting)} bytes", remedy=remedy)
+    try:
+        data = json.loads(greeting)
+    except (ValueError, RecursionError):
+        got, remedy = f"{len(greeting)} bytes that are not", "connect to a server"
+        raise RuleError("a greeting must be JSON", got=got, remedy=remedy) from None
+    if key is not None:
+        _check_signature(key, data)
+    return data
+
+
+def _check_signature(key: PublicKey, greeting: object) -> None:
+    """Raise unless a greeting's description is signed with a key.
+
+    Args:
+        key: that the client trusts.
+        greeting: plain data, from anybody.
+
+    Raises:
+        RuleError: it is not.
+    """
+    description = dict(cast(dict[str, object], greeting)) if isinstance(greeting, dict) else {}
+    found = description.pop("signature", "")
+    try:
+        signed = bytes.fromhex(found) if isinstance(found, str) else b""
+    except ValueError:
+        signed = b"no signature"
+    signature.check_description(key, description, signed)
