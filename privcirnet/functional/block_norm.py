@@ -9,10 +9,11 @@ passes with constants, in any memory format::
 
 Here x^ = (x - m) / sqrt(v + eps), and the sums go over the block. dx is a batch norm pass over dy and one addition.
 Reshaping x to (N, C / b, b H, W) gives the same result, but copies x and its gradient when channels are innermost.
+Of bfloat16 values all statistics and constants are float32, as in torch's own mixed batch norm.
 
 If other processes hold images of the same batch, the statistics and both sums of the backward pass include them.
 
-Cost: two passes over x forward, three backward.
+Cost: two passes over x forward, three backward (four of bfloat16).
 """
 
 from typing import Any
@@ -51,7 +52,11 @@ class _BlockNorm(torch.autograd.Function):
         factor = (var + ctx.eps).rsqrt()
         slope = gamma * factor.square() * of_gamma.repeat_interleave(ctx.b)
         offset = slope * mean - gamma * factor * of_beta.repeat_interleave(ctx.b)
-        dx = _scaled(dy, gamma * factor, offset).addcmul_(x, slope.reshape(1, -1, 1, 1), value=-1)
+        dx = _scaled(dy, gamma * factor, offset)
+        if x.dtype == slope.dtype:
+            dx.addcmul_(x, slope.reshape(1, -1, 1, 1), value=-1)
+        else:
+            dx.add_(_scaled(x, -slope, torch.zeros_like(slope)))
         return dx, dgamma, dbeta, None, None, None
 
 
@@ -61,8 +66,8 @@ def block_norm(
     """Normalize a batch by its own statistics over blocks of b channels.
 
     Args:
-        x: (N, C, H, W), float32 or float64, in any memory format; N may be 0 if other processes hold images.
-        gamma: scale of each block, (C / b,).
+        x: (N, C, H, W), in any memory format; N may be 0 if other processes hold images.
+        gamma: scale of each block, (C / b,); float32, or float64 if x is.
         beta: shift of each block, (C / b,).
         b: block size.
         eps: added to the variance.
@@ -94,12 +99,14 @@ def _scaled(x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
 def _statistics(x: Tensor, b: int) -> tuple[Tensor, Tensor, int]:
     """Return the mean, the biased variance and the number of values of each block; zeros if there are none."""
     blocks, count = x.shape[1] // b, b * x.shape[0] * x.shape[2] * x.shape[3]
+    wide = torch.promote_types(x.dtype, torch.float32)
     if not count:
-        return x.new_zeros(blocks), x.new_zeros(blocks), 0
+        return x.new_zeros(blocks, dtype=wide), x.new_zeros(blocks, dtype=wide), 0
     if torch.compiler.is_compiling():  # it knows no update_stats, and fuses this one
-        variances, means = torch.var_mean(x, (0, 2, 3), correction=0)
+        variances, means = torch.var_mean(x.to(wide), (0, 2, 3), correction=0)
     else:
-        means, variances = torch.ops.aten.batch_norm_update_stats(x, None, None, 0.0)
+        unused = x.new_zeros(x.shape[1], dtype=wide)  # running statistics, whose type the new ones take
+        means, variances = torch.ops.aten.batch_norm_update_stats(x, unused, unused.clone(), 0.0)
     return block_mean(means, b), block_variance(means, variances, b), count
 
 

@@ -4,7 +4,7 @@ It is BatchNorm2d(C / b) applied to x of shape (N, C, H, W) viewed as (N, C / b,
 have one value for each block of b channels, in training as in evaluation.
 
 Cost: that of a batch norm. Contiguous inputs are reshaped and passed to it. With channels innermost that would copy
-them, so :mod:`..functional.block_norm` works on them directly (inputs of less than 32 bits are copied).
+them, so :mod:`..functional.block_norm` works on them directly.
 
 If the images of a batch are spread over several processes, `total` makes the statistics those of all of them.
 
@@ -69,13 +69,11 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 
     def _batch_normalized(self, x: Tensor) -> Tensor:
         n, c, h, w = x.shape
-        narrow = x.dtype not in (torch.float32, torch.float64)
-        if self.total and narrow:
-            return self._batch_normalized(x.float()).to(x.dtype)
-        if not self.total and (narrow or x.is_contiguous()):
+        if not self.total and x.is_contiguous():
             return super().forward(x.reshape(n, c // self.b, self.b * h, w)).reshape(n, c, h, w)
         self._check_input_dim(x)
-        ones, zeros = x.new_ones(self.num_features), x.new_zeros(self.num_features)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        ones, zeros = x.new_ones(self.num_features, dtype=wide), x.new_zeros(self.num_features, dtype=wide)
         gamma, beta = ones if self.weight is None else self.weight, zeros if self.bias is None else self.bias
         y, mean, var = block_norm(x, gamma, beta, self.b, self.eps, self.total)
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:

@@ -66,6 +66,15 @@ def test_channels_last_input():
     assert torch.equal(norm(x.to(memory_format=torch.channels_last)), norm(x))
 
 
+def test_bfloat16_keeps_channels_innermost():
+    norm, x = BlockBatchNorm2d(8, b=4), torch.randn(4, 8, 3, 3).to(torch.bfloat16, memory_format=torch.channels_last)
+    y = norm(x)
+    assert y.dtype == torch.bfloat16
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    blocks = x.float().reshape(4, 2, 4 * 3, 3)
+    assert_close(norm.running_mean, 0.1 * blocks.mean((0, 2, 3)))
+
+
 @pytest.mark.parametrize("b", [1, 2, 4])
 def test_from_batch_norm(b):
     norm = trained(8, eps=1e-2, momentum=0.3).eval()
