@@ -30,6 +30,7 @@ from privcirnet.nn.quantize import quantize
 from privcirnet.pipeline.bench.results import markdown
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import lower_for
+from privcirnet.pipeline.reproduce.untrained import LEVELS, LOG_STEP, keep_last_statistics_, smooth_pixels
 from privcirnet.surgery import polynomial_
 
 SIDES = {
@@ -111,10 +112,8 @@ def smooth_images(side: int) -> ImageData:
     Args:
         side: of an image.
     """
-    coarse = torch.rand(_IMAGES, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-    images = (255 * nn.functional.interpolate(coarse, size=side, mode="bilinear")).to(torch.uint8)
-    labels = torch.arange(_IMAGES) % _CLASSES
-    return ImageData(images, labels, images, labels, -8, 255, tuple("abcdefghij"))
+    images, labels = smooth_pixels(_IMAGES, side), torch.arange(_IMAGES) % _CLASSES
+    return ImageData(images, labels, images, labels, LOG_STEP, LEVELS, tuple("abcdefghij"))
 
 
 def _examine(model: nn.Module, data: ImageData, found: Found, engine: str) -> None:
@@ -134,15 +133,6 @@ def _examine(model: nn.Module, data: ImageData, found: Found, engine: str) -> No
     if run.wrong != [[]]:
         raise RuleError("every node must be the integer network's", got=str(run.wrong[0][:3]), remedy="report this")
     found.steps.append("encrypted")
-
-
-def keep_last_statistics_(model: nn.Module) -> None:
-    """Let statistics be those of the last batch alone; norms that begin at zero begin at one."""
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d) and not module.weight.any():
-            nn.init.ones_(module.weight)
-        if hasattr(module, "momentum"):
-            module.momentum = 1.0
 
 
 def _train_(model: nn.Module, images: Tensor, labels: Tensor) -> None:

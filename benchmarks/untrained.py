@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from network_coverage import keep_last_statistics_, smooth_images
 from torch import Tensor, nn
 
 from privcirnet.artifact import MANIFEST, read_profile, write_program
@@ -13,16 +12,10 @@ from privcirnet.blocksizes.composition import paying
 from privcirnet.config import HEConfig
 from privcirnet.console import progress_bar
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.he.program.operations import Input
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
-from privcirnet.pipeline.export import Pixels, lower_on
-from privcirnet.training.network import create
-
-_IMAGES = 16
-"""For statistics, steps and measured bounds."""
+from privcirnet.pipeline.export import lower_on
+from privcirnet.pipeline.reproduce.untrained import LOG_STEP, keep_last_statistics_, random_network
 
 
 @dataclass(frozen=True)
@@ -63,19 +56,14 @@ def program_of(name: str, block_size: int, folder: Path, profile: str = "calibra
     """
     if (folder / MANIFEST).is_file():
         return
-    described = NETWORKS[name]
-    torch.manual_seed(0)
-    arguments = {"activation": "aespa", **described.arguments}
-    model = create(name, described.classes, (3, described.side, described.side), arguments)
-    circulant_(model, uniform_sizes(model, block_size))
-    data = smooth_images(described.side)
-    images = data.real(data.train_images[:_IMAGES])
-    measure_(model, images)
+    network = NETWORKS[name]
+    arguments = {"activation": "aespa", **network.arguments}
+    made = random_network(name, network.side, network.classes, block_size, arguments)
+    measure_(made.model, made.images)
     given = None if profile == "calibrate" else read_profile(Path(profile))
-    pixels = Pixels(data.shape, Input(0, data.levels), data.log_step)
-    together = paying(model, images[:1], read_profile(Path(profile)), LINKS["local"]) if composed else ()
-    network = quantize(fuse(model, together), [images], data.log_step)
-    lowered, _ = lower_on(HEConfig(bounds="measured"), network, pixels, images, progress_bar, given)
+    together = paying(made.model, made.images[:1], read_profile(Path(profile)), LINKS["local"]) if composed else ()
+    quantized = quantize(fuse(made.model, together), [made.images], LOG_STEP)
+    lowered, _ = lower_on(HEConfig(bounds="measured"), quantized, made.described, made.images, progress_bar, given)
     write_program(folder, lowered.program, {"network": name})
 
 

@@ -7,12 +7,10 @@ the way. Both parties are in one process. An image's time is encryption, the eva
 """
 
 import argparse
-import statistics
-import time
 from pathlib import Path
 
 import numpy as np
-from peer import Result, add_out, peak_bytes, write
+from peer import Result, add_out, peak_bytes, timed, write
 
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
@@ -60,19 +58,18 @@ def main() -> None:
     plan, parameters = plan_for(network, packed_plan)
     client, server = LeveledInferenceClient(plan.public, parameters), LeveledInferenceServer(plan, parameters)
     sent = client.keys()
-    keys, seconds, cpu, found, moved = server.load_keys(sent), [], [], [], 0
-    images = arrays["images"][: given.images].astype(np.int64) >> 8 - given.pixel_bits
-    for image in images:
-        started, worked = time.perf_counter(), time.process_time()
+    keys, moved, results = server.load_keys(sent), [0], []
+
+    def logits(image: np.ndarray) -> list[float]:
         request = client.request(image)
         answer = server.answer(request, keys)
-        results = client.results(answer)
-        seconds.append(time.perf_counter() - started)
-        cpu.append(time.process_time() - worked)
-        assert list(results) == list(network.evaluate(image)), "an encrypted result is not the integer network's"
-        found.append([float(result) * 2.0**log_step for result in results])
-        moved = sum(len(message) for rows in (request, answer) for row in rows for message in row)
-    outputs, clear, labels = np.array(found), arrays["logits"][: len(images)], arrays["labels"][: len(images)]
+        results.append(list(client.results(answer)))
+        moved[0] = sum(len(message) for rows in (request, answer) for row in rows for message in row)
+        return [float(result) * 2.0**log_step for result in results[-1]]
+
+    images = arrays["images"][: given.images].astype(np.int64) >> 8 - given.pixel_bits
+    found = timed(images, logits).facts(arrays["logits"][: len(images)], arrays["labels"][: len(images)])
+    assert results == [list(network.evaluate(image)) for image in images], "a result is not the integer network's"
     write(
         given.out,
         Result(
@@ -83,17 +80,10 @@ def main() -> None:
             interactive=False,
             parameters=f"n = {parameters.ring_degree}, log q = {sum(parameters.data_bits)}, "
             f"{len(parameters.moduli)} t of {parameters.moduli[0].plain_bits} bits",
-            seconds=statistics.median(seconds[1:] or seconds),
-            seconds_first=seconds[0],
-            seconds_all=seconds,
-            cpu_seconds=statistics.median(cpu[1:] or cpu),
-            bytes_image=moved,
+            bytes_image=moved[0],
             bytes_once=sum(map(len, sent)),
             peak_bytes={"both": peak_bytes()},
-            images=len(images),
-            same_class=int((outputs.argmax(1) == clear.argmax(1)).sum()),
-            correct=int((outputs.argmax(1) == labels).sum()),
-            largest_error=float(np.abs(outputs - clear).max()),
+            **found,
             notes=f"{plan.circuit.counts['rotate']} rotations, pixels of {given.pixel_bits} bits",
         ),
     )

@@ -6,11 +6,15 @@ Nothing here but the standard library: it is imported in every environment.
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
+import time
 import venv
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
@@ -62,6 +66,65 @@ class Result:
     notes: str = ""
     before: dict[str, float] | None = None
     machine: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass
+class Timed:
+    """What a peer did for images, one after the other.
+
+    Attributes:
+        outputs: logits of each image.
+        seconds: of each.
+        cpu: processor seconds of each.
+    """
+
+    outputs: list[list[float]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def facts(self, clear: Sequence[Sequence[float]], labels: Sequence[int]) -> dict[str, Any]:
+        """Return the attributes of a result that follow from what was done.
+
+        Args:
+            clear: logits of the float network.
+            labels: classes.
+        """
+        classes, wanted = ([_largest(row) for row in rows] for rows in (self.outputs, clear))
+        return {
+            "seconds": statistics.median(self.seconds[1:] or self.seconds),
+            "seconds_first": self.seconds[0],
+            "seconds_all": self.seconds,
+            "cpu_seconds": statistics.median(self.cpu[1:] or self.cpu),
+            "images": len(classes),
+            "same_class": sum(a == b for a, b in zip(classes, wanted, strict=True)),
+            "correct": sum(a == int(b) for a, b in zip(classes, labels, strict=True)),
+            "largest_error": max(
+                abs(float(a) - float(b))
+                for found, known in zip(self.outputs, clear, strict=True)
+                for a, b in zip(found, known, strict=True)
+            ),
+        }
+
+
+def timed(images: Iterable[Any], logits: Callable[[Any], Sequence[float]]) -> Timed:
+    """Run images one after the other, from the request to the logits.
+
+    Args:
+        images: of any kind.
+        logits: what a peer makes of one, in this process.
+    """
+    done = Timed()
+    for image in images:
+        started, worked = time.perf_counter(), time.process_time()
+        found = [float(value) for value in logits(image)]
+        done.seconds.append(time.perf_counter() - started)
+        done.cpu.append(time.process_time() - worked)
+        done.outputs.append(found)
+    return done
+
+
+def _largest(values: Sequence[float]) -> int:
+    return max(range(len(values)), key=lambda place: values[place])
 
 
 def machine() -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Encrypted inference of many images with everything checked and measured: what infer.py reports."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,12 +20,12 @@ from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.materials import MemoryStore
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import Handler
 from privcirnet.he.ring import threads
 from privcirnet.he.ring.modular import Residues
 from privcirnet.pipeline import audit
 from privcirnet.pipeline.answers import StepProgress, answers, name_of, no_progress
 from privcirnet.pipeline.infer import Inference, check_some, percent, predictions
+from privcirnet.pipeline.parties import Parties
 from privcirnet.pipeline.preparation import Ahead
 from privcirnet.pipeline.server_process import ServerReport, ServerTask, start_server
 from privcirnet.pipeline.throttle import throttled
@@ -175,8 +175,8 @@ def evaluate(  # noqa: PLR0913
         return ServerReport(session.shares, session.meter, peak_bytes(), session.preparation)
 
     ahead = Ahead(prepare, store, keep=False, again=lambda: None, pause_s=pause_s)
-    parties = _Parties(client, session, report, setup, len(keys), ahead, throttle)
-    return _audited(program, parties, images, progress)
+    parties = Parties(client, throttled(session, throttle), report, setup, len(keys), throttle)
+    return _audited(program, parties, ahead, images, progress)
 
 
 def evaluate_apart(  # noqa: PLR0913
@@ -216,41 +216,18 @@ def evaluate_apart(  # noqa: PLR0913
     with start_server(task) as process, ServiceClient(process.address, engine) as remote:
         setup = time.perf_counter() - started
         ahead = Ahead(prepare, remote.store, keep=False, again=remote.reopen, pause_s=pause_s)
-        parties = _Parties(remote.client, remote, process.report, setup, remote.bytes_keys, ahead, throttle, apart=True)
-        return _audited(program, parties, images, progress)
+        handler, keys = throttled(remote, throttle), remote.bytes_keys
+        parties = Parties(remote.client, handler, process.report, setup, keys, throttle, apart=True)
+        return _audited(program, parties, ahead, images, progress)
 
 
-@dataclass(frozen=True)
-class _Parties:
-    """Both parties as an audit needs them.
-
-    Attributes:
-        client: the client.
-        server: replies to it.
-        report: tells what the server did for the last image.
-        seconds_setup: until the first request.
-        bytes_keys: of the client's keys.
-        ahead: prepares inferences before their images.
-        throttle: name of the link between them; "" for none.
-        apart: whether the server is a process of its own.
-    """
-
-    client: Client
-    server: Handler
-    report: Callable[[], ServerReport]
-    seconds_setup: float
-    bytes_keys: int
-    ahead: Ahead
-    throttle: str = ""
-    apart: bool = False
-
-
-def _audited(program: Program, parties: _Parties, images: Values, progress: StepProgress) -> Evaluation:
+def _audited(
+    program: Program, parties: Parties[Client, ServerReport], ahead: Ahead, images: Values, progress: StepProgress
+) -> Evaluation:
     integer: list[Values] = []
     wrong: list[list[str]] = []
     found, report = [], None
-    server = throttled(parties.server, parties.throttle)
-    answered = answers(parties.client, server, images, progress, parties.ahead)
+    answered = answers(parties.client, parties.server, images, progress, ahead)
     for image, answer in zip(images, answered, strict=True):
         report = parties.report()
         values = audit.reconstruct(program, parties.client.shares, report.shares)
@@ -260,7 +237,7 @@ def _audited(program: Program, parties: _Parties, images: Values, progress: Step
         integer.append(interpret(program, image)[program.output.name].reshape(-1))
         found.append(answer)
     assert report is not None
-    facts = parties.seconds_setup, parties.bytes_keys, parties.ahead, parties.throttle
+    facts = parties.seconds_setup, parties.bytes_keys, ahead, parties.throttle
     inference = Inference(program, found, parties.client, *facts)
     peak = (peak_bytes(), report.peak) if parties.apart else None
     return Evaluation(program, np.stack(integer), wrong, inference, report.meter, peak, report.preparation)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from privcirnet.he.ring import threads
 from privcirnet.pipeline.answers import Answer, Step, StepProgress, no_progress
 from privcirnet.pipeline.infer import check_some
 from privcirnet.pipeline.leveled_results import LeveledEvaluation, LeveledInference
+from privcirnet.pipeline.parties import Parties
 from privcirnet.pipeline.server_process import ServerTask, start_server
 from privcirnet.pipeline.throttle import throttled
 from privcirnet.service.client import ServiceClient
@@ -57,7 +57,7 @@ def evaluate_leveled(
         return LeveledReport(session.reveal(), session.meter, peak_bytes())
 
     setup = time.perf_counter() - started
-    parties = _Parties(client, throttled(session, throttle), report, setup, len(keys), throttle)
+    parties = Parties(client, throttled(session, throttle), report, setup, len(keys), throttle)
     return _audited(program, parties, images, progress)
 
 
@@ -90,7 +90,7 @@ def evaluate_leveled_apart(
     with start_server(task) as process, ServiceClient(process.address, engine, party=LeveledClient) as remote:
         setup, handler = time.perf_counter() - started, throttled(remote, throttle)
         report: Callable[[], Any] = process.report
-        parties = _Parties(remote.leveled, handler, report, setup, remote.bytes_keys, throttle, apart=True)
+        parties = Parties(remote.leveled, handler, report, setup, remote.bytes_keys, throttle, apart=True)
         return _audited(program, parties, images, progress)
 
 
@@ -117,30 +117,9 @@ def infer_leveled(
     return LeveledInference(remote.leveled, answers, remote.seconds, remote.bytes_keys, throttle)
 
 
-@dataclass(frozen=True)
-class _Parties:
-    """Both parties as an audit needs them.
-
-    Attributes:
-        client: the client.
-        server: replies to it.
-        report: tells what the server did for the last request.
-        seconds_setup: until the first request.
-        bytes_keys: of the client's keys.
-        throttle: name of the link between them; "" for none.
-        apart: whether the server is a process of its own.
-    """
-
-    client: LeveledClient
-    server: Handler
-    report: Callable[[], LeveledReport]
-    seconds_setup: float
-    bytes_keys: int
-    throttle: str = ""
-    apart: bool = False
-
-
-def _audited(program: LeveledProgram, parties: _Parties, images: Values, progress: StepProgress) -> LeveledEvaluation:
+def _audited(
+    program: LeveledProgram, parties: Parties[LeveledClient, LeveledReport], images: Values, progress: StepProgress
+) -> LeveledEvaluation:
     rehearsal, report = Rehearsal(program), None
     integer: list[np.ndarray] = []
     wrong: list[list[str]] = []

@@ -22,6 +22,9 @@ TABLES = Path(__file__).parent / "tables"
 PAPERS = ("privcirnet", "falcon2023", "ensei", "neujeans", "falcon2020")
 """First words of the names of tables."""
 
+Values = dict[str, float]
+"""Quantity -> value; latencies in seconds, traffic in MB, shares in percent."""
+
 ALL, QUICK = "all", "quick"
 """Every table with everything measured here, and every table with what was measured before."""
 

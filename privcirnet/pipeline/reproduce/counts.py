@@ -1,21 +1,19 @@
 """What is computed exactly, on any machine: counts and bytes of planned layers, formulas, conditions on moduli."""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from privcirnet.he.encodings import ensei
-from privcirnet.he.leveled.ckks import published
 from privcirnet.he.measure.networks import allowed_block_size, network_shapes
 from privcirnet.he.params.security import MAX_LOG_Q
 from privcirnet.he.planning.baselines import counts_of
 from privcirnet.he.planning.papers import plan_named, published_layer
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.pipeline.bench.runs import SHAPES
+from privcirnet.pipeline.reproduce import ckks
+from privcirnet.pipeline.reproduce.cells import Values
 from privcirnet.pipeline.reproduce.layers import LayerCase
-
-Values = dict[str, float]
-"""Quantity -> value; latencies in seconds, traffic in MB, shares in percent."""
 
 _MB = 1e6
 _N = 8192
@@ -108,6 +106,23 @@ def traffic_ratio(encoding: str, against: str, layout: str = "paper", **case: An
     return {"traffic, times less": theirs / ours}
 
 
+def depthwise_traffic(layers: Sequence[Sequence[int]], encoding: str, against: str, n: int, layout: str) -> Values:
+    """Return how many times the bytes of one encoding another takes for depthwise layers, the least and the most.
+
+    Args:
+        layers: H, C, R of each.
+        encoding: the one, in our layout.
+        against: the other.
+        n: ring degree.
+        layout: of the other, see :class:`LayerCase`.
+    """
+    ratios = [
+        traffic_ratio(encoding, against, layout, conv=(h, h, c, c, r), groups=c, n=n)["traffic, times less"]
+        for h, c, r in layers
+    ]
+    return {"traffic, least": min(ratios), "traffic, most": max(ratios)}
+
+
 def transform_modulus(input_bits: int, weight_bits: int, channels: int, taps: int, n: int, length: int = 1) -> Values:
     """Return the one modulus p_N = p_A = p_E of a convolution by NTT, under the condition that is enough.
 
@@ -136,19 +151,6 @@ def secure_modulus(n: int) -> Values:
     return {"log q": MAX_LOG_Q[n]}
 
 
-def ckks_counts(encoding: str, channels: int, kernel: int, depthwise: bool = False) -> Values:
-    """Return the counts of a layer in CKKS, all channels in one message.
-
-    Args:
-        encoding: "slot", "coefficient" or "cins".
-        channels: inputs and outputs.
-        kernel: its width.
-        depthwise: whether each channel has one kernel.
-    """
-    counts = published.counts(encoding, channels, kernel, depthwise=depthwise)
-    return {"HE-Pmult": counts["pmult"], "HE-Rot": counts["rotate"]}
-
-
 COUNTS: dict[str, Callable[..., Values]] = {
     "layer": layer_counts,
     "traffic": layer_traffic,
@@ -159,6 +161,8 @@ COUNTS: dict[str, Callable[..., Values]] = {
     "traffic_ratio": traffic_ratio,
     "transform_modulus": transform_modulus,
     "secure_modulus": secure_modulus,
-    "ckks": ckks_counts,
+    "ckks": ckks.operations,
+    "ckks_downsampling": ckks.downsampling,
+    "depthwise_traffic": depthwise_traffic,
 }
 """Name in a data file -> what computes it."""

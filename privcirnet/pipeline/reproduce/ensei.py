@@ -19,7 +19,7 @@ from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring import threads as in_use
 from privcirnet.he.ring.modular import Integers
-from privcirnet.pipeline.reproduce.counts import Values
+from privcirnet.pipeline.reproduce.cells import Values
 from privcirnet.pipeline.reproduce.layers import LayerCase, without_rotations
 
 SETS = {2048: (37, 16), 8192: DEFAULT_COEFFICIENT_BITS}

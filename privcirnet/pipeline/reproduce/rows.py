@@ -10,8 +10,8 @@ from typing import NamedTuple
 from privcirnet.artifact import read_json, write_json
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.progress import Bar, silent
-from privcirnet.pipeline.reproduce.cells import Cell, Table
-from privcirnet.pipeline.reproduce.counts import COUNTS, Values
+from privcirnet.pipeline.reproduce.cells import Cell, Table, Values
+from privcirnet.pipeline.reproduce.counts import COUNTS
 from privcirnet.pipeline.reproduce.seconds import SCRIPTS, SECONDS
 
 STORED = Path(__file__).parent / "measured.json"

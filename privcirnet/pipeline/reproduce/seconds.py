@@ -17,8 +17,8 @@ from privcirnet.he.planning.papers import plan_named, published_layer, published
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.he.ring import threads as in_use
 from privcirnet.pipeline.bench.runs import SHAPES
-from privcirnet.pipeline.reproduce import ensei
-from privcirnet.pipeline.reproduce.counts import Values
+from privcirnet.pipeline.reproduce import ckks, ensei
+from privcirnet.pipeline.reproduce.cells import Values
 from privcirnet.pipeline.reproduce.layers import PRIMES, LayerCase
 
 _ENGINE, _N, _PLAIN_BITS, _MB = "kernel", 8192, 41, 1e6
@@ -59,6 +59,28 @@ def link_latency(bandwidth: float, round_trip: float = 0.3e-3, threads: int = 1,
     """
     found = layer_latency(threads, **case)
     return {"latency": found["latency"] + found["traffic"] / bandwidth + round_trip, "computing": found["latency"]}
+
+
+def depthwise_speedups(
+    layers: Sequence[Sequence[int]], bandwidth: float, ours: dict[str, Any], against: dict[str, Any]
+) -> Values:
+    """Return how many times as fast one encoding of depthwise layers is as another, the least and the most.
+
+    Args:
+        layers: H, C, R of each.
+        bandwidth: of the link, MB a second.
+        ours: arguments of the one's :class:`LayerCase`, beside the shape.
+        against: of the other's.
+
+    Raises:
+        RuleError: a result is wrong.
+    """
+    ratios: list[float] = []
+    for h, c, r in layers:
+        shape: dict[str, Any] = {"conv": (h, h, c, c, r), "groups": c}
+        one, other = (link_latency(bandwidth, **shape, **case)["latency"] for case in (ours, against))
+        ratios.append(other / one)
+    return {"latency, least": min(ratios), "latency, most": max(ratios)}
 
 
 def layer_setup(threads: int = 1, **case: Any) -> Values:
@@ -188,6 +210,8 @@ SECONDS: dict[str, Callable[..., Values]] = {
     "layer_latency": layer_latency,
     "link_latency": link_latency,
     "layer_setup": layer_setup,
+    "depthwise_speedups": depthwise_speedups,
+    "ckks_client": ckks.client_costs,
     "block_size_speedups": block_size_speedups,
     "group_latency": group_latency,
 }

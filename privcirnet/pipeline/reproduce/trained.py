@@ -14,7 +14,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.pipeline.evaluation import Evaluation, evaluate
 from privcirnet.pipeline.export import lower_for, quantized
-from privcirnet.pipeline.reproduce.counts import Values
+from privcirnet.pipeline.reproduce.cells import Values
 from privcirnet.training import stages
 from privcirnet.training.accuracy import accuracy
 

@@ -1,11 +1,12 @@
 """Networks with random weights run encrypted: bytes and seconds do not depend on what they have learned."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from privcirnet.config import HEConfig
 from privcirnet.he.program.operations import Input
@@ -16,13 +17,88 @@ from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import Pixels, lower_on
-from privcirnet.pipeline.reproduce.counts import Values
+from privcirnet.pipeline.reproduce.cells import Values
 from privcirnet.pipeline.reproduce.trained import over_link
 from privcirnet.training.network import create
 
-_IMAGES, _RUN, _LEVELS, _LOG_STEP, _FAILURE_BITS = 16, 3, 255, -8, 8
+LEVELS, LOG_STEP = 255, -8
+"""Largest pixel, and log2 of the step of pixels."""
+_IMAGES, _RUN, _FAILURE_BITS = 16, 3, 8
 _DAMPING = 100.0
 """Of a square's variance: it is a tenth as strong."""
+_NORM_EPS, _LEAST_VARIANCE, _LEAST_SQUARE_VARIANCE = 1e-2, 1.0, 2.0
+"""Added to the variance of a norm's input; and least variances of a square's input and its square, those of a normal
+distribution. A map of 1 x 1 may be the same for all of these images, and dividing by nothing makes rounding errors
+explode."""
+
+
+@dataclass(frozen=True)
+class RandomNetwork:
+    """A network with random weights and images for it.
+
+    Attributes:
+        model: circulant.
+        pixels: (N, 3, H, W), uint8, without sharp edges.
+    """
+
+    model: nn.Module
+    pixels: Tensor
+
+    @property
+    def images(self) -> Tensor:
+        """The pixels as real numbers."""
+        return self.pixels.float() * 2.0**LOG_STEP
+
+    @property
+    def described(self) -> Pixels:
+        """What a program has to know of them."""
+        _, channels, height, width = self.pixels.shape
+        return Pixels((channels, height, width), Input(0, LEVELS), LOG_STEP)
+
+
+def random_network(
+    network: str, side: int, classes: int, b: int = 1, arguments: Mapping[str, Any] | None = None
+) -> RandomNetwork:
+    """Return a network with random weights, the same each time.
+
+    Args:
+        network: of the project or of timm.
+        side: of an image.
+        classes: number of logits.
+        b: block size wherever it fits.
+        arguments: of the network; None: AESPA for its activations.
+
+    Raises:
+        RuleError: the network is unknown or has no polynomial form.
+    """
+    torch.manual_seed(0)
+    model = create(network, classes, (3, side, side), dict(arguments or {"activation": "aespa"}))
+    circulant_(model, uniform_sizes(model, b))
+    return RandomNetwork(model, smooth_pixels(_IMAGES, side))
+
+
+def smooth_pixels(count: int, side: int) -> Tensor:
+    """Return random images without sharp edges, (count, 3, side, side), uint8.
+
+    Args:
+        count: how many.
+        side: of an image.
+    """
+    coarse = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    return (LEVELS * nn.functional.interpolate(coarse, size=side, mode="bilinear")).to(torch.uint8)
+
+
+def keep_last_statistics_(model: nn.Module) -> None:
+    """Let statistics be those of the last batch alone; norms that begin at zero begin at one.
+
+    Args:
+        model: changed in place.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d) and not module.weight.any():
+            nn.init.ones_(module.weight)
+        if hasattr(module, "momentum"):
+            module.momentum = 1.0  # type: ignore[assignment]
 
 
 @torch.no_grad()
@@ -42,37 +118,29 @@ def untrained(
     Raises:
         RuleError: no program can be made of the network, or an encrypted value is not the integer network's.
     """
-    generator = torch.Generator().manual_seed(0)
-    torch.manual_seed(0)
-    coarse = torch.rand(_IMAGES, 3, 4, 4, generator=generator)
-    pixels = (_LEVELS * nn.functional.interpolate(coarse, size=side, mode="bilinear")).to(torch.uint8)
-    images = pixels.float() * 2.0**_LOG_STEP
-    model = create(network, classes, (3, side, side), dict(arguments or {"activation": "aespa"}))
-    circulant_(model, uniform_sizes(model, b))
-    _settle(model, images)
-    described = Pixels((3, side, side), Input(0, _LEVELS), _LOG_STEP)
+    made = random_network(network, side, classes, b, arguments)
+    _settle(made.model, made.images)
     he = HEConfig(profile="counted", bounds="measured", failure_bits=_FAILURE_BITS)
-    lowered, _ = lower_on(he, quantize(fuse(model), [images], _LOG_STEP), described, images)
-    return over_link(evaluate(lowered.program, {}, pixels[:_RUN].numpy().astype(np.int64)), link)
+    quantized = quantize(fuse(made.model), [made.images], LOG_STEP)
+    lowered, _ = lower_on(he, quantized, made.described, made.images)
+    return over_link(evaluate(lowered.program, {}, made.pixels[:_RUN].numpy().astype(np.int64)), link)
 
 
-def _settle(model: nn.Module, images: torch.Tensor) -> None:
-    """Leave these images' statistics in norms and activations; norms that begin at zero begin at one.
+def _settle(model: nn.Module, images: Tensor) -> None:
+    """Leave these images' statistics in norms and activations.
 
     Random squares in a row make rounding errors explode, so each is damped, and then the norms follow.
     """
+    keep_last_statistics_(model)
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    for module in norms:
-        if not module.weight.any():
-            nn.init.ones_(module.weight)
-    for module in model.modules():
-        if hasattr(module, "momentum"):
-            module.momentum = 1.0  # type: ignore[assignment]
+    for norm in norms:
+        norm.eps = _NORM_EPS
     model.train()(images)
     model.eval()
     for module in model.modules():
         if isinstance(module, Aespa2d):
-            module.running_square_var *= _DAMPING
+            module.running_var.clamp_(min=_LEAST_VARIANCE)
+            module.running_square_var.clamp_(min=_LEAST_SQUARE_VARIANCE).mul_(_DAMPING)
     for norm in norms:
         norm.train()
     model(images)

@@ -6,7 +6,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.measure.benchmark import LayerBenchmark, bench_layer
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.pipeline.bench.runs import SHAPES
-from privcirnet.pipeline.reproduce import counts, ensei, seconds, trained
+from privcirnet.pipeline.reproduce import ckks, counts, ensei, seconds, trained
 from privcirnet.pipeline.reproduce.layers import LayerCase
 from tests.data.test_real import ARCHIVES
 
@@ -63,6 +63,42 @@ def test_the_printed_moduli_are_wrong_and_ours_are_not():
     assert right["wrong outputs"] == 0
     assert right["p_N"] == right["p_A"] == right["p_E"]
     assert right["p_N"] % 6 == right["p_N"] % 4096 == 1
+
+
+def test_depthwise_layers_have_a_least_and_a_most_saving(monkeypatch):
+    layers = [[8, 16, 3], [4, 64, 3]]
+    found = counts.depthwise_traffic(layers, "falcon", "cheetah", 4096, "published")
+    cases = [dict(conv=[h, h, c, c, r], groups=c, n=4096) for h, c, r in layers]
+    ratios = [
+        sum(LayerCase(**case, encoding="cheetah", layout="published").message_bytes)
+        / sum(LayerCase(**case, encoding="falcon").message_bytes)
+        for case in cases
+    ]
+    assert found == {"traffic, least": min(ratios), "traffic, most": max(ratios)}
+    assert found["traffic, most"] > found["traffic, least"] > 1
+
+    def latency(bandwidth, conv, encoding, **case):
+        return {"latency": {"falcon": 2.0, "cheetah": float(conv[0])}[encoding]}
+
+    monkeypatch.setattr(seconds, "link_latency", latency)
+    found = seconds.depthwise_speedups(layers, 9, {"encoding": "falcon", "n": 4096}, {"encoding": "cheetah"})
+    assert found == {"latency, least": 2.0, "latency, most": 4.0}
+
+
+def test_phases_leave_a_quarter_of_the_ciphertexts_to_bootstrap():
+    assert ckks.downsampling(channels=4, width=8) == {"ciphertexts, times fewer": 4}
+
+
+def test_a_ckks_client_is_measured_and_its_result_checked(monkeypatch):
+    monkeypatch.setattr(ckks, "_N", 8192)
+    found = ckks.client_costs(slices=4, messages=3)
+    parts = 8192 * (48 + 56) // 8, 8192 * 56 // 8  # q_1 and q_0 in whole bytes, q_0 alone
+    assert found["ciphertext up"] == pytest.approx(3 * parts[0] / 1e6, rel=1e-3)  # a seed for the other polynomial
+    assert found["ciphertext down"] == pytest.approx(2 * parts[1] / 1e6, rel=1e-3)
+    assert min(found["encryption"], found["decryption"]) > 0
+    monkeypatch.setattr(ckks, "_PRECISION", 0.0)
+    with pytest.raises(RuleError, match="a decrypted map must be the one that was encrypted: got an error of"):
+        ckks.client_costs(slices=4, messages=3)
 
 
 def test_groups_of_a_network_are_quarters(monkeypatch):

@@ -1,0 +1,84 @@
+"""NeuJeans in CKKS: counts of its encodings, and the client's part of an ImageNet image."""
+
+import statistics
+import time
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.leveled.ckks import cins, convolution, published
+from privcirnet.he.leveled.ckks.client import CkksClient
+from privcirnet.he.leveled.ckks.embedding import Reals
+from privcirnet.he.leveled.ckks.parameters import CkksParameters
+from privcirnet.he.leveled.ckks.server import CkksServer
+from privcirnet.he.ring import threads as in_use
+from privcirnet.pipeline.reproduce.cells import Values
+
+_N, _LEVELS, _SCALE_BITS, _MB = 65536, 1, 42, 1e6
+"""One level: a convolution, after which comes a bootstrapping. NeuJeans' scale (Table 3)."""
+_RUNS, _PRECISION = 5, 2.0**-18
+
+
+def operations(encoding: str, channels: int, kernel: int, depthwise: bool = False) -> Values:
+    """Return the counts of a layer in CKKS, all channels in one message.
+
+    Args:
+        encoding: "slot", "coefficient" or "cins".
+        channels: inputs and outputs.
+        kernel: its width.
+        depthwise: whether each channel has one kernel.
+    """
+    counts = published.counts(encoding, channels, kernel, depthwise=depthwise)
+    return {"HE-Pmult": counts["pmult"], "HE-Rot": counts["rotate"]}
+
+
+def downsampling(channels: int, width: int, kernel: int = 3) -> Values:
+    """Return how many times fewer ciphertexts a convolution with stride 2 has over phases than one that is cut later.
+
+    Two ciphertexts of inputs, twice as many outputs as inputs (NeuJeans, section 6.3): outputs of phases are dense; a
+    convolution with stride 1 leaves one place in four for each. Every ciphertext is bootstrapped.
+
+    Args:
+        channels: that fill a ciphertext before it.
+        width: w of their slices.
+        kernel: f.
+    """
+    weights = np.ones((4 * channels, 2 * channels, kernel, kernel))
+    sparse = convolution.convolution(weights, channels, width)
+    dense = convolution.strided(weights, 2, 4 * channels, width // 2)
+    return {"ciphertexts, times fewer": len(sparse) / len(dense)}
+
+
+def client_costs(slices: int, messages: int) -> Values:
+    """Return what a client does for an image, on one thread: encode, encrypt, decrypt one result; and bytes.
+
+    Args:
+        slices: channels in a message, each with n / slices places.
+        messages: ciphertexts of an image.
+
+    Raises:
+        RuleError: what is decrypted is not what was encrypted.
+    """
+    parameters = CkksParameters(_N, _LEVELS, _SCALE_BITS)
+    client, server = CkksClient(parameters), CkksServer(parameters)
+    maps = np.random.default_rng(0).random((messages, slices, _N // slices))
+    with in_use.using(1):
+        found = [_image(client, server, maps) for _ in range(_RUNS + 1)][1:]  # the first loads compiled kernels
+    client.close()
+    return {quantity: statistics.median(values[quantity] for values in found) for quantity in found[0]}
+
+
+def _image(client: CkksClient, server: CkksServer, maps: Reals) -> Values:
+    """Encrypt an image's messages, (messages, slices, places), and decrypt the first of them."""
+    start = time.process_time()
+    sent = [client.encrypt(cins.encode(each)) for each in maps]
+    encryption = time.process_time() - start
+    reply = server.reply(server.receive(sent[0]))
+    start = time.process_time()
+    slots = client.decrypt(reply)
+    decryption = time.process_time() - start
+    if (error := np.abs(cins.decode(slots, maps.shape[2]) - maps[0]).max()) > _PRECISION:
+        rule = "a decrypted map must be the one that was encrypted"
+        raise RuleError(rule, got=f"an error of {error:.2g}", remedy="report it, with this line")
+    sizes = {"ciphertext up": sum(map(len, sent)) / _MB, "ciphertext down": len(reply) / _MB}
+    return {"encryption": encryption, "decryption": decryption, **sizes}
