@@ -76,6 +76,32 @@ class Context:
         """
         return (self.ephemeral, 1) if name == TO_EPHEMERAL else (self.chain, level + 1)
 
+    def key_bytes(self, names: Names) -> int:
+        """Return the bytes that a server keeps of keys.
+
+        Args:
+            names: of keys.
+        """
+        total = 0
+        for name, level in self.named(names).items():
+            chain, count = self.key_chain(name, level)
+            total += len(chain.digit_rows(count)) * 2 * (chain.special + count) * chain.ring_degree * 8
+        return total
+
+    def check_keys_gb(self, names: Names, keys_gb: float) -> None:
+        """Raise unless keys fit a budget, before they are made.
+
+        Args:
+            names: of keys, with the highest level that each is used at (``simulator.keys``).
+            keys_gb: of memory.
+
+        Raises:
+            RuleError: they do not.
+        """
+        if (size := self.key_bytes(names)) > keys_gb * 1e9:
+            rule, remedy = f"keys must fit keys_gb = {keys_gb:g}", "raise it, or take fewer rotations or levels"
+            raise RuleError(rule, got=f"{size / 1e9:.2f} GB", remedy=remedy)
+
     @property
     def chunks(self) -> int:
         """Of a row of a key."""

@@ -10,6 +10,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks import chebyshev, convolution, ephemeral
 from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
+from privcirnet.he.leveled.ckks.context import Context
 from privcirnet.he.leveled.ckks.fused import FusedConvolution
 from privcirnet.he.leveled.ckks.simulator import Simulator
 from tests.he.leveled.ckks.test_cins import random
@@ -84,6 +85,11 @@ def test_the_simulator_names_what_a_bootstrapped_chain_lacks():
         without = {key: level for key, level in simulator.keys.items() if key != name}
         with pytest.raises(RuleError, match=f"must have a key: got none for steps {match}"):
             chain(Simulator(refresh.parameters, without), simulator.fresh(level=3))
+    context, keys = Context(refresh.parameters), Pair.of(refresh.parameters).machine(simulator.keys)._keys
+    assert context.key_bytes(simulator.keys) == sum(key.nbytes for key in keys.values())
+    context.check_keys_gb(simulator.keys, 0.1)
+    with pytest.raises(RuleError, match=r"keys must fit keys_gb = 0.01: got 0.0\d GB; raise it"):
+        context.check_keys_gb(simulator.keys, 0.01)
     lower = simulator.keys | {-1: 8}
     with pytest.raises(RuleError, match=r"none for steps \[-1\] in layer 'layer 0 EvalMod' at level 13"):
         chain(Simulator(refresh.parameters, lower), simulator.fresh(level=3))
