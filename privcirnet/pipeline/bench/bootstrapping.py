@@ -33,9 +33,9 @@ def run_bootstrapping(repetitions: int, progress: Callable[[], object]) -> dict[
 
     Returns:
         "seconds" and "processor_seconds" of all threads (medians), "precision_bits" (-log2 of the worst error of a real
-        or imaginary part in all vectors), "precision_bits_mean" (-log2 of the mean error), "failure_bits", "bytes_keys", "peak_bytes" (of client and
-        server in one process, before the convolution), "levels", "log_q"; "seconds_fused" and "seconds_in_a_row",
-        with "processor_"; "precision_bits_fused".
+        or imaginary part in all vectors), "precision_bits_mean" (-log2 of the mean error), "failure_bits",
+        "bytes_keys", "peak_bytes" (of client and server in one process, before the convolution), "levels", "log_q";
+        "seconds_fused" and "seconds_in_a_row", also with "processor_" before them; "precision_bits_fused".
     """
     refresh = Bootstrapping(parameters_for())
     party = _Party(refresh, progress)
