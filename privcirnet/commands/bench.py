@@ -24,9 +24,8 @@ def main(config: BenchConfig) -> None:
     """
     threads.use(config.threads)
     run = _suite if config.suite else _network if config.network else _layer
-    found = (
-        _online(config) if config.suite == "online" else run(config, requests.goal(config, config.engine, progress_bar))
-    )
+    alone = {"online": _online, "bootstrapping": _bootstrapping}.get(config.suite)
+    found = alone(config) if alone else run(config, requests.goal(config, config.engine, progress_bar))
     summary = {"stage": "bench", **found, "config": asdict(config)}
     write_json(Path(config.out) / "summary.json", summary)
 
@@ -108,6 +107,13 @@ def _online(config: BenchConfig) -> dict[str, Any]:
     text.write_text(results.markdown(table))
     show("saved", {"table": text, "figures": _saved(config)})
     return {"suite": config.suite, "rows": rows}
+
+
+def _bootstrapping(config: BenchConfig) -> dict[str, Any]:
+    """Bootstrapping in CKKS, alone and with a convolution."""
+    found, facts = requests.bootstrapping(config, progress_bar)
+    show("bench: bootstrapping at n = 65536", facts | {"saved": _saved(config)})
+    return {"suite": config.suite, **found}
 
 
 def _saved(config: BenchConfig) -> Path:

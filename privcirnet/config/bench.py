@@ -36,7 +36,7 @@ class BenchConfig:
     network: str = ""
     """all layers of a network instead: {mobilenetv2,vit,resnet18}_cifar, mobilenetv2_imagenet, vit_tiny_imagenet."""
     suite: str = ""
-    """papers: encodings side by side on these networks' layers instead; engines: kernel, tenseal; online: in clear."""
+    """instead: papers (encodings side by side), engines (kernel, tenseal), online (in clear), bootstrapping (CKKS)."""
     block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
     """of the suite."""
     encoding: str = "cirencode"
@@ -82,7 +82,7 @@ class BenchConfig:
             not counted, "compare must be another engine, of one layout that runs", self.compare, "use compare=tenseal"
         )
         check_name("security_table", self.security_table, TABLES)
-        check_name("suite", self.suite, ("", "papers", "engines", "online"))
+        check_name("suite", self.suite, ("", "papers", "engines", "online", "bootstrapping"))
         check_name("network", self.network, ("", *NETWORKS))
         check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=kernel")
         check(bool(self.he.coefficient_bits), "bench.py needs one set of primes", "none", "give he.coefficient_bits")

@@ -119,6 +119,29 @@ class Chain:
         """
         return self.lowered(self.extended(digits, key))
 
+    def relinearized(self, product: Residues, key: Residues) -> Residues:
+        """Return a product of two ciphertexts with two polynomials, divided by its last prime, shape (2, l - 1, n).
+
+        One division by P and the prime, of P times the first two and what the third is switched to, takes 2 (l - 1)
+        transforms less than two divisions, and rounds once.
+
+        Args:
+            product: (a0 b0, a0 b1 + a1 b0, a1 b1), shape (3, l, n).
+            key: that switches the square of the secret key to it; see :meth:`switched`.
+        """
+        k, rows = self.special, self.special + product.shape[1]
+        digits, found = self.digits(product[2]), np.empty((1, 2, rows, self.ring_degree), dtype=np.uint64)
+        factors, primes = _multiples(self.special_primes, self.ring.primes), self.ring.tables.primes
+
+        def row(limb: int) -> None:
+            hybrid.switch_row(found, digits, key, self.ring.moduli, limb)
+            if limb >= k:
+                factor, quotient = factors[limb]
+                hybrid.add_multiple(found[0, :, limb], product[:2, limb - k], factor, quotient, primes[limb])
+
+        each(row, range(rows))
+        return self.lowered_and_reduced(found[0])
+
     def extended(self, digits: Residues, key: Residues) -> Residues:
         """Return P times what digits and a key encrypt, extended, shape (2, k + l, n).
 
@@ -136,7 +159,16 @@ class Chain:
         Args:
             extended: shape (polynomials, k + l, n); overwritten.
         """
-        return self._divided(extended, range(self.special), range(self.special, extended.shape[1]))
+        return self._divided(extended, [*range(self.special)], range(self.special, extended.shape[1]))
+
+    def lowered_and_reduced(self, extended: Residues) -> Residues:
+        """Return polynomials divided by P and by their last prime, and rounded once, shape (polynomials, l - 1, n).
+
+        Args:
+            extended: shape (polynomials, k + l, n); overwritten.
+        """
+        k, rows = self.special, extended.shape[1]
+        return self._divided(extended, [*range(k), rows - 1], range(k, rows - 1))
 
     def reduced(self, polynomials: Residues, level: int) -> Residues:
         """Return polynomials divided by their last primes and rounded, shape (polynomials, level, n).
@@ -147,7 +179,7 @@ class Chain:
         """
         k, before = self.special, polynomials.shape[1]
         extended = np.concatenate([np.empty((len(polynomials), k, self.ring_degree), np.uint64), polynomials], axis=1)
-        return self._divided(extended, range(k + level, k + before), range(k, k + level))
+        return self._divided(extended, [*range(k + level, k + before)], range(k, k + level))
 
     def rotated(self, values: Residues, digits: Residues, key: Residues, element: int) -> Residues:
         """Return a ciphertext after an automorphism, shape (2, l, n).
@@ -175,24 +207,26 @@ class Chain:
         primes = self.ring.tables.primes[self.special : self.special + first.shape[-2], None]
         return np.minimum(total, total - primes, out=total)
 
-    def _divided(self, extended: Residues, dropped: range, kept: range) -> Residues:
+    def _divided(self, extended: Residues, dropped: list[int], kept: range) -> Residues:
         """Divide by the primes of some rows, which are overwritten, and round; the others are left."""
         count, n = len(extended), self.ring_degree
         own = tuple(self.ring.primes[limb] for limb in dropped)
         constants, inverses = conversion.conversion(own, self.ring.primes), _inverses(own, self.ring.primes)
         scaled, multiples = np.empty((count, len(own), n), dtype=np.uint64), np.empty((count, n), dtype=np.int64)
-        rows = slice(dropped.start, dropped.stop)
+
+        def coefficients(task: tuple[int, int]) -> None:
+            half, limb = task
+            ntt.inverse(extended[half, limb : limb + 1], self.ring.tables, limb)
 
         def scale(half: int) -> None:
-            for limb in dropped:
-                ntt.inverse(extended[half, limb : limb + 1], self.ring.tables, limb)
-            conversion.scale(scaled[half], multiples[half], extended[half, rows], constants)
+            conversion.scale(scaled[half], multiples[half], extended[half, dropped], constants)
 
         def row(task: tuple[int, int]) -> None:
             half, limb = task
             target, division = extended[half, limb], inverses[limb]
             hybrid.lower_row(target, scaled[half], multiples[half], constants, division, self.ring.tables, limb)
 
+        each(coefficients, [(half, limb) for limb in dropped for half in range(count)])
         each(scale, range(count))
         each(row, [(half, limb) for limb in kept for half in range(count)])
         return np.ascontiguousarray(extended[:, kept.start : kept.stop])
@@ -202,6 +236,12 @@ class Chain:
 
 
 _order = lru_cache(maxsize=512)(keyswitch.automorphism)
+
+
+@lru_cache(maxsize=64)
+def _multiples(factors: tuple[int, ...], primes: tuple[int, ...]) -> list[Residues]:
+    """The factors' product mod each prime and its quotient."""
+    return [with_quotient(prod(factors) % p, p) for p in primes]
 
 
 @lru_cache(maxsize=64)

@@ -105,6 +105,23 @@ def online(config: BenchConfig, bar: Bar = silent) -> list[dict[str, Any]]:
         return run_online(config.block_sizes, bench_run(config), advance)
 
 
+def bootstrapping(config: BenchConfig, bar: Bar = silent) -> tuple[dict[str, Any], dict[str, str]]:
+    """Run the suite of bootstrapping, see :func:`run_bootstrapping`.
+
+    Args:
+        config: repetitions.
+        bar: advanced at each run.
+
+    Returns:
+        (figures, the same in words).
+    """
+    from privcirnet.pipeline.bench.bootstrapping import bootstrapping_facts, bootstrapping_runs, run_bootstrapping
+
+    with bar("runs", bootstrapping_runs(config.repetitions)) as advance:
+        found = run_bootstrapping(config.repetitions, advance)
+    return found, bootstrapping_facts(found)
+
+
 def draw(path: Path, rows: list[dict[str, Any]], machine: dict[str, float], title: str) -> None:
     """Draw a suite's picture.
 

@@ -94,6 +94,23 @@ def multiply_constant(target: Residues, factor: Word, quotient: Word, p: Word) -
 
 
 @jit
+def add_multiple(target: Residues, source: Residues, factor: Word, quotient: Word, p: Word) -> None:
+    """Add a constant times rows to others, in place.
+
+    Args:
+        target: reduced, shape (polynomials, n).
+        source: shape (polynomials, n).
+        factor: under p.
+        quotient: floor(factor 2^64 / p).
+        p: prime.
+    """
+    for half in range(target.shape[0]):
+        for i in range(target.shape[1]):
+            term = reduce_4p(mul_shoup_lazy(source[half, i], factor, quotient, p), p)
+            target[half, i] = sub_if_ge(target[half, i] + term, p)
+
+
+@jit
 def transformed(target: Residues, integers: Integers, tables: Tables, limb: int) -> None:
     """Compute a row of a polynomial with signed coefficients, in the kernel's order.
 
@@ -191,38 +208,6 @@ def permute(target: Residues, source: Residues, order: Integers) -> None:
     for half in range(target.shape[0]):
         for i in range(order.size):
             target[half, i] = source[half, order[i]]
-
-
-@jit
-def accumulate(  # noqa: PLR0913, PLR0917
-    sums: Residues,
-    inputs: Residues,
-    integers: Integers,
-    pairs: Integers,
-    tables: Tables,
-    moduli: Moduli,
-    limb: int,
-) -> None:
-    """Add products of ciphertexts and plaintexts to sums, one row of each.
-
-    Plaintexts are kept as signed coefficients and brought under the prime here, an eighth of the memory or less.
-
-    Args:
-        sums: reduced, shape (sums, 2, R, n).
-        inputs: rows of ciphertexts, shape (inputs, 2, n).
-        integers: coefficients of plaintexts, shape (plaintexts, n).
-        pairs: (sum, input) of each plaintext, shape (plaintexts, 2).
-        tables: of all primes.
-        moduli: of all primes.
-        limb: which of the first R.
-    """
-    p, row = tables.primes[limb], np.empty((1, inputs.shape[2]), dtype=np.uint64)
-    for number in range(pairs.shape[0]):
-        transformed(row, integers[number], tables, limb)
-        for half in range(2):
-            total, x = sums[pairs[number, 0], half, limb], inputs[pairs[number, 1], half]
-            for i in range(x.size):
-                total[i] = sub_if_ge(total[i] + product(x[i], row[0, i], moduli, limb), p)
 
 
 @jit

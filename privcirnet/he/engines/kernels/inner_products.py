@@ -120,7 +120,7 @@ def multiply_accumulate(
                 w = _weights(weights, pairs, limb, start, none)
                 for i in range(2):
                     x = _inputs(inputs[chunk], pairs, i, none)
-                    _add_products(sums[number, i, limb, start : start + size], x, w, len(pairs), moduli, limb)
+                    add_products(sums[number, i, limb, start : start + size], x, w, len(pairs), moduli, limb)
 
 
 @inline
@@ -156,8 +156,17 @@ def _inputs(x: Residues, pairs: Integers, i: int, none: Residues) -> Rows:
 
 
 @inline
-def _add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli, limb: int) -> None:
-    """Add the first four or all eight products to the total, reduced."""
+def add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli, limb: int) -> None:
+    """Add the first four or all eight products to the total, reduced.
+
+    Args:
+        total: reduced, shape (words,).
+        x: rows of inputs, split.
+        w: rows of weights, split.
+        count: of products; the others are zeros.
+        moduli: of the primes.
+        limb: which of them.
+    """
     (xa, xb, xc, xd, xe, xf, xg, xh), (wa, wb, wc, wd, we, wf, wg, wh) = x, w
     powers, half, p = moduli.powers[limb], moduli.half[limb], moduli.primes[limb]
     one, power, quotient = powers[0], powers[1], powers[2]

@@ -65,6 +65,25 @@ def generate(ring: Ring) -> Residues:
     return key
 
 
+def sparse(ring: Ring, weight: int) -> Residues:
+    """Return a fresh sparse secret as :func:`generate` does: its places are those of the h smallest of n random words.
+
+    Args:
+        ring: of all primes.
+        weight: h, coefficients that are 1 or -1.
+
+    Returns:
+        secret, shape (2, R, n).
+    """
+    words, ternary = stream()(2 * ring.degree), np.ones(ring.degree, dtype=np.uint64)
+    places = np.argpartition(words[: ring.degree], weight)[:weight]
+    ternary[places] = 2 * (words[ring.degree + places] & np.uint64(1))
+    key = prepared(ternary, ring)
+    wipe([words, ternary])
+    places.fill(0)
+    return key
+
+
 def prepared(ternary: Residues, ring: Ring) -> Residues:
     """Return :func:`generate`'s key for given coefficients.
 

@@ -2,30 +2,35 @@
 
 Maths (Cheon, Han, Kim, Kim and Song, 2018; with the cosine of Han and Ki, 2020): values move to the coefficients
 (StoC), so that the polynomial at level 0 has coefficients S_0 m. Read modulo the whole chain it has coefficients
-S_0 m + q_0 I with small integers I (ModRaise), which move to the slots (CtoS), divided by K q_0. There
+S_0 m + q_0 I with small integers I (ModRaise), which move to the slots (CtoS), divided by q_0: they are
+x = S_0 m / q_0 + I. Then
 
-    sin(2 pi K t) = sin(2 pi S_0 m / q_0) ~ 2 pi S_0 m / q_0,        t = (S_0 m / q_0 + I) / K in [-1, 1],
+    sin(2 pi x) = sin(2 pi S_0 m / q_0) ~ 2 pi S_0 m / q_0
 
-is a polynomial: cos((2 pi K t - pi / 2) / 2^r) interpolated, then cos 2 a = 2 cos^2 a - 1 r times (EvalMod). Real and
-imaginary parts go separate ways in between.
+is a polynomial (EvalMod): with u = (x - 1/4) / R in [-1, 1] it is cos(2 pi R u), which is cos(2 pi R u / 2^r) with its
+angle doubled r times. That is even in u, a function of w = 2 u^2 - 1, and interpolated as such: half the degree for one
+square. All of these are computed twice as large, 2 cos 2 a = (2 cos a)^2 - 2, so that no factor doubles the error of a
+square. Real and imaginary parts go separate ways in between.
 
-K: I is (c0 + c1 s) / q_0 rounded, a sum of up to 1 + 2 n / 3 numbers that are uniform in [-1/2, 1/2), for the uniform
-ternary secret that everything else has. It is subgaussian with variance (1 + 2 n / 3) / 12, so that one of n integers
-is over K with probability 2 n exp(-K^2 / (2 variance)) at most. No sparse secret is needed; a sparse one would need a
-smaller K and fewer doublings.
+K, the bound on I: :mod:`ckks.ephemeral` with a sparse secret. With the uniform ternary one a coefficient of I is the
+sum of up to 1 + 2 n / 3 numbers that are uniform in [-1/2, 1/2), subgaussian with variance (1 + 2 n / 3) / 12, so that
+one of n is over K with probability 2 n exp(-K^2 / (2 variance)) at most.
 
-Error: sin x - x is x^2 / 6 of x = 2 pi S_0 m / q_0, so values are made small first, by StoC: |x| <= 2^-ratio_bits. What
-is left is an integer factor, which takes no level.
+Error: sin x - x is x^3 / 6 of x = 2 pi S_0 m / q_0, so values are made small first, by StoC: |x| <= 1 / (2 gain), where
+the gain is that of the chain's upper levels (:mod:`ckks.parameters`), which the last doubling leaves. It takes no
+level. What a ciphertext's own error becomes: w is near -1 where x is near 0, and an error of 2 w there grows by
+2 pi R^2 gain or so. It is the largest part of the result's error.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
-from privcirnet.he.leveled.ckks import chebyshev, fourier
+from privcirnet.errors import RuleError
+from privcirnet.he.leveled.ckks import chebyshev, ephemeral, fourier
 from privcirnet.he.leveled.ckks.embedding import Reals
 from privcirnet.he.leveled.ckks.machine import Machine
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
@@ -33,63 +38,114 @@ from privcirnet.he.leveled.ckks.transform import LinearMap
 
 V = TypeVar("V")
 
+_INTERPOLATION_BITS, _MARGIN = 38, 2.0**-8
+"""The interpolation's error is under 2^-38 with angles doubled; how far x may be from an integer."""
+ROOM = 1.0 + 2.0**-10
+"""Of a bound, for errors."""
+GIANT = 5.0
+"""Baby steps in the time of a giant step, measured at n = 65536."""
+
+
+def parameters_for(ring_degree: int = 65536, spare: int = 5) -> CkksParameters:
+    """Return parameters whose values can be refreshed to 20 bits: 1,736 bits at n = 65536, K = 12, two digits.
+
+    Args:
+        ring_degree: n.
+        spare: levels of a refreshed value beyond those of StoC.
+
+    Raises:
+        RuleError: not 128-bit secure.
+    """
+    return CkksParameters(ring_degree, spare + 15, 48, 56, 11, upper_levels=12, upper_bits=58, ephemeral_weight=32)
+
 
 @dataclass(frozen=True)
 class Bootstrapping:
     """How values are refreshed whose slots have real and imaginary parts in [-1, 1].
 
     Attributes:
-        parameters: CKKS.
+        parameters: CKKS, whose upper levels are CtoS's and EvalMod's.
         to_coefficients: levels of StoC.
         to_slots: levels of CtoS.
-        ratio_bits: -log2 of the largest |x|.
         failure_bits: a bootstrapping goes wrong with probability 2^-failure_bits at most.
         degree: of the interpolation, 2^k - 1.
+
+    Raises:
+        RuleError: the parameters have more or fewer upper levels than it takes.
     """
 
     parameters: CkksParameters
     to_coefficients: int = 3
     to_slots: int = 3
-    ratio_bits: int = 12
-    failure_bits: int = 30
-    degree: int = 63
+    failure_bits: int = 39
+    degree: int = 15
+
+    def __post_init__(self) -> None:
+        if self.parameters.upper_levels != self.levels:
+            rule, remedy = "the upper levels must be those of CtoS and EvalMod", f"use upper_levels={self.levels}"
+            raise RuleError(rule, got=self.parameters.upper_levels, remedy=remedy)
 
     @cached_property
     def multiples(self) -> int:
         """K."""
-        n = self.parameters.ring_degree
+        n, weight = self.parameters.ring_degree, self.parameters.ephemeral_weight
+        if weight:
+            return ephemeral.multiples(n, weight, self.failure_bits)
         variance = (1 + 2 * n / 3) / 12
         return math.ceil(math.sqrt(2 * variance * math.log(2 * n * 2.0**self.failure_bits)))
 
+    @property
+    def radius(self) -> float:
+        """R."""
+        return self.multiples + 0.25 + _MARGIN
+
     @cached_property
     def doublings(self) -> int:
-        """r: the interpolated cosine's argument stays under 2^-1.5 of the degree, where its error is under 2^-40."""
-        return max(0, math.ceil(math.log2(2 * math.pi * (self.multiples + 1) * 2**1.5 / self.degree)))
+        """r, from the first term that the interpolation leaves out: 2 (a / 2)^e / e! for cos(a u), e = 2 degree + 2.
+
+        Doubling an angle multiplies an error by 4 at most.
+        """
+        first = 2 * self.degree + 2
+
+        def bits(r: int) -> float:
+            return math.lgamma(first + 1) / math.log(2) - 1 - first * math.log2(math.pi * self.radius / 2**r) - 2 * r
+
+        return next(r for r in range(64) if bits(r) > _INTERPOLATION_BITS)
 
     @property
     def levels(self) -> int:
         """Levels between those of the raised ciphertext and of the result."""
-        return self.to_slots + chebyshev.levels_of(self.degree) + self.doublings
+        return self.to_slots + 1 + chebyshev.levels_of(self.degree) + self.doublings
+
+    @property
+    def gain(self) -> float:
+        """What the last product is multiplied by."""
+        return self.parameters.gain(self.parameters.levels - self.levels + 1)
 
     @property
     def shrink(self) -> float:
         """What values are multiplied by before they are raised."""
-        ratio = self.parameters.data_primes[0] / self.parameters.scales[0]
-        return ratio / (2 * math.pi * 2**self.ratio_bits)
+        return self.parameters.data_primes[0] / self.parameters.scales[0] / (4 * math.pi * self.gain)
 
     @cached_property
     def cosine(self) -> Reals:
-        """Chebyshev coefficients of cos((2 pi K t - pi / 2) / 2^r)."""
-        k, r = self.multiples + 1, self.doublings
-        return chebyshev.interpolated(lambda t: np.cos((2 * np.pi * k * t - np.pi / 2) / 2**r), self.degree)
+        """Chebyshev coefficients of 2 cos(2 pi R u / 2^r) as a function of w = 2 u^2 - 1."""
+        angle = 2 * np.pi * self.radius / 2**self.doublings
+        return chebyshev.interpolated(lambda w: 2 * np.cos(angle * np.sqrt((1 + w) / 2)), self.degree)
 
     @cached_property
-    def _maps(self) -> tuple[list[LinearMap], list[LinearMap]]:
-        """StoC and CtoS, with the factors that belong to them; half of CtoS's is for the real and imaginary parts."""
+    def forward(self) -> list[LinearMap]:
+        """StoC."""
+        slots = self.parameters.slots
+        maps = [replace(each, giant=GIANT) for each in fourier.to_cins(slots, slots, self.to_coefficients, self.shrink)]
+        return [*maps[:-1], replace(maps[-1], coefficients=self.shrink * ROOM)]
+
+    @cached_property
+    def back(self) -> list[LinearMap]:
+        """CtoS: 2 x / R, and half of that for the sums that make real and imaginary parts."""
         slots, parameters = self.parameters.slots, self.parameters
-        scale = parameters.scales[-1] / parameters.data_primes[0] / (self.multiples + 1) / 2
-        first = fourier.to_cins(slots, slots, self.to_coefficients, self.shrink)
-        return first, fourier.from_cins(slots, slots, self.to_slots, scale)
+        scale = parameters.scales[-1] / parameters.data_primes[0] / self.radius
+        return [replace(each, giant=GIANT) for each in fourier.from_cins(slots, slots, self.to_slots, scale)]
 
     def __call__(self, machine: Machine[V], value: V) -> V:
         """Return a value with new levels.
@@ -99,25 +155,45 @@ class Bootstrapping:
             value: of at least ``to_coefficients`` levels.
         """
         machine.layer = f"{machine.layer} StoC"
-        first, second = self._maps
-        for linear in first:
+        for linear in self.forward:
             value = machine.map(value, linear)
-        value = machine.raised(value, self.multiples)
-        machine.layer = machine.layer.replace("StoC", "CtoS")
-        for linear in second:
+        return self.refreshed(machine, value)
+
+    def refreshed(self, machine: Machine[V], value: V) -> V:
+        """Return a value with new levels, in slot encoding.
+
+        Args:
+            machine: that runs it.
+            value: in coefficient encoding, times ``shrink``.
+        """
+        real, imaginary = self.parts(machine, value)
+        return machine.add(real, machine.times_i(imaginary))
+
+    def parts(self, machine: Machine[V], value: V) -> tuple[V, V]:
+        """Return the real and the imaginary parts of a value's slots, with new levels.
+
+        Args:
+            machine: that runs it.
+            value: in coefficient encoding, times ``shrink``.
+        """
+        name, parameters = machine.layer.removesuffix(" StoC"), self.parameters
+        machine.layer = f"{name} CtoS"
+        value = machine.raised(value, self.multiples, parameters.scales[0] / parameters.scales[-1])
+        for linear in self.back:
             value = machine.map(value, linear)
-        machine.layer = machine.layer.replace("CtoS", "EvalMod")
+        machine.layer = f"{name} EvalMod"
         other = machine.conjugate(value)
-        parts = machine.add(value, other), machine.times_i(machine.subtract(other, value))
-        real, imaginary = (self._sine(machine, machine.bounded(part, 1.0)) for part in parts)
-        whole = machine.bounded(machine.add(real, machine.times_i(imaginary)), 2.0 ** (1 - self.ratio_bits))
-        return machine.times(whole, 2**self.ratio_bits)
+        both = machine.add(value, other), machine.times_i(machine.subtract(other, value))
+        real, imaginary = (self._sine(machine, machine.bounded(part, 2.0)) for part in both)
+        machine.layer = name
+        return machine.bounded(real, ROOM), machine.bounded(imaginary, ROOM)
 
     def _sine(self, machine: Machine[V], value: V) -> V:
-        """sin(2 pi K t)."""
+        """2 gain sin(2 pi x) of 2 x / R."""
+        value = machine.add_plain(value, -0.5 / self.radius)
+        value = machine.bounded(machine.add_plain(machine.multiply(value, value), -2.0), 2.0)
         found = chebyshev.Polynomial(machine, value, self.degree)(self.cosine)
-        for _ in range(self.doublings):
-            found = machine.bounded(found, 1.0 + 2.0**-10)
-            square = machine.multiply(found, found)
-            found = machine.add_plain(machine.add(square, square), -1.0)
+        for left in reversed(range(self.doublings)):
+            found, gain = machine.bounded(found, 2.0 * ROOM), 1.0 if left else self.gain
+            found = machine.add_plain(machine.multiply(found, found, gain), -2.0 * gain)
         return found

@@ -1,8 +1,8 @@
 """Polynomials of an encrypted value, in Chebyshev's basis, with few products and levels.
 
-Maths (after Paterson and Stockmeyer, 1973): T_(a + b) = 2 T_a T_b - T_|a - b|. A polynomial of degree under 2 g is
-q T_g + r with q and r of degree under g, by division in this basis; below a baby length it is a sum of constants times
-T_1, T_2, ...
+Maths (after Paterson and Stockmeyer, 1973): C_(a + b) = C_a C_b - C_|a - b| for C_a = 2 T_a, without a factor that
+would double the product's error. A polynomial of degree under 2 g is q T_g + r with q and r of degree under g, by
+division in this basis; below a baby length it is a sum of constants times T_1, T_2, ...
 
 Cost: for degree d = 2^k - 1 about 2 sqrt(d) + k products of ciphertexts and k + 1 levels.
 """
@@ -61,7 +61,7 @@ class Polynomial:
 
     Args:
         machine: that runs it.
-        value: x, in [-1, 1].
+        value: 2 x, for x in [-1, 1].
         degree: of the polynomials, at most.
     """
 
@@ -80,26 +80,21 @@ class Polynomial:
         giant = 1 << (len(coefficients) - 1).bit_length() - 1
         quotient, rest = divided(coefficients, giant)
         if quotient.size == 1:
-            product = self._machine.multiply_plain(self._power(giant), quotient[0])
+            product = self._machine.combine([self._power(giant)], [quotient[0] / 2])
         else:
-            product = self._machine.multiply(self(quotient), self._power(giant))
+            product = self._machine.multiply(self(quotient / 2), self._power(giant))
         return self._machine.add(product, self(rest)) if giant > 1 else self._machine.add_plain(product, rest[0])
 
     def _sum(self, coefficients: Reals) -> Any:
-        terms = [self._machine.multiply_plain(self._power(i), c) for i, c in enumerate(coefficients) if i]
-        total = terms[0]
-        for term in terms[1:]:
-            total = self._machine.add(total, term)
-        return self._machine.add_plain(total, coefficients[0])
+        powers = [self._power(i) for i in range(1, len(coefficients))]
+        return self._machine.add_plain(self._machine.combine(powers, (coefficients[1:] / 2).tolist()), coefficients[0])
 
     def _power(self, index: int) -> Any:
-        """T_index; of indices that are not powers of two, from the largest power below."""
+        """C_index; of indices that are not powers of two, from the largest power below."""
         if index not in self._known:
             high = 1 << (index - 1).bit_length() - 1
             machine, product = self._machine, self._machine.multiply(self._power(high), self._power(index - high))
-            twice, other = machine.add(product, product), 2 * high - index
-            self._known[index] = (
-                machine.subtract(twice, self._power(other)) if other else machine.add_plain(twice, -1.0)
-            )
-            self._known[index] = machine.bounded(self._known[index], 1.0 + 2.0**-10)
+            other = 2 * high - index
+            found = machine.subtract(product, self._power(other)) if other else machine.add_plain(product, -2.0)
+            self._known[index] = machine.bounded(found, 2.0 + 2.0**-9)
         return self._known[index]

@@ -1,12 +1,13 @@
 """The twin in clear: circuits on bare slots. It hides nothing; ``counts`` adds up the operations by name."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.ckks.embedding import Slots
+from privcirnet.he.leveled.ckks.embedding import Reals, Slots, to_coefficients
 from privcirnet.he.leveled.ckks.transform import LinearMap
 
 
@@ -36,10 +37,15 @@ class Cleartext:
         self.counts["pmult"] += 1
         return value * np.asarray(slots)
 
-    def multiply(self, first: Slots, second: Slots) -> Slots:
+    def combine(self, values: Sequence[Slots], factors: Sequence[float]) -> Slots:
+        """See :meth:`Machine.combine`."""
+        self.counts["pmult"] += len(values)
+        return np.sum([factor * value for value, factor in zip(values, factors, strict=True)], axis=0)
+
+    def multiply(self, first: Slots, second: Slots, gain: float = 1.0) -> Slots:
         """See :meth:`Machine.multiply`."""
         self.counts["multiply"] += 1
-        return first * second
+        return gain * first * second
 
     def rotate(self, value: Slots, step: int) -> Slots:
         """See :meth:`Machine.rotate`."""
@@ -59,9 +65,9 @@ class Cleartext:
         """See :meth:`Machine.times`."""
         return factor * value
 
-    def raised(self, value: Slots, multiples: float) -> Slots:
-        """See :meth:`Machine.raised`: with multiples of zero, and a scale that is the same at all levels."""
-        return value
+    def raised(self, value: Slots, multiples: float, ratio: float) -> Slots:
+        """See :meth:`Machine.raised`: with multiples of zero."""
+        return ratio * value
 
     def bounded(self, value: Slots, bound: float) -> Slots:
         """See :meth:`Machine.bounded`.
@@ -69,13 +75,19 @@ class Cleartext:
         Raises:
             RuleError: a slot is larger.
         """
-        if (largest := float(np.abs(value).max())) > bound:
-            got, remedy = f"{largest:.4g} for {bound:.4g} in layer {self.layer!r}", "raise the bound"
-            raise RuleError("a value must keep the bound that its circuit states", got=got, remedy=remedy)
+        self._within(np.abs(value), bound)
         return value
 
     def map(self, value: Slots, linear: LinearMap) -> Slots:
         """See :meth:`Machine.map`."""
         self.counts["rotate"] += linear.rotations
         self.counts["pmult"] += linear.products
-        return linear(value)
+        found = linear(value)
+        if linear.coefficients:
+            self._within(np.abs(to_coefficients(found)), linear.coefficients)
+        return found
+
+    def _within(self, sizes: Reals, bound: float) -> None:
+        if (largest := float(sizes.max())) > bound:
+            got, remedy = f"{largest:.4g} for {bound:.4g} in layer {self.layer!r}", "raise the bound"
+            raise RuleError("a value must keep the bound that its circuit states", got=got, remedy=remedy)

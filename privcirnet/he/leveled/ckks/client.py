@@ -5,15 +5,13 @@ key digit is a seed. Randomness comes from the operating system; each error has 
 in the NTT order that they are computed with, in which a is uniform as well.
 """
 
-from collections.abc import Collection
-
 import numpy as np
 import numpy.typing as npt
 
 from privcirnet.he.engines import switch_keys
 from privcirnet.he.engines.kernels import blake2xb, hybrid, secret_key, wire_bytes
 from privcirnet.he.engines.wire_bytes import Message, check_length
-from privcirnet.he.leveled.ckks.context import Context
+from privcirnet.he.leveled.ckks.context import FROM_EPHEMERAL, RELINEARIZATION, TO_EPHEMERAL, Context, Names
 from privcirnet.he.leveled.ckks.embedding import Slots, to_slots
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
 from privcirnet.he.ring import sampling
@@ -32,6 +30,8 @@ class CkksClient:
     def __init__(self, parameters: CkksParameters) -> None:
         self.context = Context(parameters)
         self._secret: Residues | None = secret_key.generate(self.context.ring)
+        weight = parameters.ephemeral_weight
+        self._sparse: Residues | None = secret_key.sparse(self.context.ring, weight) if weight else None
 
     def encrypt(self, slots: npt.ArrayLike, level: int | None = None) -> bytes:
         """Encrypt slots with the secret key.
@@ -50,24 +50,15 @@ class CkksClient:
         level = parameters.levels if level is None else level
         return self._encrypted(self.context.integers(slots, parameters.scales[level]), level)
 
-    def evaluation_keys(self, steps: Collection[int]) -> bytes:
-        """Return the relinearisation key and a key for every rotation, for :meth:`CkksServer.load_keys`.
+    def evaluation_keys(self, names: Names) -> bytes:
+        """Return keys for :meth:`CkksServer.load_keys`.
 
         Args:
-            steps: rotations to the left in slots, 0 for the conjugation.
+            names: of keys, with the highest level that each is used at (``simulator.keys``), which shortens them; or
+                rotations to the left in slots, 0 for the conjugation: keys for all levels then, and the one for
+                products.
         """
-        secret, square = self._key(), self._key()[0].copy()
-        chain, level = self.context.chain, len(self.context.parameters.data_primes)
-        for limb in range(len(square)):
-            row = square[limb : limb + 1]
-            hybrid.multiply(row, row, row[0].copy(), chain.ring.moduli, limb)
-        made = [switch_keys.make(chain, level, square, secret)]
-        wipe([square])
-        for step in sorted(steps):
-            target = np.ascontiguousarray(secret[..., self.context.order(-step)])  # a conjugation is its own inverse
-            made.append(switch_keys.make(chain, level, secret[0], target))
-            wipe([target])
-        return b"".join(made)
+        return b"".join(self._switch_key(name, level) for name, level in self.context.named(names).items())
 
     def decrypt(self, message: Message) -> Slots:
         """Decrypt a result. What it reveals beyond the slots: docs/ckks.md, "Who may see a result".
@@ -108,13 +99,37 @@ class CkksClient:
         return to_slots((integers + noise) / self.context.parameters.scales[0])
 
     def close(self) -> None:
-        """Forget the secret key; its memory is zeroed."""
-        wipe([self._secret])
-        self._secret = None
+        """Forget the secret keys; their memory is zeroed."""
+        wipe([self._secret, self._sparse])
+        self._secret = self._sparse = None
 
     def _key(self) -> Residues:
         assert self._secret is not None, "a closed client has no keys"
         return self._secret
+
+    def _switch_key(self, name: int, level: int) -> bytes:
+        """Return the key of a name for a level and all under it."""
+        context, secret = self.context, self._key()
+        chain, count = context.key_chain(name, level)
+        if name in {TO_EPHEMERAL, FROM_EPHEMERAL}:
+            assert self._sparse is not None, "these parameters have no sparse secret"
+            if name == FROM_EPHEMERAL:
+                return switch_keys.make(chain, count, self._sparse[0], secret)
+            limbs = [0, context.special]  # those of one special prime and of q_0
+            source, target = secret[0, limbs].copy(), self._sparse[:, limbs].copy()
+            own = [source, target]
+        elif name == RELINEARIZATION:
+            source, target = secret[0].copy(), secret
+            own = [source]
+            for limb in range(len(source)):
+                row = source[limb : limb + 1]
+                hybrid.multiply(row, row, row[0].copy(), chain.ring.moduli, limb)
+        else:  # a conjugation is its own inverse
+            source, target = secret[0], np.ascontiguousarray(secret[..., context.order(-name)])
+            own = [target]
+        made = switch_keys.make(chain, count, source, target)
+        wipe(own)
+        return made
 
     def _encrypted(self, integers: Integers, level: int) -> bytes:
         """Encrypt coefficients at a level."""

@@ -4,15 +4,17 @@ Rows are those of :mod:`engines.kernels.hybrid`: special primes first. A polynom
 it is said otherwise.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.chain import Chain
-from privcirnet.he.engines.kernels import conversion, hybrid, ntt
+from privcirnet.he.engines.kernels import hybrid, operands
 from privcirnet.he.engines.kernels.ring import Ring
 from privcirnet.he.engines.wire_bytes import Modulus
 from privcirnet.he.leveled.ckks.embedding import to_coefficients
@@ -23,7 +25,13 @@ from privcirnet.he.ring.threads import each
 _MOST = 62
 """Bits of a plaintext's coefficients, at most."""
 CONJUGATION = 0
-"""The rotation step that stands for the conjugation of all slots."""
+"""Name of a key: the rotation step that stands for the conjugation of all slots."""
+RELINEARIZATION, FROM_EPHEMERAL, TO_EPHEMERAL = -1, -2, -3
+"""Names of keys that are for no rotation: for products of ciphertexts, from the sparse secret, and to it."""
+
+Names = Collection[int] | Mapping[int, int]
+"""Names of keys: with the highest level that each is used at, or rotations alone, which are for all levels then and
+have the key for products with them."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,64 @@ class Context:
         """Of all primes. What is a level there is the number of its data primes, one more than here."""
         own = self.parameters
         return Chain(own.ring_degree, own.special_primes, own.data_primes, own.digit_primes)
+
+    @cached_property
+    def ephemeral(self) -> Chain:
+        """Of level 0 alone, with one special prime: what the key to the sparse secret is under."""
+        own = self.parameters
+        return Chain(own.ring_degree, own.special_primes[:1], own.data_primes[:1], 1)
+
+    def named(self, names: Names) -> dict[int, int]:
+        """Return names of keys, ascending, with the highest level that each is used at.
+
+        Args:
+            names: of keys.
+        """
+        if isinstance(names, Mapping):
+            levels = cast(Mapping[int, int], names)
+            return {name: levels[name] for name in sorted(levels)}
+        return dict.fromkeys([RELINEARIZATION, *sorted(names)], self.parameters.levels)
+
+    def key_chain(self, name: int, level: int) -> tuple[Chain, int]:
+        """Return the primes that a key is under, as a chain and the number of its data primes.
+
+        Args:
+            name: of the key.
+            level: the highest that it is used at.
+        """
+        return (self.ephemeral, 1) if name == TO_EPHEMERAL else (self.chain, level + 1)
+
+    def key_bytes(self, names: Names) -> int:
+        """Return the bytes that a server keeps of keys.
+
+        Args:
+            names: of keys.
+        """
+        total = 0
+        for name, level in self.named(names).items():
+            chain, count = self.key_chain(name, level)
+            total += len(chain.digit_rows(count)) * 2 * (chain.special + count) * chain.ring_degree * 8
+        return total
+
+    def check_keys_gb(self, names: Names, keys_gb: float) -> None:
+        """Raise unless keys fit a budget, before they are made.
+
+        Args:
+            names: of keys, with the highest level that each is used at (``simulator.keys``).
+            keys_gb: of memory.
+
+        Raises:
+            RuleError: they do not.
+        """
+        if (size := self.key_bytes(names)) > keys_gb * 1e9:
+            rule, remedy = f"keys must fit keys_gb = {keys_gb:g}", "raise it, or take fewer rotations or levels"
+            raise RuleError(rule, got=f"{size / 1e9:.2f} GB", remedy=remedy)
+
+    @property
+    def chunks(self) -> int:
+        """Of a row of a key."""
+        n = self.parameters.ring_degree
+        return n // min(operands.CHUNK, n)
 
     @property
     def ring(self) -> Ring:
@@ -77,12 +143,13 @@ class Context:
         """
         return self.chain.order(self.element(step))
 
-    def integers(self, slots: npt.ArrayLike, scale: float) -> Integers:
+    def integers(self, slots: npt.ArrayLike, scale: float, period: int = 0) -> Integers:
         """Return slots encoded: the rounded coefficients of scale times their polynomial, shape (n,).
 
         Args:
             slots: shape (n / 2,), real or complex, or one number for all.
             scale: of the plaintext.
+            period: of the slots; all but every (n / 2 / period)-th coefficient are zero. 0: none.
 
         Raises:
             RuleError: there are more or fewer slots, or the coefficients are over 62 bits or not finite.
@@ -91,11 +158,14 @@ class Context:
         if values.shape not in {(), (self.parameters.slots,)}:
             rule = f"a plaintext must have {self.parameters.slots} slots"
             raise RuleError(rule, got=f"shape {values.shape}", remedy="pad it with zeros")
-        scaled = to_coefficients(np.broadcast_to(values, (self.parameters.slots,))) * scale
+        period = 1 if values.shape == () else period or self.parameters.slots
+        scaled = to_coefficients(np.broadcast_to(values, (self.parameters.slots,))[:period]) * scale
         if not np.abs(scaled).max(initial=0) < 2.0**_MOST:
             rule = f"a plaintext's coefficients must be under 2^{_MOST}"
             raise RuleError(rule, got=f"{np.abs(scaled).max():.3g}", remedy="use a smaller scale or smaller values")
-        return np.rint(scaled).astype(np.int64)
+        found = np.zeros(self.parameters.ring_degree, dtype=np.int64)
+        found[:: self.parameters.slots // period] = np.rint(scaled)
+        return found
 
     def polynomial(self, integers: Integers, level: int) -> Residues:
         """Return a plaintext under the primes of a level, shape (level + 1, n).
@@ -110,24 +180,6 @@ class Context:
             hybrid.transformed(found[i : i + 1], integers, self.ring.tables, self.special + i)
 
         each(row, range(level + 1))
-        return found
-
-    def raised(self, polynomials: Residues) -> Residues:
-        """Return polynomials mod q_0, taken in [-q_0/2, q_0/2), under all data primes, shape (polynomials, L + 1, n).
-
-        Args:
-            polynomials: shape (polynomials, 1, n); overwritten.
-        """
-        k, (count, _, n) = self.special, polynomials.shape
-        constants = conversion.conversion(self.parameters.data_primes[:1], self.parameters.primes)
-        found = np.empty((count, len(self.parameters.data_primes), n), dtype=np.uint64)
-        for half in range(count):
-            scaled, multiples = np.empty((1, n), dtype=np.uint64), np.empty(n, dtype=np.int64)
-            ntt.inverse(polynomials[half], self.ring.tables, k)
-            conversion.scale(scaled, multiples, polynomials[half], constants)
-            for i in range(found.shape[1]):
-                conversion.convert(found[half, i], scaled, multiples, constants, k + i)
-                ntt.forward(found[half, i : i + 1], self.ring.tables, k + i)
         return found
 
     def subtracted(self, first: Residues, second: Residues) -> Residues:

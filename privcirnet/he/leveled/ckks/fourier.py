@@ -45,12 +45,13 @@ def inverse_butterfly(k: int, slots: int) -> LinearMap:
     return _blocks(slots, k, (half, -w), half, w)
 
 
-def composed(maps: Sequence[LinearMap], factor: complex = 1) -> LinearMap:
+def composed(maps: Sequence[LinearMap], factor: complex = 1, coefficients: float = 0.0) -> LinearMap:
     """Return one map that does what several do one after the other.
 
     Args:
         maps: the first is applied first.
         factor: of the result.
+        coefficients: see :class:`LinearMap`.
     """
     found = dict(maps[0].diagonals)
     for after in maps[1:]:
@@ -60,7 +61,7 @@ def composed(maps: Sequence[LinearMap], factor: complex = 1) -> LinearMap:
                 term, d = outer * np.roll(inner, -a), (a + b) % after.slots
                 product[d] = product[d] + term if d in product else term
         found = product
-    return LinearMap({d: factor * diagonal for d, diagonal in found.items()})
+    return LinearMap({d: factor * diagonal for d, diagonal in found.items()}, coefficients=coefficients)
 
 
 def to_cins(length: int, slots: int, levels: int, factor: complex = 1) -> list[LinearMap]:

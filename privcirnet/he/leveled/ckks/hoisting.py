@@ -1,7 +1,9 @@
 """Linear maps of ciphertexts with double hoisting: :mod:`ckks.transform` says what, this module does it.
 
 Memory: extended sums for every giant step, (k + L') rows of 2 n words each, and rows of the baby steps, one prime at a
-time. Plaintexts are kept as signed coefficients, 8 n bytes for each diagonal.
+time. Plaintexts whose slots repeat are kept transformed, n / 16 words for each row (:mod:`engines.kernels.diagonals`):
+those of all factors of the transform but the widest. Others are kept as signed coefficients, 8 n bytes for each
+diagonal, and transformed row by row when they are needed.
 """
 
 from dataclasses import dataclass
@@ -10,11 +12,14 @@ from math import prod
 
 import numpy as np
 
-from privcirnet.he.engines.kernels import hybrid
+from privcirnet.he.engines.kernels import diagonals, hybrid, operands
 from privcirnet.he.engines.kernels.arithmetic import with_quotient
+from privcirnet.he.engines.kernels.inner_products import Terms
+from privcirnet.he.engines.kernels.ntt import GROUP
+from privcirnet.he.leveled.ckks.ciphertext import Ciphertext, Hoisted, check_level
 from privcirnet.he.leveled.ckks.context import Context
 from privcirnet.he.leveled.ckks.received import Keys, check_keys
-from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer, Hoisted, check_level
+from privcirnet.he.leveled.ckks.server import CkksServer
 from privcirnet.he.leveled.ckks.transform import LinearMap
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.threads import each
@@ -27,14 +32,29 @@ class EncodedMap:
     Attributes:
         source: the map.
         level: of the ciphertexts that it takes.
-        integers: coefficients, in the order of ``pairs``, shape (products, n).
-        pairs: (giant, baby) of each, by their places, shape (products, 2).
+        integers: coefficients, shape (products, n); of short ones only where they can differ from zero.
+        short: transformed and split, shape (k + L', products, n / 16), of short ones; else empty.
+        terms: (baby, product) of each sum over a giant step.
     """
 
     source: LinearMap
     level: int
     integers: Integers
-    pairs: Integers
+    short: Residues
+    terms: Terms
+
+    def weights(self, context: Context, limb: int) -> Residues:
+        """Return a row of all plaintexts, split for products.
+
+        Args:
+            context: of the parameters.
+            limb: which row.
+        """
+        if len(self.short):
+            return self.short[limb]
+        found = np.empty(self.integers.shape, dtype=np.uint64)
+        diagonals.weights(found, self.integers, context.ring.tables, context.ring.moduli.half[limb], limb)
+        return found
 
 
 @lru_cache(maxsize=256)
@@ -49,10 +69,19 @@ def encode(context: Context, source: LinearMap, level: int) -> EncodedMap:
     Raises:
         RuleError: see :meth:`Context.integers`.
     """
-    scale, babies = context.parameters.scales[level], source.babies
-    numbered = [(i, g, b) for i, (g, own) in enumerate(source.groups.items()) for b in own]
-    integers = np.stack([context.integers(source.factor(g, b), scale) for _, g, b in numbered])
-    return EncodedMap(source, level, integers, np.array([(i, babies.index(b)) for i, _, b in numbered]))
+    scale, babies, n = context.parameters.factors[level], source.babies, context.parameters.ring_degree
+    numbered = [(g, b) for g, own in source.groups.items() for b in own]
+    integers = np.stack([context.integers(source.factor(g, b), scale, source.period) for g, b in numbered])
+    pairs = np.array([(babies.index(b), number) for number, (_, b) in enumerate(numbered)])
+    first = np.cumsum([0, *(len(own) for own in source.groups.values())])
+    rows = context.special + level + 1 if source.period <= diagonals.shortest(n) else 0
+    short = np.empty((rows, len(integers), n // GROUP), dtype=np.uint64)
+
+    def row(limb: int) -> None:
+        diagonals.weights(short[limb], integers, context.ring.tables, context.ring.moduli.half[limb], limb)
+
+    each(row, range(rows))
+    return EncodedMap(source, level, integers[:0] if rows else integers, short, Terms(pairs, first))
 
 
 def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: Keys) -> Ciphertext:
@@ -67,40 +96,43 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
     Raises:
         RuleError: no level is left, or a rotation has no key.
     """
-    check_keys(source.steps, keys)
     context, encoded = server.context, encode(server.context, source, check_level(ciphertext.level))
+    check_keys(context, source.steps, ciphertext.level, keys)
     server.counts["rotate"] += source.rotations
     server.counts["pmult"] += source.products
     sums = _sums(context, server.hoist(ciphertext), encoded, keys)
-    total = np.zeros_like(sums[0])
-    for giant, own in zip(source.groups, sums, strict=True):
-        _add_rotated(context, total, own, giant, keys)
-    return Ciphertext(context.chain.reduced(context.chain.lowered(total), ciphertext.level))
+    giants = list(source.groups)
+    total = np.zeros_like(sums[0]) if giants[0] else sums[0]  # they are ascending
+    for giant, own in zip(giants, sums, strict=True):
+        if giant:
+            _add_rotated(context, total, own, giant, keys)
+    return Ciphertext(context.chain.lowered_and_reduced(total))
 
 
 def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -> Residues:
     """Return the sums over baby steps, extended, (giants, 2, k + L', n)."""
     babies, values, digits = encoded.source.babies, hoisted.ciphertext.residues, hoisted.digits
     rows, n = digits.shape[1:]
-    sums = np.zeros((len(encoded.source.groups), 2, rows, n), dtype=np.uint64)
+    sums = np.empty((len(encoded.source.groups), 2, rows, n), dtype=np.uint64)
     scales, tables, moduli = _scales(context), context.ring.tables, context.ring.moduli
 
     def row(limb: int) -> None:
-        rotated, switched = np.zeros((len(babies), 2, n), dtype=np.uint64), np.empty((1, 2, rows, n), dtype=np.uint64)
-        own = np.zeros((2, n), dtype=np.uint64)
+        inputs, switched = np.empty((len(babies), 2, n), dtype=np.uint64), np.empty((1, 2, rows, n), dtype=np.uint64)
+        own, half, prime = np.zeros((2, n), dtype=np.uint64), moduli.half[limb], tables.primes[limb]
         if limb >= context.special:
             own[:] = values[:, limb - context.special]
             factor, quotient = scales[limb]
-            hybrid.multiply_constant(own, factor, quotient, tables.primes[limb])
+            hybrid.multiply_constant(own, factor, quotient, prime)
         for place, step in enumerate(babies):
             if step:
                 hybrid.switch_row(switched, digits, keys[step], moduli, limb)
-                turned = switched[0, :, limb]
-                turned[0] = _added(turned[0], own[0], context.ring.tables.primes[limb])
-                hybrid.permute(rotated[place], turned, context.order(step))
+                diagonals.rotated_input(inputs[place], switched[0, :, limb], own[0], context.order(step), half, prime)
             else:
-                rotated[place] = own
-        hybrid.accumulate(sums, rotated, encoded.integers, encoded.pairs, tables, moduli, limb)
+                for i in range(2):
+                    inputs[place, i] = own[i]
+                    operands.split_words(inputs[place, i], half)
+        weights = encoded.weights(context, limb)
+        diagonals.multiply_accumulate(sums, inputs, weights, encoded.terms, moduli, limb)
 
     each(row, range(rows))
     return sums
@@ -108,19 +140,13 @@ def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -
 
 def _add_rotated(context: Context, total: Residues, own: Residues, step: int, keys: Keys) -> None:
     """Add a rotated extended ciphertext to an extended total, in place."""
-    primes = context.ring.tables.primes[: total.shape[1], None]
-    if step:
-        first = own[0]
-        second = context.chain.lowered(own[1:].copy())[0]
-        own = context.chain.extended(context.chain.digits(second), keys[step])
-        own[0] = _added(own[0], first, primes)
-        own = own[..., context.order(step)]
-    total[:] = _added(total, own, primes)
+    primes, chain, order = context.ring.tables.primes[: total.shape[1]], context.chain, context.order(step)
+    switched = chain.extended(chain.digits(chain.lowered(own[1:])[0]), keys[step])
 
+    def row(limb: int) -> None:
+        diagonals.add_rotated(total[:, limb], switched[:, limb], own[0, limb], order, primes[limb])
 
-def _added(first: Residues, second: Residues, primes: Residues) -> Residues:
-    total = first + second
-    return np.minimum(total, total - primes)
+    each(row, range(len(primes)))
 
 
 @lru_cache(maxsize=16)

@@ -7,6 +7,7 @@
 A circuit says ``machine.layer = "conv1"`` where a layer begins; the simulator names it in what it refuses.
 """
 
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 import numpy.typing as npt
@@ -64,12 +65,22 @@ class Machine(Protocol[V]):
         """
         ...
 
-    def multiply(self, first: V, second: V) -> V:
+    def combine(self, values: Sequence[V], factors: Sequence[float]) -> V:
+        """Return the sum of numbers times values, at the lowest of their levels; takes a level, once.
+
+        Args:
+            values: at least one.
+            factors: real, of each.
+        """
+        ...
+
+    def multiply(self, first: V, second: V, gain: float = 1.0) -> V:
         """Return the product; takes a level.
 
         Args:
             first: a value.
             second: a value.
+            gain: what the product is multiplied by, for nothing: that of the level (:meth:`CkksParameters.gain`).
         """
         ...
 
@@ -107,14 +118,15 @@ class Machine(Protocol[V]):
         """
         ...
 
-    def raised(self, value: V, multiples: float) -> V:
+    def raised(self, value: V, multiples: float, ratio: float) -> V:
         """Return a value's polynomial at the top level, plus q_0 times one with small integer coefficients.
 
-        Slots are divided by S_L / S_0, because the polynomial is as it was and the scale is that of the top level.
+        Slots are multiplied by S_0 / S_L, because the polynomial is as it was and the scale is that of the top level.
 
         Args:
             value: a value; it is lowered to level 0 first.
             multiples: bound on the integers.
+            ratio: S_0 / S_L.
         """
         ...
 
@@ -166,9 +178,13 @@ class Encrypted:
         """See :meth:`Machine.multiply_plain`."""
         return self._server.multiply_plain(value, slots)
 
-    def multiply(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+    def combine(self, values: Sequence[Ciphertext], factors: Sequence[float]) -> Ciphertext:
+        """See :meth:`Machine.combine`."""
+        return self._server.combine(values, factors)
+
+    def multiply(self, first: Ciphertext, second: Ciphertext, gain: float = 1.0) -> Ciphertext:
         """See :meth:`Machine.multiply`."""
-        return self._server.multiply(first, second, self._keys)
+        return self._server.multiply(first, second, self._keys, gain)
 
     def rotate(self, value: Ciphertext, step: int) -> Ciphertext:
         """See :meth:`Machine.rotate`."""
@@ -186,9 +202,9 @@ class Encrypted:
         """See :meth:`Machine.times`."""
         return self._server.times(value, factor)
 
-    def raised(self, value: Ciphertext, multiples: float) -> Ciphertext:
+    def raised(self, value: Ciphertext, multiples: float, ratio: float) -> Ciphertext:
         """See :meth:`Machine.raised`; how large the integers are is up to the key."""
-        return self._server.raised(value)
+        return self._server.raised(value, self._keys)
 
     def bounded(self, value: Ciphertext, bound: float) -> Ciphertext:
         """See :meth:`Machine.bounded`."""

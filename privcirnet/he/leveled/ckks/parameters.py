@@ -9,6 +9,11 @@ Every ciphertext of a level has that scale exactly (Kim, Papadimitriou and Polya
 never mix scales, and a plaintext factor has that scale as well. S_l stays near 2^s because q_l is chosen after S_l: it
 is the prime nearest to S_l^2 / 2^s.
 
+Two scales: the uppermost levels, which bootstrapping uses up, may have a longer scale 2^t. A product of ciphertexts
+that leaves them has the scale S' = S_(B+1)^2 / q_(B+1), and is read at scale S_B instead: its slots are multiplied by
+the *gain* S' / S_B, about 2^(t - s), for nothing. Plaintext factors of level B + 1 have the scale
+S_B q_(B+1) / S_(B+1), so that there is no gain.
+
 Digits (:mod:`engines.kernels.hybrid`): a primes each, with k special primes whose product P is at least twice as large
 as that of any digit. More primes in a digit make fewer key digits but a longer P; :func:`choose` weighs them.
 """
@@ -18,13 +23,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from privcirnet.errors import RuleError
+from privcirnet.he.leveled.ckks.ephemeral import check_weight
 from privcirnet.he.params.security import MAX_LOG_Q, check_modulus
 from privcirnet.he.ring import modular
 
 SPECIAL_BITS = 60
 """Of each special prime: the longest whose products' halves may be added four at a time."""
 _SCALE_BITS, _FIRST_BITS = (25, 59), (30, 60)
-_DRIFT = 0.5
+_DRIFT, _SAME = 0.5, 1e-9
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,10 @@ class CkksParameters:
         scale_bits: s, log2 of the scale.
         first_bits: of q_0: those of results, sign and scale included.
         digit_primes: a, primes in a digit of key switching.
+        upper_levels: the uppermost levels, whose scale is longer.
+        upper_bits: t, log2 of their scale.
+        ephemeral_weight: h, coefficients that are not zero of the sparse secret that a ciphertext of level 0 is under
+            while its modulus is raised; 0: there is none. See :mod:`ckks.ephemeral`.
 
     Raises:
         RuleError: not 128-bit secure, out of range, or too few primes near the scale.
@@ -47,10 +57,14 @@ class CkksParameters:
     scale_bits: int = 40
     first_bits: int = 54
     digit_primes: int = 1
+    upper_levels: int = 0
+    upper_bits: int = 0
+    ephemeral_weight: int = 0
 
     def __post_init__(self) -> None:
         self.check()
         check_modulus(self.ring_degree, self.log_q)
+        check_weight(self.ring_degree, self.ephemeral_weight)
 
     def check(self) -> None:
         """Raise unless the chain of primes exists and holds its scale.
@@ -62,28 +76,39 @@ class CkksParameters:
             ("scale_bits", self.scale_bits, _SCALE_BITS),
             ("first_bits", self.first_bits, (max(_FIRST_BITS[0], self.scale_bits + 1), _FIRST_BITS[1])),
             ("digit_primes", self.digit_primes, (1, self.levels + 1)),
+            ("upper_levels", self.upper_levels, (0, self.levels)),
+            ("upper_bits", self.upper_bits, (self.scale_bits, _SCALE_BITS[1]) if self.upper_levels else (0, 0)),
         ):
             if not least <= value <= most:
                 raise RuleError(f"{name} must be {least} to {most}", got=value, remedy="let parameters.choose pick it")
         for level, scale in enumerate(self.scales):
-            if abs(math.log2(scale) - self.scale_bits) > _DRIFT:
+            if abs(math.log2(scale) - self.aim(level)) > _DRIFT:
                 raise RuleError(
-                    f"the scale must stay within {_DRIFT} bits of 2^{self.scale_bits}",
+                    f"the scale must stay within {_DRIFT} bits of 2^{self.aim(level)}",
                     got=f"2^{math.log2(scale):.2f} at level {level}",
                     remedy="use a longer scale, which has more primes near it, or fewer levels",
                 )
 
+    def aim(self, level: int) -> int:
+        """Return log2 of the scale that a level's is near.
+
+        Args:
+            level: any.
+        """
+        return self.scale_bits if level <= self.levels - self.upper_levels else self.upper_bits
+
     @cached_property
-    def _chain(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Data primes q_0, ..., q_L and scales S_0, ..., S_L."""
-        multiple, aim = 2 * self.ring_degree, 2.0**self.scale_bits
-        first = modular.largest_prime(self.first_bits, multiple)
+    def _chain(self) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+        """Data primes q_0, ..., q_L, scales S_0, ..., S_L, and those of plaintext factors."""
+        multiple, first = 2 * self.ring_degree, modular.largest_prime(self.first_bits, 2 * self.ring_degree)
         primes: list[int] = []
-        scales = [aim]
-        for _ in range(self.levels):
-            primes.append(_nearest(int(scales[-1] ** 2 / aim), multiple, {first, *primes}))
-            scales.append(scales[-1] ** 2 / primes[-1])
-        return (first, *reversed(primes)), tuple(reversed(scales))
+        scales, factors = [2.0 ** self.aim(self.levels)], list[float]()
+        for level in range(self.levels, 0, -1):
+            primes.append(_nearest(int(scales[-1] ** 2 / 2.0 ** self.aim(level)), multiple, {first, *primes}))
+            natural, same = scales[-1] ** 2 / primes[-1], self.aim(level) == self.aim(level - 1)
+            scales.append(natural if same else 2.0 ** self.aim(level - 1))
+            factors.append(scales[-2] if same else scales[-2] * scales[-1] / natural)
+        return (first, *reversed(primes)), tuple(reversed(scales)), (scales[-1], *reversed(factors))
 
     @property
     def data_primes(self) -> tuple[int, ...]:
@@ -94,6 +119,34 @@ class CkksParameters:
     def scales(self) -> tuple[float, ...]:
         """The scales S_0, ..., S_L."""
         return self._chain[1]
+
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """The scale of a plaintext factor of each level: the level's own, but where products leave the upper levels."""
+        return self._chain[2]
+
+    def gain(self, level: int) -> float:
+        """Return what the product of two ciphertexts is multiplied by: 1, but at the last of the upper levels.
+
+        Args:
+            level: of the ciphertexts, at least 1.
+        """
+        return self.scales[level] / self.factors[level]
+
+    def check_gain(self, level: int, gain: float, where: str = "") -> None:
+        """Raise unless a product says what its slots are multiplied by.
+
+        Args:
+            level: of what is multiplied.
+            gain: that the circuit states.
+            where: words that name the layer.
+
+        Raises:
+            RuleError: it is another.
+        """
+        if abs(gain / self.gain(level) - 1) > _SAME:
+            rule, remedy = "a product that leaves the upper levels must state its gain", "use parameters.gain(level)"
+            raise RuleError(rule, got=f"{gain:.6g} for {self.gain(level):.6g}{where} at level {level}", remedy=remedy)
 
     @cached_property
     def special_primes(self) -> tuple[int, ...]:

@@ -8,39 +8,38 @@ from privcirnet.errors import RuleError
 from privcirnet.he.engines import switch_keys
 from privcirnet.he.engines.kernels import blake2xb, wire_bytes
 from privcirnet.he.engines.wire_bytes import Message, check_length
-from privcirnet.he.leveled.ckks.context import Context
+from privcirnet.he.leveled.ckks.context import Context, Names
 from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
 
-RELINEARIZATION = None
-"""Among the keys: the one for products of ciphertexts."""
-
-Keys = Mapping[int | None, Residues]
-"""Rotation step, or :data:`RELINEARIZATION`, -> D inputs of products, shape (chunks, D, 2, CHUNK)."""
+Keys = Mapping[int, Residues]
+"""Name of a key (:mod:`ckks.context`) -> D inputs of products, shape (chunks, D, 2, CHUNK)."""
 
 
-def load_keys(context: Context, message: Message, steps: Collection[int]) -> Keys:
+def load_keys(context: Context, message: Message, names: Names) -> Keys:
     """Return a client's keys, checked.
 
     Args:
         context: of the parameters.
         message: what :meth:`CkksClient.evaluation_keys` returned.
-        steps: that it was made with.
+        names: that it was made with.
 
     Raises:
         RuleError: the length is wrong, or a residue is not under its prime.
     """
-    level, names = len(context.parameters.data_primes), [RELINEARIZATION, *sorted(steps)]
-    size = switch_keys.key_size(context.chain, level)
-    if len(message) != size * len(names):
+    chains = {name: context.key_chain(name, level) for name, level in context.named(names).items()}
+    sizes = [switch_keys.key_size(*each) for each in chains.values()]
+    if len(message) != sum(sizes):
         raise RuleError(
             "evaluation keys must have the length that the parameters and rotations fix",
-            got=f"{len(message)} bytes where {size * len(names)} are due",
+            got=f"{len(message)} bytes where {sum(sizes)} are due",
             remedy="send keys for exactly the circuit's rotations",
         )
-    parts = [message[i * size : (i + 1) * size] for i in range(len(names))]
-    return dict(zip(names, each(lambda part: switch_keys.load(context.chain, level, bytes(part)), parts), strict=True))
+    ends = np.cumsum([0, *sizes]).tolist()
+    tasks = [(*each, message[first:end]) for each, first, end in zip(chains.values(), ends, ends[1:], strict=False)]
+    loaded = each(lambda task: switch_keys.load(task[0], task[1], bytes(task[2])), tasks)
+    return dict(zip(chains, loaded, strict=True))
 
 
 def load(context: Context, message: Message, level: int) -> Residues:
@@ -61,16 +60,34 @@ def load(context: Context, message: Message, level: int) -> Residues:
     return np.stack([first, blake2xb.expand([seed], modulus.primes, modulus.ring_degree)[0]])
 
 
-def check_keys(steps: Collection[int], keys: Keys) -> None:
-    """Raise unless there is a key for every step.
+def check_keys(context: Context, names: Collection[int], level: int, keys: Keys) -> None:
+    """Raise unless there is a key of every name for a level.
 
     Args:
-        steps: rotations, 0 for the conjugation.
+        context: of the parameters.
+        names: of keys.
+        level: of the ciphertext.
         keys: the client's.
+
+    Raises:
+        RuleError: one is missing, or is for lower levels.
+    """
+    rows = context.special + level + 1
+    check_held(names, {name: key for name, key in keys.items() if len(key) >= rows * context.chunks}, level)
+
+
+def check_held(names: Collection[int], keys: Collection[int], level: int = 0) -> None:
+    """Raise unless there is a key of every name.
+
+    Args:
+        names: of keys.
+        keys: that there are, by name.
+        level: that they are to be used at, for the message.
 
     Raises:
         RuleError: one is missing.
     """
-    if missing := sorted(set(steps) - set(keys)):
+    if missing := sorted(set(names) - set(keys)):
         remedy = "make keys for the circuit's steps"
-        raise RuleError("every rotation must have a key", got=f"none for steps {missing}", remedy=remedy)
+        got = f"none for steps {missing} at level {level}"
+        raise RuleError("every rotation must have a key", got=got, remedy=remedy)

@@ -5,50 +5,20 @@ not to a rotation, and are made once for all of its rotations (hoisting, Halevi 
 """
 
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from privcirnet.errors import RuleError
 from privcirnet.he.engines.kernels import hybrid, wire_bytes
 from privcirnet.he.engines.kernels.arithmetic import with_quotient
 from privcirnet.he.engines.wire_bytes import Message
-from privcirnet.he.leveled.ckks.context import CONJUGATION, Context
+from privcirnet.he.leveled.ckks.ciphertext import Ciphertext, Hoisted, check_level
+from privcirnet.he.leveled.ckks.context import CONJUGATION, RELINEARIZATION, Context, Names
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
-from privcirnet.he.leveled.ckks.received import RELINEARIZATION, Keys, check_keys, load, load_keys
-from privcirnet.he.ring.modular import Residues
+from privcirnet.he.leveled.ckks.raising import raised
+from privcirnet.he.leveled.ckks.received import Keys, check_keys, load, load_keys
 from privcirnet.he.ring.threads import each
-
-
-@dataclass(frozen=True)
-class Ciphertext:
-    """Two polynomials in the kernel's NTT order. Its scale is that of its level.
-
-    Attributes:
-        residues: shape (2, level + 1, n).
-    """
-
-    residues: Residues
-
-    @property
-    def level(self) -> int:
-        """Rescalings that are left."""
-        return self.residues.shape[1] - 1
-
-
-@dataclass(frozen=True)
-class Hoisted:
-    """A ciphertext, and what its rotations share.
-
-    Attributes:
-        ciphertext: as it was.
-        digits: of its second polynomial, shape (D', k + L', n).
-    """
-
-    ciphertext: Ciphertext
-    digits: Residues
 
 
 class CkksServer:
@@ -61,14 +31,14 @@ class CkksServer:
     def __init__(self, parameters: CkksParameters) -> None:
         self.context, self.counts = Context(parameters), Counter[str]()
 
-    def load_keys(self, message: Message, steps: Collection[int]) -> Keys:
+    def load_keys(self, message: Message, names: Names) -> Keys:
         """Return a client's keys, checked; see :func:`received.load_keys`.
 
         Args:
             message: what :meth:`CkksClient.evaluation_keys` returned.
-            steps: that it was made with.
+            names: that it was made with.
         """
-        return load_keys(self.context, message, steps)
+        return load_keys(self.context, message, names)
 
     def receive(self, message: Message, level: int | None = None) -> Ciphertext:
         """Return a ciphertext, checked; see :func:`received.load`.
@@ -126,10 +96,43 @@ class CkksServer:
             RuleError: see :meth:`Context.integers`.
         """
         self.counts["add_plain"] += 1
-        integers = self.context.integers(slots, self.context.parameters.scales[ciphertext.level])
-        residues, plain = ciphertext.residues.copy(), self.context.polynomial(integers, ciphertext.level)
+        level = ciphertext.level
+        integers = self.context.integers(slots, self.context.parameters.scales[level])
+        if integers[1:].any():
+            plain = self.context.polynomial(integers, level)
+        else:  # a constant's values are all the same
+            own = self.context.parameters.data_primes[: level + 1]
+            plain = np.array([[int(integers[0]) % prime] for prime in own], dtype=np.uint64)
+        residues = ciphertext.residues.copy()
         residues[0] = self.context.chain.added(residues[0], plain)
         return Ciphertext(residues)
+
+    def combine(self, values: Sequence[Ciphertext], factors: Sequence[float]) -> Ciphertext:
+        """Return the sum of numbers times ciphertexts, a level under the lowest of their levels, rescaled once.
+
+        Values of higher levels lose primes, and their scale is made up for in their factor.
+
+        Args:
+            values: any.
+            factors: real, of each.
+
+        Raises:
+            RuleError: no level is left.
+        """
+        self.counts["pmult"] += len(values)
+        parameters, level = self.context.parameters, check_level(min(value.level for value in values))
+        unit = parameters.scales[level] * parameters.factors[level]
+        whole = [round(f * unit / parameters.scales[v.level]) for v, f in zip(values, factors, strict=True)]
+        total = np.zeros_like(values[0].residues[:, : level + 1])
+
+        def row(i: int) -> None:
+            prime = parameters.data_primes[i]
+            for value, number in zip(values, whole, strict=True):
+                constant, quotient = with_quotient(number % prime, prime)
+                hybrid.add_multiple(total[:, i], value.residues[:, i], constant, quotient, np.uint64(prime))
+
+        each(row, range(level + 1))
+        return Ciphertext(self.context.chain.reduced(total, level))
 
     def multiply_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
         """Return ciphertext times plaintext, a level lower.
@@ -143,7 +146,7 @@ class CkksServer:
         """
         self.counts["pmult"] += 1
         level = check_level(ciphertext.level)
-        plain = self.context.polynomial(self.context.integers(slots, self.context.parameters.scales[level]), level)
+        plain = self.context.polynomial(self.context.integers(slots, self.context.parameters.factors[level]), level)
         found, ring = np.empty_like(ciphertext.residues), self.context.ring
 
         def row(i: int) -> None:
@@ -153,20 +156,23 @@ class CkksServer:
         each(row, range(level + 1))
         return Ciphertext(self.context.chain.reduced(found, level))
 
-    def multiply(self, first: Ciphertext, second: Ciphertext, keys: Keys) -> Ciphertext:
+    def multiply(self, first: Ciphertext, second: Ciphertext, keys: Keys, gain: float = 1.0) -> Ciphertext:
         """Return the product, relinearised, a level under the lower of the levels.
 
         Args:
             first: any.
             second: any.
             keys: the client's.
+            gain: what the slots are multiplied by: that of the level.
 
         Raises:
-            RuleError: no level is left.
+            RuleError: no level is left, there is no key, or the gain is not the level's.
         """
         self.counts["multiply"] += 1
         one, other = self.aligned(first, second)
         level, context, chain = check_level(one.level), self.context, self.context.chain
+        context.parameters.check_gain(level, gain)
+        check_keys(context, {RELINEARIZATION}, level, keys)
         made = np.empty((3, *one.residues.shape[1:]), dtype=np.uint64)
 
         def row(i: int) -> None:
@@ -174,8 +180,7 @@ class CkksServer:
             hybrid.tensor(made[:, i], a, b, context.ring.moduli, context.special + i)
 
         each(row, range(level + 1))
-        switched = chain.switched(chain.digits(made[2]), keys[RELINEARIZATION])
-        return Ciphertext(chain.reduced(chain.added(made[:2], switched), level))
+        return Ciphertext(chain.relinearized(made, keys[RELINEARIZATION]))
 
     def hoist(self, ciphertext: Ciphertext) -> Hoisted:
         """Return what all rotations of a ciphertext share, with it.
@@ -239,13 +244,19 @@ class CkksServer:
             hybrid.multiply_constant(found[:, i], constant, quotient, np.uint64(prime))
         return Ciphertext(found)
 
-    def raised(self, ciphertext: Ciphertext) -> Ciphertext:
+    def raised(self, ciphertext: Ciphertext, keys: Keys) -> Ciphertext:
         """Return a ciphertext at the top level, whose polynomial is that of level 0 plus a multiple of q_0 (ModRaise).
+
+        With an ephemeral secret the ciphertext is under that one in between, so that the multiple is small.
 
         Args:
             ciphertext: of any level.
+            keys: the client's.
+
+        Raises:
+            RuleError: there are no keys to the ephemeral secret and from it.
         """
-        return Ciphertext(self.context.raised(self.lower(ciphertext, 0).residues))
+        return Ciphertext(raised(self.context, self.lower(ciphertext, 0).residues, keys))
 
     def lower(self, ciphertext: Ciphertext, level: int) -> Ciphertext:
         """Return a ciphertext at a lower level, with that level's scale: times 1, as a constant, and rescaled once.
@@ -273,24 +284,7 @@ class CkksServer:
         return self.lower(first, level), self.lower(second, level)
 
     def _turned(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
-        check_keys({step}, keys)
         hoisted, chain = source if isinstance(source, Hoisted) else self.hoist(source), self.context.chain
         residues, element = hoisted.ciphertext.residues, self.context.element(step)
+        check_keys(self.context, {step}, hoisted.ciphertext.level, keys)
         return Ciphertext(chain.rotated(residues, hoisted.digits, keys[step], element))
-
-
-def check_level(level: int) -> int:
-    """Raise unless a ciphertext can be multiplied.
-
-    Args:
-        level: of the ciphertext.
-
-    Returns:
-        the level.
-
-    Raises:
-        RuleError: it is 0.
-    """
-    if level < 1:
-        raise RuleError("a product must find a level above 0", got="level 0", remedy="use parameters with more levels")
-    return level

@@ -16,67 +16,28 @@ tests/he/leveled/ckks/test_simulator.py holds it against ciphertexts.
 """
 
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.ckks.context import CONJUGATION
+from privcirnet.he.leveled.ckks.context import (
+    CONJUGATION,
+    FROM_EPHEMERAL,
+    RELINEARIZATION,
+    TO_EPHEMERAL,
+    Context,
+    Names,
+)
+from privcirnet.he.leveled.ckks.estimates import Estimate, Trace
 from privcirnet.he.leveled.ckks.machine import Machine
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
 from privcirnet.he.leveled.ckks.transform import LinearMap
 
-_ERROR, _ROUNDING, _SECRET, _DEVIATIONS = 10.5, 1 / 12, 2 / 3, 6
+_ERROR, _ROUNDING, _SECRET = 10.5, 1 / 12, 2 / 3
 _DRIFT = 0.5
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What is known of a value.
-
-    Attributes:
-        level: rescalings that are left.
-        scale: S, followed product by product.
-        bound: of the slots' absolute values.
-        variance: of a slot's error, in units of the message.
-    """
-
-    level: int
-    scale: float
-    bound: float
-    variance: float
-
-    @property
-    def precision_bits(self) -> float:
-        """Every slot is right to 2^-bits, but for one in 2^52."""
-        return -math.log2(_DEVIATIONS * math.sqrt(self.variance))
-
-    def noise_bits(self, slots: int) -> int:
-        """Return log2 of a bound, six deviations, on the error's coefficients as integers.
-
-        Args:
-            slots: of a ciphertext, n / 2.
-        """
-        return math.ceil(math.log2(_DEVIATIONS * self.scale * math.sqrt(self.variance / (2 * slots))))
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What became of one layer.
-
-    Attributes:
-        layer: its name.
-        level: of its last value.
-        precision_bits: of its last value.
-        bound: of its last value.
-    """
-
-    layer: str
-    level: int
-    precision_bits: float
-    bound: float
 
 
 class Simulator:
@@ -84,15 +45,20 @@ class Simulator:
 
     Args:
         parameters: CKKS.
-        steps: rotations that the server will have keys for, 0 for the conjugation; None: all that it takes, which
-            ``steps`` collects.
+        names: of the keys that the server will have (:meth:`Context.named`); None: all that it takes, which ``keys``
+            collects with the highest level that each is used at.
     """
 
-    def __init__(self, parameters: CkksParameters, steps: Collection[int] | None = None) -> None:
+    def __init__(self, parameters: CkksParameters, names: Names | None = None) -> None:
         self.layer, self.parameters = "", parameters
         self.traces: dict[str, Trace] = {}
-        self.steps: set[int] = set(steps or ())
-        self._collects = steps is None
+        self.keys: dict[int, int] = {} if names is None else Context(parameters).named(names)
+        self._collects = names is None
+
+    @property
+    def steps(self) -> set[int]:
+        """Rotations among the keys, 0 for the conjugation."""
+        return {name for name in self.keys if name >= CONJUGATION}
 
     def fresh(self, bound: float = 1.0, level: int | None = None) -> Estimate:
         """Return what is known of a fresh ciphertext.
@@ -127,17 +93,28 @@ class Simulator:
     def multiply_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
         """See :meth:`Machine.multiply_plain`."""
         self._spend(value)
-        largest, own = _largest(slots), self._slot(_ROUNDING, self.parameters.scales[value.level])
+        largest, own = _largest(slots), self._slot(_ROUNDING, self.parameters.factors[value.level])
         variance = largest**2 * value.variance + (value.bound**2 + value.variance) * own
-        return self._rescaled(value, self.parameters.scales[value.level], value.bound * largest, variance)
+        return self._rescaled(value, self.parameters.factors[value.level], value.bound * largest, variance)
 
-    def multiply(self, first: Estimate, second: Estimate) -> Estimate:
+    def combine(self, values: Sequence[Estimate], factors: Sequence[float]) -> Estimate:
+        """See :meth:`Machine.combine`: numbers are rounded to the scale of a factor."""
+        lowest, parameters = min(values, key=lambda value: value.level), self.parameters
+        self._spend(lowest)
+        bound = sum(abs(factor) * value.bound for value, factor in zip(values, factors, strict=True))
+        variance = sum(factor**2 * value.variance for value, factor in zip(values, factors, strict=True))
+        variance += sum((value.bound / (2 * parameters.factors[lowest.level])) ** 2 for value in values)
+        return self._rescaled(lowest, parameters.factors[lowest.level], bound, variance)
+
+    def multiply(self, first: Estimate, second: Estimate, gain: float = 1.0) -> Estimate:
         """See :meth:`Machine.multiply`."""
         one, other = self._aligned(first, second)
         self._spend(one)
+        self.parameters.check_gain(one.level, gain, f" in layer {self.layer!r}")
+        self._need({RELINEARIZATION}, one.level)
         variance = one.bound**2 * other.variance + other.bound**2 * one.variance + one.variance * other.variance
-        variance += self._switch(one.level, one.scale * other.scale) + self._division(one.scale * other.scale)
-        return self._rescaled(one, other.scale, one.bound * other.bound, variance)
+        variance += self._switch(one.level, one.scale * other.scale)
+        return self._rescaled(one, other.scale / gain, one.bound * other.bound * gain, variance * gain**2)
 
     def rotate(self, value: Estimate, step: int) -> Estimate:
         """See :meth:`Machine.rotate`."""
@@ -160,13 +137,21 @@ class Simulator:
         bound, variance = value.bound * abs(factor), value.variance * factor**2
         return self._checked(replace(value, bound=bound, variance=variance))
 
-    def raised(self, value: Estimate, multiples: float) -> Estimate:
+    def raised(self, value: Estimate, multiples: float, ratio: float) -> Estimate:
         """See :meth:`Machine.raised`; a slot adds up n coefficients."""
         parameters, low = self.parameters, self._lowered(value, 0)
-        scale, n = parameters.scales[-1], parameters.ring_degree
-        ratio = low.scale / scale
-        bound = low.bound * ratio + n * multiples * parameters.data_primes[0] / scale
-        return self._checked(Estimate(parameters.levels, scale, bound, low.variance * ratio**2))
+        scale, n, q, top = parameters.scales[-1], parameters.ring_degree, parameters.data_primes[0], parameters.levels
+        variance = low.variance
+        if parameters.ephemeral_weight:
+            self._need({TO_EPHEMERAL}, 0)
+            self._need({FROM_EPHEMERAL}, top)
+            switched = _ERROR * n * (q / parameters.special_primes[0]) ** 2 * _ROUNDING
+            variance += self._slot(switched + _ROUNDING * (1 + parameters.ephemeral_weight), low.scale)
+        bound = low.bound * ratio + n * multiples * q / scale
+        variance = variance * ratio**2
+        if parameters.ephemeral_weight:
+            variance += self._switch(top, scale) + self._division(scale)
+        return self._checked(Estimate(top, scale, bound, variance))
 
     def bounded(self, value: Estimate, bound: float) -> Estimate:
         """See :meth:`Machine.bounded`."""
@@ -177,12 +162,14 @@ class Simulator:
         self._spend(value)
         self._need(linear.steps, value.level)
         sizes = np.abs(np.stack([np.asarray(diagonal) for diagonal in linear.diagonals.values()]))
-        power, factor = float((sizes**2).sum(axis=0).max()), self.parameters.scales[value.level]
+        power, factor = float((sizes**2).sum(axis=0).max()), self.parameters.factors[value.level]
         each = value.variance + self._switch(value.level, value.scale)
         variance = power * each + len(sizes) * (value.bound**2 + each) * self._slot(_ROUNDING, factor)
         giants, product = len(linear.groups), value.scale * factor
-        variance += giants * (self._switch(value.level, product) + self._division(product))
-        return self._rescaled(value, factor, value.bound * float(sizes.sum(axis=0).max()), variance)
+        variance += giants * self._switch(value.level, product) + (giants - 1) * self._division(product)
+        return self._rescaled(
+            value, factor, value.bound * float(sizes.sum(axis=0).max()), variance, linear.coefficients
+        )
 
     def reply(self, value: Estimate) -> Estimate:
         """Return what is known of a value that is sent back, at level 0; its layer is called "reply".
@@ -205,13 +192,16 @@ class Simulator:
         if value.level == level:
             return value
         scale = self.parameters.scales[level]
-        lost = (value.bound / (2 * self.parameters.data_primes[level + 1])) ** 2
+        constant = scale / value.scale * self.parameters.data_primes[level + 1]
+        lost = (value.bound / (2 * constant)) ** 2
         return replace(value, level=level, scale=scale, variance=value.variance + lost + self._division(scale))
 
-    def _rescaled(self, value: Estimate, scale: float, bound: float, variance: float) -> Estimate:
+    def _rescaled(
+        self, value: Estimate, scale: float, bound: float, variance: float, coefficients: float = 0.0
+    ) -> Estimate:
         """A product with something of a scale, divided by the level's prime."""
         left = value.scale * scale / self.parameters.data_primes[value.level]
-        return self._checked(Estimate(value.level - 1, left, bound, variance + self._division(left)))
+        return self._checked(Estimate(value.level - 1, left, bound, variance + self._division(left)), coefficients)
 
     def _slot(self, coefficient: float, scale: float) -> float:
         """The variance of a slot from that of coefficients."""
@@ -231,25 +221,30 @@ class Simulator:
             rule, remedy = "a product must find a level above 0", "use parameters with more levels"
             raise RuleError(rule, got=f"level 0 in layer {self.layer!r}", remedy=remedy)
 
-    def _need(self, steps: Collection[int], level: int) -> None:
+    def _need(self, names: Collection[int], level: int) -> None:
         if self._collects:
-            self.steps |= set(steps)
-        if missing := sorted(set(steps) - self.steps):
+            self.keys |= {name: max(level, self.keys.get(name, 0)) for name in names}
+        if missing := sorted(name for name in names if self.keys.get(name, -1) < level):
             rule, remedy = "every rotation must have a key", "make keys for all of the circuit's steps"
             got = f"none for steps {missing} in layer {self.layer!r} at level {level}"
             raise RuleError(rule, got=got, remedy=remedy)
 
-    def _checked(self, value: Estimate) -> Estimate:
-        """Note a value, and refuse it if its scale has drifted or the modulus does not hold it."""
+    def _checked(self, value: Estimate, coefficients: float = 0.0) -> Estimate:
+        """Note a value, and refuse it if its scale has drifted or the modulus does not hold it.
+
+        Coefficients are averages of slots, so that the bound of the slots is theirs too, if none is known.
+        """
         parameters, where = self.parameters, f"in layer {self.layer!r} at level {value.level}"
-        if abs(math.log2(value.scale) - parameters.scale_bits) > _DRIFT:
-            rule = f"a scale must stay within {_DRIFT} bits of 2^{parameters.scale_bits}"
+        aim = parameters.aim(value.level)
+        if abs(math.log2(value.scale) - aim) > _DRIFT:
+            rule = f"a scale must stay within {_DRIFT} bits of 2^{aim}"
             got, remedy = f"2^{math.log2(value.scale):.2f} {where}", "use primes nearer to the scale"
             raise RuleError(rule, got=got, remedy=remedy)
         room = sum(map(math.log2, parameters.data_primes[: value.level + 1])) - 1 - math.log2(value.scale)
-        if value.bound > 0 and math.log2(value.bound) >= room:
+        largest = coefficients or value.bound
+        if largest > 0 and math.log2(largest) >= room:
             rule, remedy = "a value must fit its modulus", "use a longer first prime, or smaller weights"
-            raise RuleError(rule, got=f"{value.bound:.4g} for {2**room:.4g} {where}", remedy=remedy)
+            raise RuleError(rule, got=f"{largest:.4g} for {2**room:.4g} {where}", remedy=remedy)
         self.traces[self.layer] = Trace(self.layer, value.level, value.precision_bits, value.bound)
         return value
 
@@ -258,7 +253,7 @@ def simulate(
     circuit: Callable[[Machine[Estimate], Estimate], Estimate],
     parameters: CkksParameters,
     bound: float = 1.0,
-    steps: Collection[int] | None = None,
+    names: Names | None = None,
 ) -> tuple[Estimate, Simulator]:
     """Run a circuit of one value on what is known of it, as the server will reply it: at level 0.
 
@@ -266,7 +261,7 @@ def simulate(
         circuit: of a machine and a value.
         parameters: CKKS.
         bound: of the fresh slots' absolute values.
-        steps: rotations that there are keys for; None: all that it takes, which ``simulator.steps`` has then.
+        names: of keys that there are; None: all that it takes, which ``simulator.keys`` has then.
 
     Returns:
         (the reply, the simulator with the layers' traces).
@@ -274,7 +269,7 @@ def simulate(
     Raises:
         RuleError: a level is missing, a scale drifts, a key is missing, or a value is too large; with layer and level.
     """
-    simulator = Simulator(parameters, steps)
+    simulator = Simulator(parameters, names)
     found = circuit(simulator, simulator.fresh(bound))
     return simulator.reply(found), simulator
 

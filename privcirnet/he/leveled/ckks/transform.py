@@ -26,11 +26,16 @@ class LinearMap:
 
     Attributes:
         diagonals: rotation to the left -> what it is multiplied by, shape (n / 2,).
-        baby: B, a power of two; 0: the one with the fewest rotations.
+        baby: B, a power of two; 0: the quickest.
+        giant: baby steps in the time of a giant step; 1 makes B the one with the fewest rotations.
+        coefficients: what the coefficients of the results' polynomials, times 1 / scale, are known to be under in
+            absolute value; 0: nothing is known. Slots may be n times as large where values move to the coefficients.
     """
 
     diagonals: Mapping[int, Slots] = field(repr=False)
     baby: int = 0
+    coefficients: float = 0.0
+    giant: float = 1.0
 
     def __post_init__(self) -> None:
         sizes = {np.shape(diagonal) for diagonal in self.diagonals.values()}
@@ -56,12 +61,23 @@ class LinearMap:
         return len(next(iter(self.diagonals.values())))
 
     @cached_property
+    def period(self) -> int:
+        """The shortest period of all diagonals, a power of two or n / 2: their polynomials are sparse."""
+        period = self.slots
+        while period > 1 and not period % 2:
+            halves = (np.asarray(diagonal).reshape(-1, period // 2) for diagonal in self._by_step.values())
+            if not all((half == half[0]).all() for half in halves):
+                break
+            period //= 2
+        return period
+
+    @cached_property
     def length(self) -> int:
         """The baby length B."""
         if self.baby:
             return self.baby
         lengths = [1 << i for i in range(self.slots.bit_length())]
-        return min(lengths, key=lambda length: len(self._steps(length)))
+        return min(lengths, key=self._cost)
 
     @cached_property
     def groups(self) -> dict[int, list[int]]:
@@ -79,7 +95,8 @@ class LinearMap:
     @property
     def steps(self) -> frozenset[int]:
         """Rotations that take keys."""
-        return frozenset(self._steps(self.length))
+        babies, giants = self._steps(self.length)
+        return frozenset(babies | giants)
 
     @property
     def rotations(self) -> int:
@@ -112,8 +129,11 @@ class LinearMap:
     def _by_step(self) -> dict[int, Slots]:
         return {d % self.slots: np.asarray(diagonal) for d, diagonal in self.diagonals.items()}
 
-    def _steps(self, length: int) -> list[int]:
-        """Rotations for a baby length, each once for every time that it is made."""
+    def _steps(self, length: int) -> tuple[set[int], set[int]]:
+        """Rotations for a baby length: baby steps and giant steps."""
         steps = {d % self.slots for d in self.diagonals}
-        babies, giants = {d % length for d in steps}, {d - d % length for d in steps}
-        return [*(babies - {0}), *(giants - {0})]
+        return {d % length for d in steps} - {0}, {d - d % length for d in steps} - {0}
+
+    def _cost(self, length: int) -> float:
+        babies, giants = self._steps(length)
+        return len(babies) + self.giant * len(giants)

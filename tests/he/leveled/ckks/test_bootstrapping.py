@@ -1,41 +1,143 @@
-"""Bootstrapping at a toy ring degree: its polynomial, its levels, and a ciphertext that gets new ones."""
+"""Bootstrapping at a toy ring degree: its polynomial, its levels, its failures, and ciphertexts that get new levels."""
+
+import math
 
 import numpy as np
 import pytest
 from numpy.polynomial import chebyshev as series
 
-from privcirnet.he.leveled.ckks import chebyshev
-from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping
+from privcirnet.errors import RuleError
+from privcirnet.he.leveled.ckks import chebyshev, convolution, ephemeral
+from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
+from privcirnet.he.leveled.ckks.context import Context
+from privcirnet.he.leveled.ckks.fused import FusedConvolution
 from privcirnet.he.leveled.ckks.simulator import Simulator
+from tests.he.leveled.ckks.test_cins import random
 from tests.he.leveled.ckks.toys import Pair, insecure_ckks, random_slots
+
+
+def toy(spare: int = 2, weight: int = 32, doublings: int = 3, low: int = 2):
+    """INSECURE parameters of n = 1024 with the scales of n = 65536; CtoS takes two levels."""
+    upper = {"upper_levels": 8 + doublings, "upper_bits": 58, "ephemeral_weight": weight}
+    return insecure_ckks(low + spare + 8 + doublings, 8, scale_bits=48, first=56, **upper)
 
 
 @pytest.mark.parametrize("degree", [1, 5, 7, 8, 31, 63])
 def test_polynomials_are_right_and_take_the_levels_that_are_said(degree):
     coefficients, x = np.random.default_rng(degree).normal(size=degree + 1), np.linspace(-1, 1, 512)
     clear, simulator = Cleartext(), Simulator(insecure_ckks(9))
-    found = chebyshev.Polynomial(clear, x.astype(complex), degree)(coefficients)
+    found = chebyshev.Polynomial(clear, 2 * x.astype(complex), degree)(coefficients)
     np.testing.assert_allclose(found, series.chebval(x, coefficients), atol=1e-9)
-    estimate = chebyshev.Polynomial(simulator, simulator.fresh(), degree)(coefficients)
+    estimate = chebyshev.Polynomial(simulator, simulator.fresh(2.0), degree)(coefficients)
     assert 9 - estimate.level <= chebyshev.levels_of(degree)
     assert clear.counts["multiply"] <= 2 * degree**0.5 + degree.bit_length()
 
 
-def test_a_ciphertext_gets_new_levels():
-    parameters = insecure_ckks(18, 6, scale_bits=57, first=60)
-    refresh = Bootstrapping(parameters, to_coefficients=2, to_slots=3)
-    assert 2**-refresh.failure_bits >= 2 * 1024 * np.exp(-(refresh.multiples**2) / 2 / ((1 + 2 * 1024 / 3) / 12))
-    slots = random_slots(0) * 0.9
-    clear = np.abs(refresh(Cleartext(), slots) - slots).max()
-    assert clear < 2**-20
-    simulator = Simulator(parameters)
+@pytest.mark.parametrize(("weight", "multiples"), [(2, 0), (3, 1), (8, 2)])
+def test_the_probability_of_a_large_multiple_is_exact(weight, multiples):
+    sums = np.random.default_rng(weight).uniform(-0.5, 0.5, (200_000, weight + 1)).sum(axis=1)
+    found = (np.abs(np.rint(sums)) > multiples).mean()
+    want = 2 ** -ephemeral.tail_bits(weight, multiples)
+    assert abs(found - want) < 6 * math.sqrt(want / 200_000)
+
+
+def test_the_multiples_keep_their_bound_as_often_as_is_said():
+    parameters = parameters_for()
+    assert parameters.log_q <= 1747
+    refresh = Bootstrapping(parameters)
+    assert (refresh.multiples, refresh.doublings, refresh.levels) == (12, 3, 12)
+    assert 2**-refresh.failure_bits >= 65536 * 2 ** -ephemeral.tail_bits(32, 12)
+    assert ephemeral.tail_bits(32, 11) < refresh.failure_bits + 16
+    assert math.isinf(ephemeral.tail_bits(32, 16))
+
+
+def test_what_is_refused():
+    for n, weight in ((65536, 31), (32768, 64)):
+        with pytest.raises(RuleError, match=r"weight must be 32 or more at n = 65536: got .* use ephemeral_weight=0"):
+            ephemeral.check_weight(n, weight)
+    with pytest.raises(RuleError, match=r"upper levels must be those of CtoS and EvalMod: got 11; use upper_levels=12"):
+        Bootstrapping(toy(), to_slots=3)
+    simulator = Simulator(toy())
+    value = simulator.fresh(level=5)
+    with pytest.raises(RuleError, match=r"must state its gain: got 1 for 1024 in layer '' at level 5"):
+        simulator.multiply(value, value)
+    pair = Pair.of(toy())
+    fresh = pair.server.receive(pair.client.encrypt(random_slots(0), 5), 5)
+    with pytest.raises(RuleError, match=r"must state its gain: got 1 for 1024 at level 5"):
+        pair.machine().multiply(fresh, fresh)
+
+
+def test_the_simulator_names_what_a_bootstrapped_chain_lacks():
+    refresh = Bootstrapping(toy(), to_coefficients=2, to_slots=2)
+
+    def chain(machine, value):
+        for number in range(3):
+            machine.layer = f"layer {number}"
+            value = refresh(machine, machine.multiply(value, value))
+        return value
+
+    simulator = Simulator(refresh.parameters)
+    assert chain(simulator, simulator.fresh(level=3)).level == 4
+    with pytest.raises(RuleError, match=r"above 0: got level 0 in layer 'layer 0 StoC'"):
+        chain(Simulator(refresh.parameters), simulator.fresh(level=2))
+    for name, match in ((-3, r"\[-3\] in layer 'layer 0 CtoS' at level 0"), (0, r"\[0\] in layer 'layer 0 EvalMod'")):
+        without = {key: level for key, level in simulator.keys.items() if key != name}
+        with pytest.raises(RuleError, match=f"must have a key: got none for steps {match}"):
+            chain(Simulator(refresh.parameters, without), simulator.fresh(level=3))
+    context, keys = Context(refresh.parameters), Pair.of(refresh.parameters).machine(simulator.keys)._keys
+    assert context.key_bytes(simulator.keys) == sum(key.nbytes for key in keys.values())
+    context.check_keys_gb(simulator.keys, 0.1)
+    with pytest.raises(RuleError, match=r"keys must fit keys_gb = 0.01: got 0.0\d GB; raise it"):
+        context.check_keys_gb(simulator.keys, 0.01)
+    lower = simulator.keys | {-1: 8}
+    with pytest.raises(RuleError, match=r"none for steps \[-1\] in layer 'layer 0 EvalMod' at level 13"):
+        chain(Simulator(refresh.parameters, lower), simulator.fresh(level=3))
+
+
+@pytest.mark.parametrize("vectors", [10, pytest.param(1000, marks=pytest.mark.slow)])
+def test_random_slots_get_new_levels(vectors):
+    """At most one vector in 2^39 fails; 20 bits are what n = 65536 is to have, where the error is larger."""
+    refresh = Bootstrapping(toy(), to_coefficients=2, to_slots=2)
+    simulator, pair = Simulator(refresh.parameters), Pair.of(refresh.parameters)
     estimate = refresh(simulator, simulator.fresh(level=2))
-    assert estimate.level == parameters.levels - refresh.levels == 3
-    pair = Pair.of(parameters)
-    low = pair.server.receive(pair.client.encrypt(slots, level=2), 2)
-    found = refresh(pair.machine(simulator.steps), low)
-    assert found.level == estimate.level
-    errors = np.abs(pair.slots(found) - slots)
-    assert errors.max() < 2**-18 < clear + 2**-estimate.precision_bits
-    assert np.sqrt((errors**2).mean()) < 2**-22
+    assert estimate.level == refresh.parameters.levels - refresh.levels == 4
+    machine, worst = pair.machine(simulator.keys), 0.0
+    for seed in range(vectors):
+        slots = random_slots(seed)
+        found = refresh(machine, pair.server.receive(pair.client.encrypt(slots, level=2), 2))
+        assert found.level == estimate.level
+        worst = max(worst, float(np.abs(pair.slots(found) - slots).max()))
+    assert np.abs(refresh(Cleartext(), slots) - slots).max() < 2**-24
+    assert worst < 2**-23
+
+
+def test_without_a_sparse_secret_it_takes_more_doublings():
+    refresh = Bootstrapping(toy(weight=0, doublings=6), to_coefficients=2, to_slots=2, failure_bits=30)
+    variance = (1 + 2 * 1024 / 3) / 12
+    assert 2**-refresh.failure_bits >= 2 * 1024 * np.exp(-(refresh.multiples**2) / 2 / variance)
+    simulator, pair, slots = Simulator(refresh.parameters), Pair.of(refresh.parameters), random_slots(0)
+    assert refresh(simulator, simulator.fresh(level=2)).level == 4
+    assert not {-2, -3} & set(simulator.keys)
+    found = refresh(pair.machine(simulator.keys), pair.server.receive(pair.client.encrypt(slots, level=2), 2))
+    assert np.abs(pair.slots(found) - slots).max() < 2**-16
+
+
+def test_a_convolution_is_fused_with_bootstrapping():
+    """Algorithm 1: what comes out is what the convolution in a row with the bootstrapping gives, in slot encoding."""
+    refresh = Bootstrapping(toy(spare=5), to_coefficients=2, to_slots=2)
+    weights = random(0, 16, 16, 3, 3) / 400
+    ((linear,),) = convolution.convolution(weights, 16, 8)
+    layer = FusedConvolution(refresh, linear, 32, levels=2)
+    assert (layer.merged.products, layer.merged.rotations) == (linear.products, linear.rotations)
+    slots = np.random.default_rng(0).uniform(-1, 1, (2, 512))
+    slots = slots[0] + 1j * slots[1]
+    fused, clear = Cleartext(), Cleartext()
+    want = layer.in_a_row(clear, slots)
+    np.testing.assert_allclose(layer(fused, slots), want, atol=1e-9)
+    assert fused.counts["pmult"] < clear.counts["pmult"]
+    for run, level in ((layer, layer.levels_fused), (layer.in_a_row, layer.levels_in_a_row)):
+        simulator, pair = Simulator(refresh.parameters), Pair.of(refresh.parameters)
+        assert run(simulator, simulator.fresh(2**0.5, level)).level == 7
+        fresh = pair.server.receive(pair.client.encrypt(slots, level), level)
+        assert np.abs(pair.slots(run(pair.machine(simulator.keys), fresh)) - want).max() < 2**-22

@@ -61,7 +61,7 @@ def test_a_key_that_is_missing_is_named():
     parameters = insecure_ckks(4, 1)
     _, simulator = simulate(network, parameters)
     with pytest.raises(RuleError, match=r"must have a key: got none for steps \[7\] in layer 'third' at level 2"):
-        simulate(network, parameters, steps=simulator.steps - {7})
+        simulate(network, parameters, names=simulator.steps - {7})
 
 
 def test_a_value_that_is_too_large_is_named():
@@ -81,8 +81,8 @@ def test_a_scale_that_drifts_is_named():
     parameters = insecure_ckks(9, 1, scale_bits=25, first=40)
     simulate(squares, parameters)
     chain = parameters._chain
-    parameters.__dict__["_chain"] = ((chain[0][0], *reversed(chain[0][1:])), chain[1])
-    parameters.__dict__["_chain"] = ((*chain[0][:6], chain[0][6] + 2**22, *chain[0][7:]), chain[1])
+    parameters.__dict__["_chain"] = ((chain[0][0], *reversed(chain[0][1:])), *chain[1:])
+    parameters.__dict__["_chain"] = ((*chain[0][:6], chain[0][6] + 2**22, *chain[0][7:]), *chain[1:])
     with pytest.raises(RuleError, match=r"within 0.5 bits of 2\^25: got 2\^.* in layer 'square .' at level \d"):
         simulate(squares, parameters)
     with pytest.raises(RuleError, match=r"scale must stay within 0.5 bits of 2\^25: got 2\^.* at level 0"):
@@ -91,8 +91,8 @@ def test_a_scale_that_drifts_is_named():
 
 def _drifted() -> CkksParameters:
     parameters = insecure_ckks(3, 1, scale_bits=25, first=40)
-    primes, scales = parameters._chain
-    parameters.__dict__["_chain"] = primes, (scales[0] * 2, *scales[1:])
+    primes, scales, factors = parameters._chain
+    parameters.__dict__["_chain"] = primes, (scales[0] * 2, *scales[1:]), factors
     return parameters
 
 

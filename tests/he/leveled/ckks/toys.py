@@ -11,11 +11,13 @@ from privcirnet.he.leveled.ckks.parameters import CkksParameters
 from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer
 
 
-def insecure_ckks(levels: int, digit_primes: int = 2, scale_bits: int = 40, n: int = 1024, first: int = 54):
+def insecure_ckks(
+    levels: int, digit_primes: int = 2, scale_bits: int = 40, n: int = 1024, first: int = 54, **more: int
+):
     """INSECURE parameters, put together behind the back of the check."""
     toy = object.__new__(CkksParameters)
     values = {"ring_degree": n, "levels": levels, "scale_bits": scale_bits, "first_bits": first}
-    for name, value in (values | {"digit_primes": digit_primes}).items():
+    for name, value in (values | {"digit_primes": digit_primes} | more).items():
         object.__setattr__(toy, name, value)
     return toy
 

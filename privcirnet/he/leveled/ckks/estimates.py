@@ -1,0 +1,53 @@
+"""What the simulator knows of a value and of a layer."""
+
+import math
+from dataclasses import dataclass
+
+_DEVIATIONS = 6
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known of a value.
+
+    Attributes:
+        level: rescalings that are left.
+        scale: S, followed product by product.
+        bound: of the slots' absolute values.
+        variance: of a slot's error, in units of the message.
+    """
+
+    level: int
+    scale: float
+    bound: float
+    variance: float
+
+    @property
+    def precision_bits(self) -> float:
+        """Every slot is right to 2^-bits, but for one in 2^52."""
+        return -math.log2(_DEVIATIONS * math.sqrt(self.variance))
+
+    def noise_bits(self, slots: int) -> int:
+        """Return log2 of a bound, six deviations, on the error's coefficients as integers.
+
+        Args:
+            slots: of a ciphertext, n / 2.
+        """
+        return math.ceil(math.log2(_DEVIATIONS * self.scale * math.sqrt(self.variance / (2 * slots))))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What became of one layer.
+
+    Attributes:
+        layer: its name.
+        level: of its last value.
+        precision_bits: of its last value.
+        bound: of its last value.
+    """
+
+    layer: str
+    level: int
+    precision_bits: float
+    bound: float
