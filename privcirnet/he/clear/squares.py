@@ -67,9 +67,9 @@ def answer_packed(z: Residues, message: bytes, terms: Residues, t: int) -> bytes
     packed, moduli = Packed(message, z.size, t), compiled.modulus(t)
 
     def make(first: int, end: int) -> Residues:
-        d = packed.read(first, np.empty(end - first, dtype=np.uint64))
-        square_answer(d, z[first:end], d, terms[first:end], moduli)
-        return d
+        d, e = np.empty((2, end - first), dtype=np.uint64)  # in one array there are no vector instructions
+        square_answer(e, z[first:end], packed.read(first, d), terms[first:end], moduli)
+        return e
 
     return pack_made(make, z.size, t)
 
@@ -93,8 +93,8 @@ def finish_packed(z: Residues, message: bytes, terms: Residues, t: int) -> Resid
     packed, moduli, square = Packed(message, z.size, t), compiled.modulus(t), np.empty(z.size, dtype=np.uint64)
 
     def some(first: int, end: int) -> None:
-        part = packed.read(first, square[first:end])
-        square_finish(part, z[first:end], part, terms[first:end], moduli)
+        e = packed.read(first, np.empty(end - first, dtype=np.uint64))
+        square_finish(square[first:end], z[first:end], e, terms[first:end], moduli)
 
     compiled.in_parts(some, z.size, _WORD)
     return square
