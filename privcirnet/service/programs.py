@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -46,11 +46,13 @@ class Offer:
         name: by which clients ask for it.
         version: see :func:`version_of`.
         server: with its weights.
+        took: seconds of work on the last request of each round, by what its image began with and its number.
     """
 
     name: str
     version: str
     server: Server | LeveledServer
+    took: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float], compare=False, repr=False)
 
     @classmethod
     def of(cls, name: str, server: Server | LeveledServer) -> "Offer":

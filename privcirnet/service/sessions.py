@@ -24,6 +24,8 @@ from privcirnet.service.turns import Turns
 
 AnySession = Session | LeveledSession
 Finished = Callable[[AnySession], object]
+_QUICK_S = 0.02
+"""Seconds of work for which all other calls may wait: the only session's requests are computed where they are read."""
 _SOON_S = 60.0
 """Seconds after which others may have used what they prepared."""
 
@@ -111,19 +113,22 @@ class Sessions:
         client, offer, session, _, context = with_client
         running, counted = dict[bool, _Work](), False  # work ahead, and an image that may come between two rounds of it
         while True:
-            self._turns.spare(session.make_ahead)
+            if not session.stocked:
+                self._turns.spare(session.make_ahead)
             request = await self._request(offer, context, between=not running)
             ahead = wire.is_ahead(request)
             if ahead not in running or wire.begins(request) == wire.PREPARE:
                 running[ahead] = self._begun(with_client, request, counted)
             work = running[ahead]
-            seconds, reply = await self._turns.run(client, partial(_timed, session, request))
+            here = self._open == 1 and not ahead and offer.took.get(work.step, _QUICK_S) < _QUICK_S
+            seconds, reply = await self._turns.run(client, partial(_timed, session, request), here=here)
+            offer.took[work.step] = seconds
             work.add(seconds, request, reply)
-            self._measured(offer, seconds, request, reply)
             if wire.ends(reply):  # the client may leave as soon as it has the reply
                 self._note(with_client, work, reply)
                 del running[ahead]
             await write_body(context, reply, self._books.limits)
+            self._measured(offer, seconds, request, reply)
             if ahead not in running and not ahead:
                 # an image that was begun with material that is not here goes on without it
                 counted = wire.begins(reply) == wire.ONLINE or (counted and work.phase == wire.AGREE)
@@ -210,16 +215,24 @@ class _Work:
     Attributes:
         phase: what its first message began.
         count: of images that are prepared.
+        rounds: so far.
         seconds: of work.
         exchanged: bytes both ways.
     """
 
     phase: int
     count: int
+    rounds: int = 0
     seconds: float = 0.0
     exchanged: int = 0
 
+    @property
+    def step(self) -> tuple[int, int]:
+        """Which round is next; it is as much work in each image."""
+        return self.phase, self.rounds
+
     def add(self, seconds: float, request: bytes, reply: bytes) -> None:
+        self.rounds += 1
         self.seconds += seconds
         self.exchanged += len(request) + len(reply)
 

@@ -52,6 +52,31 @@ def test_logits_over_grpc_are_those_of_one_process(engine, monkeypatch):
     assert len(service.audited.of("keys registered")) == 1, "they are sent once"
 
 
+def test_the_only_session_is_computed_where_it_is_read_once_its_rounds_are_known_to_be_quick(monkeypatch):
+    names, handle = [], Session.handle
+
+    def noted(session, message):
+        names.append(threading.current_thread().name.startswith("privcirnet turn"))
+        return handle(session, message)
+
+    monkeypatch.setattr(Session, "handle", noted)
+    program, image = network(), random_image(network())
+    with serving(Server(program, "cleartext")) as service, ServiceClient(service.address, "cleartext") as remote:
+        run(remote.client, remote, image)
+        rounds = len(names)
+        (offer,) = service._calls.catalogue.offers
+        assert names[:rounds] == [True] * rounds, "nothing is known of the first image"
+        assert len(offer.took) == rounds
+        names.clear()
+        offer.took.update(dict.fromkeys(offer.took, 0.0))
+        run(remote.client, remote, image)
+        assert names == [False] * rounds
+        with ServiceClient(service.address, "cleartext") as other:
+            names.clear()
+            run(other.client, other, image)
+            assert names == [True] * rounds, "of two sessions neither holds up the other"
+
+
 def test_two_clients_at_once_do_not_disturb_each_other():
     """Their requests alternate, image by image and step by step; each has its own keys, masks and shares."""
     program, images = network(), [random_image(network(), seed) for seed in range(4)]

@@ -61,13 +61,17 @@ def modulus(t: int) -> Any:
 
 
 def in_parts(work: Callable[[int, int], object], count: int, step: int = 1) -> None:
-    """Call a function for ranges of values that cover all of them, on all threads.
+    """Call a function for ranges of values that cover all of them, on all threads unless there are few.
 
     Args:
         work: of (first, end).
         count: of values.
         step: each range begins at a multiple of it.
     """
+    if count <= AT_ONCE:  # waking another thread would take as long
+        if count:
+            work(0, count)
+        return
     steps = -(-count // step)
     each(lambda part: work(part.start * step, min(part.stop * step, count)), ranges(steps, max(1, AT_ONCE // step)))
 

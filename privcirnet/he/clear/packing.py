@@ -1,6 +1,7 @@
 """Residues as bytes, ceil(log2 t) bits each: a little-endian stream of bits, with zeros up to the last whole byte."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -34,18 +35,31 @@ def pack(residues: Residues, t: int) -> bytes:
     >>> pack(np.uint64([1, 2, 3]), 5).hex()
     'd100'
     """
-    flat, width = np.ascontiguousarray(residues).reshape(-1), _width(t)
+    flat = np.ascontiguousarray(residues).reshape(-1)
     if not compiled.installed():
-        return b"".join(_slow_pack(flat[first : first + _AT_ONCE], width) for first in range(0, flat.size, _AT_ONCE))
+        parts = (flat[first : first + _AT_ONCE] for first in range(0, flat.size, _AT_ONCE))
+        return b"".join(_slow_pack(part, _width(t)) for part in parts)
+    return pack_made(lambda first, end: flat[first:end], flat.size, t)
+
+
+def pack_made(make: Callable[[int, int], Residues], count: int, t: int) -> bytes:
+    """Return residues in :func:`packed_size` bytes that are made a few at a time, and packed while they are near.
+
+    Args:
+        make: (first, end) -> these residues, (values,), all under t; called on all threads. It needs Numba.
+        count: of residues.
+        t: modulus under 2^64.
+    """
     from privcirnet.he.engines.kernels.wire_bytes import pack_into
 
-    made, bits = np.empty(-(-flat.size * width // _WORD), dtype=np.uint64), np.array([width], dtype=np.uint64)
+    width = _width(t)
+    made, bits = np.empty(-(-count * width // _WORD), dtype=np.uint64), np.array([width], dtype=np.uint64)
 
     def some(first: int, end: int) -> None:
-        pack_into(made[first * width // _WORD :], flat[None, first:end], bits)
+        pack_into(made[first * width // _WORD :], make(first, end)[None], bits)
 
-    compiled.in_parts(some, flat.size, _WORD)
-    return made.view(np.uint8)[: packed_size(flat.size, t)].tobytes()
+    compiled.in_parts(some, count, _WORD)
+    return made.view(np.uint8)[: packed_size(count, t)].tobytes()
 
 
 def unpack(message: bytes, shape: tuple[int, ...], t: int) -> Residues:
@@ -62,41 +76,73 @@ def unpack(message: bytes, shape: tuple[int, ...], t: int) -> Residues:
     Raises:
         RuleError: another length, a value that is not under t, or bits beyond the last value.
     """
-    count, width = math.prod(shape), _width(t)
+    count = math.prod(shape)
+    if not compiled.installed():
+        return _slowly_unpacked(message, count, t).reshape(shape)
+    packed, words = Packed(message, count, t), np.empty(count, dtype=np.uint64)
+    compiled.in_parts(lambda first, end: packed.read(first, words[first:end]), count, _WORD)
+    return words.reshape(shape)
+
+
+class Packed:
+    """What :func:`unpack` reads, a few residues at a time. It needs Numba.
+
+    Args:
+        message: from the other party.
+        count: of residues.
+        t: modulus under 2^64.
+
+    Raises:
+        RuleError: another length, or bits beyond the last value.
+    """
+
+    def __init__(self, message: bytes, count: int, t: int) -> None:
+        _check_length(message, count, t)
+        self._words, self._width = np.empty(len(message) // 8 + 2, dtype=np.uint64), _width(t)
+        self._words[-2:] = 0
+        self._words.view(np.uint8)[: len(message)] = np.frombuffer(message, dtype=np.uint8)
+        self._modulus, self._bits = np.array([t], dtype=np.uint64), np.array([self._width])
+
+    def read(self, first: int, residues: Residues) -> Residues:
+        """Return residues, (values,), which are written into an array.
+
+        Args:
+            first: how many come before them, a multiple of 64.
+            residues: written.
+
+        Raises:
+            RuleError: one is not under t.
+        """
+        from privcirnet.he.engines.kernels.wire_bytes import unpack_into
+
+        if not unpack_into(residues[None], self._words[first * self._width // _WORD :], self._modulus, self._bits):
+            raise _not_under()
+        return residues
+
+
+def _check_length(message: bytes, count: int, t: int) -> None:
+    width = _width(t)
     if len(message) != packed_size(count, t):
         rule = f"{count} packed values of {width} bits must take {packed_size(count, t)} bytes"
         raise RuleError(rule, got=f"{len(message)} bytes", remedy=_REMEDY)
     spare = 8 * len(message) - count * width
     if spare and message[-1] >> (8 - spare):
-        raise RuleError(
-            "packed values must have zeros after the last one", got=f"last byte {message[-1]}", remedy=_REMEDY
-        )
-    found = _unpacked(message, count, t)
-    if found is None:
-        raise RuleError("packed values must be under their modulus", got="one that is not", remedy=_REMEDY)
-    return found.reshape(shape)
+        rule = "packed values must have zeros after the last one"
+        raise RuleError(rule, got=f"last byte {message[-1]}", remedy=_REMEDY)
 
 
-def _unpacked(message: bytes, count: int, t: int) -> Residues | None:
-    """Residues (count,), None if one is not under t."""
-    width = _width(t)
-    if not compiled.installed():
-        step = _AT_ONCE * width // 8
-        parts = [_slow_unpack(message[first : first + step], width) for first in range(0, len(message), step)]
-        found = np.concatenate([np.empty(0, dtype=np.uint64), *parts])[:count]
-        return found if (found < t).all() else None
-    from privcirnet.he.engines.kernels.wire_bytes import unpack_into
+def _slowly_unpacked(message: bytes, count: int, t: int) -> Residues:
+    _check_length(message, count, t)
+    step = _AT_ONCE * _width(t) // 8
+    parts = [_slow_unpack(message[first : first + step], _width(t)) for first in range(0, len(message), step)]
+    found = np.concatenate([np.empty(0, dtype=np.uint64), *parts])[:count]
+    if not (found < t).all():
+        raise _not_under()
+    return found
 
-    padded, words = np.zeros(len(message) // 8 + 2, dtype=np.uint64), np.empty(count, dtype=np.uint64)
-    padded.view(np.uint8)[: len(message)] = np.frombuffer(message, dtype=np.uint8)
-    modulus, bits, under = np.array([t], dtype=np.uint64), np.array([width]), [True]
 
-    def some(first: int, end: int) -> None:
-        if not unpack_into(words[None, first:end], padded[first * width // _WORD :], modulus, bits):
-            under[0] = False
-
-    compiled.in_parts(some, count, _WORD)
-    return words if under[0] else None
+def _not_under() -> RuleError:
+    return RuleError("packed values must be under their modulus", got="one that is not", remedy=_REMEDY)
 
 
 def _width(t: int) -> int:

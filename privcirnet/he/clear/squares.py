@@ -5,9 +5,15 @@ server sends d = z_s - a; the client answers e = 2 z_c d + v_c - w with its unif
 server's share is z_s^2 + e + v_s - a^2 = z^2 - w. What each party adds is known ahead: its ``terms``.
 """
 
+import numpy as np
+
 from privcirnet.he.clear import compiled
+from privcirnet.he.clear.packing import Packed, pack, pack_made, unpack
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
+
+_WORD = 64
+"""Values of a range that begins at a whole word of a message."""
 
 
 def answer(z: Residues, d: Residues, terms: Residues, t: int) -> Residues:
@@ -40,3 +46,75 @@ def finish(z: Residues, e: Residues, terms: Residues, t: int) -> Residues:
     from privcirnet.he.clear.kernels.elementwise import square_finish
 
     return compiled.elementwise(square_finish, (z, e, terms), compiled.modulus(t))
+
+
+def answer_packed(z: Residues, message: bytes, terms: Residues, t: int) -> bytes:
+    """Return :func:`answer`, packed, to packed values of the server: one pass, a few values at a time.
+
+    Args:
+        z: the client's share, (values,).
+        message: d from the server, packed.
+        terms: the client's, (values,).
+        t: prime under 2^61.
+
+    Raises:
+        RuleError: the message is not that many residues.
+    """
+    if not compiled.installed():
+        return pack(answer(z, unpack(message, z.shape, t), terms, t), t)
+    from privcirnet.he.clear.kernels.elementwise import square_answer
+
+    packed, moduli = Packed(message, z.size, t), compiled.modulus(t)
+
+    def make(first: int, end: int) -> Residues:
+        d, e = np.empty((2, end - first), dtype=np.uint64)  # in one array there are no vector instructions
+        square_answer(e, z[first:end], packed.read(first, d), terms[first:end], moduli)
+        return e
+
+    return pack_made(make, z.size, t)
+
+
+def finish_packed(z: Residues, message: bytes, terms: Residues, t: int) -> Residues:
+    """Return :func:`finish` of a packed answer, in one pass.
+
+    Args:
+        z: the server's share, (values,).
+        message: e from the client, packed.
+        terms: the server's, (values,).
+        t: prime under 2^61.
+
+    Raises:
+        RuleError: the message is not that many residues.
+    """
+    if not compiled.installed():
+        return finish(z, unpack(message, z.shape, t), terms, t)
+    from privcirnet.he.clear.kernels.elementwise import square_finish
+
+    packed, moduli, square = Packed(message, z.size, t), compiled.modulus(t), np.empty(z.size, dtype=np.uint64)
+
+    def some(first: int, end: int) -> None:
+        e = packed.read(first, np.empty(end - first, dtype=np.uint64))
+        square_finish(square[first:end], z[first:end], e, terms[first:end], moduli)
+
+    compiled.in_parts(some, z.size, _WORD)
+    return square
+
+
+def ask_packed(z: Residues, stand_ins: Residues, t: int) -> bytes:
+    """Return what the server sends, d = z - a, packed, in one pass.
+
+    Args:
+        z: the server's share, (values,).
+        stand_ins: a, (values,).
+        t: prime under 2^61.
+    """
+    if not compiled.installed():
+        return pack(modular.subtract(z, stand_ins, t), t)
+    from privcirnet.he.clear.kernels.elementwise import subtract
+
+    def make(first: int, end: int) -> Residues:
+        d = np.empty(end - first, dtype=np.uint64)
+        subtract(d, z[first:end], stand_ins[first:end], np.uint64(t))
+        return d
+
+    return pack_made(make, z.size, t)

@@ -23,6 +23,14 @@ class ReplyStock:
         self._n, self._t, self._hide = n, t, hide
         self._hidings, self._masks = deque[Residues](), deque[Residues]()
 
+    def full(self, most: int) -> bool:
+        """Return whether there is enough.
+
+        Args:
+            most: replies for which there may be some.
+        """
+        return self._hide is None or min(len(self._hidings), len(self._masks)) >= most
+
     def make(self, most: int) -> bool:
         """Make one piece.
 
@@ -32,8 +40,9 @@ class ReplyStock:
         Returns:
             whether one was made; False: there is enough.
         """
-        if self._hide is None or min(len(self._hidings), len(self._masks)) >= most:
+        if self.full(most):
             return False
+        assert self._hide is not None
         if len(self._hidings) <= len(self._masks):
             self._hidings.append(self._hide())
         else:

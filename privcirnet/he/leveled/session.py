@@ -91,10 +91,11 @@ class LeveledSession:
     Attributes:
         meter: what was measured of images, all under the name :data:`WORK`.
         dropped: nothing: there is no prepared material.
+        stocked: that there is nothing to make before an image.
     """
 
     def __init__(self, server: LeveledServer, keys: list[Any], *, watched: bool = False) -> None:
-        self.meter, self.dropped = Meter(), list[str]()
+        self.meter, self.dropped, self.stocked = Meter(), list[str](), True
         self._server, self._keys = server, keys
         self._watched = Watched(tuple(server.program.ends.values())) if watched else None
 

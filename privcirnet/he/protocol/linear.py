@@ -64,16 +64,16 @@ class LinearOnline:
         assert own is not None
         return {"mask": own.reshape(-1)}
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Residues:
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> bytes:
         """See :meth:`Online.ask`."""
         raise AssertionError("a linear layer asks for nothing")
 
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Residues, t: int) -> Residues:
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: bytes, t: int) -> bytes:
         """See :meth:`Online.answer`."""
         raise AssertionError("a linear layer asks for nothing")
 
     def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Residues | None, t: int
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: bytes | None, t: int
     ) -> Residues:
         """See :meth:`Online.close`."""
         assert layer is not None

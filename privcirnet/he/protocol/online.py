@@ -22,6 +22,7 @@ import numpy as np
 
 from privcirnet.he.clear.elementwise import subtract
 from privcirnet.he.clear.linear import ClearLinear
+from privcirnet.he.clear.packing import pack, unpack
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 
@@ -87,8 +88,8 @@ class Online(Protocol):
         """
         ...
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Residues:
-        """Return what the server sends.
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> bytes:
+        """Return what the server sends, packed.
 
         Args:
             kept: the server's.
@@ -97,19 +98,22 @@ class Online(Protocol):
         """
         ...
 
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Residues, t: int) -> Residues:
-        """Return what the client answers.
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: bytes, t: int) -> bytes:
+        """Return what the client answers, packed.
 
         Args:
             kept: the client's.
             shares: the client's, of the inputs.
-            asked: of :meth:`ask`.
+            asked: of :meth:`ask`, from the server.
             t: plain modulus.
+
+        Raises:
+            RuleError: what was asked is not that many residues.
         """
         ...
 
     def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Residues | None, t: int
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: bytes | None, t: int
     ) -> Residues:
         """Return the server's share of the result.
 
@@ -117,11 +121,14 @@ class Online(Protocol):
             layer: the server's weights, of a linear layer.
             kept: the server's.
             shares: the server's, of the inputs.
-            answer: of :meth:`answer`; None of a node that takes no round.
+            answer: of :meth:`answer`, from the client; None of a node that takes no round.
             t: plain modulus.
 
         Returns:
             residues of the node's shape.
+
+        Raises:
+            RuleError: the answer is not that many residues.
         """
         ...
 
@@ -189,23 +196,23 @@ class CrossedOnline:
         terms = subtract(own.reshape(-1), self.finished_by(known, zero, zero, t).reshape(-1), t)
         return {"stand_ins": flat(known), "terms": terms}
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Residues:
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> bytes:
         """See :meth:`Online.ask`."""
-        return subtract(flat(shares), kept["stand_ins"], t)
+        return pack(subtract(flat(shares), kept["stand_ins"], t), t)
 
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Residues, t: int) -> Residues:
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: bytes, t: int) -> bytes:
         """See :meth:`Online.answer`."""
         cuts = np.cumsum([share.size for share in shares])[:-1]
-        pairs = zip(np.split(asked, cuts), shares, strict=True)
+        pairs = zip(np.split(unpack(asked, (self.asked,), t), cuts), shares, strict=True)
         differences = [part.reshape(share.shape) for part, share in pairs]
-        return self.answered_by(shares, differences, kept["terms"], t).reshape(-1)
+        return pack(self.answered_by(shares, differences, kept["terms"], t), t)
 
     def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Residues | None, t: int
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: bytes | None, t: int
     ) -> Residues:
         """See :meth:`Online.close`."""
         assert answer is not None
-        return self.finished_by(shares, answer, kept["terms"], t)
+        return self.finished_by(shares, unpack(answer, (self.answered,), t), kept["terms"], t)
 
 
 def flat(shares: Sequence[Residues]) -> Residues:

@@ -252,11 +252,11 @@ class PreparedClient:
         """The request that answers what the server asks of a node."""
         online, arguments = self.exchanges[node.name].online, held.of(node)
         (part,) = wire.unframe(reply, position, 1)
-        asked = unpack(part, (online.asked,), self._t)
         if isinstance(node.operation, ClientAided):
-            values = modular.centered(modular.add(arguments[0].reshape(-1), asked, self._t), self._t)
+            asked = unpack(part, arguments[0].shape, self._t)
+            values = modular.centered(modular.add(arguments[0], asked, self._t), self._t)
             seen[node.inputs[0]] = answer.width(values), node.operation.value_bits
-        return wire.frame(position, [pack(online.answer(kept, arguments, asked, self._t), self._t)])
+        return wire.frame(position, [online.answer(kept, arguments, part, self._t)])
 
     def _drop(self, serial: bytes) -> None:
         self.store.drop(serial)

@@ -9,7 +9,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.clear.linear import ClearLinear
-from privcirnet.he.clear.packing import pack, unpack
+from privcirnet.he.clear.packing import unpack
 from privcirnet.he.engines.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import answer, message_sizes, prepared, shares, wire
@@ -199,11 +199,9 @@ class PreparedServer:
         online, t, found = self.rounds[name][0].online, self._t, None
         if online.asked:
             with self.meter.time(name):
-                question = wire.frame(position, [pack(online.ask(kept, arguments, t), t)])
+                question = wire.frame(position, [online.ask(kept, arguments, t)])
             message = yield question
-            with self.meter.time(name):
-                (part,) = wire.unframe(message, position, 1)
-                found = unpack(part, (online.answered,), t)
+            (found,) = wire.unframe(message, position, 1)
         with self.meter.time(name):
             return online.close(self.layers().get(name), kept, arguments, found, t)
 

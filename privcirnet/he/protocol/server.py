@@ -188,6 +188,11 @@ class Session:
             self._lanes = {lane: self._start(lane) if ahead >= lane else old for lane, old in self._lanes.items()}
             raise
 
+    @property
+    def stocked(self) -> bool:
+        """Whether :meth:`make_ahead` has nothing to do."""
+        return self._keys is None or self._server.engine.stock(self._keys).full(self._server.replies)
+
     def make_ahead(self) -> bool:
         """Make a little of what hides the replies to an image, for one image at most, while nobody waits.
 

@@ -8,17 +8,39 @@ which shortens both messages (:mod:`encodings.subring`). Source: docs/mathematic
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from privcirnet.he.clear import squares
+from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.encodings import subring
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.noise import square_noise_bits
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.exchange import ClientShares, Held, RoundPlan, ServerShares
-from privcirnet.he.protocol.online import CrossedOnline
+from privcirnet.he.protocol.online import CrossedOnline, Kept
 from privcirnet.he.protocol.shares import present
 from privcirnet.he.ring import modular, sampling, threads
 from privcirnet.he.ring.modular import Residues
+
+
+class SquareOnline(CrossedOnline):
+    """A square's: what either party makes of a message is packed again while it is near."""
+
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> bytes:
+        """See :meth:`Online.ask`."""
+        return squares.ask_packed(_flat(shares), kept["stand_ins"], t)
+
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: bytes, t: int) -> bytes:
+        """See :meth:`Online.answer`."""
+        return squares.answer_packed(_flat(shares), asked, kept["terms"], t)
+
+    def close(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: bytes | None, t: int
+    ) -> Residues:
+        """See :meth:`Online.close`."""
+        assert answer is not None
+        return squares.finish_packed(_flat(shares), answer, kept["terms"], t).reshape(shares[0].shape)
 
 
 @dataclass(frozen=True)
@@ -40,9 +62,9 @@ class SquareExchange:
         return RoundPlan("square", "slots", ciphertexts_up=count, ciphertexts_down=count, pmults=count)
 
     @property
-    def online(self) -> CrossedOnline:
+    def online(self) -> SquareOnline:
         """See :attr:`Exchange.online`."""
-        return CrossedOnline(((self.values,),), self.values, _answer, _finish)
+        return SquareOnline(((self.values,),), self.values, _answer, _finish)
 
     def noise_bits(self, parameters: Parameters) -> int:
         """See :meth:`Exchange.noise_bits`."""
@@ -92,6 +114,10 @@ class SquareExchange:
         mask = subring.spread(own.reshape(-1), n, fill)
         rows = subring.spread(share.reshape(-1), n)
         return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), own
+
+
+def _flat(shares: Sequence[Residues]) -> Residues:
+    return np.ascontiguousarray(shares[0]).reshape(-1)
 
 
 def _answer(shares: Sequence[Residues], differences: Sequence[Residues], terms: Residues, t: int) -> Residues:
