@@ -84,7 +84,8 @@ def _audit_leveled(config: InferConfig, data: ImageData, images: Tensor, labels:
     clear = _predicted(config, data, images)
     run = evaluate_leveled if config.processes == 1 else evaluate_leveled_apart
     with inference_bar(len(labels)) as progress:
-        found = run(program, images.numpy().astype(np.int64), config.engine, progress, throttle=config.throttle)
+        integers, cache = images.numpy().astype(np.int64), WeightCache.of(config.weights_gb)
+        found = run(program, integers, config.engine, progress, cache, throttle=config.throttle)
     return {"mode": config.mode, "processes": config.processes, **found.summary(clear, labels)}
 
 

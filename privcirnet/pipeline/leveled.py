@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.encodings.integer import Values
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.leveled.rehearsal import Rehearsal
 from privcirnet.he.leveled.session import WORK, LeveledClient, LeveledReport, LeveledServer
@@ -28,6 +29,7 @@ def evaluate_leveled(
     images: Values,
     engine: str,
     progress: StepProgress = no_progress,
+    cache: WeightCache | None = None,
     *,
     throttle: str = "",
 ) -> LeveledEvaluation:
@@ -38,6 +40,7 @@ def evaluate_leveled(
         images: integers as the data set has them, (N, C, H, W).
         engine: one of :data:`leveled.engine.ENGINES`.
         progress: called after each image.
+        cache: how much memory encoded weights may take; None: as much as they need.
         throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
@@ -48,7 +51,7 @@ def evaluate_leveled(
     """
     check_some(images)
     started = time.perf_counter()
-    server = LeveledServer(program, engine, watched=True)
+    server = LeveledServer(program, engine, watched=True, cache=cache)
     client = LeveledClient(server.greeting(), engine)
     keys = client.keys()
     session = server.session(keys)
@@ -66,6 +69,7 @@ def evaluate_leveled_apart(
     images: Values,
     engine: str,
     progress: StepProgress = no_progress,
+    cache: WeightCache | None = None,
     *,
     throttle: str = "",
 ) -> LeveledEvaluation:
@@ -76,6 +80,7 @@ def evaluate_leveled_apart(
         images: integers as the data set has them, (N, C, H, W).
         engine: one of :data:`leveled.engine.ENGINES`.
         progress: called after each image.
+        cache: how much memory encoded weights may take; None: as much as they need.
         throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
@@ -86,7 +91,7 @@ def evaluate_leveled_apart(
     """
     check_some(images)
     started = time.perf_counter()
-    task = ServerTask(program, {}, engine, threads=threads.count())
+    task = ServerTask(program, {}, engine, cache.limit if cache else None, threads=threads.count())
     with start_server(task) as process, ServiceClient(process.address, engine, party=LeveledClient) as remote:
         setup, handler = time.perf_counter() - started, throttled(remote, throttle)
         report: Callable[[], Any] = process.report
