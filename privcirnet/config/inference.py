@@ -68,8 +68,8 @@ class InferConfig:
     def __post_init__(self) -> None:
         check_name("engine", self.engine, ENGINES)
         check_name("mode", self.mode, MODES)
-        interactive = self.mode == "interactive" or not (self.ui or self.prepare)
-        check(interactive, "mode=leveled has no page, and prepares nothing", "ui or prepare", "leave them out")
+        unprepared = self.mode == "interactive" or not self.prepare
+        check(unprepared, "mode=leveled prepares nothing", f"prepare={self.prepare}", "leave it out")
         check(self.images >= 1, "images must be at least 1", self.images, "use 32")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")

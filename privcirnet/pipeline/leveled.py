@@ -117,7 +117,7 @@ def infer_leveled(
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
     check_some(images)
-    found = [*_answers(remote.leveled, throttled(remote, throttle), images, progress)]
+    found = [*leveled_answers(remote.leveled, throttled(remote, throttle), images, progress)]
     answers = [answer for _, some in found for answer in some]
     return LeveledInference(remote.leveled, answers, remote.seconds, remote.bytes_keys, throttle)
 
@@ -150,7 +150,7 @@ def _audited(program: LeveledProgram, parties: _Parties, images: Values, progres
     integer: list[np.ndarray] = []
     wrong: list[list[str]] = []
     answers: list[Answer] = []
-    for request, some in _answers(parties.client, parties.server, images, progress):
+    for request, some in leveled_answers(parties.client, parties.server, images, progress):
         report = parties.report()
         nodes = rehearsal.wrong(request, parties.client.opened(report.revealed))
         wrong += [nodes] * len(some)
@@ -163,10 +163,23 @@ def _audited(program: LeveledProgram, parties: _Parties, images: Values, progres
     return LeveledEvaluation(program, np.stack(integer), wrong, inference, seconds, peak)
 
 
-def _answers(
-    client: LeveledClient, server: Handler, images: Values, progress: StepProgress
+def leveled_answers(
+    client: LeveledClient, server: Handler, images: Values, progress: StepProgress = no_progress
 ) -> Iterator[tuple[np.ndarray, list[Answer]]]:
-    """Yield what was encrypted and the answer of each of its images; a batch's cost is shared by its images."""
+    """Run one request after the other; a batch's cost is shared by its images.
+
+    Args:
+        client: with its keys accepted.
+        server: its session.
+        images: integers as the data set has them, (N, C, H, W).
+        progress: called after each request.
+
+    Yields:
+        what was encrypted, and the answer of each of its images.
+
+    Raises:
+        RuleError: an image does not fit the program, or the server refuses.
+    """
     plan, pixels = client.description.plan, client.description.pixels(images)
     for start in range(0, len(images), plan.batch):
         request = pixels[start] if plan.lanes is None else pixels[start : start + plan.batch]
