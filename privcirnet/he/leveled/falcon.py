@@ -35,7 +35,7 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.roots import cyclic_root, powers
 
 
-class _Spectral:
+class Spectral:
     """The layout of a spectral layer: for each slot its row, j, f, p.
 
     Args:
@@ -108,11 +108,11 @@ def falcon_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
         RuleError: the network has another number of layers.
     """
     first, circulant, last = three_layers(network)
-    spectral = _Spectral(circulant, ring_degree)
+    spectral = Spectral(circulant, ring_degree)
     builder = Builder(ring_degree, first.weight[0].size)
     squared, columns = convolution(builder, first, spectral.values)
     builder.layer = circulant.name
-    product = _spectral_product(builder, spectral, squared)
+    product = spectral_product(builder, spectral, squared)
     builder.layer = f"square behind {circulant.name}"
     hidden = builder.square(product)
     outputs = _row_major(builder, last, spectral, hidden)
@@ -120,7 +120,14 @@ def falcon_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
     return plan_of(network, builder.built(outputs), columns, results)
 
 
-def _spectral_product(builder: Builder, spectral: _Spectral, value: int) -> int:
+def spectral_product(builder: Builder, spectral: Spectral, value: int) -> int:
+    """Return the circulant layer's outputs, :attr:`Spectral.outputs`.
+
+    Args:
+        builder: of the circuit.
+        spectral: the layout.
+        value: the layer's input, :attr:`Spectral.values`.
+    """
     spectrum = builder.sum_over(builder.products([(value, spectral.twiddles)]), spectral.stride, spectral.k)
     summed = builder.sum_over(builder.products([(spectrum, spectral.spectrum)]), 1, spectral.width)
     made = _inverse(builder, spectral, summed)
@@ -128,7 +135,7 @@ def _spectral_product(builder: Builder, spectral: _Spectral, value: int) -> int:
     return builder.add_integers(made, np.where(held, spectral.layer.bias[spectral.outputs], 0))
 
 
-def _inverse(builder: Builder, spectral: _Spectral, value: int) -> int:
+def _inverse(builder: Builder, spectral: Spectral, value: int) -> int:
     """The inverse DFT over f: 2 k - 1 diagonals, those of a giant step added up before it."""
     k, width = spectral.k, spectral.width
     baby = 1 << (k.bit_length() // 2)
@@ -144,7 +151,7 @@ def _inverse(builder: Builder, spectral: _Spectral, value: int) -> int:
     return builder.total(found)
 
 
-def _row_major(builder: Builder, layer: LeveledLayer, spectral: _Spectral, value: int) -> list[int]:
+def _row_major(builder: Builder, layer: LeveledLayer, spectral: Spectral, value: int) -> list[int]:
     """A ciphertext for each output, the output in its first slot."""
     builder.layer = layer.name
     held = spectral.outputs >= 0

@@ -13,6 +13,7 @@ from privcirnet.he.planning.papers import plan_named, published_layer
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.pipeline.bench.runs import SHAPES
 from privcirnet.pipeline.reproduce.layers import LayerCase
+from privcirnet.pipeline.reproduce.leveled import leveled_counts
 
 Values = dict[str, float]
 """Quantity -> value; latencies in seconds, traffic in MB, shares in percent."""
@@ -160,5 +161,6 @@ COUNTS: dict[str, Callable[..., Values]] = {
     "transform_modulus": transform_modulus,
     "secure_modulus": secure_modulus,
     "ckks": ckks_counts,
+    "leveled_counts": leveled_counts,
 }
 """Name in a data file -> what computes it."""
