@@ -76,12 +76,20 @@ class Spectral:
         return np.where(held, found, -1)
 
     def twiddles(self, t: int) -> Residues:
-        """Slots of the DFT: w^(f j) where there is an input."""
+        """Return the slots of the DFT: w^(f j) where there is an input, (n,).
+
+        Args:
+            t: plain modulus.
+        """
         matrix = _transform(self.k, t)
         return np.where(self.values >= 0, matrix[self.f % self.k, self.j], np.uint64(0))
 
     def spectrum(self, t: int) -> Residues:
-        """Slots of the weights' transforms, W[o, p, f]."""
+        """Return the slots of the weights' transforms, W[o, p, f], (n,).
+
+        Args:
+            t: plain modulus.
+        """
         rows = self.layer.rows[:, :, 0, 0].reshape(self.blocks_out, self.blocks_in, self.k)
         columns = modular.residues(rows[..., -np.arange(self.k) % self.k], t)
         spectra = modular.matmul(columns.reshape(-1, self.k), _transform(self.k, t).T.copy(), t).reshape(rows.shape)
@@ -89,7 +97,13 @@ class Spectral:
         return np.where(held, spectra[self.o % self.blocks_out, self.p % self.blocks_in, self.f % self.k], np.uint64(0))
 
     def inverse(self, shift: int, turn: int, t: int) -> Residues:
-        """Slots of one diagonal of the inverse DFT, turned: outputs i = f read f + shift, after a later turn."""
+        """Return the slots of one diagonal of the inverse DFT: outputs i = f read f + shift, (n,).
+
+        Args:
+            shift: frequencies further.
+            turn: columns of a later rotation of the products.
+            t: plain modulus.
+        """
         matrix, source = _transform(self.k, t, inverse=True), self.f + shift
         held = (self.outputs >= 0) & (0 <= source) & (source < self.k)
         slots = np.where(held, matrix[self.f % self.k, source % self.k], np.uint64(0))
