@@ -84,7 +84,8 @@ def _audit_leveled(config: InferConfig, data: ImageData, images: Tensor, labels:
     clear = _predicted(config, data, images)
     run = evaluate_leveled if config.processes == 1 else evaluate_leveled_apart
     with inference_bar(len(labels)) as progress:
-        found = run(program, images.numpy().astype(np.int64), config.engine, progress, throttle=config.throttle)
+        integers, cache = images.numpy().astype(np.int64), WeightCache.of(config.weights_gb)
+        found = run(program, integers, config.engine, progress, cache, throttle=config.throttle)
     return {"mode": config.mode, "processes": config.processes, **found.summary(clear, labels)}
 
 
@@ -111,7 +112,7 @@ def _page(config: InferConfig) -> None:
     from privcirnet.page.server import serve
 
     threads.use(config.threads)
-    tests, classes, notes = None, (), ()
+    tests, classes, notes, levels = None, (), (), 0
     try:
         with counting("Decoding images") as progress:
             data = load_for(config.data, progress)
@@ -119,9 +120,9 @@ def _page(config: InferConfig) -> None:
         notes = (f"No test images: {error}",)
     else:
         images, labels = data.held_out(_TESTS)
-        tests, classes = TestImages(images.numpy(), labels.tolist()), data.classes
+        tests, classes, levels = TestImages(images.numpy(), labels.tolist()), data.classes, data.levels
     place = f"server {config.server}" if config.server else "its server is another process of this machine"
-    content = Content(config.data.name, place, config.engine != "cleartext", classes, tests, notes)
+    content = Content(config.data.name, place, config.engine != "cleartext", classes, tests, notes, levels)
     keep = bool(config.server and config.prepared_folder)
     with closing(Materials(Path(config.prepared_folder) if keep else None, note=show_text)) as materials:
         connect, announce = partial(_connected, config, materials), partial(_show_address, config, place)
@@ -146,10 +147,17 @@ def _connected(config: InferConfig, materials: Materials) -> Generator[ServiceCl
         with _asked(config, materials) as remote:
             yield remote
         return
-    program, spectra = read_program(Path(config.program), pinned(config.model_key))
+    key, leveled = pinned(config.model_key), config.mode == "leveled"
+    program, spectra = (
+        (read_leveled(Path(config.program), key), {}) if leveled else read_program(Path(config.program), key)
+    )
     cache = WeightCache.of(config.weights_gb, config.weights_folder)
     task = ServerTask(program, spectra, config.engine, cache.limit, cache.folder, threads.count(), audited=False)
-    with start_server(task) as process, ServiceClient(process.address, config.engine, config.timeout_s) as remote:
+    party = LeveledClient if leveled else Client
+    with (
+        start_server(task) as process,
+        ServiceClient(process.address, config.engine, config.timeout_s, party=party) as remote,
+    ):
         yield remote
 
 

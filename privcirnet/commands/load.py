@@ -19,7 +19,8 @@ def main(config: LoadConfig) -> None:
         config: of the command line.
     """
     tls, program = (Path(folder) if folder else None for folder in (config.tls, config.program))
-    task = LoadTask(parse_address(config.server), tls, config.served, config.engine, config.seconds, program)
+    leveled = config.mode == "leveled"
+    task = LoadTask(parse_address(config.server), tls, config.served, config.engine, config.seconds, program, leveled)
     with progress_bar(f"Load ({config.clients} clients)", 0) as advance:
 
         def step(sample: Sample) -> None:

@@ -68,8 +68,8 @@ class InferConfig:
     def __post_init__(self) -> None:
         check_name("engine", self.engine, ENGINES)
         check_name("mode", self.mode, MODES)
-        interactive = self.mode == "interactive" or not (self.ui or self.prepare)
-        check(interactive, "mode=leveled has no page, and prepares nothing", "ui or prepare", "leave them out")
+        unprepared = self.mode == "interactive" or not self.prepare
+        check(unprepared, "mode=leveled prepares nothing", f"prepare={self.prepare}", "leave it out")
         check(self.images >= 1, "images must be at least 1", self.images, "use 32")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")
@@ -177,6 +177,8 @@ class LoadConfig:
     """for which they ask, image after image."""
     engine: str = "kernel"
     """of the clients: kernel, or cleartext for a server that hides nothing."""
+    mode: str = "interactive"
+    """of the server's program: interactive, or leveled: one request and one answer for an image."""
     program: str = ""
     """program folder whose integer network the classes are compared with; empty: they are not."""
     metrics: str = ""
@@ -184,6 +186,7 @@ class LoadConfig:
 
     def __post_init__(self) -> None:
         check_name("engine", self.engine, ENGINES)
+        check_name("mode", self.mode, MODES)
         check(self.clients >= 1, "clients must be at least 1", self.clients, "use 4")
         check(self.seconds > 0, "seconds must be positive", self.seconds, "use 60")
         parse_address(self.server)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from privcirnet.data.picture import Prepared
 from privcirnet.errors import RuleError
 from privcirnet.page.access import Guard, refused
-from privcirnet.page.content import Content, described, preparation_for
+from privcirnet.page.content import Content, preparation_for
 from privcirnet.page.events import Event
 from privcirnet.page.inference import Classifier
 from privcirnet.page.pictures import for_canvas, png
@@ -51,9 +51,9 @@ class Page:
 
     def __init__(self, classifier: Classifier, content: Content) -> None:
         self._classifier, self._content = classifier, content
-        self._program = classifier.program
-        content.check(self._program)
-        self._preparation = preparation_for(self._program, content.data)
+        self._subject = classifier.subject
+        content.check(self._subject)
+        self._preparation = preparation_for(self._subject, content.data)
         self._busy, self._stop = threading.Lock(), threading.Event()
         package = {name: files(f"privcirnet.{name}") for name in ("page", "report")}
         self._files = {path: (package[p].joinpath(name).read_bytes(), kind) for path, (p, name, kind) in _FILES.items()}
@@ -88,7 +88,7 @@ class Page:
         return Response(status_code=404) if content is None else Response(content, media_type=kind)
 
     async def _facts(self, request: Request) -> Response:
-        return JSONResponse({**self._content.facts(), **described(self._program), "most_bytes": MOST_BYTES})
+        return JSONResponse({**self._content.facts(), **self._subject.facts(), "most_bytes": MOST_BYTES})
 
     async def _stock(self, request: Request) -> Response:
         return JSONResponse(self._classifier.stock())

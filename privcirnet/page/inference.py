@@ -7,22 +7,24 @@ While no image runs, a thread prepares inferences over the same connection (:mod
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
-from privcirnet.he.program.program import Program
+from privcirnet.he.leveled.session import LeveledClient
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.keeper import Keeper
-from privcirnet.page.content import Content, described, rounds
+from privcirnet.page.content import Content
 from privcirnet.page.events import Event, plain
 from privcirnet.page.pictures import ciphertext_picture, for_canvas
+from privcirnet.page.subject import Subject, subject_of
 from privcirnet.pipeline.answers import Answer, answers
+from privcirnet.pipeline.leveled import leveled_answers
 
 MOST_LOGITS = 10
 """Logits that are shown, at most: the largest."""
@@ -36,8 +38,8 @@ class Remote(Protocol):
     bytes_keys: int
 
     @property
-    def client(self) -> Client:
-        """The client."""
+    def party(self) -> Client | LeveledClient:
+        """The client, of an interactive program or of a leveled one."""
         ...
 
     def handle(self, message: bytes) -> bytes:
@@ -92,7 +94,8 @@ class Classifier:
             return self._remote, None
         started = time.perf_counter()
         remote = self._stack.enter_context(self._connect())
-        self._keeper = self._stack.enter_context(Keeper(remote.client, remote, self._prepare, remote.reopen))
+        if isinstance(remote.party, Client):
+            self._keeper = self._stack.enter_context(Keeper(remote.party, remote, self._prepare, remote.reopen))
         self._remote = remote
         return remote, time.perf_counter() - started
 
@@ -103,9 +106,10 @@ class Classifier:
         return {**found, "wanted": self._prepare}
 
     @property
-    def program(self) -> Program:
+    def subject(self) -> Subject:
         """The server's program, as its greeting described it; the connection is opened if it is not."""
-        return self.connected()[0].client.program
+        party = self.connected()[0].party
+        return subject_of(party.program if isinstance(party, Client) else party.description, self._content.levels)
 
     def close(self) -> None:
         """End the connection, if there is one."""
@@ -147,9 +151,8 @@ class Classifier:
 
     def _first(self, watched: "Watched", image: Values) -> Answer:
         """The result of an image, for which the preparation under way pauses; the wait for that is counted."""
-        assert self._keeper is not None
         started = time.perf_counter()
-        with self._keeper.image():
+        with self._keeper.image() if self._keeper else nullcontext():
             waited = time.perf_counter() - started
             answer = watched.answer(image)
         return answer._replace(seconds=answer.seconds + waited)
@@ -158,12 +161,11 @@ class Classifier:
         emit(Event("connecting", {"open": self._remote is not None}))
         remote, seconds = self.connected()
         facts = {"bytes_keys": remote.bytes_keys, "seconds": seconds}
-        emit(Event("program", described(remote.client.program) | facts))
-        return Watched(remote, emit, stop)
+        emit(Event("program", self.subject.facts() | facts))
+        return Watched(remote, self.subject, emit, stop)
 
     def _answer(self, answer: Answer) -> dict[str, Any]:
-        remote, _ = self.connected()
-        values = answer.logits * 2.0**remote.client.program.output.log_step
+        values = answer.logits.astype(np.float64) * 2.0**self.subject.log_step
         largest = np.argsort(-values, kind="stable")[:MOST_LOGITS]
         return {
             "logits": [{"name": self._content.name(int(i)), "value": float(values[i])} for i in largest],
@@ -181,6 +183,7 @@ class Watched:
 
     Args:
         remote: the connection.
+        subject: the server's program.
         emit: called with every event.
         stop: ends the inference before its next round when it is set.
 
@@ -188,9 +191,8 @@ class Watched:
         replies: received so far.
     """
 
-    def __init__(self, remote: Remote, emit: Emit, stop: threading.Event) -> None:
-        self._remote, self._emit, self._stop = remote, emit, stop
-        self._bits = remote.client.program.parameters.coefficient_bits[:-1]
+    def __init__(self, remote: Remote, subject: Subject, emit: Emit, stop: threading.Event) -> None:
+        self._remote, self._subject, self._emit, self._stop = remote, subject, emit, stop
         self.replies, self._prepared = 0, False
         self._last = time.perf_counter()
 
@@ -204,8 +206,11 @@ class Watched:
             RuleError: it does not fit the program, or the server refused or is gone.
             Stopped: it was stopped.
         """
-        found: Iterator[Answer] = answers(self._remote.client, self, [image])
-        return next(found)
+        party = self._remote.party
+        if isinstance(party, Client):
+            return next(answers(party, self, [image]))
+        _, (answer, *_) = next(leveled_answers(party, self, image[None]))
+        return answer
 
     def handle(self, message: bytes) -> bytes:
         """Return the server's reply, and tell of both messages.
@@ -240,12 +245,12 @@ class Watched:
             self._tell_rounds()
         parts, picture = wire.unframe(message, wire.position_of(message)), None
         if parts:
-            shown, bits = (parts[-1], (8,)) if self._prepared else (parts[0], self._bits)
+            shown, bits = (parts[-1], (8,)) if self._prepared else (parts[0], self._subject.bits)
             picture = for_canvas(ciphertext_picture(shown, bits))
         count = 0 if self._prepared else len(parts)
         facts = {"round": self.replies, "bytes": len(message), "ciphertexts": count, "picture": picture}
         self._emit(Event("request", facts))
 
     def _tell_rounds(self) -> None:
-        found = rounds(self._remote.client.program, self._prepared)
+        found = self._subject.rounds(self._prepared)
         self._emit(Event("rounds", {"rounds": found, "prepared": self._prepared}))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.encodings.integer import Values
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.leveled.rehearsal import Rehearsal
 from privcirnet.he.leveled.session import WORK, LeveledClient, LeveledReport, LeveledServer
@@ -28,6 +29,7 @@ def evaluate_leveled(
     images: Values,
     engine: str,
     progress: StepProgress = no_progress,
+    cache: WeightCache | None = None,
     *,
     throttle: str = "",
 ) -> LeveledEvaluation:
@@ -38,6 +40,7 @@ def evaluate_leveled(
         images: integers as the data set has them, (N, C, H, W).
         engine: one of :data:`leveled.engine.ENGINES`.
         progress: called after each image.
+        cache: how much memory encoded weights may take; None: as much as they need.
         throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
@@ -48,7 +51,7 @@ def evaluate_leveled(
     """
     check_some(images)
     started = time.perf_counter()
-    server = LeveledServer(program, engine, watched=True)
+    server = LeveledServer(program, engine, watched=True, cache=cache)
     client = LeveledClient(server.greeting(), engine)
     keys = client.keys()
     session = server.session(keys)
@@ -66,6 +69,7 @@ def evaluate_leveled_apart(
     images: Values,
     engine: str,
     progress: StepProgress = no_progress,
+    cache: WeightCache | None = None,
     *,
     throttle: str = "",
 ) -> LeveledEvaluation:
@@ -76,6 +80,7 @@ def evaluate_leveled_apart(
         images: integers as the data set has them, (N, C, H, W).
         engine: one of :data:`leveled.engine.ENGINES`.
         progress: called after each image.
+        cache: how much memory encoded weights may take; None: as much as they need.
         throttle: name of the link that messages are held up by; "" for none.
 
     Returns:
@@ -86,7 +91,7 @@ def evaluate_leveled_apart(
     """
     check_some(images)
     started = time.perf_counter()
-    task = ServerTask(program, {}, engine, threads=threads.count())
+    task = ServerTask(program, {}, engine, cache.limit if cache else None, threads=threads.count())
     with start_server(task) as process, ServiceClient(process.address, engine, party=LeveledClient) as remote:
         setup, handler = time.perf_counter() - started, throttled(remote, throttle)
         report: Callable[[], Any] = process.report
@@ -112,7 +117,7 @@ def infer_leveled(
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
     check_some(images)
-    found = [*_answers(remote.leveled, throttled(remote, throttle), images, progress)]
+    found = [*leveled_answers(remote.leveled, throttled(remote, throttle), images, progress)]
     answers = [answer for _, some in found for answer in some]
     return LeveledInference(remote.leveled, answers, remote.seconds, remote.bytes_keys, throttle)
 
@@ -124,7 +129,7 @@ def _audited(
     integer: list[np.ndarray] = []
     wrong: list[list[str]] = []
     answers: list[Answer] = []
-    for request, some in _answers(parties.client, parties.server, images, progress):
+    for request, some in leveled_answers(parties.client, parties.server, images, progress):
         report = parties.report()
         nodes = rehearsal.wrong(request, parties.client.opened(report.revealed))
         wrong += [nodes] * len(some)
@@ -137,10 +142,23 @@ def _audited(
     return LeveledEvaluation(program, np.stack(integer), wrong, inference, seconds, peak)
 
 
-def _answers(
-    client: LeveledClient, server: Handler, images: Values, progress: StepProgress
+def leveled_answers(
+    client: LeveledClient, server: Handler, images: Values, progress: StepProgress = no_progress
 ) -> Iterator[tuple[np.ndarray, list[Answer]]]:
-    """Yield what was encrypted and the answer of each of its images; a batch's cost is shared by its images."""
+    """Run one request after the other; a batch's cost is shared by its images.
+
+    Args:
+        client: with its keys accepted.
+        server: its session.
+        images: integers as the data set has them, (N, C, H, W).
+        progress: called after each request.
+
+    Yields:
+        what was encrypted, and the answer of each of its images.
+
+    Raises:
+        RuleError: an image does not fit the program, or the server refuses.
+    """
     plan, pixels = client.description.plan, client.description.pixels(images)
     for start in range(0, len(images), plan.batch):
         request = pixels[start] if plan.lanes is None else pixels[start : start + plan.batch]

@@ -5,7 +5,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from privcirnet.artifact import read_program
+from privcirnet.artifact import read_leveled, read_program
 from privcirnet.errors import RuleError
+from privcirnet.he.leveled.session import LeveledClient
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Input
-from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.session import run
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.client import ServiceClient
@@ -39,6 +40,7 @@ class LoadTask:
         engine: of the clients.
         seconds: to go on for.
         program: folder whose integer network the answers are compared with; None: they are not.
+        leveled: whether the server's program is a leveled one.
     """
 
     address: tuple[str, int]
@@ -47,6 +49,18 @@ class LoadTask:
     engine: str
     seconds: float
     program: Path | None
+    leveled: bool = False
+
+    def connect(self) -> ServiceClient:
+        """Return a connection of a client of its own.
+
+        Raises:
+            RuleError: there is no server, or it refuses; its program is of the other mode.
+        """
+        party = LeveledClient if self.leveled else Client
+        return ServiceClient(
+            self.address, self.engine, access=ClientAccess.of(self.tls), program=self.served, party=party
+        )
 
 
 class Sample(NamedTuple):
@@ -84,7 +98,7 @@ def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample]
     Raises:
         RuleError: the first client cannot connect, or the metrics cannot be read.
     """
-    with ServiceClient(task.address, task.engine, access=ClientAccess.of(task.tls), program=task.served):
+    with task.connect():
         pass  # a mistake is one line here
     context = multiprocessing.get_context("spawn")
     queue: Queue[Sample | None] = context.Queue()
@@ -138,11 +152,10 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
 def _client(task: LoadTask, number: int, queue: "Queue[Sample | None]") -> None:
     """One client's process."""
     random, began, parent = np.random.default_rng(number), time.monotonic(), multiprocessing.parent_process()
-    access = ClientAccess.of(task.tls)
     try:
         while time.monotonic() - began < task.seconds and parent is not None and parent.is_alive():
             try:
-                with ServiceClient(task.address, task.engine, access=access, program=task.served) as remote:
+                with task.connect() as remote:
                     _images(
                         task, remote, random, lambda *facts: queue.put(Sample(number, time.monotonic() - began, *facts))
                     )
@@ -154,23 +167,56 @@ def _client(task: LoadTask, number: int, queue: "Queue[Sample | None]") -> None:
 
 
 def _images(task: LoadTask, remote: ServiceClient, random: Any, report: Callable[..., object]) -> None:
-    """Image after image until the time is over."""
-    program: Program | None = read_program(task.program)[0] if task.program else None
-    source, end = remote.client.program.nodes[0], time.monotonic() + task.seconds
-    assert isinstance(source.operation, Input)
+    """Image after image until the time is over; those of a batch have its seconds."""
+    asked, end = (_leveled if task.leveled else _interactive)(task, remote), time.monotonic() + task.seconds
     while time.monotonic() < end:
-        low, high = source.operation.low // _CONTRAST, source.operation.high // _CONTRAST
-        image = random.integers(low, high + 1, source.shape)
+        low, high = asked.low // _CONTRAST, max(asked.high // _CONTRAST, 1)
+        images = random.integers(low, high + 1, (asked.batch or 1, *asked.shape))
         started = time.perf_counter()
-        logits, _ = run(remote.client, remote, image)
+        logits, _ = run(asked.client, remote, images if asked.batch else images[0])
         seconds = time.perf_counter() - started
-        if program is None:
-            report(seconds, "")
-        else:
-            values: Mapping[str, Any] = interpret(program, image)
-            exact = values[program.output.name]
-            off = np.abs(logits - exact).max() / max(np.ptp(exact), 1)
-            report(seconds, "", bool(exact.argmax() == logits.argmax()), float(off))
+        for image, found in zip(images, logits.reshape(len(images), -1), strict=True):
+            if asked.exact is None:
+                report(seconds, "")
+                continue
+            exact = asked.exact(image).reshape(-1)
+            off = float(np.abs(found - exact).max() / max(np.ptp(exact), 1))
+            report(seconds, "", bool(exact.argmax() == found.argmax()), off)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What random images are made for.
+
+    Attributes:
+        client: of the connection.
+        shape: of an image.
+        low: least value of a pixel.
+        high: largest value of a pixel.
+        exact: the integer network; None: answers are not compared.
+        batch: images of a request; 0: one, and no batch of it.
+    """
+
+    client: Client | LeveledClient
+    shape: tuple[int, ...]
+    low: int
+    high: int
+    exact: Callable[[np.ndarray], np.ndarray] | None
+    batch: int = 0
+
+
+def _interactive(task: LoadTask, remote: ServiceClient) -> _Asked:
+    program, source = read_program(task.program)[0] if task.program else None, remote.client.program.nodes[0]
+    assert isinstance(source.operation, Input)
+    low, high = source.operation.low, source.operation.high
+    exact = None if program is None else lambda image: interpret(program, image)[program.output.name]
+    return _Asked(remote.client, source.shape, low, high, exact)
+
+
+def _leveled(task: LoadTask, remote: ServiceClient) -> _Asked:
+    plan = remote.leveled.description.plan
+    exact = read_leveled(task.program).network.evaluate if task.program else None
+    return _Asked(remote.leveled, plan.image, plan.low, plan.high, exact, 0 if plan.lanes is None else plan.batch)
 
 
 def _resident(url: str) -> float:

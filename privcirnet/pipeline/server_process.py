@@ -137,9 +137,10 @@ def start_server(task: ServerTask) -> Generator[ServerProcess]:
 
 
 def _server(task: ServerTask) -> Server | LeveledServer:
+    cache = WeightCache(task.limit, task.folder)
     if isinstance(task.program, LeveledProgram):
-        return LeveledServer(task.program, task.engine, watched=task.audited)
-    return Server(task.program, task.engine, task.spectra, cache=WeightCache(task.limit, task.folder))
+        return LeveledServer(task.program, task.engine, watched=task.audited, cache=cache)
+    return Server(task.program, task.engine, task.spectra, cache=cache)
 
 
 def serve(inherited: int) -> None:

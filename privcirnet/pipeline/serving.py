@@ -65,7 +65,8 @@ class ProgramFolders:
         """What the folder holds: an interactive program, or a leveled one."""
         if format_of(folder) == LEVELED:
             progress("network")
-            return LeveledServer(read_leveled(folder, self.key), self.engine, signature)
+            cache = WeightCache.of(self.gigabytes / len(self.folders))
+            return LeveledServer(read_leveled(folder, self.key), self.engine, signature, cache=cache)
         program, spectra = read_program(folder, self.key)
         cache = WeightCache.of(self.gigabytes / len(self.folders), self.weights_folder)
         return Server(program, self.engine, spectra, progress=progress, cache=cache, signature=signature)

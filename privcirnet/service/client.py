@@ -113,6 +113,11 @@ class ServiceClient:
         return self._party
 
     @property
+    def party(self) -> Client | LeveledClient:
+        """The client, whichever its program is."""
+        return self._party
+
+    @property
     def leveled(self) -> LeveledClient:
         """The same of a leveled one."""
         assert isinstance(self._party, LeveledClient)

@@ -4,22 +4,31 @@ import io
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
+import torch
 from PIL import Image
 
+from privcirnet.config import LeveledConfig
+from privcirnet.data import load
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.leveled.program import LeveledProgram
+from privcirnet.he.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
+from privcirnet.models import lola_digits
+from privcirnet.nn.convert import circulant_
 from privcirnet.page.app import Page
 from privcirnet.page.content import Content, TestImages
 from privcirnet.page.inference import Classifier
 from privcirnet.page.server import listening, web_server
+from privcirnet.pipeline.leveled_export import leveled_program
 from tests.he.networks import N, with_weights
 
 DIGITS = tuple("0123456789")
@@ -43,6 +52,14 @@ def program(channels: int = 1, levels: int = 16) -> Program:
     return with_weights(nodes, "uniform", 46, 0)
 
 
+@cache
+def leveled() -> LeveledProgram:
+    """LoLa's network for digits with random weights, as three bits of a pixel's five enter it."""
+    torch.manual_seed(0)
+    network = circulant_(lola_digits(), {"fc1": 8}, pad=True)
+    return leveled_program(LeveledConfig(weight_bits=4, pixel_bits=3), network, load("digits"))
+
+
 class InProcess:
     """A connection that is none: both parties here, the client's keys accepted.
 
@@ -50,9 +67,9 @@ class InProcess:
         before: called with the number of each request before it is replied to.
     """
 
-    def __init__(self, server: Server, engine: str) -> None:
-        self.client = Client(server.greeting(), engine)
-        keys = self.client.keys()
+    def __init__(self, server: Server | LeveledServer, engine: str) -> None:
+        self.party = (LeveledClient if isinstance(server, LeveledServer) else Client)(server.greeting(), engine)
+        keys = self.party.keys()
         self.bytes_keys, self._session, self.requests = len(keys), server.session(keys), 0
         self.before = lambda number: None
 
@@ -68,8 +85,9 @@ class InProcess:
 class Service:
     """Opens connections in this process, and remembers them."""
 
-    def __init__(self, served: Program, engine: str = "cleartext") -> None:
-        self.server, self.engine = Server(served, engine), engine
+    def __init__(self, served: Program | LeveledProgram, engine: str = "cleartext") -> None:
+        kind = LeveledServer if isinstance(served, LeveledProgram) else Server
+        self.server, self.engine = kind(served, engine), engine
         self.opened: list[InProcess] = []
         self.open, self.before = 0, lambda number: None
 

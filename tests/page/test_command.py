@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from privcirnet.artifact import write_program
+from privcirnet.artifact import write_leveled, write_program
 from privcirnet.he.protocol.server import Server
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.server import Service
@@ -89,6 +89,13 @@ def test_the_page_is_a_client_of_another_server(folder, tmp_path):
         assert '"name": "class ' in told
         server.stop()
     assert "event: answer" in told
+
+
+def test_a_leveled_program_has_a_page(tmp_path):
+    write_leveled(tmp_path / "program", samples.leveled(), {})
+    with running(f"program={tmp_path / 'program'}", "mode=leveled") as (address, _):
+        told = post(f"{address}classify/0") + post(f"{address}classify", samples.picture())
+    assert told.count("event: answer") == told.count("event: reply") == 2
 
 
 @pytest.mark.parametrize(

@@ -4,29 +4,30 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.page.content import TestImages, described, preparation_for
+from privcirnet.page.content import TestImages, preparation_for
+from privcirnet.page.subject import subject_of
 from tests.he.networks import network, revealing
 from tests.page import samples
 
 
 def test_a_program_whose_client_sees_values_says_so():
-    found = described(revealing())
+    found = subject_of(revealing()).facts()
     assert found["revealed"] > 0
     assert [r["what"] for r in found["rounds"]].count("gelu, computed by the client in clear") == 1
 
 
 def test_digits_are_inverted_and_photographs_are_not():
-    assert preparation_for(samples.program(), "digits").light_on_dark
-    assert not preparation_for(samples.program(3, 255), "cifar10").light_on_dark
+    assert preparation_for(subject_of(samples.program()), "digits").light_on_dark
+    assert not preparation_for(subject_of(samples.program(3, 255)), "cifar10").light_on_dark
 
 
 def test_a_program_that_pictures_are_no_input_of_is_refused():
     with pytest.raises(RuleError, match=r"a picture can become pixels from 0 up: got \[-8, 15\]; prepare images of"):
-        preparation_for(network(), "digits")
+        preparation_for(subject_of(network()), "digits")
 
 
 def test_another_data_set_than_the_programs_is_refused():
-    program = samples.program()
+    program = subject_of(samples.program())
     with pytest.raises(
         RuleError, match=r"there must be a class for each logit: got 3 for 10 logits; give the program's"
     ):
@@ -38,3 +39,15 @@ def test_another_data_set_than_the_programs_is_refused():
         samples.content(tests=tests).check(program)
     samples.content(classes=(), tests=None).check(program)
     assert samples.content(classes=()).name(7) == "class 7"
+
+
+def test_a_leveled_program_has_one_round_and_the_data_set_s_pixels():
+    """Its own pixels are the upper bits of those; where nobody knows the data set, all that have such upper bits."""
+    known = samples.leveled().description
+    found = subject_of(known, levels=16)
+    assert (found.shape, found.low, found.high, found.logits) == ((1, 8, 8), 0, 16, 10)
+    assert subject_of(known).high == 19
+    assert [r["name"] for r in found.facts()["rounds"]] == ["image"]
+    assert found.facts()["leveled"]
+    assert "plain moduli" in found.parameters
+    assert preparation_for(found, "digits").levels == 16

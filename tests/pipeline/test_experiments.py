@@ -24,6 +24,12 @@ NETWORKS = {
     ("vit", "cifar100"): "vit_cifar",
     ("vit", "tiny_imagenet"): "vit_tiny_imagenet",
 }
+LEVELED = {
+    "lola_cifar_leveled": ("cifar10", "lola_cifar", {"conv2"}, 16),
+    "lola_digits_leveled": ("digits", "lola_digits", set(), 8),
+    "lola_mnist_leveled": ("mnist", "lola_mnist", {"fc1"}, 8),
+}
+"""Data set, network, layers whose block size is Falcon's, and this one."""
 CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "tiny_imagenet": 200}
 
 
@@ -35,7 +41,7 @@ def stages(experiment):
 
 def test_every_network_has_both_recipes():
     wanted = {f"{family}_{data}_{recipe}" for family, data in NETWORKS for recipe in ("short", "paper")}
-    assert set(EXPERIMENTS) == wanted | {"digits"}
+    assert set(EXPERIMENTS) == wanted | {"digits"} | LEVELED.keys()
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -49,11 +55,11 @@ def test_each_stage_starts_from_the_one_before(experiment):
         assert found[name].recipe.init == found[before].out
     assert found["search"].init == found["train"].out
     assert found["finetune"].recipe.plan == f"{found['search'].out}/plan.json"
-    assert found["export"].init == found["qat"].out
+    assert found["export"].init == found[trained[-1]].out
     assert {(settings.data.name, settings.data.root) for settings in found.values()} == {(config.data.name, "/images")}
 
 
-@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name != "digits"])
+@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name != "digits" and name not in LEVELED])
 def test_its_network_is_the_one_of_its_name_and_may_run_encrypted(experiment):
     config, found = stages(experiment)
     recipe = experiment.split("_")[-1]
@@ -66,6 +72,19 @@ def test_its_network_is_the_one_of_its_name_and_may_run_encrypted(experiment):
     assert found["infer"].images == 100
     epochs = {name: found[name].recipe.epochs for name in ("train", "finetune", "replace", "qat")}
     assert max(epochs.values()) <= 20 if recipe == "short" else epochs["train"] == epochs["finetune"] == 300
+
+
+@pytest.mark.parametrize("experiment", LEVELED)
+def test_a_leveled_chain_has_no_quantized_stage(experiment):
+    config, found = stages(experiment)
+    data, network, circulant, b = LEVELED[experiment]
+    assert (config.data.name, found["train"].model.name) == (data, network)
+    assert list(found) == ["train", "search", "finetune", "export", "infer"]
+    assert {found[name].mode for name in ("search", "export", "infer")} == {"leveled"}
+    assert found["infer"].reference == found["finetune"].out
+    pinned = dict(pair.split(":") for pair in found["search"].pinned)
+    assert {name for name, size in pinned.items() if size == str(b)} == circulant
+    assert (found["search"].pad, found["search"].uniform) == (True, b)
 
 
 def test_the_papers_recipe():

@@ -28,7 +28,7 @@ MAX_MODULI, MAX_CIPHERTEXTS, MAX_RESULTS = 8, 1 << 12, 1 << 16
 """Most plain moduli, ciphertexts of a message, and results, that are accepted."""
 MAX_BYTES = 1 << 30
 """Longest keys or message that is accepted."""
-MAX_VALUES = 1 << 22
+MAX_VALUES = 1 << 23
 """Most pixels of an image, and values of its windows, that are accepted."""
 _MAX_STEP, _MAX_PIXEL, _MAX_BITS = 1024, 1 << 32, 480
 _SIZES = ("height", "width", "in_channels", "out_channels", "kernel", "stride", "padding")

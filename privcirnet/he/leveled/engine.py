@@ -9,6 +9,7 @@ one of each for every plain modulus (:mod:`leveled.separate`), and stay under on
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
@@ -150,28 +151,6 @@ def _module(name: str) -> Any:
     raise RuleError("the engine must be a known one", got=repr(name), remedy=f"use one of {', '.join(ENGINES)}")
 
 
-def encode(circuit: Circuit, evaluator: Evaluator, top: int) -> list[Any]:
-    """Return a circuit's plaintexts, encoded for many images: an entry for each step, None where it has none.
-
-    Args:
-        circuit: of the network.
-        evaluator: for one plain modulus.
-        top: data primes of a request.
-    """
-    t, levels = evaluator.parameters.plain_modulus, circuit.levels_of(top)
-    found: list[Any] = []
-    for step in circuit.steps:
-        match step:
-            case Combine(terms):
-                slots = [circuit.plaintexts[plaintext](t) for _, plaintext in terms]
-                found.append(evaluator.encode_factors(slots, levels[terms[0][0]]))
-            case AddPlain(source, plaintext):
-                found.append(evaluator.encode(circuit.plaintexts[plaintext](t), levels[source]))
-            case _:
-                found.append(None)
-    return found
-
-
 def run(
     circuit: Circuit, plaintexts: Sequence[Any], inputs: Sequence[Ciphertext], evaluator: Evaluator, keys: Any
 ) -> list[Ciphertext]:
@@ -179,7 +158,7 @@ def run(
 
     Args:
         circuit: of the network.
-        plaintexts: from :func:`encode`.
+        plaintexts: from :func:`leveled.weights.encode`.
         inputs: the client's ciphertexts.
         evaluator: for the same plain modulus.
         keys: the client's.
@@ -216,4 +195,7 @@ def _apply(
             for source, _ in terms:
                 if source not in in_ntt:
                     in_ntt[source] = evaluator.to_ntt(values[source])
-            return evaluator.combine([in_ntt[source] for source, _ in terms], plaintext)
+            own = [in_ntt[source] for source, _ in terms]
+            return reduce(
+                evaluator.add, (evaluator.combine(own[part], some) for part, some in plaintext.parts(evaluator))
+            )

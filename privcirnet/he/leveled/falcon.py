@@ -35,7 +35,7 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.roots import cyclic_root, powers
 
 
-class _Spectral:
+class Spectral:
     """The layout of a spectral layer: for each slot its row, j, f, p.
 
     Args:
@@ -76,12 +76,20 @@ class _Spectral:
         return np.where(held, found, -1)
 
     def twiddles(self, t: int) -> Residues:
-        """Slots of the DFT: w^(f j) where there is an input."""
+        """Return the slots of the DFT: w^(f j) where there is an input, (n,).
+
+        Args:
+            t: plain modulus.
+        """
         matrix = _transform(self.k, t)
         return np.where(self.values >= 0, matrix[self.f % self.k, self.j], np.uint64(0))
 
     def spectrum(self, t: int) -> Residues:
-        """Slots of the weights' transforms, W[o, p, f]."""
+        """Return the slots of the weights' transforms, W[o, p, f], (n,).
+
+        Args:
+            t: plain modulus.
+        """
         rows = self.layer.rows[:, :, 0, 0].reshape(self.blocks_out, self.blocks_in, self.k)
         columns = modular.residues(rows[..., -np.arange(self.k) % self.k], t)
         spectra = modular.matmul(columns.reshape(-1, self.k), _transform(self.k, t).T.copy(), t).reshape(rows.shape)
@@ -89,7 +97,13 @@ class _Spectral:
         return np.where(held, spectra[self.o % self.blocks_out, self.p % self.blocks_in, self.f % self.k], np.uint64(0))
 
     def inverse(self, shift: int, turn: int, t: int) -> Residues:
-        """Slots of one diagonal of the inverse DFT, turned: outputs i = f read f + shift, after a later turn."""
+        """Return the slots of one diagonal of the inverse DFT: outputs i = f read f + shift, (n,).
+
+        Args:
+            shift: frequencies further.
+            turn: columns of a later rotation of the products.
+            t: plain modulus.
+        """
         matrix, source = _transform(self.k, t, inverse=True), self.f + shift
         held = (self.outputs >= 0) & (0 <= source) & (source < self.k)
         slots = np.where(held, matrix[self.f % self.k, source % self.k], np.uint64(0))
@@ -108,11 +122,11 @@ def falcon_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
         RuleError: the network has another number of layers.
     """
     first, circulant, last = three_layers(network)
-    spectral = _Spectral(circulant, ring_degree)
+    spectral = Spectral(circulant, ring_degree)
     builder = Builder(ring_degree, first.weight[0].size)
     squared, columns = convolution(builder, first, spectral.values)
     builder.layer = circulant.name
-    product = _spectral_product(builder, spectral, squared)
+    product = spectral_product(builder, spectral, squared)
     builder.layer = f"square behind {circulant.name}"
     hidden = builder.square(product)
     outputs = _row_major(builder, last, spectral, hidden)
@@ -120,7 +134,14 @@ def falcon_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
     return plan_of(network, builder.built(outputs), columns, results)
 
 
-def _spectral_product(builder: Builder, spectral: _Spectral, value: int) -> int:
+def spectral_product(builder: Builder, spectral: Spectral, value: int) -> int:
+    """Return the circulant layer's outputs, :attr:`Spectral.outputs`.
+
+    Args:
+        builder: of the circuit.
+        spectral: the layout.
+        value: the layer's input, :attr:`Spectral.values`.
+    """
     spectrum = builder.sum_over(builder.products([(value, spectral.twiddles)]), spectral.stride, spectral.k)
     summed = builder.sum_over(builder.products([(spectrum, spectral.spectrum)]), 1, spectral.width)
     made = _inverse(builder, spectral, summed)
@@ -128,7 +149,7 @@ def _spectral_product(builder: Builder, spectral: _Spectral, value: int) -> int:
     return builder.add_integers(made, np.where(held, spectral.layer.bias[spectral.outputs], 0))
 
 
-def _inverse(builder: Builder, spectral: _Spectral, value: int) -> int:
+def _inverse(builder: Builder, spectral: Spectral, value: int) -> int:
     """The inverse DFT over f: 2 k - 1 diagonals, those of a giant step added up before it."""
     k, width = spectral.k, spectral.width
     baby = 1 << (k.bit_length() // 2)
@@ -144,7 +165,7 @@ def _inverse(builder: Builder, spectral: _Spectral, value: int) -> int:
     return builder.total(found)
 
 
-def _row_major(builder: Builder, layer: LeveledLayer, spectral: _Spectral, value: int) -> list[int]:
+def _row_major(builder: Builder, layer: LeveledLayer, spectral: Spectral, value: int) -> list[int]:
     """A ciphertext for each output, the output in its first slot."""
     builder.layer = layer.name
     held = spectral.outputs >= 0

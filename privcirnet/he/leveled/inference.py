@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.leveled import engine as engines
 from privcirnet.he.leveled.parameters import LeveledParameters, check_parameters
 from privcirnet.he.leveled.plan import Plan, PublicPlan
+from privcirnet.he.leveled.weights import encode
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
@@ -134,16 +136,19 @@ class LeveledInferenceServer:
         plan: of the network, with weights.
         parameters: that the plan was made for.
         engine: one of :data:`leveled.engine.ENGINES`.
+        cache: how much memory encoded weights may take; None: as much as they need.
 
     Raises:
         RuleError: the network is deeper or its values are larger than the parameters carry.
     """
 
-    def __init__(self, plan: Plan, parameters: LeveledParameters, engine: str = "kernel") -> None:
+    def __init__(
+        self, plan: Plan, parameters: LeveledParameters, engine: str = "kernel", cache: WeightCache | None = None
+    ) -> None:
         check_parameters(parameters, plan.circuit, plan.network.bits, engine)
         self._plan, self._parameters = plan, parameters
         self.engine, top = engines.leveled_server(engine, parameters, plan.public), len(parameters.data_bits)
-        self._plaintexts = each(lambda own: engines.encode(plan.circuit, own, top), self.engine.evaluators)
+        self._plaintexts = each(lambda own: encode(plan.circuit, own, top, cache), self.engine.evaluators)
 
     def load_keys(self, keys: Sequence[bytes]) -> list[Any]:
         """Check and load a client's keys.

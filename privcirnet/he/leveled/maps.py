@@ -1,14 +1,22 @@
 """Our plan of two convolutions and a layer on their outputs: LoLa's and Falcon 2020's CIFAR network.
 
-The first convolution's outputs lie map after map in each row, S slots a map, both rows alike: the client spreads the
-image (:mod:`leveled.spread`), which costs no rotation. An output of the second convolution stands where its window
-begins, map o at slots o S, ..., half of the maps in either row. Weight (c, y, x) of map o meets the slot (c - o) S +
-y W + x further right: baby steps of all (y, x) and some maps, which are hoisted, giant steps of maps. Nothing is padded
-to powers of two, so the steps c - o run from 1 - maps to maps - 1. The last layer is one product for each output; the
-client adds up the products (:attr:`plan.PublicPlan.summed`).
+The second convolution may be block circulant over its channels: it is then computed in the frequency domain, as Falcon
+does (algorithms 1 and 3), with transforms of length k that are exact mod t (:mod:`leveled.falcon`).
 
-Cost: for CIFAR (83 maps of 14 x 14, 163 of 5 x 5) with n = 32768, 153 rotations and 6,142 products of plaintexts, of
-which 5,940 are the second convolution's. Published: 7.9 K rotations (Falcon, Table 9).
+* *Phases*: a convolution of stride s is one of stride 1 on the s x s grids of every s-th place of a map (its polyphase
+  components). A *frame* holds one such grid of one block of channels; its kernel has ceil(R / s) x ceil(R / s) taps.
+* Columns of a row, slowest first: j (k of them, the channel in its block, cyclic), frame, place in the frame. Each row
+  holds half of the frames, as often as there is room: the client spreads the image (:mod:`leveled.spread`), so that
+  copies cost no rotation.
+* DFT over j: a k x k matrix by its cyclic diagonals, baby and giant steps. Afterwards j counts frequencies.
+* Output block P is added up in frame P. Frame P + m meets it at a rotation by m frames; copies make m run over little
+  more than the frames of a row. Baby steps of taps and some frames, which are hoisted, giant steps of frames. The rows
+  are added, each of them the sum over half of the inputs.
+* Inverse DFT, bias, square. The last layer is one product for each output; the client adds up the products
+  (:attr:`plan.PublicPlan.summed`).
+
+Cost: for CIFAR (83 maps of 14 x 14, 163 of 5 x 5) with n = 32768, 34 rotations and 360 products of plaintexts with
+k = 16, 77 and 1,696 with dense weights. Published: 7.9 K rotations (Falcon, Table 9).
 """
 
 from functools import partial
@@ -21,10 +29,12 @@ from privcirnet.he.leveled.circuit import Plaintext
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 from privcirnet.he.leveled.plan import Plan, plan_of
 from privcirnet.he.leveled.spread import convolution, three_layers
+from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.roots import cyclic_root, powers
 
 
-class _Maps:
+class _Frames:
     """The layout of the second convolution.
 
     Args:
@@ -32,46 +42,118 @@ class _Maps:
         ring_degree: n.
 
     Raises:
-        DoesNotFit: a row has no room for all maps before it, or for half of those behind it.
+        DoesNotFit: a row has no room for half of the frames, or for the outputs'.
         RuleError: the convolution is padded or grouped.
     """
 
     def __init__(self, layer: LeveledLayer, ring_degree: int) -> None:
-        self.layer, self.n, self.row = layer, ring_degree, ring_degree // 2
-        shape = layer.shape
+        self.layer, self.n, self.k, self.row = layer, ring_degree, layer.block_size, ring_degree // 2
+        shape, self.phases = layer.shape, layer.shape.stride
         if shape.padding or shape.groups > 1:
             got, remedy = f"padding {shape.padding}, {shape.groups} groups at {layer.name}", "leave them out"
             raise RuleError("a second convolution must have no padding and one group", got=got, remedy=remedy)
-        self.size, self.maps_in, self.maps = shape.height * shape.width, shape.in_channels, -(-shape.out_channels // 2)
-        if max(self.maps_in, self.maps) * self.size > self.row:
-            got = f"{self.maps_in} maps of {self.size} for {self.row} columns"
-            raise DoesNotFit("a row must hold all maps of a convolution", got=got, remedy="use a larger ring degree")
-        slots = np.arange(ring_degree)
-        self.values = np.where(slots % self.row < self.maps_in * self.size, slots % self.row, -1)
-        _, height, width = shape.output_shape
-        starts = shape.stride * (np.arange(height)[:, None] * shape.width + np.arange(width)).reshape(-1)
-        output = np.arange(shape.out_channels)[:, None]
-        self.places = output // self.maps * self.row + output % self.maps * self.size + starts
-        self.offsets = [(y, x) for y in range(shape.kernel) for x in range(shape.kernel)]
+        padded = shape.padded(self.k)
+        self.blocks_in, self.blocks_out = padded.in_channels // self.k, padded.out_channels // self.k
+        self.height, self.width, self.taps = (
+            -(-side // self.phases) for side in (shape.height, shape.width, shape.kernel)
+        )
+        self.size, self.stride = self.height * self.width, self.row // self.k
+        self.inputs = self.blocks_in * self.phases**2
+        self.half, self.frames = -(-self.inputs // 2), self.stride // self.size
+        if max(self.half, self.blocks_out) > self.frames:
+            got = f"{max(self.half, self.blocks_out)} of {self.size} for {self.stride} columns"
+            raise DoesNotFit("a row must hold all frames of a convolution", got=got, remedy="use a larger ring degree")
+        _, high, wide = shape.output_shape
+        self._seen = (np.arange(high)[:, None] * self.width + np.arange(wide)).reshape(-1)
+        self._spectra: dict[int, Residues] = {}
 
-    def weights(self, step: int, y: int, x: int) -> np.ndarray:
-        """The weight of each output that meets the map ``step`` maps further, 0 if there is none: (K,)."""
-        outputs = np.arange(self.layer.shape.out_channels)
-        found = outputs % self.maps + step
-        held = (found >= 0) & (found < self.maps_in)
-        return np.where(held, self.layer.weight[outputs, np.where(held, found, 0), y, x], 0)
+    @property
+    def steps(self) -> range:
+        """How many frames further right than its output's an input's frame may be."""
+        return range(-max(0, self.blocks_out - 1 - self.frames + self.half), self.half)
 
-    def slots(self, step: int, offset: tuple[int, int], turn: int, t: int) -> Residues:
-        """The same in slots mod t, before a later turn by ``turn`` columns."""
-        found = np.zeros(self.n, dtype=np.int64)
-        found[self.places] = self.weights(step, *offset)[:, None]
-        return (np.roll(found.reshape(2, -1), turn, axis=1).reshape(-1) % t).astype(np.uint64)
+    @property
+    def values(self) -> np.ndarray:
+        """For each slot the input that it holds, counted map after map, -1 for none: (n,)."""
+        shape, slots = self.layer.shape, np.arange(self.n)
+        j, rest = np.divmod(slots % self.row, self.stride)
+        frame, place = np.divmod(rest, self.size)
+        block, y, x = self._input(slots // self.row, frame)
+        channel, y, x = (
+            block * self.k + j,
+            y + self.phases * (place // self.width),
+            x + self.phases * (place % self.width),
+        )
+        held = (frame < self.frames) & (block >= 0) & (channel < shape.in_channels)
+        held &= (y < shape.height) & (x < shape.width)
+        return np.where(held, (channel * shape.height + y) * shape.width + x, -1)
+
+    @property
+    def places(self) -> np.ndarray:
+        """The slot of every output, (K, H' W')."""
+        block, i = np.divmod(np.arange(self.layer.shape.out_channels), self.k)
+        return (i * self.stride + block * self.size)[:, None] + self._seen
+
+    def met(self, step: int, u: int, v: int) -> tuple[np.ndarray, ...]:
+        """Return what the output blocks meet at one rotation.
+
+        Args:
+            step: frames further right.
+            u: tap, from the top.
+            v: tap, from the left.
+
+        Returns:
+            (whether there is a weight, input block, row and column of the kernel), each (2, output blocks).
+        """
+        output, row, kernel = np.arange(self.blocks_out), np.arange(2)[:, None], self.layer.shape.kernel
+        frame, first = output + step, np.minimum(output, self.frames - self.half)
+        block, y, x = self._input(row, frame)
+        y, x = y + self.phases * u, x + self.phases * v
+        held = (first <= frame) & (frame < first + self.half) & (block >= 0) & (y < kernel) & (x < kernel)
+        return held, *(np.where(held, each, 0) for each in (block, y, x))
+
+    def meets(self, step: int, u: int, v: int) -> bool:
+        """Return whether a weight that is not zero meets anything at a rotation; arguments as of :meth:`met`."""
+        held, block, y, x = self.met(step, u, v)
+        rows = self.layer.rows.reshape(self.blocks_out, self.blocks_in, self.k, *self.layer.rows.shape[2:])
+        return bool(rows[np.arange(self.blocks_out), block, :, y, x][held].any())
+
+    def slots(self, step: int, tap: tuple[int, int], turn: int, t: int) -> Residues:
+        """The weights' transforms mod t that outputs meet at a rotation, before a later turn by ``turn`` columns."""
+        held, *met = self.met(step, *tap)
+        weights = np.where(held[..., None], self._spectrum(t)[(np.arange(self.blocks_out), *met)], np.uint64(0))
+        made = np.zeros((2, self.k, self.stride), dtype=np.uint64)
+        places = self.size * np.arange(self.blocks_out)[:, None] + self._seen
+        made[:, :, places] = weights.swapaxes(1, 2)[..., None]
+        return np.roll(made.reshape(2, -1), turn, axis=1).reshape(-1)
+
+    def diagonal(self, shift: int, turn: int, inverse: bool, t: int) -> Residues:
+        """One cyclic diagonal of a transform in slots: what meets j + shift at j, before a later turn."""
+        j = np.arange(self.k)
+        entries = _transform(self.k, t, inverse=inverse)[j, (j + shift) % self.k]
+        return np.tile(np.roll(np.repeat(entries, self.stride), turn), 2)
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Slots that hold a value for each output map at all of its places."""
         found = np.zeros(self.n, dtype=values.dtype)
         found[self.places] = values[:, None]
         return found
+
+    def _input(self, row: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(Block of channels, -1 for none, row and column in the map of the phase's first place) of frames."""
+        number = row * self.half + frame % self.half
+        phase, block = np.divmod(number, self.blocks_in)
+        return np.where((number < self.inputs) & (frame >= 0), block, -1), *np.divmod(phase, self.phases)
+
+    def _spectrum(self, t: int) -> Residues:
+        """The weights' transforms, (output blocks, input blocks, R, R, k)."""
+        if t not in self._spectra:
+            rows = self.layer.rows
+            rows = rows.reshape(self.blocks_out, self.blocks_in, self.k, *rows.shape[2:]).transpose(0, 1, 3, 4, 2)
+            columns = modular.residues(rows[..., -np.arange(self.k) % self.k], t)
+            spectra = modular.matmul(columns.reshape(-1, self.k), _transform(self.k, t).T.copy(), t)
+            self._spectra[t] = spectra.reshape(rows.shape)
+        return self._spectra[t]
 
 
 def maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
@@ -86,15 +168,17 @@ def maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
         RuleError: the network is another.
     """
     first, second, last = three_layers(network)
-    layout = _Maps(second, ring_degree)
+    frames = _Frames(second, ring_degree)
     builder = Builder(ring_degree, first.weight[0].size)
-    squared, columns = convolution(builder, first, layout.values)
+    squared, columns = convolution(builder, first, frames.values)
     builder.layer = second.name
-    made = builder.add_integers(_second(builder, layout, squared), layout.spread(second.bias))
+    half = _second(builder, frames, _transformed(builder, frames, squared))
+    made = _transformed(builder, frames, builder.add(half, builder.swap(half)), inverse=True)
+    made = builder.add_integers(made, frames.spread(second.bias))
     builder.layer = f"square behind {second.name}"
     hidden = builder.square(made)
     builder.layer = last.name
-    places, start = layout.places.reshape(-1), int(layout.places.min())
+    places, start = frames.places.reshape(-1), int(frames.places.min())
     outputs: list[int] = []
     for row, bias in zip(last.matrix, last.bias, strict=True):
         slots, constant = np.zeros(ring_degree, dtype=np.int64), np.zeros(ring_degree, dtype=object)
@@ -105,27 +189,51 @@ def maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
     return plan.added(tuple(int(place) - start for place in sorted(places)))
 
 
-def _second(builder: Builder, layout: _Maps, value: int) -> int:
-    """The second convolution's outputs at their places; other slots hold sums of no meaning."""
-    width, steps = layout.layer.shape.width, range(1 - layout.maps, layout.maps_in)
-    baby = _baby(len(layout.offsets), len(steps))
+def _transformed(builder: Builder, frames: _Frames, value: int, *, inverse: bool = False) -> int:
+    """The DFT over j of every column, or its inverse."""
+    k = frames.k
+    baby, found = 1 << (k.bit_length() // 2), list[int]()
+    if k == 1:
+        return value
+    for giant in range(0, k, baby):
+        terms: list[tuple[int, Plaintext]] = [
+            (
+                builder.rotate(value, (shift - giant) * frames.stride),
+                partial(frames.diagonal, shift, giant * frames.stride, inverse),
+            )
+            for shift in range(giant, min(giant + baby, k))
+        ]
+        found.append(builder.rotate(builder.products(terms), giant * frames.stride))
+    return builder.total(found)
+
+
+def _second(builder: Builder, frames: _Frames, value: int) -> int:
+    """Sums over half of the inputs in either row, at the outputs' frames; other slots are zero."""
+    steps, taps = frames.steps, [(u, v) for u in range(frames.taps) for v in range(frames.taps)]
+    baby = _baby(len(taps), len(steps))
     giants: list[int] = []
     for giant in range(0, len(steps), baby):
-        turn = steps[giant] * layout.size
+        turn = steps[giant] * frames.size
         terms: list[tuple[int, Plaintext]] = []
         for step in steps[giant : giant + baby]:
-            for y, x in layout.offsets:
-                if layout.weights(step, y, x).any():
-                    near = builder.rotate(value, (step - steps[giant]) * layout.size + y * width + x)
-                    terms.append((near, partial(layout.slots, step, (y, x), turn)))
+            for u, v in taps:
+                if frames.meets(step, u, v):
+                    near = builder.rotate(value, (step - steps[giant]) * frames.size + u * frames.width + v)
+                    terms.append((near, partial(frames.slots, step, (u, v), turn)))
         if terms:
             giants.append(builder.rotate(builder.products(terms), turn))
     if not giants:
-        got, remedy = f"none in layer {layout.layer.name}", "train it again: an output without weights says nothing"
+        got, remedy = f"none in layer {frames.layer.name}", "train it again: an output without weights says nothing"
         raise RuleError("every sum must have a weight that is not zero", got=got, remedy=remedy)
     return builder.total(giants)
 
 
-def _baby(offsets: int, steps: int) -> int:
-    """Maps in a giant step, of the fewest rotations."""
-    return min(range(1, steps + 1), key=lambda baby: offsets * baby - 1 + -(-steps // baby) - 1)
+def _baby(taps: int, steps: int) -> int:
+    """Frames in a giant step, of the fewest rotations."""
+    return min(range(1, steps + 1), key=lambda baby: taps * baby - 1 + -(-steps // baby) - 1)
+
+
+def _transform(k: int, t: int, *, inverse: bool = False) -> Residues:
+    """The matrix of the transform of length k mod t, (k, k)."""
+    root, scale = cyclic_root(k, t, inverse)
+    return powers(root, k, scale, t)

@@ -4,9 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.leveled import engine
 from privcirnet.he.leveled.program import LeveledProgram
+from privcirnet.he.leveled.weights import encode
 from privcirnet.he.ring import modular
+
+_MOST_BYTES = 500_000_000
+"""Of plaintexts that stay in memory."""
 
 
 class Rehearsal:
@@ -22,8 +27,8 @@ class Rehearsal:
         parties = "cleartext", program.parameters, program.plan.public
         self._client, self._server = engine.leveled_client(*parties), engine.leveled_server(*parties)
         self._keys = self._server.load_evaluation_keys(self._client.evaluation_keys())
-        top = len(program.parameters.data_bits)
-        self._plaintexts = [engine.encode(self._circuit, own, top) for own in self._server.evaluators]
+        top, cache = len(program.parameters.data_bits), WeightCache(_MOST_BYTES)
+        self._plaintexts = [encode(self._circuit, own, top, cache) for own in self._server.evaluators]
 
     def values(self, image: np.ndarray) -> dict[str, list[np.ndarray]]:
         """Return the slots of the last value of every layer and square, for each plain modulus.

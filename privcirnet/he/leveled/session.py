@@ -14,6 +14,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.leveled import description
 from privcirnet.he.leveled.engine import ENGINES
 from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer, Message, Watched
@@ -39,6 +40,7 @@ class LeveledServer:
         engine: one of :data:`leveled.engine.ENGINES`.
         signature: of the program's description, for clients that pin a key; empty for none.
         watched: whether sessions keep the last image's values for an audit.
+        cache: how much memory encoded weights may take; None: as much as they need.
 
     Attributes:
         program: as given.
@@ -48,11 +50,17 @@ class LeveledServer:
     """
 
     def __init__(
-        self, program: LeveledProgram, engine: str = "kernel", signature: bytes = b"", *, watched: bool = False
+        self,
+        program: LeveledProgram,
+        engine: str = "kernel",
+        signature: bytes = b"",
+        *,
+        watched: bool = False,
+        cache: WeightCache | None = None,
     ) -> None:
         check_engine(engine, program.description)
         self.program, self._signature, self._watched = program, signature, watched
-        self.inference = LeveledInferenceServer(program.plan, program.parameters, engine)
+        self.inference = LeveledInferenceServer(program.plan, program.parameters, engine, cache)
 
     @property
     def sizes(self) -> Sizes:

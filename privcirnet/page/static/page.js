@@ -100,7 +100,8 @@ const on = {
     find("seconds").textContent = duration(seconds);
     find("seconds-note").textContent = `${plural(count, "round")}${prepared ? ", prepared before" : ""}`;
     for (const what of ["sent", "received"]) {
-      const direct = what === "sent" ? "ciphertexts of your shares" : "ciphertexts of masked results";
+      const yours = facts.leveled ? "ciphertexts of your image" : "ciphertexts of your shares";
+      const direct = what === "sent" ? yours : "ciphertexts of masked results";
       find(`${what}-note`).textContent = prepared ? "masked values, no ciphertexts" : direct;
     }
     [find("sent").textContent, find("received").textContent] = [bytes(bytes_up), bytes(bytes_down)];
@@ -230,6 +231,9 @@ function showFacts() {
   find("tests-title").textContent = `Or a test image of ${facts.data}`;
   const about = [`Network for ${facts.data}, ${facts.shape.join(" × ")} inputs`, facts.place, facts.parameters];
   find("about").textContent = [`${about.join("; ")}.`, ...facts.notes].join(" ");
+  if (facts.leveled) {
+    find("lead").textContent = "There is one round. The server computes every layer on ciphertexts, and learns no share.";
+  }
   showTests(facts.tests);
   showRounds(facts);
 }

@@ -14,6 +14,7 @@ from privcirnet.pipeline.bench.runs import SHAPES
 from privcirnet.pipeline.reproduce import ckks
 from privcirnet.pipeline.reproduce.cells import Values
 from privcirnet.pipeline.reproduce.layers import LayerCase
+from privcirnet.pipeline.reproduce.leveled import leveled_counts
 
 _MB = 1e6
 _N = 8192
@@ -164,5 +165,6 @@ COUNTS: dict[str, Callable[..., Values]] = {
     "ckks": ckks.operations,
     "ckks_downsampling": ckks.downsampling,
     "depthwise_traffic": depthwise_traffic,
+    "leveled_counts": leveled_counts,
 }
 """Name in a data file -> what computes it."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.he.leveled.kernel_client import key_bytes
 from privcirnet.he.leveled.levels import with_levels
@@ -148,3 +149,17 @@ def test_a_network_that_nothing_carries_is_refused():
     made = network(2, 6, 3, 3, largest=1 << 40)
     with pytest.raises(DoesNotFit, match="must fit n = 32768"):
         plan_for(LeveledNetwork(made.layers, 0, 1 << 60), periodic_plan)
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+def test_weights_beyond_the_limit_on_memory_are_encoded_when_they_are_needed(encrypted, kept):
+    """In portions of their sum; what stays is counted against the limit."""
+    parameters, circuit = encrypted.parameters, encrypted.plan.circuit
+    size = 8 * parameters.ring_degree * len(parameters.data_bits)
+    cache = WeightCache(kept * size)
+    server = LeveledInferenceServer(encrypted.plan, parameters, cache=cache)
+    answer = server.answer(encrypted.request, server.load_keys(encrypted.sent_keys))
+    assert list(encrypted.client.results(answer)) == list(encrypted.network.evaluate(encrypted.image))
+    assert (kept - 1) * size < cache.taken <= kept * size
+    for evaluator in server.engine.evaluators:
+        assert evaluator.counts["pmult"] == circuit.counts["pmult"]

@@ -8,6 +8,7 @@ import pytest
 from privcirnet.he.leveled import engine
 from privcirnet.he.leveled.noise import noise_bits
 from privcirnet.he.leveled.parameters import distance_bits
+from privcirnet.he.leveled.weights import encode
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS
 
 
@@ -16,7 +17,7 @@ def outputs_of(encrypted):
     circuit, server, top = encrypted.plan.circuit, encrypted.server.engine, len(encrypted.parameters.data_bits)
     received = server.receive_all(encrypted.request)
     for number, evaluator in enumerate(server.evaluators):
-        plaintexts = engine.encode(circuit, evaluator, top)
+        plaintexts = encode(circuit, evaluator, top)
         yield number, engine.run(circuit, plaintexts, received[number], evaluator, encrypted.keys[number])
 
 

@@ -15,6 +15,7 @@ from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.packed import packed_plan
 from privcirnet.he.leveled.periodic import periodic_plan
 from privcirnet.he.leveled.plan import Plan
+from privcirnet.he.leveled.weights import encode
 from privcirnet.he.ring import modular
 from tests.he.insecure import insecure_parameters
 from tests.he.leveled.networks import image_of, mnist, network
@@ -30,7 +31,7 @@ def in_clear(plan: Plan, image: np.ndarray, bits: int = 41) -> np.ndarray:
     rotations = plan.circuit.rotations
     keys = server.load_evaluation_keys(client.evaluation_keys(rotations), rotations)
     inputs = [server.receive(client.encrypt(slots)) for slots in modular.residues(plan.public.encode(image), t)]
-    outputs = engine.run(plan.circuit, engine.encode(plan.circuit, server, 1), inputs, server, keys)
+    outputs = engine.run(plan.circuit, encode(plan.circuit, server, 1), inputs, server, keys)
     assert server.counts["rotate"] == plan.circuit.counts["rotate"]
     assert server.counts["pmult"] == plan.circuit.counts["pmult"]
     slots = np.array([client.decrypt(server.answer(o, np.zeros_like(o.values), keys)) for o in outputs])

@@ -1,0 +1,112 @@
+"""What the page has to know of a program, interactive or leveled: pixels, logits, primes, and its rounds in words."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from privcirnet.he.leveled.program import Description
+from privcirnet.he.params.security import SECURITY_BITS
+from privcirnet.he.program.operations import Input
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.exchange import RoundPlan
+from privcirnet.he.protocol.exchanges import exchanges_of
+from privcirnet.pipeline.answers import name_of
+
+_KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convolution", "square": "squares"}
+"""What rounds are called; functions that the client computes are called by their own names."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A server's program as the page sees it.
+
+    Attributes:
+        shape: (C, H, W) of an image.
+        low: least value of a pixel.
+        high: largest value of a pixel, as the data set has them.
+        logits: how many there are.
+        log_step: real logit = result x 2^log_step.
+        bits: of the primes of a request.
+        parameters: in words.
+        revealed: values that the client sees in clear.
+        program: an interactive one; None for a leveled one, which has one round.
+    """
+
+    shape: tuple[int, int, int]
+    low: int
+    high: int
+    logits: int
+    log_step: int
+    bits: tuple[int, ...]
+    parameters: str
+    revealed: int = 0
+    program: Program | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the page shows of it, as plain data."""
+        return {
+            "rounds": self.rounds(),
+            "shape": list(self.shape),
+            "revealed": self.revealed,
+            "parameters": self.parameters,
+            "leveled": self.program is None,
+        }
+
+    def rounds(self, prepared: bool = False) -> list[dict[str, str]]:
+        """Return what the rounds of an image are, as plain data.
+
+        Args:
+            prepared: whether its encrypted work was done before.
+        """
+        if self.program is None:
+            return [{"name": "image", "what": "all layers, by the server alone"}]
+        names, found = {node.name: name_of(node) for node in self.program.nodes}, exchanges_of(self.program)
+        if not prepared:
+            each = [{"name": names[name], "what": in_words(exchange.plan)} for name, exchange in found.items()]
+            return [*each, {"name": "result", "what": "the server’s share of the logits"}]
+        asking = [{"name": names[name], "what": in_words(e.plan)} for name, e in found.items() if e.online.asked]
+        return [{"name": "image", "what": "less the client’s random share"}, *asking]
+
+
+def subject_of(known: Program | Description, levels: int = 0) -> Subject:
+    """Return what the page has to know of a program.
+
+    Args:
+        known: a program with or without weights, or a leveled program's description.
+        levels: largest pixel of its data set, whose lower bits a leveled program drops; 0 where nobody knows.
+    """
+    if isinstance(known, Description):
+        plan, parameters = known.plan, known.parameters
+        largest, log_q = levels or ((plan.high + 1) << known.shift) - 1, sum(parameters.data_bits)
+        words = f"BFV of {SECURITY_BITS} bits, n = {parameters.ring_degree}, log q = {log_q}"
+        words += f", {len(parameters.moduli)} plain moduli"
+        logits = len(plan.results) // plan.batch
+        return Subject(plan.image, plan.low, largest, logits, known.log_step, parameters.data_bits, words)
+    source, parameters = known.nodes[0], known.parameters
+    assert isinstance(source.operation, Input)
+    return Subject(
+        source.shape,
+        source.operation.low,
+        source.operation.high,
+        prod(known.output.shape),
+        known.output.log_step,
+        parameters.coefficient_bits[:-1],
+        f"BFV of {SECURITY_BITS} bits, n = {parameters.ring_degree}, log q = {parameters.log_q}",
+        known.revealed,
+        known,
+    )
+
+
+def in_words(plan: RoundPlan) -> str:
+    """Return what a round computes.
+
+    Args:
+        plan: of the round.
+
+    >>> in_words(RoundPlan("conv", "nested", block_size=8))
+    'convolution, b = 8'
+    """
+    if plan.shares_down and not plan.ciphertexts_down:
+        return f"{plan.kind}, computed by the client in clear"
+    kind = _KINDS.get(plan.kind, plan.kind)
+    return f"{kind}, b = {plan.block_size}" if plan.block_size > 1 else kind
