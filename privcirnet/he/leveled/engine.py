@@ -8,7 +8,7 @@ one of each for every plain modulus (:mod:`leveled.separate`), and stay under on
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Protocol
 
@@ -84,14 +84,14 @@ class LeveledServer(Protocol):
         """
         ...
 
-    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[list[Ciphertext]]:
+    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Ciphertext]]]:
         """Check and load the ciphertexts of a request.
 
         Args:
             request: what :meth:`LeveledClient.encrypt_all` returned.
 
         Returns:
-            the inputs for each plain modulus.
+            for each plain modulus what makes its inputs: those of all moduli at once are the most of an image's memory.
 
         Raises:
             RuleError: the bytes are not such ciphertexts.

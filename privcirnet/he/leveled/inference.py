@@ -187,8 +187,7 @@ class LeveledInferenceServer:
 
         def one(number: int) -> list[bytes]:
             evaluator, key = self.engine.evaluators[number], keys[number]
-            every = engines.run(circuit, self._plaintexts[number], received[number], evaluator, key)
-            received[number].clear()
+            every = engines.run(circuit, self._plaintexts[number], received[number](), evaluator, key)
             if watched:
                 watched.found[number] = every[: len(kept)]
             t, results = evaluator.parameters.plain_modulus, every[len(kept) :]

@@ -8,9 +8,9 @@ One request and one set of keys serve all plain moduli: an input times T / t is 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -100,6 +100,10 @@ class KernelEvaluator:
             factor, quotient = with_quotient(self._lift % p, p)
             hybrid.multiply_constant(rows, factor, quotient, np.uint64(p))
         return Value(self._chain, np.ascontiguousarray(residues.swapaxes(0, 1)))
+
+    def all_own(self, values: Sequence[Value]) -> list[Value]:
+        """Return all inputs for this plain modulus; see :meth:`own`."""
+        return [self.own(value) for value in values]
 
     def encode(self, slots: Residues, level: int) -> Residues:
         """See :meth:`Evaluator.encode`: round(q m / t) in the kernel's order, (l, n)."""
@@ -196,11 +200,11 @@ class KernelServer:
         keys = KernelKeys(found, PublicKey.build(self._answers, self._answers.values(public)))
         return [keys] * len(self.evaluators)
 
-    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[list[Value]]:
+    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Value]]]:
         """See :meth:`LeveledServer.receive_all`."""
         (row,) = request
         found = each(self._received, row)
-        return [[evaluator.own(value) for value in found] for evaluator in self.evaluators]
+        return [partial(evaluator.all_own, found) for evaluator in self.evaluators]
 
     def _received(self, message: bytes) -> Value:
         """A ciphertext mod T."""

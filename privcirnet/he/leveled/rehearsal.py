@@ -42,7 +42,7 @@ class Rehearsal:
         nothing = np.zeros(self._circuit.ring_degree, dtype=np.uint64)
         each = zip(self._server.evaluators, self._plaintexts, self._server.receive_all(rows), self._keys, strict=True)
         for number, (evaluator, plaintexts, inputs, keys) in enumerate(each):
-            results = engine.run(self._circuit, plaintexts, inputs, evaluator, keys)
+            results = engine.run(self._circuit, plaintexts, inputs(), evaluator, keys)
             for name, result in zip(found, results, strict=True):
                 found[name].append(self._client.decrypt(number, evaluator.answer(result, nothing, keys)))
         return found

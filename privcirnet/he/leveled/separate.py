@@ -1,6 +1,7 @@
 """Engines with a secret key, keys and a request for each plain modulus: SEAL, clear text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from privcirnet.he.engines.interface import Ciphertext
@@ -53,7 +54,8 @@ class SeparateServer:
         each = zip(self.evaluators, messages, strict=True)
         return [evaluator.load_evaluation_keys(message, self._rotations) for evaluator, message in each]
 
-    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[list[Ciphertext]]:
+    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Ciphertext]]]:
         """See :meth:`LeveledServer.receive_all`."""
         each = zip(self.evaluators, request, strict=True)
-        return [[evaluator.receive(message) for message in row] for evaluator, row in each]
+        found = [[evaluator.receive(message) for message in row] for evaluator, row in each]
+        return [partial(list, row) for row in found]

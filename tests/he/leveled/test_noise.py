@@ -18,7 +18,7 @@ def outputs_of(encrypted):
     received = server.receive_all(encrypted.request)
     for number, evaluator in enumerate(server.evaluators):
         plaintexts = encode(circuit, evaluator, top)
-        yield number, engine.run(circuit, plaintexts, received[number], evaluator, encrypted.keys[number])
+        yield number, engine.run(circuit, plaintexts, received[number](), evaluator, encrypted.keys[number])
 
 
 def test_seal_s_noise_is_under_its_bound_and_not_far(by_seal):
