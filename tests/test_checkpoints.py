@@ -53,11 +53,16 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
 @pytest.mark.data
 @pytest.mark.skipif(not ARCHIVES.is_dir(), reason="there is no folder of image archives beside the project")
 @pytest.mark.parametrize(
-    ("file", "bits", "planner", "right"), [("lola_mnist", (8, 4), "packed", 986), ("mnist_mlp", (5, 3), "packed", 982)]
+    ("file", "name", "bits", "planner", "right"),
+    [
+        ("lola_mnist", "mnist", (8, 4), "packed", 986),
+        ("mnist_mlp", "mnist", (5, 3), "packed", 982),
+        ("lola_cifar", "cifar10", (8, 4), "maps", 706),
+    ],
 )
-def test_integers_of_leveled_networks(file, bits, planner, right, image_cache):
+def test_integers_of_leveled_networks(file, name, bits, planner, right, image_cache):
     """The first thousand held-out images; see the table for all of them. One through the circuit, in clear."""
-    data = load("mnist", files=Files(str(ARCHIVES), cache=str(image_cache)))
+    data = load(name, files=Files(str(ARCHIVES), cache=str(image_cache)))
     model = stages.load_checkpoint(FOLDER / "leveled" / f"{file}.safetensors", data).model
     program = leveled_program(LeveledConfig(*bits), model, data)
     assert program.planner == planner
