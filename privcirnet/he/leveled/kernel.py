@@ -102,7 +102,11 @@ class KernelEvaluator:
         return Value(self._chain, np.ascontiguousarray(residues.swapaxes(0, 1)))
 
     def all_own(self, values: Sequence[Value]) -> list[Value]:
-        """Return all inputs for this plain modulus; see :meth:`own`."""
+        """Return all inputs for this plain modulus; see :meth:`own`.
+
+        Args:
+            values: mod T.
+        """
         return [self.own(value) for value in values]
 
     def encode(self, slots: Residues, level: int) -> Residues:
