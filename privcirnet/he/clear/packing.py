@@ -9,7 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.clear import compiled
 from privcirnet.he.ring.modular import Residues
 
-_WORD = 64
+WORD = 64
 _AT_ONCE = 1 << 12
 """Values that numpy takes at a time, a multiple of 8: it needs a word for every bit."""
 _REMEDY = "send it again"
@@ -53,12 +53,12 @@ def pack_made(make: Callable[[int, int], Residues], count: int, t: int) -> bytes
     from privcirnet.he.engines.kernels.wire_bytes import pack_into
 
     width = _width(t)
-    made, bits = np.empty(-(-count * width // _WORD), dtype=np.uint64), np.array([width], dtype=np.uint64)
+    made, bits = np.empty(-(-count * width // WORD), dtype=np.uint64), np.array([width], dtype=np.uint64)
 
     def some(first: int, end: int) -> None:
-        pack_into(made[first * width // _WORD :], make(first, end)[None], bits)
+        pack_into(made[first * width // WORD :], make(first, end)[None], bits)
 
-    compiled.in_parts(some, count, _WORD)
+    compiled.in_parts(some, count, WORD)
     return made.view(np.uint8)[: packed_size(count, t)].tobytes()
 
 
@@ -80,7 +80,7 @@ def unpack(message: bytes, shape: tuple[int, ...], t: int) -> Residues:
     if not compiled.installed():
         return _slowly_unpacked(message, count, t).reshape(shape)
     packed, words = Packed(message, count, t), np.empty(count, dtype=np.uint64)
-    compiled.in_parts(lambda first, end: packed.read(first, words[first:end]), count, _WORD)
+    compiled.in_parts(lambda first, end: packed.read(first, words[first:end]), count, WORD)
     return words.reshape(shape)
 
 
@@ -115,7 +115,7 @@ class Packed:
         """
         from privcirnet.he.engines.kernels.wire_bytes import unpack_into
 
-        if not unpack_into(residues[None], self._words[first * self._width // _WORD :], self._modulus, self._bits):
+        if not unpack_into(residues[None], self._words[first * self._width // WORD :], self._modulus, self._bits):
             raise _not_under()
         return residues
 

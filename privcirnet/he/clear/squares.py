@@ -8,12 +8,9 @@ server's share is z_s^2 + e + v_s - a^2 = z^2 - w. What each party adds is known
 import numpy as np
 
 from privcirnet.he.clear import compiled
-from privcirnet.he.clear.packing import Packed, pack, pack_made, unpack
+from privcirnet.he.clear.packing import WORD, Packed, pack, pack_made, unpack
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-
-_WORD = 64
-"""Values of a range that begins at a whole word of a message."""
 
 
 def answer(z: Residues, d: Residues, terms: Residues, t: int) -> Residues:
@@ -96,7 +93,7 @@ def finish_packed(z: Residues, message: bytes, terms: Residues, t: int) -> Resid
         e = packed.read(first, np.empty(end - first, dtype=np.uint64))
         square_finish(square[first:end], z[first:end], e, terms[first:end], moduli)
 
-    compiled.in_parts(some, z.size, _WORD)
+    compiled.in_parts(some, z.size, WORD)
     return square
 
 

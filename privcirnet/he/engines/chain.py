@@ -159,7 +159,7 @@ class Chain:
         Args:
             extended: shape (polynomials, k + l, n); overwritten.
         """
-        return self._divided(extended, [*range(self.special)], range(self.special, extended.shape[1]))
+        return self._divided(extended, range(self.special), range(self.special, extended.shape[1]))
 
     def lowered_and_reduced(self, extended: Residues) -> Residues:
         """Return polynomials divided by P and by their last prime, and rounded once, shape (polynomials, l - 1, n).
@@ -179,7 +179,7 @@ class Chain:
         """
         k, before = self.special, polynomials.shape[1]
         extended = np.concatenate([np.empty((len(polynomials), k, self.ring_degree), np.uint64), polynomials], axis=1)
-        return self._divided(extended, [*range(k + level, k + before)], range(k, k + level))
+        return self._divided(extended, range(k + level, k + before), range(k, k + level))
 
     def rotated(self, values: Residues, digits: Residues, key: Residues, element: int) -> Residues:
         """Return a ciphertext after an automorphism, shape (2, l, n).
@@ -207,19 +207,20 @@ class Chain:
         primes = self.ring.tables.primes[self.special : self.special + first.shape[-2], None]
         return np.minimum(total, total - primes, out=total)
 
-    def _divided(self, extended: Residues, dropped: list[int], kept: range) -> Residues:
+    def _divided(self, extended: Residues, dropped: range | list[int], kept: range) -> Residues:
         """Divide by the primes of some rows, which are overwritten, and round; the others are left."""
         count, n = len(extended), self.ring_degree
         own = tuple(self.ring.primes[limb] for limb in dropped)
         constants, inverses = conversion.conversion(own, self.ring.primes), _inverses(own, self.ring.primes)
         scaled, multiples = np.empty((count, len(own), n), dtype=np.uint64), np.empty((count, n), dtype=np.int64)
+        rows = slice(dropped.start, dropped.stop) if isinstance(dropped, range) else dropped  # the latter are copied
 
         def coefficients(task: tuple[int, int]) -> None:
             half, limb = task
             ntt.inverse(extended[half, limb : limb + 1], self.ring.tables, limb)
 
         def scale(half: int) -> None:
-            conversion.scale(scaled[half], multiples[half], extended[half, dropped], constants)
+            conversion.scale(scaled[half], multiples[half], extended[half, rows], constants)
 
         def row(task: tuple[int, int]) -> None:
             half, limb = task

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues, SourceIndices
-from privcirnet.he.ring.roots import cyclic_root, powers
+from privcirnet.he.ring.roots import cyclic_matrix
 from privcirnet.he.ring.threads import one_thread
 
 _EXACT_BITS = 53
@@ -182,8 +182,7 @@ class _ExactProduct:
 def _limb_matrix(length: int, t: int, inverse: bool) -> tuple[int, int, npt.NDArray[np.float64]]:
     """(v, d, the matrix of all A_ij, (d N, d N)): digit i of value l to sum j of value k."""
     width, limbs = _digit_sizes(length, t)
-    root, scale = cyclic_root(length, t, inverse)
-    ordered = [int(power) for power in powers(root, length, scale, t)[min(1, length - 1)]]
+    ordered = [int(power) for power in cyclic_matrix(length, t, inverse)[min(1, length - 1)]]
     matrix = np.zeros((limbs, length, limbs, length))
     for i in range(limbs):
         shifted = [(power << (width * i)) % t for power in ordered]

@@ -32,7 +32,7 @@ from privcirnet.he.leveled.plan import Plan, plan_of
 from privcirnet.he.leveled.spread import convolution, three_layers
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.roots import cyclic_root, powers
+from privcirnet.he.ring.roots import cyclic_matrix
 
 
 class Spectral:
@@ -81,7 +81,7 @@ class Spectral:
         Args:
             t: plain modulus.
         """
-        matrix = _transform(self.k, t)
+        matrix = cyclic_matrix(self.k, t)
         return np.where(self.values >= 0, matrix[self.f % self.k, self.j], np.uint64(0))
 
     def spectrum(self, t: int) -> Residues:
@@ -90,9 +90,7 @@ class Spectral:
         Args:
             t: plain modulus.
         """
-        rows = self.layer.rows[:, :, 0, 0].reshape(self.blocks_out, self.blocks_in, self.k)
-        columns = modular.residues(rows[..., -np.arange(self.k) % self.k], t)
-        spectra = modular.matmul(columns.reshape(-1, self.k), _transform(self.k, t).T.copy(), t).reshape(rows.shape)
+        spectra = block_spectra(self.layer.rows[:, :, 0, 0].reshape(self.blocks_out, self.blocks_in, self.k), t)
         held = self.used & (self.o < self.blocks_out)
         return np.where(held, spectra[self.o % self.blocks_out, self.p % self.blocks_in, self.f % self.k], np.uint64(0))
 
@@ -104,7 +102,7 @@ class Spectral:
             turn: columns of a later rotation of the products.
             t: plain modulus.
         """
-        matrix, source = _transform(self.k, t, inverse=True), self.f + shift
+        matrix, source = cyclic_matrix(self.k, t, inverse=True), self.f + shift
         held = (self.outputs >= 0) & (0 <= source) & (source < self.k)
         slots = np.where(held, matrix[self.f % self.k, source % self.k], np.uint64(0))
         return np.roll(slots.reshape(2, -1), turn, axis=1).reshape(-1)
@@ -165,6 +163,18 @@ def _inverse(builder: Builder, spectral: Spectral, value: int) -> int:
     return builder.total(found)
 
 
+def block_spectra(rows: np.ndarray, t: int) -> Residues:
+    """Return the transforms mod t of circulant blocks: of their first columns.
+
+    Args:
+        rows: first rows of blocks, (..., k).
+        t: plain modulus.
+    """
+    k = rows.shape[-1]
+    columns = modular.residues(rows[..., -np.arange(k) % k], t)
+    return modular.matmul(columns.reshape(-1, k), cyclic_matrix(k, t).T.copy(), t).reshape(rows.shape)
+
+
 def _row_major(builder: Builder, layer: LeveledLayer, spectral: Spectral, value: int) -> list[int]:
     """A ciphertext for each output, the output in its first slot."""
     builder.layer = layer.name
@@ -178,9 +188,3 @@ def _row_major(builder: Builder, layer: LeveledLayer, spectral: Spectral, value:
         first[0] = bias
         found.append(builder.add_integers(builder.add(made, builder.swap(made)), first))
     return found
-
-
-def _transform(k: int, t: int, *, inverse: bool = False) -> Residues:
-    """The matrix of the transform of length k mod t, (k, k)."""
-    root, scale = cyclic_root(k, t, inverse)
-    return powers(root, k, scale, t)

@@ -26,12 +26,12 @@ import numpy as np
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.leveled.builder import Builder
 from privcirnet.he.leveled.circuit import Plaintext
+from privcirnet.he.leveled.falcon import block_spectra
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 from privcirnet.he.leveled.plan import Plan, plan_of
 from privcirnet.he.leveled.spread import convolution, three_layers
-from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.roots import cyclic_root, powers
+from privcirnet.he.ring.roots import cyclic_matrix
 
 
 class _Frames:
@@ -130,7 +130,7 @@ class _Frames:
     def diagonal(self, shift: int, turn: int, inverse: bool, t: int) -> Residues:
         """One cyclic diagonal of a transform in slots: what meets j + shift at j, before a later turn."""
         j = np.arange(self.k)
-        entries = _transform(self.k, t, inverse=inverse)[j, (j + shift) % self.k]
+        entries = cyclic_matrix(self.k, t, inverse=inverse)[j, (j + shift) % self.k]
         return np.tile(np.roll(np.repeat(entries, self.stride), turn), 2)
 
     def spread(self, values: np.ndarray) -> np.ndarray:
@@ -150,9 +150,7 @@ class _Frames:
         if t not in self._spectra:
             rows = self.layer.rows
             rows = rows.reshape(self.blocks_out, self.blocks_in, self.k, *rows.shape[2:]).transpose(0, 1, 3, 4, 2)
-            columns = modular.residues(rows[..., -np.arange(self.k) % self.k], t)
-            spectra = modular.matmul(columns.reshape(-1, self.k), _transform(self.k, t).T.copy(), t)
-            self._spectra[t] = spectra.reshape(rows.shape)
+            self._spectra[t] = block_spectra(rows, t)
         return self._spectra[t]
 
 
@@ -231,9 +229,3 @@ def _second(builder: Builder, frames: _Frames, value: int) -> int:
 def _baby(taps: int, steps: int) -> int:
     """Frames in a giant step, of the fewest rotations."""
     return min(range(1, steps + 1), key=lambda baby: taps * baby - 1 + -(-steps // baby) - 1)
-
-
-def _transform(k: int, t: int, *, inverse: bool = False) -> Residues:
-    """The matrix of the transform of length k mod t, (k, k)."""
-    root, scale = cyclic_root(k, t, inverse)
-    return powers(root, k, scale, t)

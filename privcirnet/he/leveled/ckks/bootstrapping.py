@@ -23,6 +23,7 @@ level. What a ciphertext's own error becomes: w is near -1 where x is near 0, an
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -32,7 +33,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks import chebyshev, ephemeral, fourier
 from privcirnet.he.leveled.ckks.embedding import Reals
-from privcirnet.he.leveled.ckks.machine import Machine
+from privcirnet.he.leveled.ckks.machine import Machine, mapped
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
 from privcirnet.he.leveled.ckks.transform import LinearMap
 
@@ -42,7 +43,7 @@ _INTERPOLATION_BITS, _MARGIN = 38, 2.0**-8
 """The interpolation's error is under 2^-38 with angles doubled; how far x may be from an integer."""
 ROOM = 1.0 + 2.0**-10
 """Of a bound, for errors."""
-GIANT = 5.0
+_GIANT = 5.0
 """Baby steps in the time of a giant step, measured at n = 65536."""
 
 
@@ -57,6 +58,15 @@ def parameters_for(ring_degree: int = 65536, spare: int = 5) -> CkksParameters:
         RuleError: not 128-bit secure.
     """
     return CkksParameters(ring_degree, spare + 15, 48, 56, 11, upper_levels=12, upper_bits=58, ephemeral_weight=32)
+
+
+def weighed(maps: Sequence[LinearMap]) -> list[LinearMap]:
+    """Return maps whose baby and giant steps are chosen by their time at n = 65536.
+
+    Args:
+        maps: any.
+    """
+    return [replace(each, giant=_GIANT) for each in maps]
 
 
 @dataclass(frozen=True)
@@ -137,7 +147,7 @@ class Bootstrapping:
     def forward(self) -> list[LinearMap]:
         """StoC."""
         slots = self.parameters.slots
-        maps = [replace(each, giant=GIANT) for each in fourier.to_cins(slots, slots, self.to_coefficients, self.shrink)]
+        maps = weighed(fourier.to_cins(slots, slots, self.to_coefficients, self.shrink))
         return [*maps[:-1], replace(maps[-1], coefficients=self.shrink * ROOM)]
 
     @cached_property
@@ -145,7 +155,7 @@ class Bootstrapping:
         """CtoS: 2 x / R, and half of that for the sums that make real and imaginary parts."""
         slots, parameters = self.parameters.slots, self.parameters
         scale = parameters.scales[-1] / parameters.data_primes[0] / self.radius
-        return [replace(each, giant=GIANT) for each in fourier.from_cins(slots, slots, self.to_slots, scale)]
+        return weighed(fourier.from_cins(slots, slots, self.to_slots, scale))
 
     def __call__(self, machine: Machine[V], value: V) -> V:
         """Return a value with new levels.
@@ -155,9 +165,7 @@ class Bootstrapping:
             value: of at least ``to_coefficients`` levels.
         """
         machine.layer = f"{machine.layer} StoC"
-        for linear in self.forward:
-            value = machine.map(value, linear)
-        return self.refreshed(machine, value)
+        return self.refreshed(machine, mapped(machine, value, self.forward))
 
     def refreshed(self, machine: Machine[V], value: V) -> V:
         """Return a value with new levels, in slot encoding.
@@ -179,8 +187,7 @@ class Bootstrapping:
         name, parameters = machine.layer.removesuffix(" StoC"), self.parameters
         machine.layer = f"{name} CtoS"
         value = machine.raised(value, self.multiples, parameters.scales[0] / parameters.scales[-1])
-        for linear in self.back:
-            value = machine.map(value, linear)
+        value = mapped(machine, value, self.back)
         machine.layer = f"{name} EvalMod"
         other = machine.conjugate(value)
         both = machine.add(value, other), machine.times_i(machine.subtract(other, value))

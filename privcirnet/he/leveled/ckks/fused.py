@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import TypeVar
 
 from privcirnet.he.leveled.ckks import fourier
-from privcirnet.he.leveled.ckks.bootstrapping import GIANT, ROOM, Bootstrapping
-from privcirnet.he.leveled.ckks.machine import Machine
+from privcirnet.he.leveled.ckks.bootstrapping import ROOM, Bootstrapping, weighed
+from privcirnet.he.leveled.ckks.machine import Machine, mapped
 from privcirnet.he.leveled.ckks.transform import LinearMap
 
 V = TypeVar("V")
@@ -57,12 +57,12 @@ class FusedConvolution:
     @cached_property
     def to_cins(self) -> list[LinearMap]:
         """StoC1."""
-        return [replace(each, giant=GIANT) for each in fourier.to_cins(self.length, self.slots, self.levels)]
+        return weighed(fourier.to_cins(self.length, self.slots, self.levels))
 
     @cached_property
     def from_cins(self) -> list[LinearMap]:
         """The inverse of StoC1."""
-        return [replace(each, giant=GIANT) for each in fourier.from_cins(self.length, self.slots, self.levels)]
+        return weighed(fourier.from_cins(self.length, self.slots, self.levels))
 
     @cached_property
     def merged(self) -> LinearMap:
@@ -80,8 +80,7 @@ class FusedConvolution:
         """
         name = machine.layer
         machine.layer = f"{name} StoC1"
-        for linear in self.to_cins:
-            value = machine.map(value, linear)
+        value = mapped(machine, value, self.to_cins)
         machine.layer = f"{name} convolution and StoC2"
         value = machine.map(value, self.merged)
         machine.layer = name
@@ -96,7 +95,6 @@ class FusedConvolution:
         """
         name = machine.layer
         machine.layer = f"{name} convolution"
-        for linear in (*self.to_cins, self.convolution, *self.from_cins):
-            value = machine.map(value, linear)
+        value = mapped(machine, value, [*self.to_cins, self.convolution, *self.from_cins])
         machine.layer = name
         return self.refresh(machine, machine.bounded(value, 2.0**0.5 * ROOM))

@@ -151,6 +151,19 @@ class Machine(Protocol[V]):
         ...
 
 
+def mapped(machine: Machine[V], value: V, maps: Sequence[LinearMap]) -> V:
+    """Return what several linear maps make of a value, one after the other; each takes a level.
+
+    Args:
+        machine: that runs them.
+        value: a value.
+        maps: the first is applied first.
+    """
+    for linear in maps:
+        value = machine.map(value, linear)
+    return value
+
+
 class Encrypted:
     """Ciphertexts of one client.
 
