@@ -35,7 +35,7 @@ from privcirnet.he.params.noise import MIN_NOISE_BUDGET
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, ParameterSet, choose
 from privcirnet.he.params.security import MAX_LOG_Q
 from privcirnet.he.params.sizes import ciphertext_bytes
-from privcirnet.he.planning.chooser import SETS, SHORT_REPLIES
+from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.fit import planned_layer, scaled
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import LINKS, Link, Profile
@@ -111,7 +111,7 @@ def ways(network: Network, found: list[Pair], profile: Profile, long: Profile, l
 def report(name: str, network: Network, found: list[Pair], profile: Profile, plain_bits: int) -> None:
     """Print a table for one link."""
     link = LINKS[name]
-    whole = best(network, profile, link, "spectral", SETS + SHORT_REPLIES if link.counts else SETS, plain_bits)
+    whole = best(network, profile, link, "spectral", SETS, plain_bits)
     at = scaled(profile, whole.set)
     long = longer(at, whole.layers, plain_bits)
     rows = list(ways(network, found, at, long, link))

@@ -2,11 +2,11 @@
 
 python benchmarks/efficient_networks.py --profile outputs/export/profile.json [--block-size 8] [--plain-bits 54]
 
-*before*: spectral encodings, and the sets of primes that are looked at where bytes cost nothing. *after*: what
-he.family=any and a link's own sets choose. Every layer and activation of the network counts, activations as squares.
-Figures beside them: Falcon 2023, table IV (GB in all, with its protocols for ReLU; its strides for small images and
-its EfficientNet-lite are not printed; these are timm's). --depthwise lists the depthwise layers' ciphertexts in each
-encoding at n = 4096 and 8192 instead, --rings what a set (n, q) for each layer would save at most.
+*before*: spectral encodings, chosen as if t had 60 bits. *after*: what he.family=any and t's own bits choose. Every
+layer and activation of the network counts, activations as squares. Figures beside them: Falcon 2023, table IV (GB in
+all, with its protocols for ReLU; its strides for small images and its EfficientNet-lite are not printed; these are
+timm's). --depthwise lists the depthwise layers' ciphertexts in each encoding at n = 4096 and 8192 instead, --rings what
+a set (n, q) for each layer would save at most.
 """
 
 import argparse
@@ -25,13 +25,13 @@ from privcirnet.artifact import read_profile
 from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.he.encodings import subring
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.layer import Layer, layer_bytes
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.networks import allowed_block_size
 from privcirnet.he.params.noise import MIN_NOISE_BUDGET
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, ParameterSet, choose
-from privcirnet.he.params.sizes import ciphertext_bytes
-from privcirnet.he.planning.chooser import SETS, SHORT_REPLIES
+from privcirnet.he.params.sizes import ciphertext_bytes, reply_bits
+from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import linear_cost, square_cost
 from privcirnet.he.planning.fit import planned_layer, scaled
 from privcirnet.he.planning.noise_budget import budget
@@ -111,15 +111,10 @@ def best(
 def megabytes(plan: Plan, network: Network, plain_bits: int) -> float:
     """Return the bytes of an image both ways, in 10^6."""
     n, bits = plan.set.ring_degree, plan.set.coefficient_bits
-    up, down = ciphertext_bytes(n, bits, plain_bits)
-    total = 0.0
-    for layer in plan.layers:
-        kept = layer.kept
-        sent = layer.ciphertexts_out * n if kept is None else sum(map(len, kept))
-        total += layer.ciphertexts_in * up + (layer.ciphertexts_out * n + sent) / (2 * n) * down
-    for values in network.squares:
-        sizes = subring.sizes(values, n)
-        total += sum(sizes) / n * up + (len(sizes) + sum(sizes) / n) / 2 * down
+    up, _ = ciphertext_bytes(n, bits, plain_bits)
+    total = float(sum(sum(layer_bytes(layer, bits, plain_bits)) for layer in plan.layers))
+    for size in (size for values in network.squares for size in subring.sizes(values, n)):
+        total += size / n * up + reply_bits(bits, plain_bits).octets(n, size)
     return total / 1e6
 
 
@@ -129,8 +124,7 @@ def rows(names: list[str], profile: Profile, block_size: int) -> Iterator[dict[s
         network = network_of(name, block_size)
         for link in LINKS.values():
             before = best(network, profile, link, "spectral", SETS, MAX_PLAIN_BITS)
-            sets = SETS + SHORT_REPLIES if link.counts else SETS
-            after = best(network, profile, link, "any", sets, profile.plain_bits)
+            after = best(network, profile, link, "any", SETS, profile.plain_bits)
             row: dict[str, Any] = {"network": name, "link": next(k for k, v in LINKS.items() if v is link)}
             for title, plan in (("before", before), ("after", after)):
                 counts = (sum(getattr(layer, c) for layer in plan.layers) for c in ("rotations", "pmults"))
@@ -146,7 +140,7 @@ def rings(names: list[str], profile: Profile, block_size: int) -> Iterator[dict[
     for name in names:
         network = network_of(name, block_size)
         for link in ("local", "wan"):
-            priced = {s: list(_prices(network, scaled(profile, s), LINKS[link])) for s in SETS + SHORT_REPLIES}
+            priced = {s: list(_prices(network, scaled(profile, s), LINKS[link])) for s in SETS}
             pairs = [(a, b) for a in priced for b in priced if a.ring_degree < b.ring_degree]
             row: dict[str, Any] = {"network": name, "link": link, "one set s": min(map(sum, priced.values()))}
             row |= {"two rings s": min(sum(map(min, priced[a], priced[b])) for a, b in pairs)}

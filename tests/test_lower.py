@@ -14,7 +14,6 @@ from privcirnet.functional.circulant import expand
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.unplanned import UnplannedLayer
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, ParameterSet
-from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.planning import fit
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.fit import Target
@@ -459,17 +458,17 @@ def test_failure_bits_out_of_reach():
         program_of(mixed()[0], failure_bits=60)
 
 
-def test_a_link_where_bytes_count_takes_no_bits_that_lengthen_replies():
-    """Neither for a larger modulus nor for guard bits."""
-    graph, bare = mixed()[0], program_of(mixed()[0], link=LINKS["lan"]).parameters
+def test_a_link_where_bytes_count_takes_no_bits_that_are_not_needed():
+    """Guard bits are as many as in one process, and t has room for them and no more."""
+    graph = mixed()[0]
     free, thrifty = (
         lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(link=LINKS[link]), 16) for link in ("local", "lan")
     )
     parameters = [lowered.program.parameters for lowered in (free, thrifty)]
-    down = [message_bytes(found)[1] for found in (*parameters, bare)]
-    assert down[0] > down[1] == down[2]
-    assert free.guard_bits > thrifty.guard_bits
-    assert parameters[0].plain_bits > parameters[1].plain_bits >= bare.plain_bits
+    assert free.guard_bits == thrifty.guard_bits > 0
+    assert parameters[0].plain_bits >= parameters[1].plain_bits
+    wider = lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(link=LINKS["lan"]), thrifty.guard_bits - 1)
+    assert wider.program.parameters.plain_bits < parameters[1].plain_bits
 
 
 def test_failure_bits_bound_the_probability_of_a_wrong_image():

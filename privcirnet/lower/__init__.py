@@ -17,7 +17,6 @@ from functools import cache
 from torch import fx
 
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.params.sizes import message_bytes
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.fit import Draft, Fitted, Target, draft, fit_draft
 from privcirnet.he.program.operations import Input
@@ -87,8 +86,6 @@ def lower_refined(  # noqa: PLR0913, PLR0917
     Guard bits are fractional bits that activations keep beyond those of training, see
     :func:`privcirnet.nn.steps.refine`.
 
-    Over a link where bytes cost time, only as many as leave replies as short as they are.
-
     Args:
         graph: as for :func:`lower`.
         input_shape: likewise.
@@ -149,20 +146,14 @@ def refined(found: Drafts, target: Target, guard_bits: int, least_guard_bits: in
     fixed = target.at(plain.choice.set)
     for bits in range(guard_bits, least_guard_bits, -1):
         try:
-            finer = fit_draft(found(bits), fixed)
+            return Lowered(fit_draft(found(bits), fixed), bits, plain.choice)
         except DoesNotFit:
             continue
-        if not target.link.counts or _bytes(finer) == _bytes(plain):
-            return Lowered(finer, bits, plain.choice)
     return Lowered(plain, least_guard_bits, plain.choice)
 
 
 def _source(levels: int | Input) -> Input:
     return levels if isinstance(levels, Input) else Input(0, levels)
-
-
-def _bytes(fitted: Fitted) -> tuple[int, int]:
-    return message_bytes(fitted.program.parameters)
 
 
 def _draft(

@@ -139,7 +139,7 @@ def lower_on(
 def _target(he: HEConfig, given: Profile | None, bar: Bar) -> Target:
     """What the settings ask for, with proved bounds."""
     link, auto = LINKS[he.link], not he.coefficient_bits
-    sets = sets_for(he.ring_degree, he.coefficient_bits, thrifty=link.counts)
+    sets = sets_for(he.ring_degree, he.coefficient_bits)
     profile = given or find_profile(he, bar=bar, rounds=RANKING_ROUNDS if auto else CALIBRATION_ROUNDS)
     if not auto:
         at_set = scaled(profile, sets[0]) if given else profile_at(profile, sets[0], he.engine, bar)

@@ -4,6 +4,7 @@ With the secret key zero a ciphertext (c0, c1) decrypts as c0 alone, whatever c1
 form of honest ones, so that no check of bytes can tell them.
 """
 
+import math
 import re
 from collections.abc import Generator
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.encodings.integer import Values
-from privcirnet.he.engines.wire_bytes import Modulus, pack, unpack
+from privcirnet.he.engines.rounding import Replies, lengthen
+from privcirnet.he.engines.wire_bytes import Modulus, pack
 from privcirnet.he.params.parameters import Parameters, ordered_primes
-from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
@@ -30,11 +32,10 @@ def known_attacks() -> str:
     return re.split(r"^## ", SECURITY.split("## Known attacks")[1], flags=re.MULTILINE)[0]
 
 
-def modulus_of(parameters: Parameters, *, reply: bool = False) -> Modulus:
-    """The modulus of requests, or that of replies, which keep fewer primes."""
-    bits = parameters.coefficient_bits
-    kept = reply_primes(bits, parameters.plain_bits) if reply else len(bits) - 1
-    return Modulus(ordered_primes(parameters.ring_degree, bits)[:kept], parameters.ring_degree)
+def modulus_of(parameters: Parameters) -> Modulus:
+    """The modulus of requests."""
+    primes = ordered_primes(parameters.ring_degree, parameters.coefficient_bits)
+    return Modulus(primes[:-1], parameters.ring_degree)
 
 
 def keys_of_zero(client: Client) -> bytes:
@@ -56,11 +57,12 @@ def constant(value: int, parameters: Parameters) -> bytes:
 
 def first_polynomial(reply: bytes, parameters: Parameters) -> tuple[list[int], int]:
     """c0 of a reply as integers mod q', and q'."""
-    modulus = modulus_of(parameters, reply=True)
-    words = unpack(reply[: modulus.compact_size(1)], modulus.primes, modulus.widths)
-    q = int(np.prod([int(p) for p in modulus.primes], dtype=object))
-    found = np.zeros(modulus.ring_degree, dtype=object)
-    for prime, residues in zip(modulus.primes, words, strict=True):
+    n, bits = parameters.ring_degree, parameters.coefficient_bits
+    replies = Replies.of(parameters, ordered_primes(n, bits))
+    primes, q = replies.modulus.primes, math.prod(replies.modulus.primes)
+    words = lengthen(replies.cut(reply, n)[0], primes, replies.bits.first, n)
+    found = np.zeros(n, dtype=object)
+    for prime, residues in zip(primes, words, strict=True):
         rest = q // prime
         found = (found + residues.astype(object) * (rest * pow(rest, -1, prime))) % q
     return found.tolist(), q

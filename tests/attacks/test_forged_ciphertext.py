@@ -23,8 +23,8 @@ from tests.attacks.hostile import constant, first_polynomial, first_reply, keys_
 from tests.he.exchange import random_rows
 
 STEM = cheapest_layer(LinearShape(8, 8, 3, 16, 3, 1, 1), 1, COUNTED, LINKS["local"])
-BITS = 2
-"""Read with each request; flooding leaves more."""
+BITS, FINE = 2, 4
+"""Read with each request; flooding and rounding leave hardly more. How finely a coefficient is looked at."""
 
 
 def stem() -> Program:
@@ -37,10 +37,10 @@ def stem() -> Program:
 
 
 def lowest_bits(reply: bytes, parameters: Parameters, bits: int) -> np.ndarray:
-    """Each coefficient of the weights' plaintext modulo 2^bits, with an error of a few units of the last ones read."""
+    """Each coefficient of the weights' plaintext modulo 2^bits, in units of 2^-FINE, with noise in the last ones read."""
     coefficients, q = first_polynomial(reply, parameters)
-    scale = parameters.plain_modulus << bits
-    return np.array([(2 * c * scale + q) // (2 * q) % (1 << bits) for c in coefficients], dtype=object)
+    scale = parameters.plain_modulus << (bits + FINE)
+    return np.array([(2 * c * scale + q) // (2 * q) % (1 << (bits + FINE)) for c in coefficients], dtype=object)
 
 
 def test_a_client_reads_a_whole_layer_from_two_dozen_requests() -> None:
@@ -54,9 +54,9 @@ def test_a_client_reads_a_whole_layer_from_two_dozen_requests() -> None:
     for bits in requests:
         with server.session(keys) as session:
             reply = first_reply(session, [constant(q // (t << bits), parameters)])
-        found = lowest_bits(reply, parameters, bits) - known
+        found = lowest_bits(reply, parameters, bits) - (known << FINE)
         step = 1 << (bits - BITS)
-        known = known + (found + step // 2) // step % (1 << BITS) * step
+        known = known + (found + (step << FINE) // 2) // (step << FINE) % (1 << BITS) * step
     assert len(requests) == 23
 
     polynomial = np.array([(w - (w >> (bits - 1) << bits)) % t for w in known], dtype=np.uint64)

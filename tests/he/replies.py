@@ -1,9 +1,12 @@
 """Replies of the compiled engine taken apart, and replies that nothing hides."""
 
-import numpy as np
+from collections.abc import Callable
+from typing import Any
 
-from privcirnet.he.engines import kernel
-from privcirnet.he.engines.kernels import reply, sampling, wire_bytes
+import numpy as np
+import pytest
+
+from privcirnet.he.engines.kernels import plaintexts, reply, sampling
 from privcirnet.he.engines.kernels.reply import Draws
 from privcirnet.he.engines.kernels.ring import Ring
 from privcirnet.he.ring.modular import Residues
@@ -26,13 +29,15 @@ def no_flood(bits: int, primes: tuple[int, ...], count: int) -> sampling.Flood:
     return flood._replace(digits=np.zeros_like(flood.digits), starts=np.zeros_like(flood.starts))
 
 
-def keep_all_primes(server: kernel.KernelServer) -> None:
-    """From now on replies are not switched down."""
-    server._form = reply.form(server._extended, server._plain, server._modulus.widths, server._form.flood)
+def unswitched(make: Callable[[], object]) -> list[Residues]:
+    """The polynomials, (2, L, n), of the replies that a call makes one after the other, neither switched nor rounded."""
+    found: list[Residues] = []
 
+    def keep(_first: Residues, _second: Residues, values: Residues, addend: Residues, form: reply.Form, _: Any) -> None:
+        plaintexts.add(values[0], addend, form.plain)
+        found.append(values.copy())
 
-def polynomials(server: kernel.KernelServer, reply: bytes) -> Residues:
-    """Of a reply that was not switched down, (2, L, n)."""
-    modulus, half = server._modulus, len(reply) // 2
-    parts = [wire_bytes.unpack(part, modulus.primes, modulus.widths) for part in (reply[:half], reply[half:])]
-    return np.stack(parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reply, "_send", keep)
+        make()
+    return found

@@ -19,6 +19,7 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.circuit import Circuit
 from privcirnet.he.engines.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.params.sizes import ciphertext_bytes, reply_bits
 from privcirnet.he.ring.modular import Integers, Residues
 
 
@@ -232,14 +233,15 @@ ENCODINGS: dict[str, type[Layer]] = {
 """Encodings by the name that a program's manifest has: Cheetah, Falcon 2023, CirEncode with its special cases."""
 
 
-def layer_bytes(layer: Layer, ciphertext: tuple[int, int]) -> tuple[int, int]:
+def layer_bytes(layer: Layer, coefficient_bits: tuple[int, ...], plain_bits: int) -> tuple[int, int]:
     """Return the bytes that a layer sends, exactly: (client to server, server to client).
 
     Args:
         layer: any.
-        ciphertext: bytes of one on the wire each way, see :func:`params.sizes.message_bytes`.
+        coefficient_bits: bits of each prime of q, the special prime last.
+        plain_bits: bits of t.
     """
-    up, down = ciphertext
-    n, count = layer.ring_degree, layer.ciphertexts_out
-    first = count * n if layer.kept is None else sum(map(len, layer.kept))  # of c0, half of a reply, only what is read
-    return layer.ciphertexts_in * up, (count * n + first) * down // (2 * n)
+    n, bits = layer.ring_degree, reply_bits(coefficient_bits, plain_bits)
+    up, down = ciphertext_bytes(n, coefficient_bits, plain_bits)
+    parts = [down] * layer.ciphertexts_out if layer.kept is None else [bits.octets(n, len(k)) for k in layer.kept]
+    return layer.ciphertexts_in * up, sum(parts)

@@ -23,12 +23,13 @@ from privcirnet.he.engines.kernels.inner_products import Terms
 from privcirnet.he.engines.kernels.reply import PublicKey
 from privcirnet.he.engines.kernels.ring import add_scaled, ring
 from privcirnet.he.engines.reply_stock import ReplyStock
+from privcirnet.he.engines.rounding import Replies
 from privcirnet.he.engines.schedule import Block, Limits, Segment, schedule, shared_out
 from privcirnet.he.engines.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.engines.wire_bytes import Modulus, check_keys_length, check_length
 from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.parameters import Parameters, ordered_primes
-from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.threads import count, each, ranges
 from privcirnet.he.ring.wipe import wipe
@@ -97,8 +98,7 @@ class KernelServer:
         self._key_modulus, self._modulus = Modulus(primes, n), Modulus(primes[:-1], n)
         self._extended, self._ring = ring(primes, n), ring(primes[:-1], n)
         self._plain = plaintexts.plain(t, primes[:-1], n)
-        left = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
-        self._form = reply.form(self._extended, self._plain, self._modulus.widths[:left], flood_bits(parameters))
+        self._form = reply.form(self._extended, self._plain, Replies.of(parameters, primes), flood_bits(parameters))
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> KernelKeys:
         """See :meth:`ServerEngine.load_keys`."""

@@ -11,9 +11,9 @@ import numpy as np
 
 from privcirnet.he.engines.kernels import decrypt, encrypt, plaintexts, secret_key
 from privcirnet.he.engines.kernels.ring import ring
+from privcirnet.he.engines.rounding import Replies
 from privcirnet.he.engines.wire_bytes import Modulus
 from privcirnet.he.params.parameters import Parameters, ordered_primes
-from privcirnet.he.params.sizes import reply_primes
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.threads import each
 from privcirnet.he.ring.wipe import wipe
@@ -31,9 +31,8 @@ class KernelClient:
     def __init__(self, parameters: Parameters) -> None:
         n = parameters.ring_degree
         primes = ordered_primes(n, parameters.coefficient_bits)
-        left = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
         self.parameters = parameters
-        self._ring, self._reply = ring(primes, n), Modulus(primes[:left], n)
+        self._ring, self._reply = ring(primes, n), Replies.of(parameters, primes)
         plain, data = plaintexts.plain(parameters.plain_modulus, primes[:-1], n), Modulus(primes[:-1], n)
         self._requests = encrypt.form(self._ring.tables, plain, data)
         self._replies = decrypt.form(self._ring.tables, plain, self._reply)

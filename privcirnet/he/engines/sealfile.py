@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import zstandard
 
-from privcirnet.he.engines import wire_bytes
+from privcirnet.he.engines import rounding, wire_bytes
+from privcirnet.he.engines.rounding import Replies
 from privcirnet.he.engines.wire_bytes import Modulus
 from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Integers, Residues
@@ -77,26 +78,38 @@ def wrap(payload: bytes, version: Version) -> bytes:
 
 
 def compact(payload: bytes, level: Level, kept: Integers | None = None) -> bytes:
-    """Return the compact bytes of a ciphertext.
+    """Return the compact bytes of a seeded ciphertext.
 
     Args:
-        payload: of SEAL's file, seeded or full.
+        payload: of SEAL's file.
         level: of the ciphertext.
         kept: ascending coefficients of c0 that the bytes hold; None: all of them.
     """
-    (c0, *others), seed = _words(payload, level)
-    first = c0 if kept is None else c0[:, kept]
-    return b"".join(wire_bytes.pack(polynomial, level.widths) for polynomial in (first, *others)) + seed
+    (c0,), seed = _words(payload, level)
+    return wire_bytes.pack(c0 if kept is None else c0[:, kept], level.widths) + seed
 
 
-def expand(message: bytes, level: Level, kept: Integers | None = None, *, seeded: bool, ntt: bool) -> bytes:
-    """Check compact bytes and make the payload of SEAL's file for their ciphertext.
+def compact_reply(payload: bytes, level: Level, replies: Replies, kept: Integers | None = None) -> bytes:
+    """Return the bytes of a full ciphertext, rounded (:mod:`engines.rounding`).
+
+    Args:
+        payload: of SEAL's file.
+        level: of the ciphertext.
+        replies: on the wire.
+        kept: ascending coefficients of c0 that the bytes hold; None: all of them.
+    """
+    (c0, c1), _ = _words(payload, level)
+    polynomials = (c0 if kept is None else c0[:, kept]), c1
+    return b"".join(rounding.shorten(*each) for each in zip(polynomials, [level.primes] * 2, replies.bits, strict=True))
+
+
+def expand(message: bytes, level: Level, kept: Integers | None = None, *, ntt: bool) -> bytes:
+    """Check compact bytes and make the payload of SEAL's file for their ciphertext, seeded.
 
     Args:
         message: compact bytes.
         level: of the ciphertext.
         kept: ascending coefficients of c0 that the bytes hold; the others become zero. None: all of them.
-        seeded: whether a seed stands for the second polynomial.
         ntt: whether the ciphertext is in NTT form.
 
     Returns:
@@ -105,15 +118,36 @@ def expand(message: bytes, level: Level, kept: Integers | None = None, *, seeded
     Raises:
         RuleError: the length is wrong, or a residue is not under its prime.
     """
-    polynomials, places = 1 if seeded else 2, slice(None) if kept is None else kept
-    size = level.coefficients_size(level.ring_degree if kept is None else len(kept))
-    end = size + (polynomials - 1) * level.compact_size(1)
-    wire_bytes.check_length(message, end + (SEED_BYTES if seeded else 0))
-    words = np.zeros((polynomials, len(level.primes), level.ring_degree), dtype=np.uint64)
-    words[0][:, places] = wire_bytes.unpack(message[:size], level.primes, level.widths)
-    if not seeded:
-        words[1] = wire_bytes.unpack(message[size:end], level.primes, level.widths)
+    places = slice(None) if kept is None else kept
+    end = level.coefficients_size(level.ring_degree if kept is None else len(kept))
+    wire_bytes.check_length(message, end + SEED_BYTES)
+    words = np.zeros((1, len(level.primes), level.ring_degree), dtype=np.uint64)
+    words[0][:, places] = wire_bytes.unpack(message[:end], level.primes, level.widths)
     return _payload(words, level, message[end:], ntt=ntt)
+
+
+def expand_reply(message: bytes, level: Level, replies: Replies, kept: Integers | None = None) -> bytes:
+    """Check a reply and make the payload of SEAL's file for its ciphertext.
+
+    Args:
+        message: of :func:`compact_reply`.
+        level: of the ciphertext.
+        replies: on the wire.
+        kept: ascending coefficients of c0 that the bytes hold; the others become zero. None: all of them.
+
+    Returns:
+        the payload.
+
+    Raises:
+        RuleError: the length is wrong.
+    """
+    n, places = level.ring_degree, slice(None) if kept is None else kept
+    count = n if kept is None else len(kept)
+    first, second = replies.cut(message, count)
+    words = np.zeros((2, len(level.primes), n), dtype=np.uint64)
+    words[0][:, places] = rounding.lengthen(first, level.primes, replies.bits.first, count)
+    words[1] = rounding.lengthen(second, level.primes, replies.bits.second, n)
+    return _payload(words, level, b"", ntt=False)
 
 
 def addend(polynomials: Residues, level: Level) -> bytes:
@@ -209,6 +243,6 @@ def _keys_payload(message: bytes, level: Level, digits: int, places: list[int], 
     for index, place in enumerate(places):
         start = index * digits * size
         bodies = [message[start + d * size : start + (d + 1) * size] for d in range(digits)]
-        files = [wrap(expand(body, level, seeded=True, ntt=True), level.version) for body in bodies]
+        files = [wrap(expand(body, level, ntt=True), level.version) for body in bodies]
         pieces[place] = _WORD.pack(digits) + b"".join(files)
     return struct.pack("<4Q", *level.parms_id) + _WORD.pack(count) + b"".join(pieces)

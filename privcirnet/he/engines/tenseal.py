@@ -25,10 +25,11 @@ import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines import sealfile, wire_bytes
+from privcirnet.he.engines.rounding import Replies
 from privcirnet.he.engines.sequential import Sequential, SequentialClient
 from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.parameters import Parameters
-from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring import batching, modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.stream import stream
@@ -57,7 +58,8 @@ class _Context:
         self._version = self._library_version()
         self.encoder = seal.BatchEncoder(self.seal)
         primes = tuple(m.value() for m in literal.coeff_modulus())
-        kept = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
+        self.replies = Replies.of(parameters, primes)
+        kept = len(self.replies.modulus.primes)
         self.key_level = self._level(self.seal.key_parms_id(), primes)
         self.data_level = self._level(self.seal.first_parms_id(), primes[:-1])
         self.reply_level = self._level(_parms_id_of(self.seal, kept), primes[:kept])
@@ -135,7 +137,7 @@ class TensealClient(SequentialClient):
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
         """See :meth:`ClientEngine.decrypt`; coefficients of c0 that were not sent count as zero."""
-        payload = sealfile.expand(message, self._context.reply_level, kept, seeded=False, ntt=False)
+        payload = sealfile.expand_reply(message, self._context.reply_level, self._context.replies, kept)
         ciphertext = self._context.load(seal.Ciphertext(self._context.seal), payload)
         plaintext = seal.Plaintext()
         self._decryptor.decrypt(ciphertext, plaintext)
@@ -175,7 +177,7 @@ class TensealServer(Sequential):
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Any:
         """See :meth:`Operations.receive`; SEAL expands the seed."""
-        payload = sealfile.expand(message, self._context.data_level, kept, seeded=True, ntt=False)
+        payload = sealfile.expand(message, self._context.data_level, kept, ntt=False)
         return self._context.load(seal.Ciphertext(self._context.seal), payload)
 
     def encode(self, slots: Residues) -> Any:
@@ -223,7 +225,7 @@ class TensealServer(Sequential):
         level = self._context.reply_level
         hidden = self._hide(ciphertext, keys)
         switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
-        return sealfile.compact(self._context.save(switched), level, kept)
+        return sealfile.compact_reply(self._context.save(switched), level, self._context.replies, kept)
 
     def _hide(self, ciphertext: Any, keys: TensealKeys) -> Any:
         """Add z u + (flood, e1): z is the public key, u ternary, e1 an error (:mod:`engines.kernels.reply`)."""

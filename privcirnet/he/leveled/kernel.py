@@ -21,13 +21,14 @@ from privcirnet.he.engines.kernels import blake2xb, hybrid, inner_products, oper
 from privcirnet.he.engines.kernels.arithmetic import with_quotient
 from privcirnet.he.engines.kernels.reply import PublicKey
 from privcirnet.he.engines.kernels.ring import Ring, ring
+from privcirnet.he.engines.rounding import Replies
 from privcirnet.he.engines.wire_bytes import Modulus, check_keys_length, check_length
 from privcirnet.he.leveled.circuit import RELINEARIZE, element_of
 from privcirnet.he.leveled.kernel_client import key_bytes
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.plan import PublicPlan
 from privcirnet.he.params.noise import flood_bits
-from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
 
@@ -86,8 +87,7 @@ class KernelEvaluator:
         self._plain = [plaintexts.plain(t, data[: count + 1], n) for count in range(len(data))]
         self._square, self._lift = BfvSquare(self._chain, t), parameters.product // t
         self._ring = ring(data, n)
-        widths = Modulus(data[: reply_primes(at.coefficient_bits, at.plain_bits)], n).widths
-        self._form = reply.form(answers, self._plain[level - 1], widths, flood_bits(at))
+        self._form = reply.form(answers, self._plain[level - 1], Replies.of(at, data), flood_bits(at))
 
     def own(self, value: Value) -> Value:
         """Return an input for this plain modulus.

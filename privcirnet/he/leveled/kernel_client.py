@@ -14,11 +14,12 @@ from privcirnet.errors import RuleError
 from privcirnet.he.engines import switch_keys
 from privcirnet.he.engines.kernels import decrypt, encrypt, hybrid, plaintexts, secret_key, wire_bytes
 from privcirnet.he.engines.kernels.ring import ring
+from privcirnet.he.engines.rounding import Replies
 from privcirnet.he.engines.wire_bytes import Modulus
 from privcirnet.he.leveled.circuit import RELINEARIZE, element_of
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.plan import PublicPlan
-from privcirnet.he.params.sizes import SEED_BYTES, reply_primes
+from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
@@ -41,11 +42,10 @@ class KernelClient:
         self._plain = [plaintexts.plain(each.plain_modulus, data, n) for each in parameters.moduli]
         self._parts = [pow(whole // m.plain_modulus, -1, m.plain_modulus) for m in parameters.moduli]
         self._form = encrypt.form(tables, self._plain[0], self._requests)
-        self._replies: list[tuple[decrypt.Form, Modulus]] = []
+        self._replies: list[tuple[decrypt.Form, Replies]] = []
         for number, own in enumerate(self._plain):
-            at = parameters.at(number, plan.level)
-            modulus = Modulus(data[: reply_primes(at.coefficient_bits, at.plain_bits)], n)
-            self._replies.append((decrypt.form(tables, own, modulus), modulus))
+            replies = Replies.of(parameters.at(number, plan.level), data)
+            self._replies.append((decrypt.form(tables, own, replies), replies))
         self._secret: Residues | None = secret_key.generate(self._chain.ring)
         self._under_data: Residues | None = self._secret[:, self._chain.special :].copy()
 
@@ -85,8 +85,8 @@ class KernelClient:
         Raises:
             RuleError: the bytes are not such a ciphertext.
         """
-        form, modulus = self._replies[number]
-        return decrypt.decrypt(self._data(), message, form, modulus)
+        form, replies = self._replies[number]
+        return decrypt.decrypt(self._data(), message, form, replies)
 
     def export_secret(self) -> bytes:
         """Return the secret key as bytes."""

@@ -1,20 +1,24 @@
 """Bytes of ciphertexts and keys on the wire, from the parameters alone.
 
 The format is that of :mod:`engines.wire_bytes`. A fresh ciphertext and a digit of a Galois key hold one polynomial and
-a seed, which stands for the other. A reply holds two polynomials modulo the primes that are left after the modulus
-switch.
+a seed, which stands for the other. A reply holds two polynomials, rounded to little more than the bits of t
+(:mod:`engines.rounding`).
 """
 
-from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters
+from typing import NamedTuple
+
+from privcirnet.he.params.parameters import Parameters
 
 SEED_BYTES = 64
 """Bytes of the seed that stands for the uniform half of a fresh ciphertext or of a key's digit."""
 
-_SWITCH_MARGIN = 10
-"""Bits over those of t that a reply's modulus has at least. The rounding of the switch has a standard deviation of
-sqrt(n / 18), 21 at n = 8192 and 30 at 16384, and decrypts under 2^9, of which flooding noise leaves 13 deviations or
-more: it never fails."""
+FIRST_MARGIN, SECOND_MARGIN = 5, 10
+"""Bits over those of t that the coefficients of a reply's two polynomials have.
 
+What rounding takes from the second meets the secret key: it has a standard deviation of sqrt(n / 18), 21 at n = 8192
+and 30 at 16384, and decrypts under 2^9, of which flooding and the first polynomial's rounding leave 13 deviations.
+Where the primes that are left have hardly more bits, their own switch takes as much again: 9 deviations are left, and
+13 at n = 8192."""
 
 SHARE_BYTES = 8
 """Bytes of one value's share in a message: a little-endian word."""
@@ -29,27 +33,51 @@ def reply_primes(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
     """
     data = coefficient_bits[:-1]
     for count in range(1, len(data)):
-        if sum(data[:count]) >= plain_bits + _SWITCH_MARGIN:
+        if sum(data[:count]) >= plain_bits + SECOND_MARGIN:
             return count
     return len(data)
 
 
-def as_short(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
-    """Return the most bits of a t with which a reply is as short as with another.
+class ReplyBits(NamedTuple):
+    """Bits of a coefficient of a reply's polynomials c0 and c1.
+
+    Attributes:
+        first: of c0.
+        second: of c1.
+    """
+
+    first: int
+    second: int
+
+    def octets(self, ring_degree: int, kept: int) -> int:
+        """Return the bytes of a reply; each polynomial ends with a whole one.
+
+        Args:
+            ring_degree: n.
+            kept: coefficients of c0 that are sent.
+        """
+        return -(-kept * self.first // 8) - (-ring_degree * self.second // 8)
+
+
+def reply_bits(coefficient_bits: tuple[int, ...], plain_bits: int) -> ReplyBits:
+    """Return the bits of a reply's coefficients: those of t and a margin, or of the primes if these have fewer.
 
     Args:
         coefficient_bits: bits of each prime of q, the special prime last.
-        plain_bits: bits of the other t.
+        plain_bits: bits of t.
+
+    >>> reply_bits((48, 48, 48, 48, 49), 55), reply_bits((54, 54, 53, 53), 44)
+    (ReplyBits(first=60, second=65), ReplyBits(first=49, second=54))
     """
-    data, kept = coefficient_bits[:-1], reply_primes(coefficient_bits, plain_bits)
-    return MAX_PLAIN_BITS if kept == len(data) else min(MAX_PLAIN_BITS, sum(data[:kept]) - _SWITCH_MARGIN)
+    most = sum(coefficient_bits[: reply_primes(coefficient_bits, plain_bits)])
+    return ReplyBits(min(plain_bits + FIRST_MARGIN, most), min(plain_bits + SECOND_MARGIN, most))
 
 
 def message_bytes(parameters: Parameters) -> tuple[int, int]:
     """Return the bytes of one ciphertext on the wire: (client to server, server to client).
 
     Args:
-        parameters: n, q, t. The client's ciphertext is seeded, the server's is switched to fewer primes.
+        parameters: n, q, t. The client's ciphertext is seeded, the server's is rounded.
     """
     return ciphertext_bytes(parameters.ring_degree, parameters.coefficient_bits, parameters.plain_bits)
 
@@ -62,9 +90,8 @@ def ciphertext_bytes(ring_degree: int, coefficient_bits: tuple[int, ...], plain_
         coefficient_bits: bits of each prime of q, the special prime last.
         plain_bits: bits of t.
     """
-    widths = _widths(coefficient_bits[:-1])
-    kept = reply_primes(coefficient_bits, plain_bits)
-    return ring_degree * sum(widths) + SEED_BYTES, 2 * ring_degree * sum(widths[:kept])
+    down = reply_bits(coefficient_bits, plain_bits).octets(ring_degree, ring_degree)
+    return ring_degree * sum(_widths(coefficient_bits[:-1])) + SEED_BYTES, down
 
 
 def key_bytes(parameters: Parameters) -> int:

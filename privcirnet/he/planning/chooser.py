@@ -32,17 +32,6 @@ SETS = (
 )
 """Sets worth considering, all 128-bit. For one product they carry t of up to 48, 54, 57, 57, 60 and 60 bits; the last
 also for sums of tens of thousands of products. n = 4096 has no room for flooding, n = 32768 is never needed."""
-SHORT_REPLIES = (
-    ParameterSet(8192, (56, 52, 52, 54)),
-    ParameterSet(8192, (32, 32, 50, 50, 50)),
-    ParameterSet(8192, (40, 40, 45, 45, 44)),
-    ParameterSet(8192, (32, 32, 37, 38, 38, 37)),
-    ParameterSet(16384, (40, 24, 60, 60, 60)),
-    ParameterSet(16384, (48, 24, 60, 60, 60)),
-)
-"""Further sets, for links where bytes cost time. A reply keeps the first primes that are together ten bits longer than
-t: 7 bytes a coefficient for t of up to 46 bits, 8 to 48, 10 to 53, 8 to 54, 8 to 54 and 9 to 60 bits, where
-:data:`SETS` take 7 to 44, 14, 12 and 10, and 12 at n = 16384."""
 
 
 @dataclass(frozen=True)
@@ -105,23 +94,19 @@ class ParameterChoice:
         return {"reason": self.reason(), "table": self.explain()}
 
 
-def sets_for(
-    ring_degree: int, coefficient_bits: Sequence[int] = (), *, thrifty: bool = False
-) -> tuple[ParameterSet, ...]:
+def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[ParameterSet, ...]:
     """Return the sets that settings allow: the named one, the known ones of a ring degree, or all for n = 0.
 
     Args:
         ring_degree: n; 0 for any.
         coefficient_bits: bits of the primes of q, the special prime last; empty for a known set.
-        thrifty: bytes cost time.
 
     Raises:
         RuleError: no known set has this ring degree.
     """
     if coefficient_bits:
         return (ParameterSet(ring_degree, tuple(coefficient_bits)),)
-    known_sets = SETS + SHORT_REPLIES if thrifty else SETS
-    found = tuple(s for s in known_sets if ring_degree in (0, s.ring_degree))
+    found = tuple(s for s in SETS if ring_degree in (0, s.ring_degree))
     if not found:
         known = ", ".join(map(str, sorted({s.ring_degree for s in SETS})))
         raise RuleError(

@@ -17,7 +17,7 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.sizes import SHARE_BYTES, ciphertext_bytes
+from privcirnet.he.params.sizes import SHARE_BYTES, ciphertext_bytes, reply_bits
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.program import operations as op
 
@@ -101,7 +101,7 @@ def plan_cost(plan: BsgsPlan, profile: Profile, link: Link) -> Cost:
     s, inputs, outputs = profile.seconds, plan.ciphertexts_in, plan.ciphertexts_out
     shared = sum(number * s[name] for name, number in _shared(plan).items())
     server = shared + plan.pmults * s["pmult"] + outputs * len(plan.fold_rotations) * s["fold"]
-    network = _transfer(plan.ciphertexts_in, plan.ciphertexts_out, profile, link)
+    network = _transfer(inputs, outputs, outputs, profile, link)
     return Cost(inputs * s["encrypt"], server, outputs * s["decrypt"], network)
 
 
@@ -164,9 +164,8 @@ def _coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> 
         + layer.pmults * s["pmult"]
         + outputs * (s["from_ntt"] + s["polynomial"] + s["reply"])
     )
-    per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, profile.plain_bits)
     kept = sum(map(len, layer.kept)) / layer.ring_degree
-    network = (inputs * per_up + (outputs + kept) * per_down / 2) / link.bandwidth + link.round_trip
+    network = _transfer(inputs, kept, outputs, profile, link) + link.round_trip
     client = inputs * (s["encrypt"] + s["polynomial"]), outputs * (s["decrypt"] + s["polynomial"])
     return Cost(client[0], server + s["call"], client[1], network)
 
@@ -208,7 +207,7 @@ def square_cost(values: int, profile: Profile, link: Link) -> Cost:
     n, s, sizes = profile.ring_degree, profile.seconds, subring.sizes(values, profile.ring_degree)
     count, kept = len(sizes), sum(sizes) / n
     server = (count + -count % profile.threads) * (s["receive"] + s["pmult_plain"] + s["reply"])
-    network = _transfer(kept, (count + kept) / 2, profile, link) + link.round_trip
+    network = _transfer(kept, kept, count, profile, link) + link.round_trip
     return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
 
 
@@ -222,6 +221,8 @@ def client_aided_cost(values: int, link: Link) -> Cost:
     return Cost(network=values * SHARE_BYTES / link.bandwidth + link.round_trip)
 
 
-def _transfer(up: float, down: float, profile: Profile, link: Link) -> float:
-    per_up, per_down = ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, profile.plain_bits)
-    return (up * per_up + down * per_down) / link.bandwidth
+def _transfer(up: float, first: float, second: float, profile: Profile, link: Link) -> float:
+    """Seconds for so many requests, and so many of either polynomial of replies."""
+    n, bits = profile.ring_degree, reply_bits(profile.coefficient_bits, profile.plain_bits)
+    per_up, _ = ciphertext_bytes(n, profile.coefficient_bits, profile.plain_bits)
+    return (up * per_up + (first * bits.first + second * bits.second) * n / 8) / link.bandwidth

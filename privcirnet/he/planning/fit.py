@@ -22,7 +22,6 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, ParameterSet
-from privcirnet.he.params.sizes import as_short
 from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.cost import for_one_use, operation_cost
@@ -219,10 +218,9 @@ def options(
 
 
 def _priced(profile: Profile, wanted: ParameterSet, link: Link) -> Profile:
-    """The profile's times at a set; one for all t with replies of the same length, so that plans are made once."""
+    """The profile's times at a set; one for all t where bytes cost nothing, so that plans are made once."""
     found = scaled(profile, wanted)
-    bits = as_short(wanted.coefficient_bits, found.plain_bits) if link.counts else MAX_PLAIN_BITS
-    return found if bits == found.plain_bits else replace(found, plain_bits=bits)
+    return found if link.counts else replace(found, plain_bits=MAX_PLAIN_BITS)
 
 
 def _option(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowed) -> Option:

@@ -19,7 +19,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.params.noise import MIN_NOISE_BUDGET, flood_bits, square_noise_bits
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, ParameterSet, coefficient_primes
 from privcirnet.he.params.security import MAX_LOG_Q, check_security
-from privcirnet.he.params.sizes import message_bytes, reply_primes
+from privcirnet.he.params.sizes import reply_bits
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
@@ -37,7 +37,7 @@ class Option:
         layers: planned for n; empty where they do not fit it.
         seconds: predicted for one image.
         problem: why the layers do not fit n, if so.
-        thrifty: bytes cost time, so t is not made so large that a reply would need a prime more.
+        thrifty: bytes cost time, so t is as small as it may be: each of its bits lengthens replies.
         squares: number of values of each of the program's squares.
     """
 
@@ -141,17 +141,16 @@ def _replies(layers: Iterable[Layer], squares: Iterable[int], parameters: Parame
 
 
 def switched_bits(parameters: Parameters) -> int:
-    """Return the bits of budget that the rounding of a reply's switch leaves, by six standard deviations.
+    """Return the bits of budget that a reply's rounding leaves, by six standard deviations.
 
     Each of n ternary secret coefficients, two thirds of them not zero, meets a rounding error in [-1/2, 1/2).
 
     Args:
         parameters: n, q, t.
     """
-    bits = parameters.coefficient_bits
-    kept = sum(bits[: reply_primes(bits, parameters.plain_bits)])
+    sent = reply_bits(parameters.coefficient_bits, parameters.plain_bits).second
     rounding = math.ceil(math.log2(6 * math.sqrt(parameters.ring_degree / 18)))
-    return kept - parameters.plain_bits - rounding - 1
+    return sent - parameters.plain_bits - rounding - 1
 
 
 def judge(wants: Requirements, option: Option) -> Verdict:
@@ -170,13 +169,8 @@ def judge(wants: Requirements, option: Option) -> Verdict:
     verdict = _with_budget(option, smallest)
     if not _carried(verdict):
         return _refused_noise(wants, verdict)
-    larger = (p for p in _parameters(option, smallest.plain_bits + 1) if not option.thrifty or _as_short(p, smallest))
+    larger = () if option.thrifty else _parameters(option, smallest.plain_bits + 1)
     return [verdict, *(found for found in (_with_budget(option, p) for p in larger) if _carried(found))][-1]
-
-
-def _as_short(parameters: Parameters, smallest: Parameters) -> bool:
-    """Whether replies are as short as with the smallest t."""
-    return message_bytes(parameters) == message_bytes(smallest)
 
 
 def _parameters(option: Option, from_bits: int = 2) -> Iterator[Parameters]:

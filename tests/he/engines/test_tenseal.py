@@ -6,7 +6,7 @@ import pytest
 from privcirnet.he.engines import interface, tenseal
 from privcirnet.he.params.parameters import choose
 from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.params.sizes import SEED_BYTES
+from privcirnet.he.params.sizes import SEED_BYTES, reply_bits
 from tests.he.engines.pairs import KEPT, PARAMETERS, N, X, pair
 
 
@@ -58,7 +58,8 @@ def test_a_reply_with_some_coefficients_is_that_much_shorter() -> None:
     client, server, keys = pair("tenseal")
     ciphertext = server.receive(client.encrypt(X))
     whole, part = (server.reply(ciphertext, keys, kept) for kept in (None, KEPT))
-    assert len(part) * 2 * N == len(whole) * (N + len(KEPT))
+    bits = reply_bits(PARAMETERS.coefficient_bits, PARAMETERS.plain_bits)
+    assert [len(whole), len(part)] == [bits.octets(N, count) for count in (N, len(KEPT))]
 
 
 def files(context: object) -> Iterator[bytes]:

@@ -5,7 +5,7 @@ from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params.parameters import (
     choose,
 )
-from privcirnet.he.params.sizes import message_bytes, reply_primes
+from privcirnet.he.params.sizes import message_bytes, reply_bits, reply_primes
 from privcirnet.he.ring import sampling
 
 
@@ -34,3 +34,11 @@ def test_reply_primes() -> None:
     assert reply_primes((54, 54, 53, 53), 44) == 1
     assert reply_primes((54, 54, 53, 53), 45) == 2
     assert reply_primes((40, 60), 60) == 1
+
+
+def test_reply_bits() -> None:
+    """Those of t and a margin; of a reply with one prime no more than it has."""
+    assert reply_bits((54, 54, 53, 53), 45) == (50, 55)
+    assert reply_bits((54, 54, 53, 53), 44) == (49, 54)
+    assert reply_bits((40, 60), 60) == (40, 40)
+    assert reply_bits((54, 54, 53, 53), 45).octets(8192, 3) == 19 + 8192 * 55 // 8

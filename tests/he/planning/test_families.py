@@ -7,12 +7,9 @@ import pytest
 
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params.noise import largest_plain_bits
-from privcirnet.he.params.parameters import ParameterSet
-from privcirnet.he.params.security import MAX_LOG_Q, check_security
-from privcirnet.he.params.sizes import as_short, ciphertext_bytes, message_bytes
-from privcirnet.he.planning.chooser import SETS, SHORT_REPLIES, sets_for
-from privcirnet.he.planning.fit import Target, fit, predicted_seconds, replan, scaled
+from privcirnet.he.params.sizes import message_bytes
+from privcirnet.he.planning.chooser import sets_for
+from privcirnet.he.planning.fit import Target, fit, predicted_seconds, replan
 from privcirnet.he.planning.goal import Allowed
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
@@ -81,48 +78,11 @@ def test_depthwise_layers_stay_spectral() -> None:
     assert 2 * spectral.ciphertexts_out <= falcon.ciphertexts_out
 
 
-CARRIED = ((46, 7), (48, 8), (53, 10), (54, 8), (54, 8), (60, 9))
-"""For each of SHORT_REPLIES: bits of t up to which it is of use, and bytes of a reply's coefficient then."""
-
-
-@pytest.mark.parametrize(("wanted", "carried"), [*zip(SHORT_REPLIES, CARRIED, strict=True)], ids=str)
-def test_sets_with_short_replies(wanted: ParameterSet, carried: tuple[int, int]) -> None:
-    """They are secure, carry a program, and their replies are shorter than others' with no more primes and that t."""
-    (n, bits), (t, width) = (wanted.ring_degree, wanted.coefficient_bits), carried
-    check_security(n, bits)
-    assert sum(bits) <= MAX_LOG_Q[n]
-    assert largest_plain_bits(n, bits, 1) >= t
-    assert ciphertext_bytes(n, bits, t)[1] == 2 * n * width
-    known = (s.coefficient_bits for s in SETS if s.ring_degree == n and len(s.coefficient_bits) <= len(bits))
-    assert all(ciphertext_bytes(n, other, t)[1] > 2 * n * width for other in known)
-    program = fit(NETWORK.nodes, NETWORK.weights, Target(scaled(COUNTED, wanted), WAN, failure_bits=8)).program
-    assert program.parameters.coefficient_bits == bits
-    assert_runs(program, "tenseal" if wanted == SHORT_REPLIES[-1] else "kernel")
-
-
-def test_short_replies_are_looked_at_where_bytes_cost_time() -> None:
-    assert sets_for(0) == SETS
-    assert sets_for(0, thrifty=True) == SETS + SHORT_REPLIES
-    assert sets_for(8192, thrifty=True) == SETS[:3] + SHORT_REPLIES[:4]
+def test_where_bytes_cost_time_t_is_no_longer_than_it_must_be() -> None:
+    """Each of its bits lengthens replies; in one process they cost nothing, and the truncation is safer."""
     made = {}
     for name in ("local", "wan"):
-        sets = sets_for(8192, thrifty=LINKS[name].counts)
-        fitted = fit(
-            NETWORK.nodes, NETWORK.weights, Target(COUNTED, LINKS[name], failure_bits=20, sets=sets, auto=True)
-        )
-        made[name] = fitted.choice.set, message_bytes(fitted.program.parameters)
-    assert made["local"][0] in SETS
-    assert made["wan"][0] in SHORT_REPLIES
-    assert made["wan"][1][1] < made["local"][1][1]
-
-
-def test_plans_depend_on_the_length_of_replies_and_not_on_t() -> None:
-    """Of the t with replies of one length, the longest stands for all."""
-    for found in SETS + SHORT_REPLIES:
-        n, bits = found.ring_degree, found.coefficient_bits
-        for t in range(20, 61):
-            longest = as_short(bits, t)
-            assert t <= longest <= 60
-            assert ciphertext_bytes(n, bits, longest) == ciphertext_bytes(n, bits, t)
-            if longest < 60:
-                assert ciphertext_bytes(n, bits, longest + 1) != ciphertext_bytes(n, bits, t)
+        target = Target(COUNTED, LINKS[name], failure_bits=20, sets=sets_for(8192), auto=True)
+        made[name] = fit(NETWORK.nodes, NETWORK.weights, target).program.parameters
+    assert made["wan"].plain_bits < made["local"].plain_bits
+    assert message_bytes(made["wan"])[1] < message_bytes(made["local"])[1]

@@ -12,7 +12,6 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget, square_noise_bits
 from privcirnet.he.params.parameters import ParameterSet
-from privcirnet.he.params.sizes import reply_primes
 from privcirnet.he.planning.chooser import WIDE, choose
 from privcirnet.he.planning.fit import options
 from privcirnet.he.planning.noise_budget import budget, judge
@@ -45,11 +44,9 @@ def test_verdicts_are_those_of_exhaustive_search(masks: str, bits: float) -> Non
         if verdict.fits:
             assert verdict.parameters is not None
             assert verdict.parameters.plain_modulus == max(expected)
-            primes = [reply_primes(option.parameters.coefficient_bits, t.bit_length()) for t in expected]
-            short = [t for t, count in zip(expected, primes, strict=True) if count == min(primes)]
             thrifty = judge(wants(bits, masks), dataclasses.replace(option, thrifty=True))
             assert thrifty.parameters is not None
-            assert thrifty.parameters.plain_modulus == max(short)
+            assert thrifty.parameters.plain_modulus == min(expected)
             assert verdict.binding == ""
         else:
             assert verdict.binding

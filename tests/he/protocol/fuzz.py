@@ -29,7 +29,7 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.wire_bytes import Modulus
 from privcirnet.he.params.parameters import choose, ordered_primes
 from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.params.sizes import key_bytes, reply_primes
+from privcirnet.he.params.sizes import key_bytes, reply_bits
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Square
 from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
@@ -130,8 +130,8 @@ class Fuzz:
         self.engine, self.program = engine, network(*INSECURE[engine])
         parameters = self.program.parameters
         n, bits = parameters.ring_degree, parameters.coefficient_bits
-        primes, left = ordered_primes(n, bits), reply_primes(bits, parameters.plain_bits)
-        self.keys_modulus, self.modulus, self.reply_modulus = (Modulus(primes[:k], n) for k in (None, -1, left))
+        primes, self.reply_bits = ordered_primes(n, bits), reply_bits(bits, parameters.plain_bits)
+        self.keys_modulus, self.modulus = (Modulus(primes[:k], n) for k in (None, -1))
         self.server = Server(self.program, engine)
         greeting = self.server.greeting()
         self.client = Client(greeting, engine)
@@ -189,8 +189,8 @@ class Fuzz:
                 seeds.append((place, place + 64))
                 place += 64
             else:
-                first = kept.get(next(parts), whole)
-                more, place = _polynomials(self.reply_modulus, place, first, whole)
+                seeds.append((place, place + self.reply_bits.octets(whole, kept.get(next(parts), whole))))
+                more, place = [], seeds[-1][1]
             runs += more
         assert place == len(content)
         return Honest(content, runs, seeds, others)

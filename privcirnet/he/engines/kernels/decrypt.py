@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.compiled.jit import inline, jit
-from privcirnet.he.engines.kernels import ntt, plaintexts
+from privcirnet.he.engines.kernels import ntt, plaintexts, rounding
 from privcirnet.he.engines.kernels.arithmetic import (
     Word,
     estimate,
@@ -24,8 +24,8 @@ from privcirnet.he.engines.kernels.arithmetic import (
     sub_if_ge,
     with_quotient,
 )
-from privcirnet.he.engines.kernels.receive import unpack
-from privcirnet.he.engines.wire_bytes import Message, Modulus, check_length, not_under
+from privcirnet.he.engines.rounding import Replies
+from privcirnet.he.engines.wire_bytes import Message
 from privcirnet.he.ring.modular import Integers, Residues
 
 _HALF = np.uint64(1 << 63)
@@ -38,7 +38,7 @@ class Form(NamedTuple):
         tables: of the transforms; the k primes of replies come first.
         plain: of the plaintexts.
         primes: of replies, (k,).
-        bits: of a packed residue of each of them.
+        roundings: of both polynomials.
         inverse: (q / p)^-1 mod p and its quotient, (k, 2).
         whole: floor(t / p), (k,).
         rest: t mod p and its quotient, (k, 2).
@@ -48,29 +48,29 @@ class Form(NamedTuple):
     tables: ntt.Tables
     plain: plaintexts.Plain
     primes: Residues
-    bits: Integers
+    roundings: tuple[rounding.Form, rounding.Form]
     inverse: Residues
     whole: Residues
     rest: Residues
     fraction: Residues
 
 
-def form(tables: ntt.Tables, plain: plaintexts.Plain, modulus: Modulus) -> Form:
+def form(tables: ntt.Tables, plain: plaintexts.Plain, replies: Replies) -> Form:
     """Return what replies are decrypted with.
 
     Args:
         tables: of the transforms; the primes of replies come first.
         plain: of the plaintexts.
-        modulus: of replies.
+        replies: on the wire.
     """
-    primes, t = modulus.primes, int(plain.tables.primes[0])
+    primes, t = replies.modulus.primes, int(plain.tables.primes[0])
     q = prod(primes)
     fractions = [((1 << 64) // p, ((1 << 64) % p << 64) // p) for p in primes]
     return Form(
         tables,
         plain,
         np.array(primes, dtype=np.uint64),
-        8 * np.array(modulus.widths),
+        (rounding.form(primes, replies.bits.first), rounding.form(primes, replies.bits.second)),
         np.stack([with_quotient(pow(q // p, -1, p), p) for p in primes]),
         np.array([t // p for p in primes], dtype=np.uint64),
         np.stack([with_quotient(t % p, p) for p in primes]),
@@ -78,14 +78,14 @@ def form(tables: ntt.Tables, plain: plaintexts.Plain, modulus: Modulus) -> Form:
     )
 
 
-def decrypt(key: Residues, message: Message, form: Form, modulus: Modulus, kept: Integers | None = None) -> Residues:
+def decrypt(key: Residues, message: Message, form: Form, replies: Replies, kept: Integers | None = None) -> Residues:
     """Decrypt a reply.
 
     Args:
         key: secret, shape (2, L', n) for L' >= k primes (:func:`secret_key.generate`).
         message: the reply.
         form: of the replies.
-        modulus: of replies.
+        replies: on the wire.
         kept: ascending coefficients of the first polynomial that the reply holds; the others count as zero. None: all
             of them.
 
@@ -93,14 +93,13 @@ def decrypt(key: Residues, message: Message, form: Form, modulus: Modulus, kept:
         slots, shape (n,).
 
     Raises:
-        RuleError: the length is wrong, or a residue is not under its prime.
+        RuleError: the length is wrong.
     """
-    places = np.arange(modulus.ring_degree) if kept is None else kept
-    end = modulus.coefficients_size(places.size)
-    check_length(message, end + modulus.compact_size(1))
-    slots = np.empty(modulus.ring_degree, dtype=np.uint64)
-    if not _decrypt(slots, _words(message[:end]), _words(message[end:]), places, key, form):
-        raise not_under()
+    n = replies.modulus.ring_degree
+    places = np.arange(n) if kept is None else kept
+    first, second = map(_words, replies.cut(message, places.size))
+    slots = np.empty(n, dtype=np.uint64)
+    _decrypt(slots, first, second, places, key, form)
     return slots
 
 
@@ -112,14 +111,16 @@ def _words(message: Message) -> Residues:
 
 
 @jit
-def _decrypt(slots: Residues, first: Residues, second: Residues, kept: Integers, key: Residues, form: Form) -> bool:
-    """:func:`decrypt` from packed words; False if a residue is not under its prime."""
+def _decrypt(slots: Residues, first: Residues, second: Residues, kept: Integers, key: Residues, form: Form) -> None:
+    """:func:`decrypt` from packed words."""
     limbs, n = form.primes.size, slots.size
-    words, phase = np.empty((2, limbs, n), dtype=np.uint64), np.empty((1, n), dtype=np.uint64)
-    under = unpack(words[0], first, kept, form.primes, form.bits)
-    under = under & unpack(words[1], second, np.arange(n), form.primes, form.bits)
-    if not under:
-        return False
+    words, phase = np.zeros((2, limbs, n), dtype=np.uint64), np.empty((1, n), dtype=np.uint64)
+    some = np.empty((limbs, kept.size), dtype=np.uint64)
+    rounding.lengthen(some, first, form.roundings[0])
+    rounding.lengthen(words[1], second, form.roundings[1])
+    for limb in range(limbs):
+        for i in range(kept.size):
+            words[0, limb, kept[i]] = some[limb, i]
     t = form.plain.tables.primes[0]
     total, fractions = np.zeros(n, dtype=np.uint64), np.full(n, _HALF, dtype=np.uint64)
     for limb in range(limbs):
@@ -135,7 +136,6 @@ def _decrypt(slots: Residues, first: Residues, second: Residues, kept: Integers,
     slots[:] = plaintexts.slots(total, form.plain)
     phase[:] = 0
     fractions[:] = 0
-    return True
 
 
 @inline

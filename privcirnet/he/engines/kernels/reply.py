@@ -1,4 +1,4 @@
-"""From a result to a reply: what hides it (:mod:`ring.sampling`), the switch to a shorter modulus, bytes.
+"""From a result to a reply: what hides it (:mod:`ring.sampling`), the switch to a shorter modulus, rounding.
 
 The client's public key is an encryption of zero, z, modulo the data primes. With u ternary and e1 of SEAL's error
 distribution, z u + (0, e1) is a fresh one. The error e0 that SEAL adds to the first polynomial is left out: flooding
@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.compiled.jit import jit
-from privcirnet.he.engines.kernels import keyswitch, ntt, plaintexts, sampling, wire_bytes
+from privcirnet.he.engines.kernels import keyswitch, ntt, plaintexts, rounding, sampling, wire_bytes
 from privcirnet.he.engines.kernels.arithmetic import mul_shoup_lazy, quotients, reduce_4p, sub_if_ge
 from privcirnet.he.engines.kernels.ring import Ring, add_scaled, to_coefficients
 from privcirnet.he.engines.kernels.sampling import Flood
+from privcirnet.he.engines.rounding import Replies
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.stream import stream
 
@@ -77,29 +78,32 @@ class Form(NamedTuple):
         extended: the ring of all L + 1 primes.
         plain: of the masks.
         switches: divisions by the last of L primes, of L - 1, ..., of one.
-        bits: of the packed residues of each of the primes that are left, (primes,).
+        first: of the first polynomial's rounding, under the primes that are left.
+        second: of the second's.
         flood: log2 of the width of each part of the flooding noise.
     """
 
     extended: Ring
     plain: plaintexts.Plain
     switches: tuple[keyswitch.Division, ...]
-    bits: Residues
+    first: rounding.Form
+    second: rounding.Form
     flood: int
 
 
-def form(extended: Ring, modulus: plaintexts.Plain, widths: tuple[int, ...], flood: int) -> Form:
+def form(extended: Ring, modulus: plaintexts.Plain, replies: Replies, flood: int) -> Form:
     """Return what replies are made with.
 
     Args:
         extended: ring of all L + 1 primes.
         modulus: constants of the masks' plaintexts.
-        widths: bytes of a residue of each prime that is left.
+        replies: on the wire; their primes are the first of the ring's.
         flood: log2 of the width of each part of the flooding noise.
     """
     primes = extended.primes[:-1]
     switches = tuple(keyswitch.division(primes[:last]) for last in range(len(primes), 0, -1))
-    return Form(extended, modulus, switches, 8 * np.array(widths, dtype=np.uint64), flood)
+    first, second = (rounding.form(replies.modulus.primes, bits) for bits in replies.bits)
+    return Form(extended, modulus, switches, first, second, flood)
 
 
 def hiding(key: PublicKey, form: Form) -> Residues:
@@ -138,19 +142,20 @@ def reply(
         hidden: what :func:`hiding` made and nothing else has used; None: it is made now.
 
     Returns:
-        compact bytes (:mod:`engines.wire_bytes`).
+        bytes of :mod:`engines.rounding`.
     """
     extended = form.extended
     factors = key.scaled if values.shape[1] == len(extended.primes) else key.plain
     places = np.arange(extended.degree) if kept is None else kept
-    first, second = (wire_bytes.packed(count, form.bits) for count in (places.size, extended.degree))
+    sent = (places.size, form.first.bits), (extended.degree, form.second.bits)
+    first, second = (wire_bytes.packed(count, bits) for count, bits in sent)
     if hidden is not None:
         _add_hiding(values, hidden, extended)
     else:
         while not _hiding(values, factors, draw(form.flood, extended), extended):
             pass
     _send(first, second, values[:, : factors.shape[2]], addend, form, places)
-    return wire_bytes.octets(first, places.size, form.bits) + wire_bytes.octets(second, extended.degree, form.bits)
+    return b"".join(wire_bytes.octets(made, *of) for made, of in zip((first, second), sent, strict=True))
 
 
 @jit
@@ -180,8 +185,8 @@ def _add_hiding(values: Residues, hidden: Residues, extended: Ring) -> None:
 
 @jit
 def _send(first: Residues, second: Residues, values: Residues, addend: Residues, form: Form, kept: Integers) -> None:
-    """Add the plaintext, switch down and write the two polynomials' words."""
-    limbs, left = values.shape[1], form.bits.size
+    """Add the plaintext, switch down, round and write the two polynomials."""
+    limbs, left = values.shape[1], form.first.primes.size
     plaintexts.add(values[0], addend, form.plain)
     for index in range(limbs - left):
         for half in range(2):
@@ -190,8 +195,8 @@ def _send(first: Residues, second: Residues, values: Residues, addend: Residues,
     for limb in range(left):
         for i in range(kept.size):
             some[limb, i] = values[0, limb, kept[i]]
-    wire_bytes.pack_into(first, some, form.bits)
-    wire_bytes.pack_into(second, values[1, :left], form.bits)
+    rounding.shorten(first, some, form.first)
+    rounding.shorten(second, values[1, :left], form.second)
 
 
 @jit

@@ -6,8 +6,9 @@ bits. So both directions shift 64-bit words instead of moving bytes.
 
 import numpy as np
 
-from privcirnet.compiled.jit import jit
+from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.engines import wire_bytes
+from privcirnet.he.engines.kernels.arithmetic import Word
 from privcirnet.he.engines.wire_bytes import Message
 from privcirnet.he.ring.modular import Integers, Residues
 
@@ -32,7 +33,7 @@ def octets(made: Residues, count: int, bits: Residues) -> bytes:
         count: residues of each prime.
         bits: of a packed residue of each prime.
     """
-    return made.view(np.uint8)[: count * int(bits.sum()) // 8].tobytes()
+    return made.view(np.uint8)[: -(-count * int(bits.sum()) // 8)].tobytes()
 
 
 def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
@@ -107,10 +108,33 @@ def unpack_into(words: Residues, padded: Residues, primes: Residues, bits: Integ
         row, p, width = words[j], primes[j], int(bits[j])
         mask = ~_ZERO >> np.uint64(64 - width)
         for i in range(row.size):
-            position = start + i * width
-            place, shift = position >> 6, np.uint64(position & 63)
-            word = ((padded[place] >> shift) | ((padded[place + 1] << _ONE) << (_TOP - shift))) & mask
+            word = _word_at(padded, start + i * width, mask)
             row[i] = word
             under = under & (word < p)
         start += row.size * width
     return under
+
+
+@jit
+def unpack_any(words: Residues, padded: Residues, bits: Residues) -> None:
+    """Undo :func:`pack_into` where every pattern of bits is a value.
+
+    Args:
+        words: written, shape (rows, m).
+        padded: see :func:`unpack_into`.
+        bits: of a packed value of each row, 1 to 64.
+    """
+    start = 0
+    for j in range(bits.size):
+        row, width = words[j], int(bits[j])
+        mask = ~_ZERO >> np.uint64(64 - width)
+        for i in range(row.size):
+            row[i] = _word_at(padded, start + i * width, mask)
+        start += row.size * width
+
+
+@inline
+def _word_at(padded: Residues, position: int, mask: Word) -> Word:
+    """Some bits from a position on."""
+    place, shift = position >> 6, np.uint64(position & 63)
+    return ((padded[place] >> shift) | ((padded[place + 1] << _ONE) << (_TOP - shift))) & mask
