@@ -5,7 +5,7 @@ import pytest
 
 from privcirnet.he.encodings import subring
 from privcirnet.he.engines.interface import ENGINES
-from privcirnet.he.params.sizes import SEED_BYTES, message_bytes
+from privcirnet.he.params.sizes import SEED_BYTES, message_bytes, reply_bits
 from privcirnet.he.program.operations import Linear, Square
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.session import Traffic
@@ -19,7 +19,7 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
     client, session = parties(program, engine)
     traffic = check(program, client, session, random_image(program))
     up, down = (8 * 8192, 8 * 8192) if engine == "cleartext" else message_bytes(program.parameters)
-    expected = []
+    bits, expected = reply_bits(program.parameters.coefficient_bits, program.parameters.plain_bits), []
     for position, node in enumerate(program.nodes):
         counts = session.meter.counts[node.name]
         match node.operation:
@@ -30,9 +30,9 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
                 assert (counts["rotate"], counts["pmult"]) == (0, 1)
                 (size,) = subring.sizes(int(np.prod(node.shape)), 8192)
                 assert size < 8192
-                seed, second = (0, 0) if engine == "cleartext" else (SEED_BYTES, down // 2)
+                seed = 0 if engine == "cleartext" else SEED_BYTES
                 sent = size * (up - seed) // 8192 + seed + 4
-                back = size * (down - second) // 8192 + second + 4
+                back = 4 + (8 * size if engine == "cleartext" else bits.octets(8192, size))
             case _:
                 assert not counts
                 continue
