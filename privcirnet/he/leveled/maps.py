@@ -5,6 +5,8 @@ does (algorithms 1 and 3), with transforms of length k that are exact mod t (:mo
 
 * *Phases*: a convolution of stride s is one of stride 1 on the s x s grids of every s-th place of a map (its polyphase
   components). A *frame* holds one such grid of one block of channels; its kernel has ceil(R / s) x ceil(R / s) taps.
+* The maps of a block see the same pixels, so a message of the first layer holds eight windows at eight values of j, and
+  seven rotations bring together what they start (:mod:`leveled.spread`).
 * Columns of a row, slowest first: j (k of them, the channel in its block, cyclic), frame, place in the frame. Each row
   holds half of the frames, as often as there is room: the client spreads the image (:mod:`leveled.spread`), so that
   copies cost no rotation.
@@ -15,8 +17,8 @@ does (algorithms 1 and 3), with transforms of length k that are exact mod t (:mo
 * Inverse DFT, bias, square. The last layer is one product for each output; the client adds up the products
   (:attr:`plan.PublicPlan.summed`).
 
-Cost: for CIFAR (83 maps of 14 x 14, 163 of 5 x 5) with n = 32768, 34 rotations and 360 products of plaintexts with
-k = 16, 77 and 1,696 with dense weights. Published: 7.9 K rotations (Falcon, Table 9).
+Cost: for CIFAR (83 maps of 14 x 14, 163 of 5 x 5) with n = 32768, 7 + 34 rotations, 360 products of plaintexts and 24
+messages with k = 16; 77, 1,696 and 192 with dense weights. Published: 7.9 K rotations (Falcon, Table 9).
 """
 
 from functools import partial
@@ -32,8 +34,9 @@ from privcirnet.he.leveled.spread import messages, shared_convolution, three_lay
 from privcirnet.he.leveled.transforms import layer_spectra, transformed
 from privcirnet.he.ring.modular import Residues
 
-_SIDE = 8
-"""Windows in a message."""
+SIDE = 8
+"""Windows in a message: 16 save half of the bytes again, and eight rotations more take longer than what is saved
+(`python benchmarks/windows.py`)."""
 
 
 class _Frames:
@@ -148,12 +151,13 @@ class _Frames:
         return self._spectra[t]
 
 
-def maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
+def maps_plan(network: LeveledNetwork, ring_degree: int, side: int = SIDE) -> Plan:
     """Return the plan.
 
     Args:
         network: two convolutions and a layer.
         ring_degree: n.
+        side: windows in a message, a power of two; of a second layer with smaller blocks, as many as these have rows.
 
     Raises:
         DoesNotFit: a row has no room for the maps.
@@ -161,7 +165,7 @@ def maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
     """
     first, second, last = three_layers(network)
     frames = _Frames(second, ring_degree)
-    side = min(_SIDE, frames.k)
+    side = min(side, frames.k)
     builder = Builder(ring_degree, messages(first, side))
     squared, columns, kernels = shared_convolution(builder, first, frames.values, frames.k, side)
     builder.layer = second.name

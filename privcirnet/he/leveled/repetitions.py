@@ -14,12 +14,12 @@ from privcirnet.he.leveled.circuit import AddPlain, Circuit, Combine, Step, read
 def without_repetitions(circuit: Circuit) -> tuple[Circuit, tuple[int, ...]]:
     """Return the steps that differ, and how often each of them stands in a circuit.
 
-    The client's ciphertexts are alike. Outputs are as many as before, the same value where they are alike.
+    The client's ciphertexts stay as they are. Outputs are as many as before, the same value where they are alike.
 
     Args:
         circuit: any.
     """
-    numbers, known = [0] * circuit.inputs, dict[Any, int]()
+    numbers, known = list(range(circuit.inputs)), dict[Any, int]()
     steps, layers, counts = list[Step](), list[str](), list[int]()
     for step, layer in zip(circuit.steps, circuit.layers, strict=True):
         made = reading(step, [numbers[source] for source in sources_of(step)])

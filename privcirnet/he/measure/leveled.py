@@ -1,7 +1,6 @@
 """Leveled inference, timed: whole images, and circuits of hours by steps that stand for many others."""
 
 from collections import Counter
-from dataclasses import dataclass
 from time import perf_counter, process_time
 from typing import NamedTuple
 
@@ -13,7 +12,6 @@ from privcirnet.he.leveled.parameters import LeveledParameters
 from privcirnet.he.leveled.plan import Plan
 from privcirnet.he.leveled.repetitions import without_repetitions
 from privcirnet.he.leveled.weights import encode
-from privcirnet.he.ring import modular
 
 _PASSES = 2
 """Runs of each step, of which the quickest counts: compiled kernels are loaded in the first."""
@@ -100,12 +98,23 @@ class LeveledBenchmark:
         self._client.close()
 
 
+class _Looks:
+    """Processor seconds between looks at the clock."""
+
+    def __init__(self) -> None:
+        self.seconds, self._last = list[float](), process_time()
+
+    def look(self) -> None:
+        before, self._last = self._last, process_time()
+        self.seconds.append(self._last - before)
+
+
 def seconds_by_steps(plan: Plan, parameters: LeveledParameters) -> dict[str, float]:
     """Return the processor seconds of an image on the kernels, extrapolated from steps that stand for many others.
 
     Steps of one kind on values of one kind take as long (:mod:`leveled.repetitions`): one of them is timed, with real
     keys, ciphertexts and weights, and counted as often as it stands in the circuit, for each plain modulus. So is one
-    message of a request and of an answer. Weights are encoded before, as they are where they stay in memory.
+    ciphertext of an answer. Weights are encoded before, as they are where they stay in memory.
 
     Args:
         plan: of a network, with its modulus switches.
@@ -115,67 +124,33 @@ def seconds_by_steps(plan: Plan, parameters: LeveledParameters) -> dict[str, flo
         by layer or square, and for :data:`CLIENT` and :data:`MESSAGES`.
     """
     circuit, counts = without_repetitions(plan.circuit)
-    made = _Sample(LeveledInferenceClient(plan.public, parameters), plan, parameters)
-    evaluator, found = made.server.evaluators[0], list[list[float]]()
+    client = LeveledInferenceClient(plan.public, parameters)
+    server = engine.leveled_server("kernel", parameters, plan.public)
+    keys = server.load_evaluation_keys(client.keys())[0]
+    evaluator, moduli = server.evaluators[0], len(parameters.moduli)
     plaintexts = encode(circuit, evaluator, len(parameters.data_bits))
+    nothing = np.zeros(parameters.ring_degree, dtype=np.uint64)
+    image = np.random.default_rng(0).integers(plan.network.low, plan.network.high + 1, plan.network.input_shape)
+    found, messages = list[list[float]](), list[list[float]]()
     for _ in range(_PASSES):
-        found.append([])
-        value = made.received()
-        outputs = engine.run(circuit, plaintexts, [value] * circuit.inputs, evaluator, made.keys[0], found[-1])
-        made.answered(outputs[0])
-    total = Counter[str]()
+        clock, steps = _Looks(), list[float]()
+        request = client.request(image)
+        clock.look()
+        received = server.receive_all(request)
+        clock.look()
+        inputs = received[0]()
+        clock.look()
+        results = engine.run(circuit, plaintexts, inputs, evaluator, keys, steps)
+        clock.look()
+        answer = evaluator.answer(results[0], nothing, keys)
+        clock.look()
+        _ = client.engine.decrypt(0, answer)
+        clock.look()
+        found.append(steps)
+        messages.append(clock.seconds)
+    client.close()
+    total, answers = Counter[str](), plan.public.outputs * moduli
     for layer, count, seconds in zip(circuit.layers, counts, zip(*found, strict=True), strict=True):
-        total[layer] += count * min(seconds) * len(parameters.moduli)
-    made.client.close()
-    return {**total, **made.total}
-
-
-@dataclass
-class _Clock:
-    """Processor seconds since the last look."""
-
-    last: float = 0.0
-
-    def passed(self) -> float:
-        before, self.last = self.last, process_time()
-        return self.last - before
-
-
-class _Sample:
-    """One message of a request and one of an answer; ``total`` is what all of them take."""
-
-    def __init__(self, client: LeveledInferenceClient, plan: Plan, parameters: LeveledParameters) -> None:
-        self.client, self._plan, self._parameters = client, plan, parameters
-        self.server = engine.leveled_server("kernel", parameters, plan.public)
-        self.keys = self.server.load_evaluation_keys(client.keys())
-        self._seen = list[list[float]]()
-
-    def received(self) -> object:
-        """A message of a request, encrypted and loaded for one plain modulus."""
-        network, moduli, clock = self._plan.network, self._parameters.moduli, _Clock(process_time())
-        image = np.random.default_rng(0).integers(network.low, network.high + 1, network.input_shape)
-        slots = self._plan.public.encode(image)[:1]
-        encoded = clock.passed()
-        rows = self.client.engine.encrypt_all([modular.residues(slots, each.plain_modulus) for each in moduli])
-        encrypted, received = clock.passed(), self.server.receive_all(rows)
-        loaded = clock.passed()
-        (value,) = received[0]()
-        self._seen.append([encoded, encrypted, loaded, clock.passed()])
-        return value
-
-    def answered(self, value: object) -> None:
-        """An answer to it, masked, flooded and decrypted."""
-        clock, nothing = _Clock(process_time()), np.zeros(self._parameters.ring_degree, dtype=np.uint64)
-        message = self.server.evaluators[0].answer(value, nothing, self.keys[0])
-        made = clock.passed()
-        self.client.engine.decrypt(0, message)
-        self._seen[-1] += [made, clock.passed()]
-
-    @property
-    def total(self) -> dict[str, float]:
-        """Seconds of all messages, for all plain moduli."""
-        encoded, encrypted, loaded, own, made, decrypted = (min(each) for each in zip(*self._seen, strict=True))
-        inputs, moduli = self._plan.public.inputs, len(self._parameters.moduli)
-        outputs = self._plan.public.outputs * moduli
-        client = encoded + inputs * encrypted + outputs * decrypted
-        return {CLIENT: client, MESSAGES: inputs * (loaded + own * moduli) + outputs * made}
+        total[layer] += count * min(seconds) * moduli
+    requested, loaded, own, _, made, decrypted = (min(each) for each in zip(*messages, strict=True))
+    return {**total, CLIENT: requested + answers * decrypted, MESSAGES: loaded + own * moduli + answers * made}

@@ -14,6 +14,7 @@ from privcirnet.he.leveled.parameters import LeveledParameters, plan_for
 from privcirnet.he.leveled.plan import Plan
 from privcirnet.he.leveled.plans import planner_of
 from privcirnet.he.measure.leveled import LeveledBenchmark, seconds_by_steps
+from privcirnet.he.params.sizes import ciphertext_bytes, message_bytes
 from privcirnet.he.ring import threads
 
 _MB, _LARGEST, _PIXELS, _RUNS = 1e6, 127, 15, 2
@@ -39,20 +40,31 @@ def leveled_counts(network: str, plan: str, b: int = 1, layer: str = "") -> dict
         layer: count this part alone: conv, square, middle, square 2, or last; "" for all.
     """
     made, parameters = _planned(network, plan, b)
-    circuit, moduli, level = made.circuit, len(parameters.moduli), made.public.level
+    circuit = made.circuit
     counts = circuit.counts_of(list(dict.fromkeys(circuit.layers))[_PARTS.index(layer)]) if layer else circuit.counts
     named = {"HE-Rot": "rotate", "HE-Pmult": "pmult", "HE-Mult": "square", "HE-Add": "add"}
     found: dict[str, float] = {title: counts[name] for title, name in named.items()}
     found["HE-Add"] += counts["add_plain"]
-    up = parameters.ring_degree * sum(-(-bits // 8) for bits in parameters.data_bits) * made.public.inputs
-    down = 2 * parameters.ring_degree * sum(-(-bits // 8) for bits in parameters.data_bits[:level])
     log_q = max(sum(parameters.data_bits), sum(parameters.coefficient_bits) + sum(parameters.special_bits))
     return {
         **found,
         "HE operations": sum(found.values()),
         "log q": log_q,
-        "traffic": (up + down * made.public.outputs * moduli) / _MB,
+        "traffic": sum(message_megabytes(made, parameters)),
     }
+
+
+def message_megabytes(plan: Plan, parameters: LeveledParameters) -> tuple[float, float]:
+    """Return the MB of a request and of an answer.
+
+    Args:
+        plan: of a network.
+        parameters: for it, of the kernels.
+    """
+    numbers, public, special = range(len(parameters.moduli)), plan.public, parameters.coefficient_bits[-1]
+    up, _ = ciphertext_bytes(parameters.ring_degree, (*parameters.data_bits, special), 1)
+    down = sum(message_bytes(parameters.at(number, public.level))[1] for number in numbers)
+    return up * public.inputs / _MB, down * public.outputs / _MB
 
 
 def leveled_latency(network: str, plan: str, b: int = 1) -> dict[str, float]:

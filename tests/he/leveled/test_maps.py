@@ -7,7 +7,6 @@ import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.leveled import maps as module
 from privcirnet.he.leveled.falcon_maps import falcon_maps_plan
 from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.he.leveled.lola_maps import lola_maps_plan
@@ -60,11 +59,10 @@ def test_the_papers_plans_are_the_integer_network(planner, maps, kernel, b, padd
 
 
 @pytest.mark.parametrize(("side", "messages"), [(1, 18), (2, 9), (4, 5), (8, 3)])
-def test_messages_hold_several_windows(monkeypatch, side, messages):
+def test_messages_hold_several_windows(side, messages):
     """As many as the digit has values, and those of the last message that nothing is left for."""
-    monkeypatch.setattr(module, "_SIDE", side)
     made = two_convolutions(FIRST[2], 16, 2, 3, 8)
-    image, plan = image_of(made), maps_plan(made, 1024)
+    image, plan = image_of(made), maps_plan(made, 1024, side)
     assert (plan.public.inputs, plan.circuit.counts_of("conv1")["rotate"]) == (messages, side - 1)
     assert list(in_clear(plan, image, 60)) == list(made.evaluate(image))
 

@@ -37,6 +37,6 @@ def test_each_step_counts_as_often_as_it_stands_there(encrypted, monkeypatch):
     monkeypatch.setattr(leveled, "process_time", lambda: next(seconds))
     found = seconds_by_steps(encrypted.plan, encrypted.parameters)
     circuit, moduli, public = encrypted.plan.circuit, len(encrypted.parameters.moduli), encrypted.plan.public
-    assert found.pop(CLIENT) == 1 + public.inputs + public.outputs * moduli
-    assert found.pop(MESSAGES) == public.inputs * (1 + moduli) + public.outputs * moduli
+    assert found.pop(CLIENT) == 1 + public.outputs * moduli
+    assert found.pop(MESSAGES) == 1 + moduli + public.outputs * moduli
     assert found == {name: moduli * circuit.layers.count(name) for name in dict.fromkeys(circuit.layers)}
