@@ -14,7 +14,6 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
 
 import numpy as np
 import torch
@@ -25,13 +24,13 @@ from privcirnet.config import run_file
 from privcirnet.console import show_rows
 from privcirnet.he.leveled.engine import ENGINES
 from privcirnet.he.leveled.falcon import falcon_plan
-from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.he.leveled.lola import lola_plan
 from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.packed import packed_plan
 from privcirnet.he.leveled.parameters import plan_for
 from privcirnet.he.leveled.periodic import periodic_plan
 from privcirnet.he.leveled.plan import Plan
+from privcirnet.he.measure.leveled import LeveledBenchmark
 from privcirnet.he.program.operations import Input
 from privcirnet.lower.leveled import lower_leveled
 from privcirnet.models.lola import lola_mnist
@@ -46,39 +45,17 @@ PLANS: dict[str, Callable[[LeveledNetwork, int], Plan]] = {
 }
 
 
-class Parties:
-    """Both parties for one plan and engine; seconds of each image are kept: of the whole, of the server, of processors.
-
-    The first image is not counted: kernels are compiled and tables made while it runs.
-    """
+class Entry(LeveledBenchmark):
+    """Both parties for one plan and engine."""
 
     def __init__(self, network: LeveledNetwork, name: str, engine: str) -> None:
-        self.name, self.engine, self.seconds, self.equal, self.images = name, engine, [], 0, 0
-        self.plan, self.parameters = plan_for(network, PLANS[name], engine)
-        self.client = LeveledInferenceClient(self.plan.public, self.parameters, engine)
-        self.server = LeveledInferenceServer(self.plan, self.parameters, engine)
-        sent = self.client.keys()
-        self.key_bytes, self.keys = sum(map(len, sent)), self.server.load_keys(sent)
-
-    def run(self, image: np.ndarray) -> None:
-        """Run one image."""
-        started, worked = perf_counter(), process_time()
-        request = self.client.request(image)
-        received, served = perf_counter(), process_time()
-        answer = self.server.answer(request, self.keys)
-        answered, ended = perf_counter(), process_time()
-        results = self.client.results(answer)
-        self.seconds.append((perf_counter() - started, answered - received, process_time() - worked, ended - served))
-        self.equal += list(results) == list(self.plan.network.evaluate(image))
-        self.images += 1
-        self.bytes = tuple(sum(len(m) for row in message for m in row) for message in (request, answer))
+        self.name, self.engine = name, engine
+        super().__init__(*plan_for(network, PLANS[name], engine), engine)
 
     def row(self) -> dict[str, str]:
         """Return the table's row."""
         parameters, counts = self.parameters, self.plan.circuit.counts
-        whole, server, work, served = (
-            median(column) for column in zip(*(self.seconds[1:] or self.seconds), strict=True)
-        )
+        whole, server, work, served = (median(column) for column in zip(*self.seconds, strict=True))
         return {
             "plan": self.name,
             "engine": self.engine,
@@ -88,8 +65,8 @@ class Parties:
             "rotations": str(counts["rotate"]),
             "products": str(counts["pmult"]),
             "keys MB": f"{self.key_bytes / 1e6:.1f}",
-            "request MB": f"{self.bytes[0] / 1e6:.2f}",
-            "answer MB": f"{self.bytes[1] / 1e6:.2f}",
+            "request MB": f"{self.message_bytes[0] / 1e6:.2f}",
+            "answer MB": f"{self.message_bytes[1] / 1e6:.2f}",
             "server s": f"{server:.2f}",
             "server processor s": f"{served:.3f}",
             "image s": f"{whole:.2f}",
@@ -128,7 +105,7 @@ def main() -> None:
         some = zip(images[: given.accuracy], labels[: given.accuracy], strict=True)
         right = [network.evaluate(image).argmax() == label for image, label in some]
         facts["top1"] = 100 * float(np.mean(right))
-    parties = [Parties(network, name, engine) for name in given.plans for engine in given.engines]
+    parties = [Entry(network, name, engine) for name in given.plans for engine in given.engines]
     for image in images[: given.images]:
         for each in parties:
             each.run(image)

@@ -83,7 +83,7 @@ ROOMS = {
     "planning": {"ring", "params", "engines", "encodings", "program"},
     "protocol": {"ring", "params", "engines", "encodings", "clear", "program"},
     "leveled": {"ring", "params", "engines", "encodings", "clear", "program", "protocol"},
-    "measure": {"ring", "params", "engines", "encodings", "clear", "program", "planning", "protocol"},
+    "measure": {"ring", "params", "engines", "encodings", "clear", "program", "planning", "protocol", "leveled"},
     "__init__": set(),
 }
 """Room of ``he/`` -> the rooms below it, which are all that it may import. Planning does not know protocol, nor leveled."""

@@ -18,7 +18,8 @@ class LeveledConfig:
     pixel_bits: int = 4
     """of a pixel; the lower bits of stored pixels are dropped."""
     plan: str = "auto"
-    """auto (the fastest that fits), packed, periodic, maps, lola, falcon, or batch: many images in one request."""
+    """auto (the fastest that fits), packed, periodic, maps, lola, falcon, lola_maps, falcon_maps (two convolutions), or
+    batch: many images in one request."""
 
     def __post_init__(self) -> None:
         check(2 <= self.weight_bits <= 16, "leveled.weight_bits must be in [2, 16]", self.weight_bits, "use 8")

@@ -5,6 +5,7 @@ network of squares with 8 bits does not feel; circulant weights stay circulant. 
 they are added to, which is so fine that nothing is lost.
 """
 
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -89,5 +90,5 @@ def _layer(
     rows, step = integer_rows(weight * 2.0**-weight_step, module, b, name), log_step + weight_step
     bias = np.zeros(shape.out_channels, dtype=object)
     if module.bias is not None:
-        bias[:] = [round(value * 2.0**-step) for value in module.bias.double().tolist()]
+        bias[:] = [round(Fraction(value) * Fraction(2) ** -step) for value in module.bias.double().tolist()]
     return LeveledLayer(name, shape, b, rows, bias), step

@@ -114,6 +114,18 @@ def test_weights_that_are_not_those_of_the_description_are_refused(copy, program
         read_leveled(copy)
 
 
+def test_rows_that_do_not_fill_padded_blocks_are_refused(copy, program):
+    """Of a layer of 18 to 6 with blocks of 4: two rows of 20, as many as the layer's own size would need."""
+    tensors = _tensors(program.network)
+    assert tensors["fc1.rows"].shape == (2, 20, 1, 1)
+    for rows in (tensors["fc1.rows"][:1], tensors["fc1.rows"][:, :18]):
+        (copy / SIGNATURE).touch()
+        write_tensors(copy / WEIGHTS, {**tensors, "fc1.rows": np.ascontiguousarray(rows)})
+        _sealed(copy)
+        with pytest.raises(RuleError, match=r"fc1.rows.*got"):
+            read_leveled(copy)
+
+
 def test_a_plan_or_a_layer_that_is_unknown_is_refused(copy):
     layers = json.loads((copy / MANIFEST).read_text())["layers"]
     _sealed(copy, planner="other")

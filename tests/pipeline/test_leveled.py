@@ -105,6 +105,14 @@ def test_a_batch_shares_one_request(images):
     assert found.inference.answers[0].bytes == found.inference.answers[1].bytes
 
 
+def test_a_network_deeper_than_any_parameters_carry_is_refused():
+    torch.manual_seed(0)
+    behind = [each for _ in range(6) for each in (Square(), nn.Linear(8, 8))]
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), *behind)
+    with pytest.raises(RuleError, match=r"must fit n = 32768 with 128-bit security: .* got \d+ bits"):
+        leveled_program(LeveledConfig(), network, DATA)
+
+
 def test_what_is_no_leveled_network_is_refused():
     quantized = torch.fx.symbolic_trace(lola_digits())
     with pytest.raises(RuleError, match="made of a network before the qat stage: got a quantized network"):

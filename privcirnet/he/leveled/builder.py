@@ -3,7 +3,8 @@
 Values are counted as in :mod:`leveled.circuit`; every method that computes returns the number of a new value.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -82,16 +83,20 @@ class Builder:
         """
         return self._add(Add(first, second))
 
-    def total(self, values: Sequence[int]) -> int:
-        """Return the sum of values.
+    def total(self, values: Iterable[int]) -> int:
+        """Return the sum of values, of equals first: few sums are open while values are made, and many are alike.
 
         Args:
             values: one or more.
         """
-        found = values[0]
-        for value in values[1:]:
-            found = self.add(found, value)
-        return found
+        found: list[tuple[int, int]] = []
+        for value in values:
+            own = (1, value)
+            while found and found[-1][0] == own[0]:
+                count, before = found.pop()
+                own = (2 * count, self.add(before, own[1]))
+            found.append(own)
+        return reduce(lambda later, earlier: self.add(earlier, later), [value for _, value in reversed(found)])
 
     def square(self, source: int) -> int:
         """Return the squares of every slot.

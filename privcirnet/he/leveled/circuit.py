@@ -8,7 +8,7 @@ Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exc
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from privcirnet.he.ring.modular import Residues
@@ -112,6 +112,22 @@ def sources_of(step: Step) -> tuple[int, ...]:
             return first, second
         case Rotate(source) | AddPlain(source) | Square(source) | Reduce(source):
             return (source,)
+
+
+def reading(step: Step, sources: Sequence[int]) -> Step:
+    """Return a step that reads other values.
+
+    Args:
+        step: of a circuit.
+        sources: as many as it reads.
+    """
+    match step:
+        case Combine(terms):
+            return Combine(tuple((value, plaintext) for value, (_, plaintext) in zip(sources, terms, strict=True)))
+        case Add():
+            return Add(*sources)
+        case _:
+            return replace(step, source=sources[0])
 
 
 @dataclass(frozen=True)

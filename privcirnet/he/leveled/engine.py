@@ -10,6 +10,7 @@ one of each for every plain modulus (:mod:`leveled.separate`), and stay under on
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import reduce
+from time import process_time
 from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
@@ -152,7 +153,12 @@ def _module(name: str) -> Any:
 
 
 def run(
-    circuit: Circuit, plaintexts: Sequence[Any], inputs: Sequence[Ciphertext], evaluator: Evaluator, keys: Any
+    circuit: Circuit,
+    plaintexts: Sequence[Any],
+    inputs: Sequence[Ciphertext],
+    evaluator: Evaluator,
+    keys: Any,
+    timed: list[float] | None = None,
 ) -> list[Ciphertext]:
     """Return the outputs of a circuit.
 
@@ -162,13 +168,17 @@ def run(
         inputs: the client's ciphertexts.
         evaluator: for the same plain modulus.
         keys: the client's.
+        timed: gets the processor seconds of each step; None: nobody wants them.
     """
     values: dict[int, Ciphertext] = dict(enumerate(inputs))
     readers = Counter(source for step in circuit.steps for source in set(sources_of(step)))
     readers.update(circuit.outputs)
     in_ntt: dict[int, Ciphertext] = {}
     for number, (step, plaintext) in enumerate(zip(circuit.steps, plaintexts, strict=True), circuit.inputs):
+        started = process_time()
         values[number] = _apply(step, values, in_ntt, plaintext, evaluator, keys)
+        if timed is not None:
+            timed.append(process_time() - started)
         for source in set(sources_of(step)):
             readers[source] -= 1
             if not readers[source]:

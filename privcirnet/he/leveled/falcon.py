@@ -30,7 +30,7 @@ from privcirnet.he.leveled.circuit import Plaintext
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 from privcirnet.he.leveled.plan import Plan, plan_of
 from privcirnet.he.leveled.spread import convolution, three_layers
-from privcirnet.he.ring import modular
+from privcirnet.he.leveled.transforms import block_spectra
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.roots import cyclic_matrix
 
@@ -161,18 +161,6 @@ def _inverse(builder: Builder, spectral: Spectral, value: int) -> int:
         if terms:
             found.append(builder.rotate(builder.products(terms), giant * width))
     return builder.total(found)
-
-
-def block_spectra(rows: np.ndarray, t: int) -> Residues:
-    """Return the transforms mod t of circulant blocks: of their first columns.
-
-    Args:
-        rows: first rows of blocks, (..., k).
-        t: plain modulus.
-    """
-    k = rows.shape[-1]
-    columns = modular.residues(rows[..., -np.arange(k) % k], t)
-    return modular.matmul(columns.reshape(-1, k), cyclic_matrix(k, t).T.copy(), t).reshape(rows.shape)
 
 
 def _row_major(builder: Builder, layer: LeveledLayer, spectral: Spectral, value: int) -> list[int]:

@@ -7,7 +7,7 @@ the number of data primes. Engines without levels leave the switches out; their 
 
 from dataclasses import dataclass, field, replace
 
-from privcirnet.he.leveled.circuit import Circuit, Combine, Reduce, Rotate, Square, Step, sources_of
+from privcirnet.he.leveled.circuit import Circuit, Reduce, Rotate, Square, Step, reading, sources_of
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.noise import Noise
 
@@ -69,16 +69,8 @@ def with_levels(circuit: Circuit, parameters: LeveledParameters) -> Circuit:
             level = min(level, parameters.key_level)
         own = [made.at(value, level, layer) for value in own]
         after = noise.after(step, [made.found[value][0] for value in own], level)
-        numbers.append(made.lowered(made.add(_with(step, own), after, level, layer), layer))
+        numbers.append(made.lowered(made.add(reading(step, own), after, level, layer), layer))
     outputs = [numbers[output] for output in circuit.outputs]
     last = min(parameters.key_level, *(made.found[value][1] for value in outputs))
     found = tuple(made.at(value, last, circuit.layers[-1]) for value in outputs)
     return replace(circuit, steps=tuple(made.steps), outputs=found, layers=tuple(made.layers))
-
-
-def _with(step: Step, sources: list[int]) -> Step:
-    """A step that reads other values."""
-    if isinstance(step, Combine):
-        return Combine(tuple((value, plaintext) for value, (_, plaintext) in zip(sources, step.terms, strict=True)))
-    names = ("first", "second") if len(sources) == 2 else ("source",)
-    return replace(step, **dict(zip(names, sources, strict=True)))

@@ -5,6 +5,8 @@ does (algorithms 1 and 3), with transforms of length k that are exact mod t (:mo
 
 * *Phases*: a convolution of stride s is one of stride 1 on the s x s grids of every s-th place of a map (its polyphase
   components). A *frame* holds one such grid of one block of channels; its kernel has ceil(R / s) x ceil(R / s) taps.
+* The maps of a block see the same pixels, so a message of the first layer holds eight windows at eight values of j, and
+  seven rotations bring together what they start (:mod:`leveled.spread`).
 * Columns of a row, slowest first: j (k of them, the channel in its block, cyclic), frame, place in the frame. Each row
   holds half of the frames, as often as there is room: the client spreads the image (:mod:`leveled.spread`), so that
   copies cost no rotation.
@@ -15,8 +17,8 @@ does (algorithms 1 and 3), with transforms of length k that are exact mod t (:mo
 * Inverse DFT, bias, square. The last layer is one product for each output; the client adds up the products
   (:attr:`plan.PublicPlan.summed`).
 
-Cost: for CIFAR (83 maps of 14 x 14, 163 of 5 x 5) with n = 32768, 34 rotations and 360 products of plaintexts with
-k = 16, 77 and 1,696 with dense weights. Published: 7.9 K rotations (Falcon, Table 9).
+Cost: for CIFAR (83 maps of 14 x 14, 163 of 5 x 5) with n = 32768, 7 + 34 rotations, 360 products of plaintexts and 24
+messages with k = 16; 77, 1,696 and 192 with dense weights. Published: 7.9 K rotations (Falcon, Table 9).
 """
 
 from functools import partial
@@ -26,12 +28,15 @@ import numpy as np
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.leveled.builder import Builder
 from privcirnet.he.leveled.circuit import Plaintext
-from privcirnet.he.leveled.falcon import block_spectra
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 from privcirnet.he.leveled.plan import Plan, plan_of
-from privcirnet.he.leveled.spread import convolution, three_layers
+from privcirnet.he.leveled.spread import messages, shared_convolution, three_layers
+from privcirnet.he.leveled.transforms import layer_spectra, transformed
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.roots import cyclic_matrix
+
+SIDE = 8
+"""Windows in a message: 16 save half of the bytes again, and eight rotations more take longer than what is saved
+(`python benchmarks/windows.py`)."""
 
 
 class _Frames:
@@ -127,12 +132,6 @@ class _Frames:
         made[:, :, places] = weights.swapaxes(1, 2)[..., None]
         return np.roll(made.reshape(2, -1), turn, axis=1).reshape(-1)
 
-    def diagonal(self, shift: int, turn: int, inverse: bool, t: int) -> Residues:
-        """One cyclic diagonal of a transform in slots: what meets j + shift at j, before a later turn."""
-        j = np.arange(self.k)
-        entries = cyclic_matrix(self.k, t, inverse=inverse)[j, (j + shift) % self.k]
-        return np.tile(np.roll(np.repeat(entries, self.stride), turn), 2)
-
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Slots that hold a value for each output map at all of its places."""
         found = np.zeros(self.n, dtype=values.dtype)
@@ -146,20 +145,19 @@ class _Frames:
         return np.where((number < self.inputs) & (frame >= 0), block, -1), *np.divmod(phase, self.phases)
 
     def _spectrum(self, t: int) -> Residues:
-        """The weights' transforms, (output blocks, input blocks, R, R, k)."""
+        """The weights' transforms, made once for each t."""
         if t not in self._spectra:
-            rows = self.layer.rows
-            rows = rows.reshape(self.blocks_out, self.blocks_in, self.k, *rows.shape[2:]).transpose(0, 1, 3, 4, 2)
-            self._spectra[t] = block_spectra(rows, t)
+            self._spectra[t] = layer_spectra(self.layer, t)
         return self._spectra[t]
 
 
-def maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
+def maps_plan(network: LeveledNetwork, ring_degree: int, side: int = SIDE) -> Plan:
     """Return the plan.
 
     Args:
         network: two convolutions and a layer.
         ring_degree: n.
+        side: windows in a message, a power of two; of a second layer with smaller blocks, as many as these have rows.
 
     Raises:
         DoesNotFit: a row has no room for the maps.
@@ -167,11 +165,12 @@ def maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
     """
     first, second, last = three_layers(network)
     frames = _Frames(second, ring_degree)
-    builder = Builder(ring_degree, first.weight[0].size)
-    squared, columns = convolution(builder, first, frames.values)
+    side = min(side, frames.k)
+    builder = Builder(ring_degree, messages(first, side))
+    squared, columns, kernels = shared_convolution(builder, first, frames.values, frames.k, side)
     builder.layer = second.name
-    half = _second(builder, frames, _transformed(builder, frames, squared))
-    made = _transformed(builder, frames, builder.add(half, builder.swap(half)), inverse=True)
+    half = _second(builder, frames, transformed(builder, squared, frames.k))
+    made = transformed(builder, builder.add(half, builder.swap(half)), frames.k, inverse=True)
     made = builder.add_integers(made, frames.spread(second.bias))
     builder.layer = f"square behind {second.name}"
     hidden = builder.square(made)
@@ -184,25 +183,7 @@ def maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
         outputs.append(builder.add_integers(builder.weighted([(hidden, slots)]), constant))
     results = [(number, start) for number in range(len(outputs))]
     plan = plan_of(network, builder.built(outputs), columns, results)
-    return plan.added(tuple(int(place) - start for place in sorted(places)))
-
-
-def _transformed(builder: Builder, frames: _Frames, value: int, *, inverse: bool = False) -> int:
-    """The DFT over j of every column, or its inverse."""
-    k = frames.k
-    baby, found = 1 << (k.bit_length() // 2), list[int]()
-    if k == 1:
-        return value
-    for giant in range(0, k, baby):
-        terms: list[tuple[int, Plaintext]] = [
-            (
-                builder.rotate(value, (shift - giant) * frames.stride),
-                partial(frames.diagonal, shift, giant * frames.stride, inverse),
-            )
-            for shift in range(giant, min(giant + baby, k))
-        ]
-        found.append(builder.rotate(builder.products(terms), giant * frames.stride))
-    return builder.total(found)
+    return plan.packed(kernels, tuple(int(place) - start for place in sorted(places)))
 
 
 def _second(builder: Builder, frames: _Frames, value: int) -> int:

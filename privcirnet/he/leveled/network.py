@@ -26,6 +26,9 @@ class LeveledLayer:
         block_size: b.
         rows: the first row of each circulant block row, integers, ``shape.weight_shape(block_size)``.
         bias: Python integers, (K,).
+
+    Raises:
+        RuleError: the rows are not those of whole blocks, padded ones among them, or the bias has another length.
     """
 
     name: str
@@ -33,6 +36,13 @@ class LeveledLayer:
     block_size: int
     rows: Values
     bias: np.ndarray
+
+    def __post_init__(self) -> None:
+        wanted = self.shape.weight_shape(self.block_size), (self.shape.out_channels,)
+        if (self.rows.shape, self.bias.shape) != wanted:
+            rule = f"a layer's rows and bias must have the shapes {wanted[0]}, {wanted[1]}"
+            got = f"{self.rows.shape} and {self.bias.shape} in {self.name}"
+            raise RuleError(rule, got=got, remedy="give a first row for each block row, padded ones among them")
 
     @cached_property
     def weight(self) -> Values:

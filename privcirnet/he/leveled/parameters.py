@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.leveled.circuit import Circuit, Combine, Rotate, Square, sources_of
+from privcirnet.he.leveled.circuit import Circuit, Combine, Reduce, Rotate, Square, sources_of
 from privcirnet.he.leveled.levels import with_levels
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.noise import noise_bits
 from privcirnet.he.leveled.plan import Plan
+from privcirnet.he.leveled.repetitions import without_repetitions
 from privcirnet.he.params import noise
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
 from privcirnet.he.params.security import MAX_LOG_Q
@@ -60,12 +61,12 @@ def plan_for(
         except DoesNotFit as error:
             refused = error.got or refused
             continue
-        counts = range(1, _MOST_MODULI + 1)
-        found = [made for count in counts for made in _candidates(n, count, bits, plan.circuit, engine)]
+        counts, alike = range(1, _MOST_MODULI + 1), without_repetitions(plan.circuit)
+        found = [made for count in counts for made in _candidates(n, count, bits, alike, engine)]
         if found:
             short = [each for each in found if each.key_bytes <= _MOST_KEY_BYTES]
             best = min(short, key=lambda each: each.work) if short else min(found, key=lambda each: each.key_bytes)
-            return _at_levels(plan, best), best.parameters
+            return _at_levels(plan, best.parameters), best.parameters
     rule = f"a network must fit n = {RING_DEGREES[-1]} with 128-bit security: fewer layers, bits or values"
     raise DoesNotFit(rule, got=refused, remedy="use the interactive protocol, or quantise to fewer bits")
 
@@ -83,14 +84,15 @@ def plan_at(
     Raises:
         DoesNotFit: the network needs more slots.
     """
-    plan = planner(network, parameters.ring_degree)
-    circuit = with_levels(plan.circuit, parameters) if parameters.request_bits else plan.circuit
-    return _at_levels(plan, _Candidate(parameters, circuit))
+    return _at_levels(planner(network, parameters.ring_degree), parameters)
 
 
-def _at_levels(plan: Plan, made: "_Candidate") -> Plan:
-    keys = made.circuit.keys(len(made.parameters.data_bits))
-    return replace(plan, circuit=made.circuit, public=replace(plan.public, keys=tuple(keys.items()), level=made.level))
+def _at_levels(plan: Plan, parameters: LeveledParameters) -> Plan:
+    """A plan with its modulus switches, which SEAL's, without primes for requests, does without."""
+    circuit, top = plan.circuit, len(parameters.data_bits)
+    circuit = with_levels(circuit, parameters) if parameters.request_bits else circuit
+    keys, level = tuple(circuit.keys(top).items()), circuit.levels_of(top)[circuit.outputs[0]]
+    return replace(plan, circuit=circuit, public=replace(plan.public, keys=keys, level=level))
 
 
 def fits(parameters: LeveledParameters, circuit: Circuit) -> bool:
@@ -162,15 +164,17 @@ def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int,
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Parameters, and the circuit with its modulus switches for them."""
+    """Parameters, and a circuit without repetitions with its modulus switches for them.
+
+    Attributes:
+        parameters: found.
+        circuit: with switches.
+        counts: how often each of its other steps stands in the network's circuit.
+    """
 
     parameters: LeveledParameters
     circuit: Circuit
-
-    @cached_property
-    def level(self) -> int:
-        """Data primes of an answer."""
-        return self.circuit.levels_of(len(self.parameters.data_bits))[self.circuit.outputs[0]]
+    counts: tuple[int, ...]
 
     @cached_property
     def key_bytes(self) -> int:
@@ -181,24 +185,29 @@ class _Candidate:
         digits = [-(-level // parameters.digit_primes) for level in range(len(widths) + 1)]
         each = [digits[level] * (special + sum(widths[:level])) for level in range(len(widths) + 1)]
         switch = sum(each[level] for level in self.circuit.keys(len(widths)).values())
-        return parameters.ring_degree * (switch + sum(widths[: self.level]))
+        answer = self.circuit.levels_of(len(widths))[self.circuit.outputs[0]]
+        return parameters.ring_degree * (switch + sum(widths[:answer]))
 
     @cached_property
     def work(self) -> int:
         """Rows of transforms for all plain moduli; eight rows of products count as one."""
         parameters, special = self.parameters, 1 + len(self.parameters.special_bits)
         levels, rows = self.circuit.levels_of(len(parameters.data_bits)), 0
-        for step in self.circuit.steps:
-            level = levels[sources_of(step)[0]]
+        steps = [step for step in self.circuit.steps if not isinstance(step, Reduce)]
+        for step, count in zip(steps, self.counts, strict=True):
+            level, own = levels[sources_of(step)[0]], 0
             digits = -(-level // parameters.digit_primes)
             if isinstance(step, Rotate | Square):
-                rows += digits * (level + special) + 2 * level + 2 * special
-            rows += 16 * level + 8 if isinstance(step, Square) else 0
-            rows += len(step.terms) * level // 4 if isinstance(step, Combine) else 0
+                own += digits * (level + special) + 2 * level + 2 * special
+            own += 16 * level + 8 if isinstance(step, Square) else 0
+            own += len(step.terms) * level // 4 if isinstance(step, Combine) else 0
+            rows += count * own
         return rows * parameters.ring_degree * len(parameters.moduli)
 
 
-def _candidates(n: int, count: int, bits: int, circuit: Circuit, engine: str) -> Iterator[_Candidate]:
+def _candidates(
+    n: int, count: int, bits: int, alike: tuple[Circuit, tuple[int, ...]], engine: str
+) -> Iterator[_Candidate]:
     """The shortest q of each size of primes for that many plain moduli, with digits of one prime and more."""
     plain_bits = max(-(-(bits + _SPARE_BITS + 1) // count), (2 * n).bit_length() + 5)
     if (count > 1 and plain_bits * (count - 1) > bits + _SPARE_BITS) or plain_bits > MAX_PLAIN_BITS:
@@ -207,12 +216,12 @@ def _candidates(n: int, count: int, bits: int, circuit: Circuit, engine: str) ->
     shapes = [(digit, extra) for digit in _DIGITS for extra in _EXTRA]
     for size in _SEAL_BITS if seal else _PRIME_BITS:
         first = size if seal else min(size, 8 * -(-(plain_bits + _SWITCHED) // 8))
-        needed = _needed((first, size, size), seal, plain, circuit)
+        needed = _needed((first, size, size), seal, plain, alike[0])
         for primes in range(2, _MOST_PRIMES):
             data = (first, *(size,) * (primes - 1))
             if sum(data) < needed:
                 continue
-            each = [_made(data, *shape, plain, circuit) for shape in ([(1, 0)] if seal else shapes)]
+            each = [_made(data, *shape, plain, *alike) for shape in ([(1, 0)] if seal else shapes)]
             if made := [own for own in each if own and fits(own.parameters, own.circuit)]:
                 yield from made
                 break
@@ -227,11 +236,16 @@ def _needed(data: tuple[int, ...], seal: bool, plain: tuple[int, int, int], circ
 
 
 def _made(
-    data: tuple[int, ...], digit_primes: int, extra: int, plain: tuple[int, int, int], circuit: Circuit
+    data: tuple[int, ...],
+    digit_primes: int,
+    extra: int,
+    plain: tuple[int, int, int],
+    circuit: Circuit,
+    counts: tuple[int, ...],
 ) -> _Candidate | None:
     """Parameters and the circuit with its modulus switches, which SEAL's, without primes for requests, does without."""
     made = _parameters(data, extra, digit_primes, plain)
-    return made and _Candidate(made, with_levels(circuit, made) if extra else circuit)
+    return made and _Candidate(made, with_levels(circuit, made) if extra else circuit, counts)
 
 
 def _parameters(

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.leveled.batch import batch_plan
 from privcirnet.he.leveled.falcon import falcon_plan
+from privcirnet.he.leveled.falcon_maps import falcon_maps_plan
 from privcirnet.he.leveled.lola import lola_plan
+from privcirnet.he.leveled.lola_maps import lola_maps_plan
 from privcirnet.he.leveled.maps import maps_plan
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledNetwork
@@ -19,8 +21,10 @@ PLANS: dict[str, Planner] = {
     "periodic": periodic_plan,
     "packed": packed_plan,
     "falcon": falcon_plan,
+    "falcon_maps": falcon_maps_plan,
     "maps": maps_plan,
     "lola": lola_plan,
+    "lola_maps": lola_maps_plan,
     "batch": batch_plan,
 }
 """Network, n -> plan. "batch" is for many images at once."""

@@ -3,18 +3,18 @@
 Weights are random and of 8 bits, pixels of 4, so that a count does not depend on training.
 """
 
-import time
 from functools import cache
 
 import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 from privcirnet.he.leveled.parameters import LeveledParameters, plan_for
 from privcirnet.he.leveled.plan import Plan
 from privcirnet.he.leveled.plans import planner_of
+from privcirnet.he.measure.leveled import LeveledBenchmark, seconds_by_steps
+from privcirnet.he.params.sizes import ciphertext_bytes, message_bytes
 from privcirnet.he.ring import threads
 
 _MB, _LARGEST, _PIXELS, _RUNS = 1e6, 127, 15, 2
@@ -40,20 +40,31 @@ def leveled_counts(network: str, plan: str, b: int = 1, layer: str = "") -> dict
         layer: count this part alone: conv, square, middle, square 2, or last; "" for all.
     """
     made, parameters = _planned(network, plan, b)
-    circuit, moduli, level = made.circuit, len(parameters.moduli), made.public.level
+    circuit = made.circuit
     counts = circuit.counts_of(list(dict.fromkeys(circuit.layers))[_PARTS.index(layer)]) if layer else circuit.counts
     named = {"HE-Rot": "rotate", "HE-Pmult": "pmult", "HE-Mult": "square", "HE-Add": "add"}
     found: dict[str, float] = {title: counts[name] for title, name in named.items()}
     found["HE-Add"] += counts["add_plain"]
-    up = parameters.ring_degree * sum(-(-bits // 8) for bits in parameters.data_bits) * made.public.inputs
-    down = 2 * parameters.ring_degree * sum(-(-bits // 8) for bits in parameters.data_bits[:level])
     log_q = max(sum(parameters.data_bits), sum(parameters.coefficient_bits) + sum(parameters.special_bits))
     return {
         **found,
         "HE operations": sum(found.values()),
         "log q": log_q,
-        "traffic": (up + down * made.public.outputs * moduli) / _MB,
+        "traffic": sum(message_megabytes(made, parameters)),
     }
+
+
+def message_megabytes(plan: Plan, parameters: LeveledParameters) -> tuple[float, float]:
+    """Return the MB of a request and of an answer.
+
+    Args:
+        plan: of a network.
+        parameters: for it, of the kernels.
+    """
+    numbers, public, special = range(len(parameters.moduli)), plan.public, parameters.coefficient_bits[-1]
+    up, _ = ciphertext_bytes(parameters.ring_degree, (*parameters.data_bits, special), 1)
+    down = sum(message_bytes(parameters.at(number, public.level))[1] for number in numbers)
+    return up * public.inputs / _MB, down * public.outputs / _MB
 
 
 def leveled_latency(network: str, plan: str, b: int = 1) -> dict[str, float]:
@@ -69,23 +80,27 @@ def leveled_latency(network: str, plan: str, b: int = 1) -> dict[str, float]:
     Raises:
         RuleError: a result is wrong.
     """
-    made, parameters = _planned(network, plan, b)
     with threads.using(1):
-        client, server = LeveledInferenceClient(made.public, parameters), LeveledInferenceServer(made, parameters)
-        keys = server.load_keys(client.keys())
-        seconds, sent = list[float](), 0
+        made = LeveledBenchmark(*_planned(network, plan, b))
         for seed in range(_RUNS):
-            image = np.random.default_rng(seed).integers(0, _PIXELS + 1, made.network.input_shape)
-            started = time.process_time()
-            request = client.request(image)
-            answer = server.answer(request, keys)
-            results = client.results(answer)
-            seconds.append(time.process_time() - started)
-            sent = sum(len(message) for row in (*request, *answer) for message in row)
-            if list(results) != list(made.network.evaluate(image)):
-                raise RuleError("an encrypted result must be exact", got=plan, remedy="report it, with this line")
-        client.close()
-    return {"latency": min(seconds[1:]), "traffic": sent / _MB}
+            made.run(np.random.default_rng(seed).integers(0, _PIXELS + 1, made.plan.network.input_shape))
+        made.close()
+    if made.equal < made.images:
+        raise RuleError("an encrypted result must be exact", got=plan, remedy="report it, with this line")
+    return {"latency": min(each.image_work for each in made.seconds), "traffic": sum(made.message_bytes) / _MB}
+
+
+def leveled_steps(network: str, plan: str, b: int = 1) -> dict[str, float]:
+    """Return the seconds of an image on one thread, extrapolated from steps that stand for many others; and its parts.
+
+    Args:
+        network: of :data:`SHAPES`.
+        plan: of :data:`leveled.plans.PLANS`, one of many alike steps.
+        b: block size of the second layer.
+    """
+    with threads.using(1):
+        found = seconds_by_steps(*_planned(network, plan, b))
+    return {"latency": sum(found.values()), **found}
 
 
 _PARTS = ("conv", "square", "middle", "square 2", "last")
@@ -94,10 +109,15 @@ _PARTS = ("conv", "square", "middle", "square 2", "last")
 
 @cache
 def _planned(network: str, plan: str, b: int) -> tuple[Plan, LeveledParameters]:
+    return plan_for(_network(network, b), planner_of(plan))
+
+
+@cache
+def _network(network: str, b: int) -> LeveledNetwork:
     random, layers = np.random.default_rng(0), list[LeveledLayer]()
     for number, shape in enumerate(SHAPES[network]):
         own = b if number == 1 else 1
         rows = random.integers(-_LARGEST, _LARGEST + 1, shape.weight_shape(own))
         bias = random.integers(-_LARGEST, _LARGEST + 1, shape.out_channels).astype(object)
         layers.append(LeveledLayer(f"layer{number}", shape, own, rows, bias))
-    return plan_for(LeveledNetwork(tuple(layers), 0, _PIXELS), planner_of(plan))
+    return LeveledNetwork(tuple(layers), 0, _PIXELS)

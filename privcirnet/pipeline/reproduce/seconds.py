@@ -20,7 +20,7 @@ from privcirnet.pipeline.bench.runs import SHAPES
 from privcirnet.pipeline.reproduce import ckks, ensei
 from privcirnet.pipeline.reproduce.cells import Values
 from privcirnet.pipeline.reproduce.layers import PRIMES, LayerCase
-from privcirnet.pipeline.reproduce.leveled import leveled_latency
+from privcirnet.pipeline.reproduce.leveled import leveled_latency, leveled_steps
 
 _ENGINE, _N, _PLAIN_BITS, _MB = "kernel", 8192, 41, 1e6
 _RUNS = 5
@@ -216,5 +216,6 @@ SECONDS: dict[str, Callable[..., Values]] = {
     "block_size_speedups": block_size_speedups,
     "group_latency": group_latency,
     "leveled_latency": leveled_latency,
+    "leveled_steps": leveled_steps,
 }
 """Name in a data file -> what measures it."""

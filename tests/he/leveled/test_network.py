@@ -63,6 +63,16 @@ def test_a_program_s_network_is_what_its_interpreter_says():
     assert list(again.evaluate(image)) == interpret(program, image)[program.output.name].reshape(-1).tolist()
 
 
+def test_rows_that_are_not_those_of_whole_blocks_are_refused():
+    """845 to 100 with blocks of 8: 13 rows of 848, and not 12 of 845."""
+    shape = LinearShape.gemm(1, 845, 100)
+    rows, bias = np.ones(shape.weight_shape(8), dtype=np.int64), np.zeros(100, dtype=object)
+    assert LeveledLayer("fc1", shape, 8, rows, bias).weight.shape == (100, 845, 1, 1)
+    for wrong, short in ((rows[:-1], bias), (rows[:, :-3], bias), (rows, bias[:-1])):
+        with pytest.raises(RuleError, match=r"rows and bias must have the shapes \(13, 848, 1, 1\), \(100,\): got"):
+            LeveledLayer("fc1", shape, 8, wrong, short)
+
+
 def test_what_is_rounded_or_does_not_alternate_is_refused():
     made = network(2, 6, 5, 3)
     with pytest.raises(RuleError, match="one square between each two: got truncate at truncate3"):

@@ -1,0 +1,51 @@
+"""Windows in a message of LoLa's CIFAR network: bytes against rotations of our plan, by steps that are timed.
+
+Weights are random, of 8 bits, circulant with k = 16 in the second convolution; pixels have 4 bits. Processor seconds of
+both parties on one thread, extrapolated from steps that stand for others; contestants take turns.
+
+    python benchmarks/windows.py
+"""
+
+from functools import partial
+
+import numpy as np
+
+from privcirnet.console import show_rows
+from privcirnet.he.leveled.maps import maps_plan
+from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
+from privcirnet.he.leveled.parameters import plan_for
+from privcirnet.he.measure.leveled import CLIENT, seconds_by_steps
+from privcirnet.he.ring import threads
+from privcirnet.pipeline.reproduce.leveled import SHAPES, message_megabytes
+
+_SIDES, _TURNS, _K = (1, 2, 4, 8, 16), 2, 16
+
+
+def main() -> None:
+    """Print a table."""
+    random, layers = np.random.default_rng(0), list[LeveledLayer]()
+    for name, shape, b in zip(("conv1", "conv2", "fc"), SHAPES["lola_cifar"], (1, _K, 1), strict=True):
+        rows, bias = random.integers(-127, 128, shape.weight_shape(b)), np.zeros(shape.out_channels, dtype=object)
+        layers.append(LeveledLayer(name, shape, b, rows, bias))
+    network = LeveledNetwork(tuple(layers), 0, 15)
+    planned = {side: plan_for(network, partial(maps_plan, side=side)) for side in _SIDES}
+    with threads.using(1):
+        found = [{side: seconds_by_steps(*planned[side]) for side in _SIDES} for _ in range(_TURNS)]
+    table: list[dict[str, str]] = []
+    for side, (plan, parameters) in planned.items():
+        whole = min((turn[side] for turn in found), key=lambda each: sum(each.values()))
+        table.append(
+            {
+                "windows": str(side),
+                "messages": str(plan.public.inputs),
+                "rotations": str(plan.circuit.counts["rotate"]),
+                "up MB": f"{message_megabytes(plan, parameters)[0]:.1f}",
+                "client s": f"{whole[CLIENT]:.2f}",
+                "image s": f"{sum(whole.values()):.2f}",
+            }
+        )
+    show_rows("windows in a message", table)
+
+
+if __name__ == "__main__":
+    main()
