@@ -33,7 +33,7 @@ class ResNet20(nn.Module):
         RuleError: the image size does not fit the strides, or the activation is unknown.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917
+    def __init__(
         self,
         num_classes: int = 10,
         in_chans: int = 3,

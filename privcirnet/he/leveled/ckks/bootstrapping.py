@@ -35,7 +35,7 @@ from privcirnet.he.leveled.ckks import chebyshev, ephemeral, fourier
 from privcirnet.he.leveled.ckks.embedding import Reals
 from privcirnet.he.leveled.ckks.machine import Machine, mapped
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
-from privcirnet.he.leveled.ckks.transform import LinearMap
+from privcirnet.he.leveled.ckks.transform import GIANT, LinearMap
 
 V = TypeVar("V")
 
@@ -43,8 +43,6 @@ _INTERPOLATION_BITS, _MARGIN = 38, 2.0**-8
 """The interpolation's error is under 2^-38 with angles doubled; how far x may be from an integer."""
 ROOM = 1.0 + 2.0**-10
 """Of a bound, for errors."""
-_GIANT = 5.0
-"""Baby steps in the time of a giant step, measured at n = 65536."""
 
 
 def parameters_for(ring_degree: int = 65536, spare: int = 5) -> CkksParameters:
@@ -66,7 +64,7 @@ def weighed(maps: Sequence[LinearMap]) -> list[LinearMap]:
     Args:
         maps: any.
     """
-    return [replace(each, giant=_GIANT) for each in maps]
+    return [replace(each, giant=GIANT) for each in maps]
 
 
 @dataclass(frozen=True)
@@ -184,23 +182,52 @@ class Bootstrapping:
             machine: that runs it.
             value: in coefficient encoding, times ``shrink``.
         """
-        name, parameters = machine.layer.removesuffix(" StoC"), self.parameters
+        name = machine.layer.removesuffix(" StoC")
+        value, other = self._raised(machine, value, name)
+        both = machine.add(value, other), machine.times_i(machine.subtract(other, value))
+        real, imaginary = (self._sine(machine, part) for part in both)
+        machine.layer = name
+        return real, imaginary
+
+    def both(self, machine: Machine[V], value: V) -> tuple[V, V]:
+        """Return the real and the imaginary parts of a value's slots, with new levels.
+
+        Args:
+            machine: that runs it.
+            value: of at least ``to_coefficients`` levels.
+        """
+        machine.layer = f"{machine.layer} StoC"
+        return self.parts(machine, mapped(machine, value, self.forward))
+
+    def real(self, machine: Machine[V], value: V) -> V:
+        """Return the real parts of a value's slots with new levels: with one EvalMod instead of two.
+
+        Args:
+            machine: that runs it.
+            value: of at least ``to_coefficients`` levels.
+        """
+        name = machine.layer
+        machine.layer = f"{name} StoC"
+        value = mapped(machine, value, self.forward)
+        found = self._sine(machine, machine.add(*self._raised(machine, value, name)))
+        machine.layer = name
+        return found
+
+    def _raised(self, machine: Machine[V], value: V, name: str) -> tuple[V, V]:
+        """What EvalMod takes, and its conjugate."""
+        parameters = self.parameters
         machine.layer = f"{name} CtoS"
         value = machine.raised(value, self.multiples, parameters.scales[0] / parameters.scales[-1])
         value = mapped(machine, value, self.back)
         machine.layer = f"{name} EvalMod"
-        other = machine.conjugate(value)
-        both = machine.add(value, other), machine.times_i(machine.subtract(other, value))
-        real, imaginary = (self._sine(machine, machine.bounded(part, 2.0)) for part in both)
-        machine.layer = name
-        return machine.bounded(real, ROOM), machine.bounded(imaginary, ROOM)
+        return value, machine.conjugate(value)
 
     def _sine(self, machine: Machine[V], value: V) -> V:
-        """2 gain sin(2 pi x) of 2 x / R."""
-        value = machine.add_plain(value, -0.5 / self.radius)
+        """2 gain sin(2 pi x) of 2 x / R, which are a part of the slots."""
+        value = machine.add_plain(machine.bounded(value, 2.0), -0.5 / self.radius)
         value = machine.bounded(machine.add_plain(machine.multiply(value, value), -2.0), 2.0)
         found = chebyshev.Polynomial(machine, value, self.degree)(self.cosine)
         for left in reversed(range(self.doublings)):
             found, gain = machine.bounded(found, 2.0 * ROOM), 1.0 if left else self.gain
             found = machine.add_plain(machine.multiply(found, found, gain), -2.0 * gain)
-        return found
+        return machine.bounded(found, ROOM)

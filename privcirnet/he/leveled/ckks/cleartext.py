@@ -78,6 +78,10 @@ class Cleartext:
         self._within(np.abs(value), bound)
         return value
 
+    def lowered(self, value: Slots, level: int) -> Slots:
+        """See :meth:`Machine.lowered`."""
+        return value
+
     def map(self, value: Slots, linear: LinearMap) -> Slots:
         """See :meth:`Machine.map`."""
         self.counts["rotate"] += linear.rotations

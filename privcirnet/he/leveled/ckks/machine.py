@@ -141,6 +141,15 @@ class Machine(Protocol[V]):
         """
         ...
 
+    def lowered(self, value: V, level: int) -> V:
+        """Return a value at a lower level, where all costs less.
+
+        Args:
+            value: a value.
+            level: at most its own.
+        """
+        ...
+
     def map(self, value: V, linear: LinearMap) -> V:
         """Return a linear map of the slots; takes a level.
 
@@ -222,6 +231,10 @@ class Encrypted:
     def bounded(self, value: Ciphertext, bound: float) -> Ciphertext:
         """See :meth:`Machine.bounded`."""
         return value
+
+    def lowered(self, value: Ciphertext, level: int) -> Ciphertext:
+        """See :meth:`Machine.lowered`."""
+        return self._server.lower(value, level)
 
     def map(self, value: Ciphertext, linear: LinearMap) -> Ciphertext:
         """See :meth:`Machine.map`; with double hoisting."""

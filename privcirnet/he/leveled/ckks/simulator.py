@@ -157,6 +157,17 @@ class Simulator:
         """See :meth:`Machine.bounded`."""
         return replace(value, bound=min(bound, value.bound))
 
+    def lowered(self, value: Estimate, level: int) -> Estimate:
+        """See :meth:`Machine.lowered`.
+
+        Raises:
+            RuleError: the value has fewer levels.
+        """
+        if level > value.level:
+            rule, remedy = "a value is lowered, not raised", "use a lower level, or more spare levels"
+            raise RuleError(rule, got=f"{value.level} to {level} in layer {self.layer!r}", remedy=remedy)
+        return self._lowered(value, level)
+
     def map(self, value: Estimate, linear: LinearMap) -> Estimate:
         """See :meth:`Machine.map`: rotations stay extended, so that only the sums are divided by P."""
         self._spend(value)
