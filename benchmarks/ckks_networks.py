@@ -110,13 +110,11 @@ def counted(circuit: NetworkCircuit) -> Counting:
     babies = sum(len(linear.babies) * (rows + level) for linear, level in own)
     giants = sum(len(linear.groups) * (4 * (level + 1) + 3 * rows) for linear, level in own)
     seconds = diagonals * (ROW + PRODUCT) + babies * BABY + giants * ROW
-    refreshed = sum(
-        REAL if circuit.layouts[i].parts == 1 else BOTH * circuit.layouts[i].parts / 2 for i in schedule.refreshed
-    )
+    parts = [circuit.layouts[place].parts for place in schedule.refreshed]
+    refreshed = sum(REAL if count == 1 else BOTH * count / 2 for count in parts)
+    products, rotations = sum(linear.products for linear, _ in own), sum(linear.rotations for linear, _ in own)
     print(f"image at level {schedule.image}; {simulator.counts['bootstrappings']} bootstrappings")
-    print(
-        f"maps of the network: {len(own)}, {sum(m.products for m, _ in own)} diagonals, {sum(m.rotations for m, _ in own)} rotations"
-    )
+    print(f"maps of the network: {len(own)}, {products} diagonals, {rotations} rotations")
     print(f"keys: {len(simulator.keys)}, {Context(parameters).key_bytes(simulator.keys) / 1e9:.2f} GB")
     print(f"predicted: {seconds:.0f} s of convolutions, {refreshed:.0f} s of bootstrapping, in processor seconds")
     return simulator

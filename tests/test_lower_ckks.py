@@ -1,5 +1,7 @@
 """From a trained network to a circuit of bootstrapped CKKS: in clear, in the simulator, and encrypted."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -84,7 +86,9 @@ def test_an_encrypted_image_has_the_logits_of_the_network():
     (slots,) = circuit.encode(images[1])
     reply = circuit(machine, [pair.server.receive(pair.client.encrypt(slots, level), level)])
     found = circuit.logits(pair.slots(reply))
-    assert np.abs(found - logits[1]).max() < 2**-10 * np.abs(logits).max()
+    assert np.abs(found - logits[1]).max() < 2**-20 * np.abs(logits).max()
+    errors = np.abs(pair.slots(reply) - circuit(Cleartext(), [slots]))
+    assert math.sqrt(estimate.variance) / 30 < np.sqrt((errors**2).mean()) < math.sqrt(estimate.variance)
     assert pair.server.counts["rotate"] == counts_in_clear(circuit, images[1])["rotate"]
 
 
@@ -92,6 +96,26 @@ def counts_in_clear(circuit: NetworkCircuit, image: np.ndarray):
     clear = Cleartext()
     circuit(clear, circuit.encode(image))
     return clear.counts
+
+
+class Noisy(Cleartext):
+    """Every refreshed value gets an error, as large as a bootstrapping's."""
+
+    def __init__(self, deviation: float) -> None:
+        super().__init__()
+        self._deviation, self._random = deviation, np.random.default_rng(0)
+
+    def lowered(self, value, level):
+        return value + self._random.normal(0, self._deviation, value.shape)
+
+
+def test_classes_bear_the_errors_of_bootstrapping():
+    """Errors of 2^-21, four times those of n = 65536: ten images keep their classes, and logits are right to 10 bits."""
+    circuit, images, logits = built(resnet20(), 8)
+    for image, want in zip(images[:10], logits, strict=False):
+        found = circuit.logits(circuit(Noisy(2**-21), circuit.encode(image)))
+        assert found.argmax() == want.argmax()
+        assert 0 < np.abs(found - want).max() < 2**-10 * np.abs(logits).max()
 
 
 def test_what_is_refused():

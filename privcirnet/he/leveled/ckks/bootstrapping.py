@@ -19,7 +19,7 @@ one of n is over K with probability 2 n exp(-K^2 / (2 variance)) at most.
 Error: sin x - x is x^3 / 6 of x = 2 pi S_0 m / q_0, so values are made small first, by StoC: |x| <= 1 / (2 gain), where
 the gain is that of the chain's upper levels (:mod:`ckks.parameters`), which the last doubling leaves. It takes no
 level. What a ciphertext's own error becomes: w is near -1 where x is near 0, and an error of 2 w there grows by
-2 pi R^2 gain or so. It is the largest part of the result's error.
+2 pi R^2 gain. It is the largest part of the result's error, at n = 1024 that of the interpolation is.
 """
 
 import math
@@ -101,6 +101,12 @@ class Bootstrapping:
             return ephemeral.multiples(n, weight, self.failure_bits)
         variance = (1 + 2 * n / 3) / 12
         return math.ceil(math.sqrt(2 * variance * math.log(2 * n * 2.0**self.failure_bits)))
+
+    @property
+    def spread(self) -> float:
+        """Root mean square of I."""
+        weight = self.parameters.ephemeral_weight or 2 * self.parameters.ring_degree / 3
+        return math.sqrt((1 + weight) / 12)
 
     @property
     def radius(self) -> float:
@@ -218,16 +224,23 @@ class Bootstrapping:
         parameters = self.parameters
         machine.layer = f"{name} CtoS"
         value = machine.raised(value, self.multiples, parameters.scales[0] / parameters.scales[-1])
-        value = mapped(machine, value, self.back)
+        rms = math.sqrt(parameters.ring_degree) * self.spread * parameters.data_primes[0] / parameters.scales[-1]
+        for linear in self.back:
+            value = machine.map(machine.bounded(value, math.inf, rms), linear)
+            rms *= float(
+                np.linalg.norm([diagonal[0] for diagonal in linear.diagonals.values()])
+            )  # unitary but for that
         machine.layer = f"{name} EvalMod"
         return value, machine.conjugate(value)
 
     def _sine(self, machine: Machine[V], value: V) -> V:
         """2 gain sin(2 pi x) of 2 x / R, which are a part of the slots."""
-        value = machine.add_plain(machine.bounded(value, 2.0), -0.5 / self.radius)
-        value = machine.bounded(machine.add_plain(machine.multiply(value, value), -2.0), 2.0)
+        source = machine.add_plain(machine.bounded(value, 2.0), -0.5 / self.radius)
+        value = machine.bounded(machine.add_plain(machine.multiply(source, source), -2.0), 2.0)
         found = chebyshev.Polynomial(machine, value, self.degree)(self.cosine)
         for left in reversed(range(self.doublings)):
             found, gain = machine.bounded(found, 2.0 * ROOM), 1.0 if left else self.gain
             found = machine.add_plain(machine.multiply(found, found, gain), -2.0 * gain)
-        return machine.bounded(found, ROOM)
+        slope, growth = 2 * math.pi * self.radius * self.gain, 2 * math.pi * self.radius**2 * self.gain
+        error = self.gain * 2.0**-_INTERPOLATION_BITS
+        return machine.bounded(machine.smooth(found, source, slope, growth, error), ROOM)

@@ -108,7 +108,7 @@ class NetworkCircuit:
             biases = [t.layer.bias for t in node.terms if t.layer]
             bias = np.zeros(layout.channels)
             bias[: len(biases[0])] = np.sum(biases, axis=0)
-            found.append(machine.bounded(machine.add_plain(total, layout.spread(bias)[part]), 1.0))
+            found.append(machine.bounded(machine.add_plain(total, layout.spread(bias)[part]), 1.0, node.rms))
         return found
 
     def _row(self, number: int, place: int, part: int) -> list[LinearMap]:
@@ -140,7 +140,8 @@ class NetworkCircuit:
                 found += self.refresh.both(machine, both)
             else:
                 found.append(self.refresh.real(machine, first))
-        return [machine.lowered(machine.bounded(part, 1.0), level) for part in found]
+        rms = self.network.nodes[number].rms
+        return [machine.lowered(machine.bounded(part, 1.0, rms), level) for part in found]
 
     def _paired(self, machine: Machine[V], number: int, values: list[V]) -> list[V]:
         """What the convolutions behind a node take."""

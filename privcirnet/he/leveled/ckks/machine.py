@@ -7,6 +7,7 @@
 A circuit says ``machine.layer = "conv1"`` where a layer begins; the simulator names it in what it refuses.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
@@ -130,7 +131,7 @@ class Machine(Protocol[V]):
         """
         ...
 
-    def bounded(self, value: V, bound: float) -> V:
+    def bounded(self, value: V, bound: float, rms: float = math.inf) -> V:
         """Return a value as it is, and say how large its slots are: what is known of a network's activations.
 
         Without it, bounds are those of the worst input.
@@ -138,6 +139,19 @@ class Machine(Protocol[V]):
         Args:
             value: a value.
             bound: of its slots' absolute values.
+            rms: their root mean square, if it is known; what errors in products are estimated with.
+        """
+        ...
+
+    def smooth(self, value: V, source: V, slope: float, growth: float, error: float) -> V:
+        """Return a value as it is, and say how errors reach it, where products of bounds would say far too much.
+
+        Args:
+            value: a smooth function of another value, computed in several products.
+            source: that value.
+            slope: of the function, at most.
+            growth: what the error of a product at the source's level is multiplied by, of all products together.
+            error: of the function itself.
         """
         ...
 
@@ -228,8 +242,12 @@ class Encrypted:
         """See :meth:`Machine.raised`; how large the integers are is up to the key."""
         return self._server.raised(value, self._keys)
 
-    def bounded(self, value: Ciphertext, bound: float) -> Ciphertext:
+    def bounded(self, value: Ciphertext, bound: float, rms: float = math.inf) -> Ciphertext:
         """See :meth:`Machine.bounded`."""
+        return value
+
+    def smooth(self, value: Ciphertext, source: Ciphertext, slope: float, growth: float, error: float) -> Ciphertext:
+        """See :meth:`Machine.smooth`."""
         return value
 
     def lowered(self, value: Ciphertext, level: int) -> Ciphertext:

@@ -8,6 +8,7 @@ Scales: a bootstrapping takes values in [-1, 1]. :meth:`Network.normalized` divi
 seen, for nothing: weights from node j to node i become B_j^2 / B_i times as large, and so do squares that are added.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,10 +85,12 @@ class Node:
     Attributes:
         name: of the sum.
         terms: one at least.
+        rms: root mean square of the sum, as far as examples tell.
     """
 
     name: str
     terms: tuple[Term, ...]
+    rms: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +177,12 @@ class Network:
         bound = margin * float(np.abs(images).max())
         powers = {IMAGE: bound / self.bound} | {i: b**2 for i, b in enumerate(bounds)}
         nodes = [
-            Node(node.name, tuple(_scaled(term, powers[term.source], own) for term in node.terms))
-            for node, own in zip(self.nodes, bounds, strict=True)
+            Node(
+                node.name,
+                tuple(_scaled(term, powers[term.source], own) for term in node.terms),
+                float(np.sqrt((u**2).mean())) / own,
+            )
+            for node, own, u in zip(self.nodes, bounds, sums, strict=True)
         ]
         last, answer = powers[len(nodes) - 1], margin * float(np.abs(logits).max())
         weights, bias = self.weights * (last * self.answer / answer), self.bias * (self.answer / answer)

@@ -8,8 +8,10 @@ variance c has n c / S^2 in every slot at scale S. With errors of variance 10.5,
 * fresh: c = 10.5 + 1/12;
 * a rescaling, or a division by P: c = (1 + 2 n / 3) / 12;
 * a key switch: c = 10.5 n sum over digits of Q_d^2 / 12 / P^2, and a division's;
-* a product: |x|^2 var(y) + |y|^2 var(x) + var(x) var(y), with bounds of the slots for |x| and |y|; of a plaintext the
-  variance is n / 12 / S^2, its rounding.
+* a product: |x|^2 var(y) + |y|^2 var(x) + var(x) var(y), twice that of a square, whose errors are the same. |x| and |y|
+  are bounds of the slots, or their root mean square where a circuit knows it; then the variance is an average over
+  slots. Of a plaintext it is n / 12 / S^2, its rounding;
+* a smooth function of several products (EvalMod): slope^2 var(x), and what the circuit says of the products' errors.
 
 A slot's error is over six deviations with probability exp(-36) = 2^-52: that is what the precision in bits means.
 tests/he/leveled/ckks/test_simulator.py holds it against ciphertexts.
@@ -79,7 +81,7 @@ class Simulator:
         """See :meth:`Machine.add`."""
         one, other = self._aligned(first, second)
         bound, variance = one.bound + other.bound, one.variance + other.variance
-        return self._checked(replace(one, bound=bound, variance=variance))
+        return self._checked(replace(one, bound=bound, variance=variance, rms=math.inf))
 
     def subtract(self, first: Estimate, second: Estimate) -> Estimate:
         """See :meth:`Machine.subtract`."""
@@ -88,7 +90,7 @@ class Simulator:
     def add_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
         """See :meth:`Machine.add_plain`."""
         bound, variance = value.bound + _largest(slots), value.variance + self._slot(_ROUNDING, value.scale)
-        return self._checked(replace(value, bound=bound, variance=variance))
+        return self._checked(replace(value, bound=bound, variance=variance, rms=math.inf))
 
     def multiply_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
         """See :meth:`Machine.multiply_plain`."""
@@ -112,7 +114,8 @@ class Simulator:
         self._spend(one)
         self.parameters.check_gain(one.level, gain, f" in layer {self.layer!r}")
         self._need({RELINEARIZATION}, one.level)
-        variance = one.bound**2 * other.variance + other.bound**2 * one.variance + one.variance * other.variance
+        variance = one.usual**2 * other.variance + other.usual**2 * one.variance + one.variance * other.variance
+        variance *= 2 if first is second else 1  # both errors are the same
         variance += self._switch(one.level, one.scale * other.scale)
         return self._rescaled(one, other.scale / gain, one.bound * other.bound * gain, variance * gain**2)
 
@@ -134,8 +137,8 @@ class Simulator:
 
     def times(self, value: Estimate, factor: int) -> Estimate:
         """See :meth:`Machine.times`."""
-        bound, variance = value.bound * abs(factor), value.variance * factor**2
-        return self._checked(replace(value, bound=bound, variance=variance))
+        bound, variance, rms = value.bound * abs(factor), value.variance * factor**2, value.rms * abs(factor)
+        return self._checked(replace(value, bound=bound, variance=variance, rms=rms))
 
     def raised(self, value: Estimate, multiples: float, ratio: float) -> Estimate:
         """See :meth:`Machine.raised`; a slot adds up n coefficients."""
@@ -153,9 +156,15 @@ class Simulator:
             variance += self._switch(top, scale) + self._division(scale)
         return self._checked(Estimate(top, scale, bound, variance))
 
-    def bounded(self, value: Estimate, bound: float) -> Estimate:
+    def bounded(self, value: Estimate, bound: float, rms: float = math.inf) -> Estimate:
         """See :meth:`Machine.bounded`."""
-        return replace(value, bound=min(bound, value.bound))
+        return replace(value, bound=min(bound, value.bound), rms=min(rms, value.rms))
+
+    def smooth(self, value: Estimate, source: Estimate, slope: float, growth: float, error: float) -> Estimate:
+        """See :meth:`Machine.smooth`."""
+        product = self._switch(source.level, source.scale**2) + self._division(source.scale)
+        own = self._division(value.scale) + error**2
+        return replace(value, variance=slope**2 * source.variance + growth**2 * product + own)
 
     def lowered(self, value: Estimate, level: int) -> Estimate:
         """See :meth:`Machine.lowered`.
@@ -175,7 +184,7 @@ class Simulator:
         sizes = np.abs(np.stack([np.asarray(diagonal) for diagonal in linear.diagonals.values()]))
         power, factor = float((sizes**2).sum(axis=0).max()), self.parameters.factors[value.level]
         each = value.variance + self._switch(value.level, value.scale)
-        variance = power * each + len(sizes) * (value.bound**2 + each) * self._slot(_ROUNDING, factor)
+        variance = power * each + len(sizes) * (value.usual**2 + each) * self._slot(_ROUNDING, factor)
         giants, product = len(linear.groups), value.scale * factor
         variance += giants * self._switch(value.level, product) + (giants - 1) * self._division(product)
         return self._rescaled(

@@ -103,13 +103,36 @@ def test_random_slots_get_new_levels(vectors):
     estimate = refresh(simulator, simulator.fresh(level=2))
     assert estimate.level == refresh.parameters.levels - refresh.levels == 4
     machine, worst = pair.machine(simulator.keys), 0.0
+    errors: list[float] = []
     for seed in range(vectors):
         slots = random_slots(seed)
         found = refresh(machine, pair.server.receive(pair.client.encrypt(slots, level=2), 2))
         assert found.level == estimate.level
         worst = max(worst, float(np.abs(pair.slots(found) - slots).max()))
+        errors.append(float(np.square(np.abs(pair.slots(found) - refresh(Cleartext(), slots))).mean()))
+    assert 0.3 < math.sqrt(np.mean(errors) / estimate.variance) < 1
     assert np.abs(refresh(Cleartext(), slots) - slots).max() < 2**-24
     assert worst < 2**-23
+
+
+def test_the_simulator_knows_the_precision_that_is_measured_at_full_size():
+    """21.4 bits in the worst of five vectors (docs/ckks.md)."""
+    refresh = Bootstrapping(parameters_for())
+    simulator = Simulator(refresh.parameters)
+    assert 20.5 < refresh(simulator, simulator.fresh(level=3)).precision_bits < 21.4
+
+
+def test_real_parts_alone_take_one_polynomial():
+    """Imaginary parts are forgotten; both together are what a whole bootstrapping gives."""
+    refresh = Bootstrapping(toy(), to_coefficients=2, to_slots=2)
+    simulator, pair, slots = Simulator(refresh.parameters), Pair.of(refresh.parameters), random_slots(0)
+    assert refresh.both(simulator, simulator.fresh(level=2))[1].level == 4
+    machine, fresh = pair.machine(simulator.keys), pair.server.receive(pair.client.encrypt(slots, 2), 2)
+    real = refresh.real(machine, fresh)
+    assert pair.server.counts["multiply"] == 11
+    assert np.abs(pair.slots(real) - slots.real).max() < 2**-24
+    for found, part in zip(refresh.both(Cleartext(), slots), (slots.real, slots.imag), strict=True):
+        assert np.abs(found - part).max() < 2**-24
 
 
 def test_without_a_sparse_secret_it_takes_more_doublings():
