@@ -9,8 +9,10 @@ Without weights the network is random.
 
 import argparse
 import time
+import weakref
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,12 +49,13 @@ def main() -> None:
     parser.add_argument("--data", default="", help="folder of CIFAR-10; random images if there is none")
     parser.add_argument("--images", type=int, default=1)
     parser.add_argument("--counts", action="store_true", help="counts and predicted seconds only")
+    parser.add_argument("--weights-gb", type=float, default=8.0, help="of memory for encoded weights")
     given = parser.parse_args()
     model, real = network_of(given.model, given.weights, given.data, given.images)
     with torch.no_grad():
         want = model.double()(torch.from_numpy(real[: given.images])).numpy()
     network = lower_ckks(model, (3, *real.shape[2:])).normalized(real)
-    circuit = NetworkCircuit(network, Bootstrapping(parameters_for()))
+    circuit = NetworkCircuit(network, Bootstrapping(parameters_for()), 0 if given.counts else given.weights_gb)
     simulator = counted(circuit)
     if not given.counts:
         run(circuit, simulator, real[: given.images], want)
@@ -75,17 +78,30 @@ def network_of(name: str, weights: str, folder: str, images: int) -> tuple[nn.Mo
     return model.eval(), real
 
 
+class Met(NamedTuple):
+    """A map that a circuit meets: its layer, its level, its counts, and itself as long as the circuit keeps it."""
+
+    layer: str
+    level: int
+    products: int
+    rotations: int
+    babies: int
+    giants: int
+    linear: Callable[[], LinearMap | None]
+
+
 class Counting(Simulator):
     """A simulator that notes which maps it meets, at which level, in which layer."""
 
     def __init__(self, parameters: CkksParameters) -> None:
         super().__init__(parameters)
-        self.maps: list[tuple[str, LinearMap, int]] = []
+        self.maps: list[Met] = []
         self.counts = Counter[str]()
 
     def map(self, value: Estimate, linear: LinearMap) -> Estimate:
         """See :class:`Simulator`."""
-        self.maps.append((self.layer, linear, value.level))
+        counts = linear.products, linear.rotations, len(linear.babies), len(linear.groups)
+        self.maps.append(Met(self.layer, value.level, *counts, weakref.ref(linear)))
         return super().map(value, linear)
 
     def multiply(self, first: Estimate, second: Estimate, gain: float = 1.0) -> Estimate:
@@ -105,14 +121,14 @@ def counted(circuit: NetworkCircuit) -> Counting:
     simulator = Counting(parameters)
     circuit(simulator, [simulator.fresh(level=schedule.image)] * circuit.layouts[-1].parts)
     rows = len(parameters.special_primes) + 1
-    own = [(linear, level) for layer, linear, level in simulator.maps if kind(layer) == "network"]
-    diagonals = sum(linear.products * (rows + level) for linear, level in own)
-    babies = sum(len(linear.babies) * (rows + level) for linear, level in own)
-    giants = sum(len(linear.groups) * (4 * (level + 1) + 3 * rows) for linear, level in own)
+    own = [met for met in simulator.maps if kind(met.layer) == "network"]
+    diagonals = sum(met.products * (rows + met.level) for met in own)
+    babies = sum(met.babies * (rows + met.level) for met in own)
+    giants = sum(met.giants * (4 * (met.level + 1) + 3 * rows) for met in own)
     seconds = diagonals * (ROW + PRODUCT) + babies * BABY + giants * ROW
     parts = [circuit.layouts[place].parts for place in schedule.refreshed]
     refreshed = sum(REAL if count == 1 else BOTH * count / 2 for count in parts)
-    products, rotations = sum(linear.products for linear, _ in own), sum(linear.rotations for linear, _ in own)
+    products, rotations = sum(met.products for met in own), sum(met.rotations for met in own)
     print(f"image at level {schedule.image}; {simulator.counts['bootstrappings']} bootstrappings")
     print(f"maps of the network: {len(own)}, {products} diagonals, {rotations} rotations")
     print(f"keys: {len(simulator.keys)}, {Context(parameters).key_bytes(simulator.keys) / 1e9:.2f} GB")
@@ -159,8 +175,9 @@ def run(circuit: NetworkCircuit, simulator: Counting, images: np.ndarray, want: 
         keys.update(server.load_keys(client.evaluation_keys({name: at}), {name: at}))
     print(f"keys made: {time.perf_counter() - start:.1f} s; {peak_bytes() / 1e9:.2f} GB", flush=True)
     start = time.perf_counter()
-    for _, linear, at in simulator.maps:
-        hoisting.encode(server.context, linear, at)
+    for met in simulator.maps:
+        if linear := met.linear():
+            hoisting.encode(server.context, linear, met.level)
     print(f"weights encoded: {time.perf_counter() - start:.1f} s; {peak_bytes() / 1e9:.2f} GB", flush=True)
     for image, logits in zip(images, want, strict=True):
         messages = [client.encrypt(slots, level) for slots in circuit.encode(image)]

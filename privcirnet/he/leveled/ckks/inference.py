@@ -16,13 +16,11 @@ from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, weighed
 from privcirnet.he.leveled.ckks.embedding import Reals, Slots
 from privcirnet.he.leveled.ckks.layout import Layout
 from privcirnet.he.leveled.ckks.machine import Machine
-from privcirnet.he.leveled.ckks.network import IMAGE, Network, Term
+from privcirnet.he.leveled.ckks.network import IMAGE, Network
 from privcirnet.he.leveled.ckks.schedule import Schedule, schedule
 from privcirnet.he.leveled.ckks.transform import LinearMap
 
 V = TypeVar("V")
-
-Maps = list[list[LinearMap]]
 
 
 class NetworkCircuit:
@@ -31,16 +29,18 @@ class NetworkCircuit:
     Args:
         network: normalized.
         refresh: the bootstrapping.
+        weights_gb: of memory for encoded weights, which are kept; others are encoded anew for each image.
 
     Raises:
         RuleError: the network does not fit the levels, or its maps do not fit the slots.
     """
 
-    def __init__(self, network: Network, refresh: Bootstrapping) -> None:
+    def __init__(self, network: Network, refresh: Bootstrapping, weights_gb: float = 8.0) -> None:
         self.network, self.refresh, slots = network, refresh, refresh.parameters.slots
+        self._room = weights_gb * 1e9 / (32 * slots)
         shapes = {IMAGE: (network.channels, network.size)} | dict(enumerate(network.shapes()))
         self.layouts = {i: Layout(max(2, 1 << (c - 1).bit_length()), s, slots) for i, (c, s) in shapes.items()}
-        self._maps: dict[tuple[int, int], Maps] = {}
+        self._maps: dict[tuple[int, int, int], list[LinearMap]] = {}
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -116,16 +116,17 @@ class NetworkCircuit:
         term = self.network.nodes[number].terms[place]
         if not term.layer:
             return []
-        if (number, place) not in self._maps:
-            self._maps[number, place] = self._made(term, number)
-        return self._maps[number, place][part]
-
-    def _made(self, term: Term, number: int) -> Maps:
-        source, layer = self.layouts[term.source], term.layer
-        assert layer is not None
-        if layer.stride == 1:
-            return slotwise.convolve(layer.weights, source, self.layouts[number])
-        return slotwise.convolve(slotwise.over_phases(layer.weights), _phased(source), self.layouts[number])
+        if (number, place, part) in self._maps:
+            return self._maps[number, place, part]
+        source, weights = self.layouts[term.source], term.layer.weights
+        if term.layer.stride == 2:
+            source, weights = _phased(source), slotwise.over_phases(weights)
+        made = slotwise.convolve(weights, source, self.layouts[number], part)
+        diagonals = sum(linear.products for linear in made)
+        if diagonals <= self._room:
+            self._room -= diagonals
+            self._maps[number, place, part] = made
+        return made
 
     def _refreshed(self, machine: Machine[V], number: int, sums: list[V]) -> list[V]:
         """Sums with new levels, where it is time, and with the first half of their phases, where these are next."""
@@ -162,7 +163,8 @@ class NetworkCircuit:
         while step < layout.area:
             total, step = machine.add(total, machine.rotate(total, step)), 2 * step
         total = machine.bounded(total, 2**0.5 * layout.area * self.network.pooled)
-        (result,) = slotwise.applied(machine, [total], [[self._classifier]])
+        total = machine.map(total, self._classifier)
+        result = machine.add(total, machine.conjugate(total))
         bias = np.zeros(layout.channels)
         bias[: len(self.network.bias)] = self.network.bias
         return machine.bounded(machine.add_plain(result, layout.spread(bias)[0]), 1.0)

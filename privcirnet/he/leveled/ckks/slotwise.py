@@ -44,39 +44,21 @@ def paired(machine: Machine[V], values: Sequence[V], layout: Layout) -> list[V]:
     return [machine.add(value, machine.times_i(machine.rotate(value, layout.period // 2)))]
 
 
-def convolve(weights: Reals, source: Layout, target: Layout) -> list[list[LinearMap]]:
-    """Return the maps of a convolution with stride 1 and padding (f - 1) / 2: of each output, from each pair of inputs.
+def convolve(weights: Reals, source: Layout, target: Layout, part: int = 0) -> list[LinearMap]:
+    """Return the maps of a convolution with stride 1 and padding (f - 1) / 2, from each pair of inputs.
 
-    Half of the result is imaginary nonsense: :func:`applied` adds the conjugate.
+    The real part of their sum is half the result: it is added to its conjugate.
 
     Args:
         weights: shape (K' <= K, C' <= C, f, f), f odd.
         source: of C channels.
         target: of K channels, on maps of the same size.
+        part: which ciphertext of outputs.
     """
     full = np.zeros((target.channels, source.channels, *weights.shape[2:]))
     full[: weights.shape[0], : weights.shape[1]] = weights
-    return [
-        [_map(full[k : k + target.own], j, source, target) for j in range(max(source.parts // 2, 1))]
-        for k in range(0, target.channels, target.own)
-    ]
-
-
-def applied(machine: Machine[V], pairs: Sequence[V], maps: Sequence[Sequence[LinearMap]]) -> list[V]:
-    """Return what the maps of :func:`convolve` make of pairs: real values.
-
-    Args:
-        machine: that runs it.
-        pairs: what :func:`paired` returned.
-        maps: what :func:`convolve` returned.
-    """
-    found: list[V] = []
-    for row in maps:
-        total, *more = (machine.map(value, linear) for value, linear in zip(pairs, row, strict=True))
-        for part in more:
-            total = machine.add(total, part)
-        found.append(machine.add(total, machine.conjugate(total)))
-    return found
+    own = full[part * target.own : (part + 1) * target.own]
+    return [_map(own, pair, source, target) for pair in range(max(source.parts // 2, 1))]
 
 
 def over_phases(weights: Reals) -> Reals:
