@@ -120,7 +120,8 @@ def counted(circuit: NetworkCircuit) -> Counting:
     parameters, schedule = circuit.refresh.parameters, circuit.schedule
     simulator = Counting(parameters)
     circuit(simulator, [simulator.fresh(level=schedule.image)] * circuit.layouts[-1].parts)
-    rows = len(parameters.special_primes) + 1
+    assert parameters.low is not None
+    rows = len(parameters.low.special_primes) + 1
     own = [met for met in simulator.maps if kind(met.layer) == "network"]
     diagonals = sum(met.products * (rows + met.level) for met in own)
     babies = sum(met.babies * (rows + met.level) for met in own)
@@ -177,7 +178,7 @@ def run(circuit: NetworkCircuit, simulator: Counting, images: np.ndarray, want: 
     start = time.perf_counter()
     for met in simulator.maps:
         if linear := met.linear():
-            hoisting.encode(server.context, linear, met.level)
+            hoisting.encode(server.at(met.level).context, linear, met.level)
     print(f"weights encoded: {time.perf_counter() - start:.1f} s; {peak_bytes() / 1e9:.2f} GB", flush=True)
     for image, logits in zip(images, want, strict=True):
         messages = [client.encrypt(slots, level) for slots in circuit.encode(image)]

@@ -17,7 +17,7 @@ from privcirnet.lower.ckks import lower_ckks
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
 from privcirnet.nn.convert import circulant_
-from tests.he.leveled.ckks.test_bootstrapping import toy
+from tests.he.leveled.ckks.test_bootstrapping import toy, with_low
 from tests.he.leveled.ckks.toys import Pair
 
 
@@ -44,7 +44,7 @@ def built(model: nn.Module, size: int) -> tuple[NetworkCircuit, np.ndarray, np.n
         logits = model.double()(images.double()).numpy()
     real = images.double().numpy()
     network = lower_ckks(model, (3, size, size)).normalized(real)
-    return NetworkCircuit(network, Bootstrapping(toy(spare=5), to_coefficients=2, to_slots=2)), real, logits
+    return NetworkCircuit(network, Bootstrapping(with_low(toy(spare=5)), to_coefficients=2, to_slots=2)), real, logits
 
 
 def resnet20(**given) -> nn.Module:

@@ -48,6 +48,8 @@ ROOM = 1.0 + 2.0**-10
 def parameters_for(ring_degree: int = 65536, spare: int = 5) -> CkksParameters:
     """Return parameters whose values can be refreshed to 20 bits: 1,736 bits at n = 65536, K = 12, two digits.
 
+    The levels under the upper ones have keys of their own, with four special primes instead of ten.
+
     Args:
         ring_degree: n.
         spare: levels of a refreshed value beyond those of StoC.
@@ -55,7 +57,8 @@ def parameters_for(ring_degree: int = 65536, spare: int = 5) -> CkksParameters:
     Raises:
         RuleError: not 128-bit secure.
     """
-    return CkksParameters(ring_degree, spare + 15, 48, 56, 11, upper_levels=12, upper_bits=58, ephemeral_weight=32)
+    upper = {"upper_levels": 12, "upper_bits": 58, "ephemeral_weight": 32}
+    return CkksParameters(ring_degree, spare + 15, 48, 56, 11, **upper, low_levels=spare + 3, low_digit_primes=4)
 
 
 def weighed(maps: Sequence[LinearMap]) -> list[LinearMap]:

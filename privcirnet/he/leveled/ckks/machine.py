@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 import numpy.typing as npt
 
 from privcirnet.he.leveled.ckks import hoisting
+from privcirnet.he.leveled.ckks.context import LOW, is_low
 from privcirnet.he.leveled.ckks.received import Keys
 from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer
 from privcirnet.he.leveled.ckks.transform import LinearMap
@@ -197,6 +198,7 @@ class Encrypted:
 
     def __init__(self, server: CkksServer, keys: Keys) -> None:
         self.layer, self._server, self._keys = "", server, keys
+        self._low = {name - LOW: key for name, key in keys.items() if is_low(name)}
 
     def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
         """See :meth:`Machine.add`."""
@@ -220,15 +222,16 @@ class Encrypted:
 
     def multiply(self, first: Ciphertext, second: Ciphertext, gain: float = 1.0) -> Ciphertext:
         """See :meth:`Machine.multiply`."""
-        return self._server.multiply(first, second, self._keys, gain)
+        one, other = self._server.aligned(first, second)
+        return self._server.at(one.level).multiply(one, other, self._keys_at(one), gain)
 
     def rotate(self, value: Ciphertext, step: int) -> Ciphertext:
         """See :meth:`Machine.rotate`."""
-        return self._server.rotate(value, step, self._keys)
+        return self._server.at(value.level).rotate(value, step, self._keys_at(value))
 
     def conjugate(self, value: Ciphertext) -> Ciphertext:
         """See :meth:`Machine.conjugate`."""
-        return self._server.conjugate(value, self._keys)
+        return self._server.at(value.level).conjugate(value, self._keys_at(value))
 
     def times_i(self, value: Ciphertext) -> Ciphertext:
         """See :meth:`Machine.times_i`."""
@@ -256,4 +259,7 @@ class Encrypted:
 
     def map(self, value: Ciphertext, linear: LinearMap) -> Ciphertext:
         """See :meth:`Machine.map`; with double hoisting."""
-        return hoisting.apply(self._server, value, linear, self._keys)
+        return hoisting.apply(self._server.at(value.level), value, linear, self._keys_at(value))
+
+    def _keys_at(self, value: Ciphertext) -> Keys:
+        return self._keys if self._server.at(value.level) is self._server else self._low

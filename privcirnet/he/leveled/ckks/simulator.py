@@ -32,6 +32,7 @@ from privcirnet.he.leveled.ckks.context import (
     TO_EPHEMERAL,
     Context,
     Names,
+    stored_name,
 )
 from privcirnet.he.leveled.ckks.estimates import Estimate, Trace
 from privcirnet.he.leveled.ckks.machine import Machine
@@ -60,7 +61,7 @@ class Simulator:
     @property
     def steps(self) -> set[int]:
         """Rotations among the keys, 0 for the conjugation."""
-        return {name for name in self.keys if name >= CONJUGATION}
+        return {name for name in self.keys if CONJUGATION <= name < self.parameters.slots}
 
     def fresh(self, bound: float = 1.0, level: int | None = None) -> Estimate:
         """Return what is known of a fresh ciphertext.
@@ -173,8 +174,8 @@ class Simulator:
             RuleError: the value has fewer levels.
         """
         if level > value.level:
-            rule, remedy = "a value is lowered, not raised", "use a lower level, or more spare levels"
-            raise RuleError(rule, got=f"{value.level} to {level} in layer {self.layer!r}", remedy=remedy)
+            got, remedy = f"{value.level} to {level} in layer {self.layer!r}", "use more spare levels"
+            raise RuleError("a value is lowered, not raised", got=got, remedy=remedy)
         return self._lowered(value, level)
 
     def map(self, value: Estimate, linear: LinearMap) -> Estimate:
@@ -232,8 +233,9 @@ class Simulator:
 
     def _switch(self, level: int, scale: float) -> float:
         """What a key switch adds before its division."""
-        p = math.prod(self.parameters.special_primes)
-        digits = sum((math.prod(digit) / p) ** 2 for digit in self.parameters.digits(level))
+        own = self.parameters.at(level)
+        p = math.prod(own.special_primes)
+        digits = sum((math.prod(digit) / p) ** 2 for digit in own.digits(level))
         return self._slot(_ERROR * self.parameters.ring_degree * digits * _ROUNDING, scale)
 
     def _spend(self, value: Estimate) -> None:
@@ -242,9 +244,10 @@ class Simulator:
             raise RuleError(rule, got=f"level 0 in layer {self.layer!r}", remedy=remedy)
 
     def _need(self, names: Collection[int], level: int) -> None:
+        kept = {name: stored_name(self.parameters, name, level) for name in names}
         if self._collects:
-            self.keys |= {name: max(level, self.keys.get(name, 0)) for name in names}
-        if missing := sorted(name for name in names if self.keys.get(name, -1) < level):
+            self.keys |= {own: max(level, self.keys.get(own, 0)) for own in kept.values()}
+        if missing := sorted(name for name, own in kept.items() if self.keys.get(own, -1) < level):
             rule, remedy = "every rotation must have a key", "make keys for all of the circuit's steps"
             got = f"none for steps {missing} in layer {self.layer!r} at level {level}"
             raise RuleError(rule, got=got, remedy=remedy)
