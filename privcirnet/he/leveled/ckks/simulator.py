@@ -217,12 +217,10 @@ class Simulator:
         lost = (value.bound / (2 * constant)) ** 2
         return replace(value, level=level, scale=scale, variance=value.variance + lost + self._division(scale))
 
-    def _rescaled(
-        self, value: Estimate, scale: float, bound: float, variance: float, coefficients: float = 0.0
-    ) -> Estimate:
+    def _rescaled(self, value: Estimate, scale: float, bound: float, variance: float, known: float = 0.0) -> Estimate:
         """A product with something of a scale, divided by the level's prime."""
         left = value.scale * scale / self.parameters.data_primes[value.level]
-        return self._checked(Estimate(value.level - 1, left, bound, variance + self._division(left)), coefficients)
+        return self._checked(Estimate(value.level - 1, left, bound, variance + self._division(left)), known)
 
     def _slot(self, coefficient: float, scale: float) -> float:
         """The variance of a slot from that of coefficients."""
