@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,7 @@ def network_of(name: str, weights: str, folder: str, images: int) -> tuple[nn.Mo
         data = load("cifar10", files=Files(folder))
         real = data.real(data.test_images[: images + 256]).double().numpy()
         if weights:
-            return stages.load_checkpoint(weights, data).model.eval(), real
+            return stages.load_checkpoint(Path(weights), data).model.eval(), real
     else:
         real = np.random.default_rng(0).uniform(-1, 1, (images + 31, 3, 32, 32))
     torch.manual_seed(0)
@@ -182,7 +183,7 @@ def run(circuit: NetworkCircuit, simulator: Counting, images: np.ndarray, want: 
     print(f"weights encoded: {time.perf_counter() - start:.1f} s; {peak_bytes() / 1e9:.2f} GB", flush=True)
     for image, logits in zip(images, want, strict=True):
         messages = [client.encrypt(slots, level) for slots in circuit.encode(image)]
-        machine = Timed(Encrypted(server, keys))
+        machine: Any = Timed(Encrypted(server, keys))
         start, processor = time.perf_counter(), time.process_time()
         reply = server.reply(circuit(machine, [server.receive(message, level) for message in messages]))
         took, used = time.perf_counter() - start, time.process_time() - processor

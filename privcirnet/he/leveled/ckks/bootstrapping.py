@@ -35,7 +35,7 @@ from privcirnet.he.leveled.ckks import chebyshev, ephemeral, fourier
 from privcirnet.he.leveled.ckks.embedding import Reals
 from privcirnet.he.leveled.ckks.machine import Machine, mapped
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
-from privcirnet.he.leveled.ckks.transform import GIANT, LinearMap
+from privcirnet.he.leveled.ckks.transform import LinearMap
 
 V = TypeVar("V")
 
@@ -43,6 +43,8 @@ _INTERPOLATION_BITS, _MARGIN = 38, 2.0**-8
 """The interpolation's error is under 2^-38 with angles doubled; how far x may be from an integer."""
 ROOM = 1.0 + 2.0**-10
 """Of a bound, for errors."""
+_GIANT = 5.0
+"""Baby steps in the time of a giant step, measured at n = 65536."""
 
 
 def parameters_for(ring_degree: int = 65536, spare: int = 5) -> CkksParameters:
@@ -67,7 +69,7 @@ def weighed(maps: Sequence[LinearMap]) -> list[LinearMap]:
     Args:
         maps: any.
     """
-    return [replace(each, giant=GIANT) for each in maps]
+    return [replace(each, giant=_GIANT) for each in maps]
 
 
 @dataclass(frozen=True)

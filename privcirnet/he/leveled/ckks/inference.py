@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from privcirnet.he.leveled.ckks import slotwise
-from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, weighed
+from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.leveled.ckks.embedding import Reals, Slots
 from privcirnet.he.leveled.ckks.layout import Layout
 from privcirnet.he.leveled.ckks.machine import Machine
@@ -154,7 +154,7 @@ class NetworkCircuit:
             layout = _phased(layout)
         return slotwise.paired(machine, values, layout)
 
-    def _phases(self, number: int) -> list[LinearMap]:
+    def _phases(self, number: int) -> tuple[LinearMap, LinearMap]:
         return _phase_maps(self.layouts[number])
 
     def _classified(self, machine: Machine[V], pairs: Sequence[V]) -> V:
@@ -171,8 +171,8 @@ class NetworkCircuit:
 
 
 @lru_cache(maxsize=16)
-def _phase_maps(layout: Layout) -> list[LinearMap]:
-    return weighed(slotwise.phases(layout))
+def _phase_maps(layout: Layout) -> tuple[LinearMap, LinearMap]:
+    return slotwise.phases(layout)
 
 
 def _phased(layout: Layout) -> Layout:

@@ -24,7 +24,7 @@ from privcirnet.he.leveled.ckks import convolution
 from privcirnet.he.leveled.ckks.embedding import Reals, Slots
 from privcirnet.he.leveled.ckks.layout import Layout
 from privcirnet.he.leveled.ckks.machine import Machine
-from privcirnet.he.leveled.ckks.transform import GIANT, LinearMap
+from privcirnet.he.leveled.ckks.transform import LinearMap
 
 V = TypeVar("V")
 
@@ -105,7 +105,7 @@ def pooled_classifier(weights: Reals, layout: Layout) -> LinearMap:
     padded[: len(weights), :, 0, 0] = weights
     linear = _map(padded, 0, layout, target)
     first = np.arange(layout.slots) % layout.area == 0
-    return LinearMap({d: np.where(first, each, 0) for d, each in linear.diagonals.items()}, giant=linear.giant)
+    return LinearMap({d: np.where(first, each, 0) for d, each in linear.diagonals.items()})
 
 
 def _map(weights: Reals, pair: int, source: Layout, target: Layout) -> LinearMap:
@@ -125,7 +125,7 @@ def _map(weights: Reals, pair: int, source: Layout, target: Layout) -> LinearMap
                 step = (d * source.area + dy * source.size + dx) % source.period
                 diagonal = (factors[:, u, v, None] * _inside(source.size, dy, dx)).reshape(-1)
                 diagonals[step] = diagonals[step] + diagonal if step in diagonals else diagonal
-    return LinearMap(diagonals, giant=GIANT)
+    return LinearMap(diagonals)
 
 
 def _inside(size: int, dy: int, dx: int) -> Reals:

@@ -19,10 +19,6 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks.embedding import Slots
 
-GIANT = 5.0
-"""Baby steps in the time of a giant step, measured at n = 65536."""
-
-
 @dataclass(frozen=True, eq=False)
 class LinearMap:
     """A linear map of the slots.
