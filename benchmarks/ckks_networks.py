@@ -36,6 +36,8 @@ from privcirnet.lower.ckks import lower_ckks
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.training import stages
 
+EXAMPLES = 256
+"""Training images whose largest values tell the bounds."""
 ROW, PRODUCT = 0.32e-3, 0.11e-3
 """Processor seconds of a transform of n = 65536, and of a row of both halves of a ciphertext times a plaintext."""
 BABY, REAL, BOTH = 0.35e-3, 5.3, 6.9
@@ -52,31 +54,33 @@ def main() -> None:
     parser.add_argument("--counts", action="store_true", help="counts and predicted seconds only")
     parser.add_argument("--weights-gb", type=float, default=8.0, help="of memory for encoded weights")
     given = parser.parse_args()
-    model, real = network_of(given.model, given.weights, given.data, given.images)
+    model, images, examples = network_of(given.model, given.weights, given.data, given.images)
     with torch.no_grad():
-        want = model.double()(torch.from_numpy(real[: given.images])).numpy()
-    network = lower_ckks(model, (3, *real.shape[2:])).normalized(real)
+        want = model.double()(torch.from_numpy(images)).numpy()
+    network = lower_ckks(model, (3, *images.shape[2:])).normalized(examples)
     circuit = NetworkCircuit(network, Bootstrapping(parameters_for()), 0 if given.counts else given.weights_gb)
     simulator = counted(circuit)
     if not given.counts:
-        run(circuit, simulator, real[: given.images], want)
+        run(circuit, simulator, images, want)
 
 
-def network_of(name: str, weights: str, folder: str, images: int) -> tuple[nn.Module, np.ndarray]:
-    """Return a network and images for it, the first of which are run and all of which tell its bounds."""
+def network_of(name: str, weights: str, folder: str, images: int) -> tuple[nn.Module, np.ndarray, np.ndarray]:
+    """Return a network, held-out images that are run, and training images that tell its bounds."""
     if folder:
         data = load("cifar10", files=Files(folder))
-        real = data.real(data.test_images[: images + 256]).double().numpy()
+        real, examples = (
+            data.real(each).double().numpy() for each in (data.test_images[:images], data.sample(EXAMPLES)[0])
+        )
         if weights:
-            return stages.load_checkpoint(Path(weights), data).model.eval(), real
+            return stages.load_checkpoint(Path(weights), data).model.eval(), real, examples
     else:
-        real = np.random.default_rng(0).uniform(-1, 1, (images + 31, 3, 32, 32))
+        real = examples = np.random.default_rng(0).uniform(-1, 1, (max(images, 32), 3, 32, 32))
     torch.manual_seed(0)
     model = ENTRY_POINTS[name](activation="aespa").train()
     with torch.no_grad():
         for _ in range(40):
-            model(torch.from_numpy(real[:32]).float())
-    return model.eval(), real
+            model(torch.from_numpy(examples[:32]).float())
+    return model.eval(), real[:images], examples
 
 
 class Met(NamedTuple):

@@ -19,6 +19,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks.embedding import Slots
 
+
 @dataclass(frozen=True, eq=False)
 class LinearMap:
     """A linear map of the slots.
