@@ -8,6 +8,7 @@ from privcirnet.models.mlp import MnistMlp, mnist_mlp
 from privcirnet.models.mobilenetv2 import MobileNetV2, mobilenetv2_cifar, mobilenetv2_imagenet, mobilenetv2_tiny
 from privcirnet.models.registry import ENTRY_POINTS, register_with_timm
 from privcirnet.models.resnet18 import ResNet18, resnet18_cifar, resnet18_tiny
+from privcirnet.models.resnet20 import ResNet20, resnet20_cifar
 from privcirnet.models.tutorial import TutorialMnist, tutorial_mnist
 from privcirnet.models.vit import VisionTransformer, vit_cifar, vit_tiny_imagenet
 
@@ -22,6 +23,7 @@ __all__ = [
     "MnistMlp",
     "MobileNetV2",
     "ResNet18",
+    "ResNet20",
     "TutorialMnist",
     "VisionTransformer",
     "digits_resnet",
@@ -37,6 +39,7 @@ __all__ = [
     "register_with_timm",
     "resnet18_cifar",
     "resnet18_tiny",
+    "resnet20_cifar",
     "tutorial_mnist",
     "vit_cifar",
     "vit_tiny_imagenet",

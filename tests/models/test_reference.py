@@ -127,13 +127,13 @@ def test_arguments_training_step_and_graph(name, activation_name):
     assert torch.equal(trace(model)(x), model(x))
 
 
-@pytest.mark.parametrize("name", sorted({*IMAGES, "lola_mnist", "lola_cifar", "tutorial_mnist"}))
+@pytest.mark.parametrize("name", sorted({*IMAGES, "resnet20_cifar", "lola_mnist", "lola_cifar", "tutorial_mnist"}))
 def test_there_are_no_pretrained_weights(name):
     with pytest.raises(RuleError, match=f"there are no pretrained weights .*: got pretrained=True for '{name}'"):
         ENTRY_POINTS[name](pretrained=True)
 
 
-@pytest.mark.parametrize("name", sorted({*IMAGES, "lola_mnist", "lola_cifar", "tutorial_mnist"}))
+@pytest.mark.parametrize("name", sorted({*IMAGES, "resnet20_cifar", "lola_mnist", "lola_cifar", "tutorial_mnist"}))
 def test_an_unknown_argument_is_not_swallowed(name):
     with pytest.raises(TypeError, match="widht"):
         ENTRY_POINTS[name](widht=2)

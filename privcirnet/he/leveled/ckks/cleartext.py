@@ -1,5 +1,6 @@
 """The twin in clear: circuits on bare slots. It hides nothing; ``counts`` adds up the operations by name."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -69,13 +70,21 @@ class Cleartext:
         """See :meth:`Machine.raised`: with multiples of zero."""
         return ratio * value
 
-    def bounded(self, value: Slots, bound: float) -> Slots:
+    def bounded(self, value: Slots, bound: float, rms: float = math.inf) -> Slots:
         """See :meth:`Machine.bounded`.
 
         Raises:
             RuleError: a slot is larger.
         """
         self._within(np.abs(value), bound)
+        return value
+
+    def smooth(self, value: Slots, source: Slots, slope: float, growth: float, error: float) -> Slots:
+        """See :meth:`Machine.smooth`."""
+        return value
+
+    def lowered(self, value: Slots, level: int) -> Slots:
+        """See :meth:`Machine.lowered`."""
         return value
 
     def map(self, value: Slots, linear: LinearMap) -> Slots:

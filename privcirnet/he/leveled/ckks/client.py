@@ -11,7 +11,15 @@ import numpy.typing as npt
 from privcirnet.he.engines import switch_keys
 from privcirnet.he.engines.kernels import blake2xb, hybrid, secret_key, wire_bytes
 from privcirnet.he.engines.wire_bytes import Message, check_length
-from privcirnet.he.leveled.ckks.context import FROM_EPHEMERAL, RELINEARIZATION, TO_EPHEMERAL, Context, Names
+from privcirnet.he.leveled.ckks.context import (
+    FROM_EPHEMERAL,
+    LOW,
+    RELINEARIZATION,
+    TO_EPHEMERAL,
+    Context,
+    Names,
+    is_low,
+)
 from privcirnet.he.leveled.ckks.embedding import Slots, to_slots
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
 from privcirnet.he.ring import sampling
@@ -109,7 +117,16 @@ class CkksClient:
 
     def _switch_key(self, name: int, level: int) -> bytes:
         """Return the key of a name for a level and all under it."""
-        context, secret = self.context, self._key()
+        if not is_low(name):
+            return self._made(self.context, self._key(), name, level)
+        assert self.context.low is not None, "these parameters have no lower levels"
+        secret = self._key()[:, self.context.low_rows].copy()
+        made = self._made(self.context.low, secret, name - LOW, level)
+        wipe([secret])
+        return made
+
+    def _made(self, context: Context, secret: Residues, name: int, level: int) -> bytes:
+        """Return a key under the primes of a context."""
         chain, count = context.key_chain(name, level)
         if name in {TO_EPHEMERAL, FROM_EPHEMERAL}:
             assert self._sparse is not None, "these parameters have no sparse secret"

@@ -29,9 +29,32 @@ CONJUGATION = 0
 RELINEARIZATION, FROM_EPHEMERAL, TO_EPHEMERAL = -1, -2, -3
 """Names of keys that are for no rotation: for products of ciphertexts, from the sparse secret, and to it."""
 
+LOW = 1 << 20
+"""What the names of keys for the lower levels are larger by (:attr:`CkksParameters.low`)."""
+
 Names = Collection[int] | Mapping[int, int]
 """Names of keys: with the highest level that each is used at, or rotations alone, which are for all levels then and
 have the key for products with them."""
+
+
+def stored_name(parameters: CkksParameters, name: int, level: int) -> int:
+    """Return the name of the key that serves a level.
+
+    Args:
+        parameters: CKKS.
+        name: of a rotation, or another key's.
+        level: of the ciphertext.
+    """
+    return name if name < RELINEARIZATION or parameters.at(level) is parameters else name + LOW
+
+
+def is_low(name: int) -> bool:
+    """Return whether a key is one for the lower levels.
+
+    Args:
+        name: of the key.
+    """
+    return name > LOW // 2
 
 
 @dataclass(frozen=True)
@@ -49,6 +72,18 @@ class Context:
         """Of all primes. What is a level there is the number of its data primes, one more than here."""
         own = self.parameters
         return Chain(own.ring_degree, own.special_primes, own.data_primes, own.digit_primes)
+
+    @cached_property
+    def low(self) -> "Context | None":
+        """Of the parameters of the lower levels alone, if there are any."""
+        return Context(self.parameters.low) if self.parameters.low else None
+
+    @property
+    def low_rows(self) -> list[int]:
+        """The rows of :attr:`low` among these."""
+        assert self.low is not None, "there are no lower levels"
+        data = range(self.special, self.special + len(self.low.parameters.data_primes))
+        return [*range(self.low.special), *data]
 
     @cached_property
     def ephemeral(self) -> Chain:
@@ -74,6 +109,8 @@ class Context:
             name: of the key.
             level: the highest that it is used at.
         """
+        if self.low and is_low(name):
+            return self.low.chain, level + 1
         return (self.ephemeral, 1) if name == TO_EPHEMERAL else (self.chain, level + 1)
 
     def key_bytes(self, names: Names) -> int:

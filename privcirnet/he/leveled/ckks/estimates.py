@@ -15,12 +15,19 @@ class Estimate:
         scale: S, followed product by product.
         bound: of the slots' absolute values.
         variance: of a slot's error, in units of the message.
+        rms: root mean square of the slots, where it is known; else infinite.
     """
 
     level: int
     scale: float
     bound: float
     variance: float
+    rms: float = math.inf
+
+    @property
+    def usual(self) -> float:
+        """What the errors of a product's factors are multiplied by: the root mean square, or the bound."""
+        return min(self.bound, self.rms)
 
     @property
     def precision_bits(self) -> float:

@@ -9,6 +9,7 @@ diagonal, and transformed row by row when they are needed.
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -30,15 +31,15 @@ class EncodedMap:
     """A linear map's plaintexts for one level.
 
     Attributes:
-        source: the map.
-        level: of the ciphertexts that it takes.
+        babies: baby steps.
+        giants: giant steps.
         integers: coefficients, shape (products, n); of short ones only where they can differ from zero.
         short: transformed and split, shape (k + L', products, n / 16), of short ones; else empty.
         terms: (baby, product) of each sum over a giant step.
     """
 
-    source: LinearMap
-    level: int
+    babies: list[int]
+    giants: list[int]
     integers: Integers
     short: Residues
     terms: Terms
@@ -57,9 +58,11 @@ class EncodedMap:
         return found
 
 
-@lru_cache(maxsize=256)
+_encoded: WeakKeyDictionary[LinearMap, dict[tuple[Context, int], EncodedMap]] = WeakKeyDictionary()
+
+
 def encode(context: Context, source: LinearMap, level: int) -> EncodedMap:
-    """Return a map's plaintexts.
+    """Return a map's plaintexts, which are kept as long as the map is.
 
     Args:
         context: of the parameters.
@@ -69,6 +72,13 @@ def encode(context: Context, source: LinearMap, level: int) -> EncodedMap:
     Raises:
         RuleError: see :meth:`Context.integers`.
     """
+    known = _encoded.setdefault(source, {})
+    if (context, level) not in known:
+        known[context, level] = _made(context, source, level)
+    return known[context, level]
+
+
+def _made(context: Context, source: LinearMap, level: int) -> EncodedMap:
     scale, babies, n = context.parameters.factors[level], source.babies, context.parameters.ring_degree
     numbered = [(g, b) for g, own in source.groups.items() for b in own]
     integers = np.stack([context.integers(source.factor(g, b), scale, source.period) for g, b in numbered])
@@ -81,7 +91,7 @@ def encode(context: Context, source: LinearMap, level: int) -> EncodedMap:
         diagonals.weights(short[limb], integers, context.ring.tables, context.ring.moduli.half[limb], limb)
 
     each(row, range(rows))
-    return EncodedMap(source, level, integers[:0] if rows else integers, short, Terms(pairs, first))
+    return EncodedMap(babies, list(source.groups), integers[:0] if rows else integers, short, Terms(pairs, first))
 
 
 def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: Keys) -> Ciphertext:
@@ -101,9 +111,8 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
     server.counts["rotate"] += source.rotations
     server.counts["pmult"] += source.products
     sums = _sums(context, server.hoist(ciphertext), encoded, keys)
-    giants = list(source.groups)
-    total = np.zeros_like(sums[0]) if giants[0] else sums[0]  # they are ascending
-    for giant, own in zip(giants, sums, strict=True):
+    total = np.zeros_like(sums[0]) if encoded.giants[0] else sums[0]  # they are ascending
+    for giant, own in zip(encoded.giants, sums, strict=True):
         if giant:
             _add_rotated(context, total, own, giant, keys)
     return Ciphertext(context.chain.lowered_and_reduced(total))
@@ -111,9 +120,9 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
 
 def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -> Residues:
     """Return the sums over baby steps, extended, (giants, 2, k + L', n)."""
-    babies, values, digits = encoded.source.babies, hoisted.ciphertext.residues, hoisted.digits
+    babies, values, digits = encoded.babies, hoisted.ciphertext.residues, hoisted.digits
     rows, n = digits.shape[1:]
-    sums = np.empty((len(encoded.source.groups), 2, rows, n), dtype=np.uint64)
+    sums = np.empty((len(encoded.giants), 2, rows, n), dtype=np.uint64)
     scales, tables, moduli = _scales(context), context.ring.tables, context.ring.moduli
 
     def row(limb: int) -> None:

@@ -7,12 +7,14 @@
 A circuit says ``machine.layer = "conv1"`` where a layer begins; the simulator names it in what it refuses.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 import numpy.typing as npt
 
 from privcirnet.he.leveled.ckks import hoisting
+from privcirnet.he.leveled.ckks.context import LOW, is_low
 from privcirnet.he.leveled.ckks.received import Keys
 from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer
 from privcirnet.he.leveled.ckks.transform import LinearMap
@@ -130,7 +132,7 @@ class Machine(Protocol[V]):
         """
         ...
 
-    def bounded(self, value: V, bound: float) -> V:
+    def bounded(self, value: V, bound: float, rms: float = math.inf) -> V:
         """Return a value as it is, and say how large its slots are: what is known of a network's activations.
 
         Without it, bounds are those of the worst input.
@@ -138,6 +140,28 @@ class Machine(Protocol[V]):
         Args:
             value: a value.
             bound: of its slots' absolute values.
+            rms: their root mean square, if it is known; what errors in products are estimated with.
+        """
+        ...
+
+    def smooth(self, value: V, source: V, slope: float, growth: float, error: float) -> V:
+        """Return a value as it is, and say how errors reach it, where products of bounds would say far too much.
+
+        Args:
+            value: a smooth function of another value, computed in several products.
+            source: that value.
+            slope: of the function, at most.
+            growth: what the error of a product at the source's level is multiplied by, of all products together.
+            error: of the function itself.
+        """
+        ...
+
+    def lowered(self, value: V, level: int) -> V:
+        """Return a value at a lower level, where all costs less.
+
+        Args:
+            value: a value.
+            level: at most its own.
         """
         ...
 
@@ -174,6 +198,7 @@ class Encrypted:
 
     def __init__(self, server: CkksServer, keys: Keys) -> None:
         self.layer, self._server, self._keys = "", server, keys
+        self._low = {name - LOW: key for name, key in keys.items() if is_low(name)}
 
     def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
         """See :meth:`Machine.add`."""
@@ -197,15 +222,16 @@ class Encrypted:
 
     def multiply(self, first: Ciphertext, second: Ciphertext, gain: float = 1.0) -> Ciphertext:
         """See :meth:`Machine.multiply`."""
-        return self._server.multiply(first, second, self._keys, gain)
+        one, other = self._server.aligned(first, second)
+        return self._server.at(one.level).multiply(one, other, self._keys_at(one), gain)
 
     def rotate(self, value: Ciphertext, step: int) -> Ciphertext:
         """See :meth:`Machine.rotate`."""
-        return self._server.rotate(value, step, self._keys)
+        return self._server.at(value.level).rotate(value, step, self._keys_at(value))
 
     def conjugate(self, value: Ciphertext) -> Ciphertext:
         """See :meth:`Machine.conjugate`."""
-        return self._server.conjugate(value, self._keys)
+        return self._server.at(value.level).conjugate(value, self._keys_at(value))
 
     def times_i(self, value: Ciphertext) -> Ciphertext:
         """See :meth:`Machine.times_i`."""
@@ -219,10 +245,21 @@ class Encrypted:
         """See :meth:`Machine.raised`; how large the integers are is up to the key."""
         return self._server.raised(value, self._keys)
 
-    def bounded(self, value: Ciphertext, bound: float) -> Ciphertext:
+    def bounded(self, value: Ciphertext, bound: float, rms: float = math.inf) -> Ciphertext:
         """See :meth:`Machine.bounded`."""
         return value
 
+    def smooth(self, value: Ciphertext, source: Ciphertext, slope: float, growth: float, error: float) -> Ciphertext:
+        """See :meth:`Machine.smooth`."""
+        return value
+
+    def lowered(self, value: Ciphertext, level: int) -> Ciphertext:
+        """See :meth:`Machine.lowered`."""
+        return self._server.lower(value, level)
+
     def map(self, value: Ciphertext, linear: LinearMap) -> Ciphertext:
         """See :meth:`Machine.map`; with double hoisting."""
-        return hoisting.apply(self._server, value, linear, self._keys)
+        return hoisting.apply(self._server.at(value.level), value, linear, self._keys_at(value))
+
+    def _keys_at(self, value: Ciphertext) -> Keys:
+        return self._keys if self._server.at(value.level) is self._server else self._low

@@ -45,6 +45,9 @@ class CkksParameters:
         digit_primes: a, primes in a digit of key switching.
         upper_levels: the uppermost levels, whose scale is longer.
         upper_bits: t, log2 of their scale.
+        low_levels: levels that keys of their own serve, with digits and special primes as short as these levels need;
+            0: there are none. See :attr:`low`.
+        low_digit_primes: of their digits.
         ephemeral_weight: h, coefficients that are not zero of the sparse secret that a ciphertext of level 0 is under
             while its modulus is raised; 0: there is none. See :mod:`ckks.ephemeral`.
 
@@ -60,6 +63,8 @@ class CkksParameters:
     upper_levels: int = 0
     upper_bits: int = 0
     ephemeral_weight: int = 0
+    low_levels: int = 0
+    low_digit_primes: int = 0
 
     def __post_init__(self) -> None:
         self.check()
@@ -77,6 +82,7 @@ class CkksParameters:
             ("first_bits", self.first_bits, (max(_FIRST_BITS[0], self.scale_bits + 1), _FIRST_BITS[1])),
             ("digit_primes", self.digit_primes, (1, self.levels + 1)),
             ("upper_levels", self.upper_levels, (0, self.levels)),
+            ("low_levels", self.low_levels, (0, self.levels - self.upper_levels)),
             ("upper_bits", self.upper_bits, (self.scale_bits, _SCALE_BITS[1]) if self.upper_levels else (0, 0)),
         ):
             if not least <= value <= most:
@@ -156,6 +162,28 @@ class CkksParameters:
             taken = frozenset({*found, *self.data_primes})
             found.append(modular.largest_prime(SPECIAL_BITS, 2 * self.ring_degree, taken))
         return tuple(found)
+
+    @cached_property
+    def low(self) -> "CkksParameters | None":
+        """Parameters of the lower levels alone: the same primes and scales, fewer special primes.
+
+        A key switch costs a row for each special prime. P is as long as a digit of the top level, so that at a quarter
+        of the levels two thirds of a linear map are its rows.
+        """
+        if not self.low_levels:
+            return None
+        own = CkksParameters(self.ring_degree, self.low_levels, self.scale_bits, self.first_bits, self.low_digit_primes)
+        assert own.data_primes == self.data_primes[: own.levels + 1], "scales of lower levels begin anew there"
+        assert own.special_primes == self.special_primes[: len(own.special_primes)]
+        return own
+
+    def at(self, level: int) -> "CkksParameters":
+        """Return the parameters of the keys that serve a level.
+
+        Args:
+            level: of a ciphertext.
+        """
+        return self.low if self.low and level <= self.low_levels else self
 
     @property
     def primes(self) -> tuple[int, ...]:

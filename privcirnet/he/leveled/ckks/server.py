@@ -26,10 +26,20 @@ class CkksServer:
 
     Args:
         parameters: CKKS.
+        counts: that are added to.
     """
 
-    def __init__(self, parameters: CkksParameters) -> None:
-        self.context, self.counts = Context(parameters), Counter[str]()
+    def __init__(self, parameters: CkksParameters, counts: Counter[str] | None = None) -> None:
+        self.context, self.counts = Context(parameters), Counter[str]() if counts is None else counts
+        self.low = CkksServer(parameters.low, self.counts) if parameters.low else None
+
+    def at(self, level: int) -> "CkksServer":
+        """Return the server of the keys that serve a level.
+
+        Args:
+            level: of a ciphertext.
+        """
+        return self.low if self.low and level <= self.low.context.parameters.levels else self
 
     def load_keys(self, message: Message, names: Names) -> Keys:
         """Return a client's keys, checked; see :func:`received.load_keys`.

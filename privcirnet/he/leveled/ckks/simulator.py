@@ -8,8 +8,10 @@ variance c has n c / S^2 in every slot at scale S. With errors of variance 10.5,
 * fresh: c = 10.5 + 1/12;
 * a rescaling, or a division by P: c = (1 + 2 n / 3) / 12;
 * a key switch: c = 10.5 n sum over digits of Q_d^2 / 12 / P^2, and a division's;
-* a product: |x|^2 var(y) + |y|^2 var(x) + var(x) var(y), with bounds of the slots for |x| and |y|; of a plaintext the
-  variance is n / 12 / S^2, its rounding.
+* a product: |x|^2 var(y) + |y|^2 var(x) + var(x) var(y), twice that of a square, whose errors are the same. |x| and |y|
+  are bounds of the slots, or their root mean square where a circuit knows it; then the variance is an average over
+  slots. Of a plaintext it is n / 12 / S^2, its rounding;
+* a smooth function of several products (EvalMod): slope^2 var(x), and what the circuit says of the products' errors.
 
 A slot's error is over six deviations with probability exp(-36) = 2^-52: that is what the precision in bits means.
 tests/he/leveled/ckks/test_simulator.py holds it against ciphertexts.
@@ -30,6 +32,7 @@ from privcirnet.he.leveled.ckks.context import (
     TO_EPHEMERAL,
     Context,
     Names,
+    stored_name,
 )
 from privcirnet.he.leveled.ckks.estimates import Estimate, Trace
 from privcirnet.he.leveled.ckks.machine import Machine
@@ -58,7 +61,7 @@ class Simulator:
     @property
     def steps(self) -> set[int]:
         """Rotations among the keys, 0 for the conjugation."""
-        return {name for name in self.keys if name >= CONJUGATION}
+        return {name for name in self.keys if CONJUGATION <= name < self.parameters.slots}
 
     def fresh(self, bound: float = 1.0, level: int | None = None) -> Estimate:
         """Return what is known of a fresh ciphertext.
@@ -79,7 +82,7 @@ class Simulator:
         """See :meth:`Machine.add`."""
         one, other = self._aligned(first, second)
         bound, variance = one.bound + other.bound, one.variance + other.variance
-        return self._checked(replace(one, bound=bound, variance=variance))
+        return self._checked(replace(one, bound=bound, variance=variance, rms=math.inf))
 
     def subtract(self, first: Estimate, second: Estimate) -> Estimate:
         """See :meth:`Machine.subtract`."""
@@ -88,7 +91,7 @@ class Simulator:
     def add_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
         """See :meth:`Machine.add_plain`."""
         bound, variance = value.bound + _largest(slots), value.variance + self._slot(_ROUNDING, value.scale)
-        return self._checked(replace(value, bound=bound, variance=variance))
+        return self._checked(replace(value, bound=bound, variance=variance, rms=math.inf))
 
     def multiply_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
         """See :meth:`Machine.multiply_plain`."""
@@ -112,7 +115,8 @@ class Simulator:
         self._spend(one)
         self.parameters.check_gain(one.level, gain, f" in layer {self.layer!r}")
         self._need({RELINEARIZATION}, one.level)
-        variance = one.bound**2 * other.variance + other.bound**2 * one.variance + one.variance * other.variance
+        variance = one.usual**2 * other.variance + other.usual**2 * one.variance + one.variance * other.variance
+        variance *= 2 if first is second else 1  # both errors are the same
         variance += self._switch(one.level, one.scale * other.scale)
         return self._rescaled(one, other.scale / gain, one.bound * other.bound * gain, variance * gain**2)
 
@@ -134,8 +138,8 @@ class Simulator:
 
     def times(self, value: Estimate, factor: int) -> Estimate:
         """See :meth:`Machine.times`."""
-        bound, variance = value.bound * abs(factor), value.variance * factor**2
-        return self._checked(replace(value, bound=bound, variance=variance))
+        bound, variance, rms = value.bound * abs(factor), value.variance * factor**2, value.rms * abs(factor)
+        return self._checked(replace(value, bound=bound, variance=variance, rms=rms))
 
     def raised(self, value: Estimate, multiples: float, ratio: float) -> Estimate:
         """See :meth:`Machine.raised`; a slot adds up n coefficients."""
@@ -153,9 +157,26 @@ class Simulator:
             variance += self._switch(top, scale) + self._division(scale)
         return self._checked(Estimate(top, scale, bound, variance))
 
-    def bounded(self, value: Estimate, bound: float) -> Estimate:
+    def bounded(self, value: Estimate, bound: float, rms: float = math.inf) -> Estimate:
         """See :meth:`Machine.bounded`."""
-        return replace(value, bound=min(bound, value.bound))
+        return replace(value, bound=min(bound, value.bound), rms=min(rms, value.rms))
+
+    def smooth(self, value: Estimate, source: Estimate, slope: float, growth: float, error: float) -> Estimate:
+        """See :meth:`Machine.smooth`."""
+        product = self._switch(source.level, source.scale**2) + self._division(source.scale)
+        own = self._division(value.scale) + error**2
+        return replace(value, variance=slope**2 * source.variance + growth**2 * product + own)
+
+    def lowered(self, value: Estimate, level: int) -> Estimate:
+        """See :meth:`Machine.lowered`.
+
+        Raises:
+            RuleError: the value has fewer levels.
+        """
+        if level > value.level:
+            got, remedy = f"{value.level} to {level} in layer {self.layer!r}", "use more spare levels"
+            raise RuleError("a value is lowered, not raised", got=got, remedy=remedy)
+        return self._lowered(value, level)
 
     def map(self, value: Estimate, linear: LinearMap) -> Estimate:
         """See :meth:`Machine.map`: rotations stay extended, so that only the sums are divided by P."""
@@ -164,7 +185,7 @@ class Simulator:
         sizes = np.abs(np.stack([np.asarray(diagonal) for diagonal in linear.diagonals.values()]))
         power, factor = float((sizes**2).sum(axis=0).max()), self.parameters.factors[value.level]
         each = value.variance + self._switch(value.level, value.scale)
-        variance = power * each + len(sizes) * (value.bound**2 + each) * self._slot(_ROUNDING, factor)
+        variance = power * each + len(sizes) * (value.usual**2 + each) * self._slot(_ROUNDING, factor)
         giants, product = len(linear.groups), value.scale * factor
         variance += giants * self._switch(value.level, product) + (giants - 1) * self._division(product)
         return self._rescaled(
@@ -196,12 +217,10 @@ class Simulator:
         lost = (value.bound / (2 * constant)) ** 2
         return replace(value, level=level, scale=scale, variance=value.variance + lost + self._division(scale))
 
-    def _rescaled(
-        self, value: Estimate, scale: float, bound: float, variance: float, coefficients: float = 0.0
-    ) -> Estimate:
+    def _rescaled(self, value: Estimate, scale: float, bound: float, variance: float, known: float = 0.0) -> Estimate:
         """A product with something of a scale, divided by the level's prime."""
         left = value.scale * scale / self.parameters.data_primes[value.level]
-        return self._checked(Estimate(value.level - 1, left, bound, variance + self._division(left)), coefficients)
+        return self._checked(Estimate(value.level - 1, left, bound, variance + self._division(left)), known)
 
     def _slot(self, coefficient: float, scale: float) -> float:
         """The variance of a slot from that of coefficients."""
@@ -212,8 +231,9 @@ class Simulator:
 
     def _switch(self, level: int, scale: float) -> float:
         """What a key switch adds before its division."""
-        p = math.prod(self.parameters.special_primes)
-        digits = sum((math.prod(digit) / p) ** 2 for digit in self.parameters.digits(level))
+        own = self.parameters.at(level)
+        p = math.prod(own.special_primes)
+        digits = sum((math.prod(digit) / p) ** 2 for digit in own.digits(level))
         return self._slot(_ERROR * self.parameters.ring_degree * digits * _ROUNDING, scale)
 
     def _spend(self, value: Estimate) -> None:
@@ -222,9 +242,10 @@ class Simulator:
             raise RuleError(rule, got=f"level 0 in layer {self.layer!r}", remedy=remedy)
 
     def _need(self, names: Collection[int], level: int) -> None:
+        kept = {name: stored_name(self.parameters, name, level) for name in names}
         if self._collects:
-            self.keys |= {name: max(level, self.keys.get(name, 0)) for name in names}
-        if missing := sorted(name for name in names if self.keys.get(name, -1) < level):
+            self.keys |= {own: max(level, self.keys.get(own, 0)) for own in kept.values()}
+        if missing := sorted(name for name, own in kept.items() if self.keys.get(own, -1) < level):
             rule, remedy = "every rotation must have a key", "make keys for all of the circuit's steps"
             got = f"none for steps {missing} in layer {self.layer!r} at level {level}"
             raise RuleError(rule, got=got, remedy=remedy)

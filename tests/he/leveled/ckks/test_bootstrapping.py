@@ -10,7 +10,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks import chebyshev, convolution, ephemeral
 from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
-from privcirnet.he.leveled.ckks.context import Context
+from privcirnet.he.leveled.ckks.context import LOW, Context, is_low
 from privcirnet.he.leveled.ckks.fused import FusedConvolution
 from privcirnet.he.leveled.ckks.simulator import Simulator
 from tests.he.leveled.ckks.test_cins import random
@@ -21,6 +21,14 @@ def toy(spare: int = 2, weight: int = 32, doublings: int = 3, low: int = 2):
     """INSECURE parameters of n = 1024 with the scales of n = 65536; CtoS takes two levels."""
     upper = {"upper_levels": 8 + doublings, "upper_bits": 58, "ephemeral_weight": weight}
     return insecure_ckks(low + spare + 8 + doublings, 8, scale_bits=48, first=56, **upper)
+
+
+def with_low(parameters):
+    """The same with short keys for the lower levels."""
+    low = parameters.levels - parameters.upper_levels
+    parameters.__dict__["low"] = insecure_ckks(low, 2, scale_bits=48, first=56)
+    object.__setattr__(parameters, "low_levels", low)
+    return parameters
 
 
 @pytest.mark.parametrize("degree", [1, 5, 7, 8, 31, 63])
@@ -103,13 +111,56 @@ def test_random_slots_get_new_levels(vectors):
     estimate = refresh(simulator, simulator.fresh(level=2))
     assert estimate.level == refresh.parameters.levels - refresh.levels == 4
     machine, worst = pair.machine(simulator.keys), 0.0
+    errors: list[float] = []
     for seed in range(vectors):
         slots = random_slots(seed)
         found = refresh(machine, pair.server.receive(pair.client.encrypt(slots, level=2), 2))
         assert found.level == estimate.level
         worst = max(worst, float(np.abs(pair.slots(found) - slots).max()))
+        errors.append(float(np.square(np.abs(pair.slots(found) - refresh(Cleartext(), slots))).mean()))
+    assert 0.3 < math.sqrt(np.mean(errors) / estimate.variance) < 1
     assert np.abs(refresh(Cleartext(), slots) - slots).max() < 2**-24
     assert worst < 2**-23
+
+
+def test_the_simulator_knows_the_precision_that_is_measured_at_full_size():
+    """21.4 bits in the worst of five vectors (docs/ckks.md)."""
+    refresh = Bootstrapping(parameters_for())
+    simulator = Simulator(refresh.parameters)
+    assert 20.5 < refresh(simulator, simulator.fresh(level=3)).precision_bits < 21.4
+
+
+def test_real_parts_alone_take_one_polynomial():
+    """Imaginary parts are forgotten; both together are what a whole bootstrapping gives."""
+    refresh = Bootstrapping(toy(), to_coefficients=2, to_slots=2)
+    simulator, pair, slots = Simulator(refresh.parameters), Pair.of(refresh.parameters), random_slots(0)
+    assert refresh.both(simulator, simulator.fresh(level=2))[1].level == 4
+    machine, fresh = pair.machine(simulator.keys), pair.server.receive(pair.client.encrypt(slots, 2), 2)
+    real = refresh.real(machine, fresh)
+    assert pair.server.counts["multiply"] == 11
+    assert np.abs(pair.slots(real) - slots.real).max() < 2**-24
+    for found, part in zip(refresh.both(Cleartext(), slots), (slots.real, slots.imag), strict=True):
+        assert np.abs(found - part).max() < 2**-24
+
+
+def test_lower_levels_have_keys_of_their_own():
+    """With fewer special primes, of the same secret; the primes and scales of their levels are the same."""
+    real = parameters_for()
+    assert real.low is not None
+    assert (real.low.data_primes, real.low.scales) == (real.data_primes[:9], real.scales[:9])
+    assert (len(real.low.special_primes), len(real.special_primes)) == (4, 10)
+    assert real.low.special_primes == real.special_primes[:4]
+    refresh = Bootstrapping(with_low(toy()), to_coefficients=2, to_slots=2)
+    simulator, pair, slots = Simulator(refresh.parameters), Pair.of(refresh.parameters), random_slots(0)
+    assert refresh(simulator, simulator.fresh(level=2)).level == 4
+    low = {name - LOW for name in simulator.keys if is_low(name)}
+    assert low == {step for linear in refresh.forward for step in linear.steps}
+    found = refresh(pair.machine(simulator.keys), pair.server.receive(pair.client.encrypt(slots, 2), 2))
+    assert np.abs(pair.slots(found) - slots).max() < 2**-23
+    assert sum(pair.server.counts.values()) > pair.server.counts["multiply"] == 22
+    (last,) = [max(low)]
+    with pytest.raises(RuleError, match=rf"none for steps \[{last}\] in layer ' StoC' at level"):
+        refresh(Simulator(refresh.parameters, simulator.keys.keys() - {last + LOW}), simulator.fresh(level=2))
 
 
 def test_without_a_sparse_secret_it_takes_more_doublings():

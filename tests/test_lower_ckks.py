@@ -1,0 +1,134 @@
+"""From a trained network to a circuit of bootstrapped CKKS: in clear, in the simulator, and encrypted."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.errors import RuleError
+from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.leveled.ckks.cleartext import Cleartext
+from privcirnet.he.leveled.ckks.inference import NetworkCircuit
+from privcirnet.he.leveled.ckks.network import Network
+from privcirnet.he.leveled.ckks.simulator import Simulator
+from privcirnet.lower.ckks import lower_ckks
+from privcirnet.models import resnet18_cifar, resnet20_cifar
+from privcirnet.nn.activations import Square
+from privcirnet.nn.convert import circulant_
+from tests.he.leveled.ckks.test_bootstrapping import toy, with_low
+from tests.he.leveled.ckks.toys import Pair
+
+
+def images_of(size: int, count: int = 32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.rand(count, 3, 2, 2, generator=generator) * 2 - 1
+    return nn.functional.interpolate(coarse, size=size, mode="bilinear")
+
+
+def settled(model: nn.Module, images: torch.Tensor) -> nn.Module:
+    """A network with statistics of its own, as training leaves them."""
+    model.train()
+    with torch.no_grad():
+        for _ in range(60):
+            model(images)
+    return model.eval()
+
+
+def built(model: nn.Module, size: int) -> tuple[NetworkCircuit, np.ndarray, np.ndarray]:
+    """A circuit at n = 1024, images and the network's own logits."""
+    images = images_of(size)
+    settled(model, images)
+    with torch.no_grad():
+        logits = model.double()(images.double()).numpy()
+    real = images.double().numpy()
+    network = lower_ckks(model, (3, size, size)).normalized(real)
+    return NetworkCircuit(network, Bootstrapping(with_low(toy(spare=5)), to_coefficients=2, to_slots=2)), real, logits
+
+
+def resnet20(**given) -> nn.Module:
+    torch.manual_seed(0)
+    return resnet20_cifar(num_classes=4, **{"blocks": 2, "width": 4, "image_size": 8, "activation": "aespa"} | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"), [({}, 1), ({"activation": "square"}, 1), ({"width": 16}, 2), ({"blocks": 3}, 1)]
+)
+def test_the_circuit_in_clear_is_the_network(given, parts):
+    """AESPA and batch norms folded, strides as phases, real and imaginary channels; layers of two ciphertexts."""
+    circuit, images, logits = built(resnet20(**given), 8)
+    np.testing.assert_allclose(circuit.network(images), logits, atol=1e-5 * np.abs(logits).max())
+    assert circuit.layouts[0].parts == parts
+    for image, want in zip(images[:2], logits, strict=False):
+        found = circuit.logits(circuit(Cleartext(), circuit.encode(image)))
+        np.testing.assert_allclose(found, want, atol=1e-5 * np.abs(logits).max())
+
+
+def test_other_depths_and_circulant_weights_are_lowered_too():
+    torch.manual_seed(0)
+    model = resnet18_cifar(num_classes=4, width=8, image_size=16, activation="aespa")
+    blocks = {name: 4 for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d) and name != "stem"}
+    circuit, images, logits = built(circulant_(model, blocks), 16)
+    found = circuit.logits(circuit(Cleartext(), circuit.encode(images[0])))
+    np.testing.assert_allclose(found, logits[0], atol=1e-5 * np.abs(logits).max())
+
+
+def test_an_encrypted_image_has_the_logits_of_the_network():
+    """Five bootstrappings at n = 1024, with the scales of n = 65536."""
+    circuit, images, logits = built(resnet20(), 8)
+    parameters = circuit.refresh.parameters
+    simulator, level = Simulator(parameters), circuit.schedule.image
+    estimate = circuit(simulator, [simulator.fresh(level=level)])
+    assert (len(circuit.schedule.refreshed), estimate.level) == (5, 0)
+    pair = Pair.of(parameters)
+    machine = pair.machine(simulator.keys)
+    (slots,) = circuit.encode(images[1])
+    reply = circuit(machine, [pair.server.receive(pair.client.encrypt(slots, level), level)])
+    found = circuit.logits(pair.slots(reply))
+    assert np.abs(found - logits[1]).max() < 2**-20 * np.abs(logits).max()
+    errors = np.abs(pair.slots(reply) - circuit(Cleartext(), [slots]))
+    assert math.sqrt(estimate.variance) / 30 < np.sqrt((errors**2).mean()) < math.sqrt(estimate.variance)
+    assert pair.server.counts["rotate"] == counts_in_clear(circuit, images[1])["rotate"]
+
+
+def counts_in_clear(circuit: NetworkCircuit, image: np.ndarray):
+    clear = Cleartext()
+    circuit(clear, circuit.encode(image))
+    return clear.counts
+
+
+class Noisy(Cleartext):
+    """Every refreshed value gets an error, as large as a bootstrapping's."""
+
+    def __init__(self, deviation: float) -> None:
+        super().__init__()
+        self._deviation, self._random = deviation, np.random.default_rng(0)
+
+    def lowered(self, value, level):
+        return value + self._random.normal(0, self._deviation, value.shape)
+
+
+def test_classes_bear_the_errors_of_bootstrapping():
+    """Errors of 2^-21, four times those of n = 65536: ten images keep their classes, and logits are right to 10 bits."""
+    circuit, images, logits = built(resnet20(), 8)
+    for image, want in zip(images[:10], logits, strict=False):
+        found = circuit.logits(circuit(Noisy(2**-21), circuit.encode(image)))
+        assert found.argmax() == want.argmax()
+        assert 0 < np.abs(found - want).max() < 2**-10 * np.abs(logits).max()
+
+
+def test_what_is_refused():
+    circuit, images, _ = built(resnet20(), 8)
+    network: Network = circuit.network
+    with pytest.raises(RuleError, match=r"at most 3 levels: got 6 up to .layer2.0.act2.; use more spare levels"):
+        _ = NetworkCircuit(network, Bootstrapping(toy(spare=3), to_coefficients=2, to_slots=2)).schedule
+    simulator = Simulator(circuit.refresh.parameters)
+    with pytest.raises(RuleError, match=r"above 0: got level 0 in layer 'layer1.0.act1"):
+        circuit(simulator, [simulator.fresh(level=3)])
+    with pytest.raises(RuleError, match=r"keep the bound .* in layer 'image'"):
+        circuit(Cleartext(), circuit.encode(100 * images[0]))
+    with pytest.raises(RuleError, match=r"must have sums of convolutions of squares"):
+        lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 2, 1), Square()), (3, 8, 8))
+    with pytest.raises(RuleError, match=r"must have an average pool of whole maps"):
+        lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), Square(), nn.Flatten(), nn.Linear(128, 4)), (3, 8, 8))
