@@ -82,8 +82,8 @@ def shorten(words: Residues, primes: tuple[int, ...], bits: int) -> bytes:
         bits: k.
     """
     q = prod(primes)
-    units = [q // p * pow(q // p, -1, p) for p in primes]
-    x = sum(row.astype(object) * unit for row, unit in zip(words, units, strict=True)) % q
+    units = np.array([q // p * pow(q // p, -1, p) for p in primes], dtype=object)
+    x = (words.astype(object) * units[:, None]).sum(axis=0) % q
     rounded = ((x << bits) + q // 2) // q % (1 << bits)
     lower, upper = digits(bits)
     streams = [_bits(rounded % (1 << lower), lower), _bits(rounded >> lower, upper)]
