@@ -10,8 +10,11 @@ from privcirnet.artifact import read_checkpoint
 from privcirnet.config import HEConfig, LeveledConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
+from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.leveled.ckks.inference import NetworkCircuit
 from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.program.operations import Square
+from privcirnet.lower.ckks import lower_ckks
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import lower_for
 from privcirnet.pipeline.leveled import evaluate_leveled
@@ -19,6 +22,7 @@ from privcirnet.pipeline.leveled_export import leveled_program
 from privcirnet.training import stages
 from privcirnet.training.accuracy import predict
 from tests.data.test_real import ARCHIVES
+from tests.test_lower_ckks import Noisy
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
 FILES = sorted(FOLDER.glob("*.safetensors"))
@@ -71,6 +75,22 @@ def test_integers_of_leveled_networks(file, name, bits, planner, right, image_ca
     assert found.wrong == [[]]
 
 
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.skipif(not ARCHIVES.is_dir(), reason="there is no folder of image archives beside the project")
+def test_classes_of_resnet20_bear_the_errors_of_bootstrapping(image_cache):
+    """Ten images through the circuit in clear, with errors of 2^-21: four times those of n = 65536."""
+    data = load("cifar10", files=Files(str(ARCHIVES), cache=str(image_cache)))
+    model = stages.load_checkpoint(FOLDER / "leveled" / "resnet20_cifar10.safetensors", data).model
+    images = data.real(data.test_images[:10]).double()
+    network = lower_ckks(model, (3, 32, 32)).normalized(data.real(data.sample(64)[0]).double().numpy())
+    circuit, want = NetworkCircuit(network, Bootstrapping(parameters_for())), model.double()(images)
+    for image, logits in zip(images.numpy(), want.detach().numpy(), strict=True):
+        found = circuit.logits(circuit(Noisy(2**-21), circuit.encode(image)))
+        assert found.argmax() == logits.argmax()
+        assert 0 < np.abs(found - logits).max() < 1e-3
+
+
 def in_floats(network: LeveledNetwork, images: np.ndarray, data: ImageData) -> int:
     """How many images of the first are right, with integers as floats of 53 bits."""
     x = torch.from_numpy(images).double()
@@ -97,6 +117,7 @@ def in_floats(network: LeveledNetwork, images: np.ndarray, data: ImageData) -> i
         ("aespa/mobilenetv2_cifar10", "mobilenetv2_cifar", "cifar10", 932),
         ("dense/mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 781),
         ("circulant/mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 750),
+        ("leveled/resnet20_cifar10", "resnet20_cifar", "cifar10", 908),
     ],
 )
 def test_the_first_thousand_held_out_images(file, model, name, right, image_cache):

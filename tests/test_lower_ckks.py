@@ -74,6 +74,14 @@ def test_other_depths_and_circulant_weights_are_lowered_too():
     np.testing.assert_allclose(found, logits[0], atol=1e-5 * np.abs(logits).max())
 
 
+def test_weights_beyond_the_memory_that_is_allowed_are_made_anew():
+    circuit, images, _ = built(resnet20(), 8)
+    sparing = NetworkCircuit(circuit.network, circuit.refresh, weights_gb=0)
+    slots = circuit.encode(images[0])
+    np.testing.assert_array_equal(sparing(Cleartext(), slots), circuit(Cleartext(), slots))
+    assert (len(sparing._maps), len(circuit._maps)) == (0, 15)
+
+
 def test_an_encrypted_image_has_the_logits_of_the_network():
     """Five bootstrappings at n = 1024, with the scales of n = 65536."""
     circuit, images, logits = built(resnet20(), 8)
@@ -130,5 +138,7 @@ def test_what_is_refused():
         circuit(Cleartext(), circuit.encode(100 * images[0]))
     with pytest.raises(RuleError, match=r"must have sums of convolutions of squares"):
         lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 2, 1), Square()), (3, 8, 8))
+    with pytest.raises(RuleError, match=r"must have sums of convolutions of squares, and of squares: got '2'"):
+        lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), Square(), Square()), (3, 8, 8))
     with pytest.raises(RuleError, match=r"must have an average pool of whole maps"):
         lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), Square(), nn.Flatten(), nn.Linear(128, 4)), (3, 8, 8))

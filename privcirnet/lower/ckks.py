@@ -59,7 +59,7 @@ def _node(graph: fx.GraphModule, node: fx.Node, numbers: dict[fx.Node, int]) -> 
     """The sum that a square reads."""
     found = summands(graph, node)
     sources = [each.all_input_nodes[0] for each in found.layers]
-    if found.others or any(each not in numbers for each in (*sources, *found.squares)):
+    if not found.layers or found.others or any(each not in numbers for each in (*sources, *found.squares)):
         raise _refused(str(node.target), "sums of convolutions of squares, and of squares")
     terms = [Term(numbers[source], _layer(graph, each)) for source, each in zip(sources, found.layers, strict=True)]
     return Node(str(node.target), (*terms, *(Term(numbers[each]) for each in found.squares)))
