@@ -85,11 +85,7 @@ def test_seconds_are_measured_and_kept(monkeypatch, tmp_path):
 
 LATER = {
     ("block_size_speedups", "published"),
-    ("leveled_latency", None),
-    ("leveled_steps", None),
     ("top1", "dense/mobilenetv2_cifar100"),
-    ("top1", "leveled/lola_cifar"),
-    ("top1", "leveled/lola_mnist"),
 }
 """Measurements of minutes that the next run of ``table=all`` adds; until then the page says so in their cells."""
 
