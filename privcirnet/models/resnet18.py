@@ -9,6 +9,7 @@ comparisons on encrypted numbers. For Tiny ImageNet the stem's stride of 2 takes
 then see the 32 x 32 maps of the CIFAR network and cost the same. PyTorch's initial weights.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -54,7 +55,64 @@ class BasicBlock(nn.Module):
         return self.act2(self.norm2(self.conv2(y)) + shortcut)
 
 
-class ResNet18(nn.Module):
+class BasicResNet(nn.Module):
+    """A stem, stages of basic blocks, an average pool and a classifier.
+
+    Args:
+        stages: basic blocks of each stage; every stage but the first has a stride of 2.
+        stem_stride: 1 or 2.
+        num_classes: number of logits.
+        in_chans: channels of the image.
+        width: channels of the first stage, doubled by each stage after it.
+        image_size: side of the (square) image in pixels; a multiple of all strides together.
+        activation: see `privcirnet.models.activation`.
+
+    Raises:
+        RuleError: the image size does not fit the strides, or the activation is unknown.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        stages: Sequence[int],
+        stem_stride: int,
+        num_classes: int,
+        in_chans: int,
+        width: int,
+        image_size: int,
+        activation: str,
+    ) -> None:
+        super().__init__()
+        side = downsampled(image_size, stem_stride << (len(stages) - 1))
+        self.stem = nn.Conv2d(in_chans, width, 3, stem_stride, padding=1, bias=False)
+        self.stem_norm = nn.BatchNorm2d(width)
+        self.stem_act = make_activation(activation, width)
+        self._stages, channels = [f"layer{number}" for number in range(1, len(stages) + 1)], width
+        for number, (name, blocks) in enumerate(zip(self._stages, stages, strict=True)):
+            out, stride = width << number, 2 if number else 1
+            first = BasicBlock(channels, out, stride, activation)
+            rest = (BasicBlock(out, out, 1, activation) for _ in range(blocks - 1))
+            self.add_module(name, nn.Sequential(first, *rest))
+            channels = out
+        self.pool = nn.AvgPool2d(side)
+        self.flatten = nn.Flatten()
+        self.classifier = nn.Linear(channels, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of images.
+
+        Args:
+            x: (N, in_chans, S, S).
+
+        Returns:
+            (N, num_classes).
+        """
+        x = self.stem_act(self.stem_norm(self.stem(x)))
+        for name in self._stages:
+            x = self.get_submodule(name)(x)
+        return self.classifier(self.flatten(self.pool(x)))
+
+
+class ResNet18(BasicResNet):
     """The network of this module.
 
     Args:
@@ -78,35 +136,7 @@ class ResNet18(nn.Module):
         image_size: int = 32,
         activation: str = "relu",
     ) -> None:
-        super().__init__()
-        side = downsampled(image_size, 8 * stem_stride)
-        self.stem = nn.Conv2d(in_chans, width, 3, stem_stride, padding=1, bias=False)
-        self.stem_norm = nn.BatchNorm2d(width)
-        self.stem_act = make_activation(activation, width)
-        self.layer1 = self._stage(width, width, 1, activation)
-        self.layer2 = self._stage(width, 2 * width, 2, activation)
-        self.layer3 = self._stage(2 * width, 4 * width, 2, activation)
-        self.layer4 = self._stage(4 * width, 8 * width, 2, activation)
-        self.pool = nn.AvgPool2d(side)
-        self.flatten = nn.Flatten()
-        self.classifier = nn.Linear(8 * width, num_classes)
-
-    @staticmethod
-    def _stage(channels: int, out: int, stride: int, activation: str) -> nn.Sequential:
-        return nn.Sequential(BasicBlock(channels, out, stride, activation), BasicBlock(out, out, 1, activation))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images.
-
-        Args:
-            x: (N, in_chans, S, S).
-
-        Returns:
-            (N, num_classes).
-        """
-        x = self.stem_act(self.stem_norm(self.stem(x)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.classifier(self.flatten(self.pool(x)))
+        super().__init__((2, 2, 2, 2), stem_stride, num_classes, in_chans, width, image_size, activation)
 
 
 @register

@@ -10,15 +10,12 @@ Deep Convolutional Neural Networks on Fully Homomorphic Encryption, ICML 2022), 
 
 from typing import Any
 
-from torch import Tensor, nn
-
-from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.entry import downsampled, own_arguments
+from privcirnet.models.entry import own_arguments
 from privcirnet.models.registry import register
-from privcirnet.models.resnet18 import BasicBlock
+from privcirnet.models.resnet18 import BasicResNet
 
 
-class ResNet20(nn.Module):
+class ResNet20(BasicResNet):
     """The network of this module.
 
     Args:
@@ -42,35 +39,7 @@ class ResNet20(nn.Module):
         image_size: int = 32,
         activation: str = "relu",
     ) -> None:
-        super().__init__()
-        side = downsampled(image_size, 4)
-        self.stem = nn.Conv2d(in_chans, width, 3, padding=1, bias=False)
-        self.stem_norm = nn.BatchNorm2d(width)
-        self.stem_act = make_activation(activation, width)
-        self.layer1 = self._stage(width, width, 1, blocks, activation)
-        self.layer2 = self._stage(width, 2 * width, 2, blocks, activation)
-        self.layer3 = self._stage(2 * width, 4 * width, 2, blocks, activation)
-        self.pool = nn.AvgPool2d(side)
-        self.flatten = nn.Flatten()
-        self.classifier = nn.Linear(4 * width, num_classes)
-
-    @staticmethod
-    def _stage(channels: int, out: int, stride: int, blocks: int, activation: str) -> nn.Sequential:
-        first = BasicBlock(channels, out, stride, activation)
-        return nn.Sequential(first, *(BasicBlock(out, out, 1, activation) for _ in range(blocks - 1)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images.
-
-        Args:
-            x: (N, in_chans, S, S).
-
-        Returns:
-            (N, num_classes).
-        """
-        x = self.stem_act(self.stem_norm(self.stem(x)))
-        x = self.layer3(self.layer2(self.layer1(x)))
-        return self.classifier(self.flatten(self.pool(x)))
+        super().__init__((blocks,) * 3, 1, num_classes, in_chans, width, image_size, activation)
 
 
 @register

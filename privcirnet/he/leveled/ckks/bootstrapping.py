@@ -173,8 +173,7 @@ class Bootstrapping:
             machine: that runs it.
             value: of at least ``to_coefficients`` levels.
         """
-        machine.layer = f"{machine.layer} StoC"
-        return self.refreshed(machine, mapped(machine, value, self.forward))
+        return _joined(machine, *self.both(machine, value))
 
     def refreshed(self, machine: Machine[V], value: V) -> V:
         """Return a value with new levels, in slot encoding.
@@ -183,8 +182,7 @@ class Bootstrapping:
             machine: that runs it.
             value: in coefficient encoding, times ``shrink``.
         """
-        real, imaginary = self.parts(machine, value)
-        return machine.add(real, machine.times_i(imaginary))
+        return _joined(machine, *self.parts(machine, value))
 
     def parts(self, machine: Machine[V], value: V) -> tuple[V, V]:
         """Return the real and the imaginary parts of a value's slots, with new levels.
@@ -249,3 +247,8 @@ class Bootstrapping:
         slope, growth = 2 * math.pi * self.radius * self.gain, 2 * math.pi * self.radius**2 * self.gain
         error = self.gain * 2.0**-_INTERPOLATION_BITS
         return machine.bounded(machine.smooth(found, source, slope, growth, error), ROOM)
+
+
+def _joined(machine: Machine[V], real: V, imaginary: V) -> V:
+    """Slots with these parts."""
+    return machine.add(real, machine.times_i(imaginary))

@@ -94,9 +94,10 @@ class NetworkCircuit:
     def _sum(self, machine: Machine[V], number: int, values: dict[int, list[V]], pairs: dict[int, list[V]]) -> list[V]:
         """A node's sum, real, in [-1, 1]."""
         node, layout = self.network.nodes[number], self.layouts[number]
-        found: list[V] = []
-        for part in range(layout.parts):
-            total, squares = None, [t for t in node.terms if not t.layer]
+        squares, found = [t for t in node.terms if not t.layer], list[V]()
+        biases = layout.spread(np.sum([t.layer.bias for t in node.terms if t.layer], axis=0))
+        for part, bias in enumerate(biases):
+            total = None
             for place, term in enumerate(node.terms):
                 for value, linear in zip(pairs[term.source], self._row(number, place, part), strict=False):
                     product = machine.map(value, linear)
@@ -105,10 +106,7 @@ class NetworkCircuit:
             total = machine.add(total, machine.conjugate(total))
             for term in squares:
                 total = machine.add(total, machine.combine([values[term.source][part]], [term.factor]))
-            biases = [t.layer.bias for t in node.terms if t.layer]
-            bias = np.zeros(layout.channels)
-            bias[: len(biases[0])] = np.sum(biases, axis=0)
-            found.append(machine.bounded(machine.add_plain(total, layout.spread(bias)[part]), 1.0, node.rms))
+            found.append(machine.bounded(machine.add_plain(total, bias), 1.0, node.rms))
         return found
 
     def _row(self, number: int, place: int, part: int) -> list[LinearMap]:
@@ -165,9 +163,7 @@ class NetworkCircuit:
         total = machine.bounded(total, 2**0.5 * layout.area * self.network.pooled)
         total = machine.map(total, self._classifier)
         result = machine.add(total, machine.conjugate(total))
-        bias = np.zeros(layout.channels)
-        bias[: len(self.network.bias)] = self.network.bias
-        return machine.bounded(machine.add_plain(result, layout.spread(bias)[0]), 1.0)
+        return machine.bounded(machine.add_plain(result, layout.spread(self.network.bias)[0]), 1.0)
 
 
 @lru_cache(maxsize=16)

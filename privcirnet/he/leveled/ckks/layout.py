@@ -64,7 +64,7 @@ class Layout:
         """Return a number of each channel in all slots of the channel, for each ciphertext.
 
         Args:
-            values: shape (channels,).
+            values: shape (C' <= C,); what is missing is zero.
         """
         return [part.real for part in self.encode(np.tile(values[:, None, None], (1, self.size, self.size)))]
 
