@@ -67,6 +67,22 @@ def estimate(x: Word, quotient: Word) -> Word:
 
 
 @inline
+def divided(x: Word, constant: Word, quotient: Word, p: Word) -> tuple[Word, Word]:
+    """Return floor(x constant / p) and what is left, under p.
+
+    Args:
+        x: any 64-bit word.
+        constant: under p.
+        quotient: floor(constant 2^64 / p).
+        p: modulus under 2^62.
+    """
+    guess = estimate(x, quotient)  # at most 3 too small
+    left = x * constant - guess * p
+    more = np.uint64(left >= p) + np.uint64(left >= p + p) + np.uint64(left >= p + p + p)
+    return guess + more, left - more * p
+
+
+@inline
 def mul_shoup_lazy(x: Word, constant: Word, quotient: Word, p: Word) -> Word:
     """Return x constant mod p, under 4 p (Shoup).
 

@@ -18,6 +18,7 @@ from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.engines.kernels import ntt, plaintexts, rounding
 from privcirnet.he.engines.kernels.arithmetic import (
     Word,
+    divided,
     estimate,
     mul_shoup_lazy,
     reduce_4p,
@@ -146,11 +147,8 @@ def _add_scaled(total: Residues, fractions: Residues, x: Residues, form: Form, l
     upper, lower = form.fraction[limb, 0], form.fraction[limb, 1]
     for i in range(x.size):
         y = reduce_4p(mul_shoup_lazy(x[i], inverse, inverse_quotient, p), p)
-        guess = estimate(y, rest_quotient)  # at most 3 too small
-        left = y * rest - guess * p
-        more = np.uint64(left >= p) + np.uint64(left >= p + p) + np.uint64(left >= p + p + p)
-        left = left - more * p
+        own, left = divided(y, rest, rest_quotient, p)
         fraction = fractions[i] + left * upper + estimate(left, lower)
         carry = np.uint64(fraction < fractions[i])
         fractions[i] = fraction
-        total[i] = sub_if_ge(sub_if_ge(total[i] + y * whole + guess + more, t) + carry, t)
+        total[i] = sub_if_ge(sub_if_ge(total[i] + y * whole + own, t) + carry, t)

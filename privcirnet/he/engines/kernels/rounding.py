@@ -16,7 +16,7 @@ from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.engines.kernels import wire_bytes
 from privcirnet.he.engines.kernels.arithmetic import (
     Word,
-    estimate,
+    divided,
     mul_shoup_lazy,
     reduce_4p,
     sub_if_ge,
@@ -134,20 +134,11 @@ def _add_fractions(upper: Residues, lower: Residues, x: Residues, form: Form, li
     whole, rest, rest_quotient = form.fraction[limb, 0], form.fraction[limb, 1], form.fraction[limb, 2]
     for i in range(x.size):
         y = reduce_4p(mul_shoup_lazy(x[i], inverse, quotient, p), p)
-        first, left = _divided(y, rest, rest_quotient, p)
-        second, _ = _divided(left, rest, rest_quotient, p)
+        first, left = divided(y, rest, rest_quotient, p)
+        second, _ = divided(left, rest, rest_quotient, p)
         low = lower[i] + left * whole + second
         upper[i] = upper[i] + y * whole + first + np.uint64(low < lower[i])
         lower[i] = low
-
-
-@inline
-def _divided(y: Word, rest: Word, quotient: Word, p: Word) -> tuple[Word, Word]:
-    """floor(y rest / p), and what is left."""
-    guess = estimate(y, quotient)  # at most 3 too small
-    left = y * rest - guess * p
-    more = np.uint64(left >= p) + np.uint64(left >= p + p) + np.uint64(left >= p + p + p)
-    return guess + more, left - more * p
 
 
 @inline
