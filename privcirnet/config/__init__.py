@@ -92,6 +92,8 @@ class RecipeConfig:
     """share of images with a random rectangle erased."""
     smallest_image: float = 0.0
     """share of the images' side in the first epoch, growing to 1; 0 for whole images. For convolutional networks."""
+    patches: float = 0.0
+    """share of an image's patches that a transformer sees in the first three quarters of the epochs; 0 for all."""
     rand_augment: int = 0
     """random operations (RandAugment) on each image, one after another; 0 for none."""
     rand_magnitude: int = 9
@@ -120,6 +122,8 @@ class RecipeConfig:
     """in [0, 1)."""
     distillation: float = 0.0
     """weight of the teacher's soft labels, in [0, 1]."""
+    teach_once: bool = False
+    """ask the teacher once, of each training image as it is, not of every batch as it is augmented: much faster."""
 
     def __post_init__(self) -> None:
         _check(self.stage in STAGES, "recipe.stage must be a known one", self.stage, f"use one of {', '.join(STAGES)}")
@@ -157,6 +161,11 @@ class RecipeConfig:
         _check(0 <= share <= 1, "recipe.smallest_image must be a share of the side", share, "use 0.5, or 0 for none")
         both = f"smallest_image={share} distillation={taught}"
         _check(not (share and taught), "a teacher needs whole images", both, "leave one out")
+        patches, both = self.patches, f"patches={self.patches} smallest_image={share}"
+        _check(0 <= patches <= 1, "recipe.patches must be a share of the patches", patches, "use 0.5, or 0 for all")
+        _check(not (patches and share), "a network is made quicker in one way", both, "leave one out")
+        mixes, both = max(self.mixup, self.cutmix), f"teach_once=true mixup={self.mixup} cutmix={self.cutmix}"
+        _check(not (self.teach_once and mixes), "mixed images have no labels of their own", both, "leave one out")
         started = self.stage == "train" or bool(self.init)
         _check(started, "a later stage needs recipe.init", "none", "give a run directory")
 

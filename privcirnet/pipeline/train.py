@@ -20,6 +20,7 @@ from privcirnet.training import checkpoint, record, stages
 from privcirnet.training.accuracy import accuracy
 from privcirnet.training.loop import EpochProgress, Step, fit
 from privcirnet.training.network import BuiltNetwork, checkpoint_of
+from privcirnet.training.taught import parts, taught
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,9 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
     before = progress.top1_before
     if before is None:
         before = progress.top1_before = accuracy(model, data)
+    if teacher and recipe.teach_once:
+        with bar(f"{recipe.stage} (teacher)", parts(data)) as done:
+            (data, recipe), teacher = taught(data, recipe, teacher, lambda: done("")), None
     mixed: set[bool] = set()
     epochs = bar(f"{recipe.stage} (epochs)", recipe.epochs)
     events = config.tensorboard and distributed.rank() == 0

@@ -25,6 +25,7 @@ from privcirnet.training.image_size import GrowingImages
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
+from privcirnet.training.patches import FewerPatches
 from privcirnet.training.recalibration import recalibrate_
 from privcirnet.training.tails import Tails
 
@@ -148,7 +149,7 @@ class _Run:
         self.step = torch.compile(_step, backend=recipe.compile_backend) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
-        self.sizes = _sizes(model, data, recipe) if recipe.smallest_image else None
+        self.sizes = _sizes(model, data, recipe)
         self.generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed + distributed.rank())
 
@@ -256,7 +257,12 @@ def _mixed(
     return distributed.from_first(lambda: is_faster(model, loss))
 
 
-def _sizes(model: nn.Module, data: Examples, recipe: RecipeConfig) -> GrowingImages:
+def _sizes(model: nn.Module, data: Examples, recipe: RecipeConfig) -> GrowingImages | FewerPatches | None:
+    """Return what makes the first epochs quicker, if anything does."""
+    if recipe.patches:
+        return FewerPatches(model, recipe.patches, recipe.epochs)
+    if not recipe.smallest_image:
+        return None
     image = _placed(next(data.sampled(1, 1))[0], recipe, next(model.parameters()).device)
     return GrowingImages(model, image, recipe.smallest_image, recipe.epochs)
 

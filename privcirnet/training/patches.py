@@ -1,0 +1,75 @@
+"""Fewer patches in the first epochs: a transformer learns as much from some of an image, in a fraction of the time.
+
+Source: Liu et al., "PatchDropout: economizing vision transformers using patch dropout" (WACV 2023), Section 3.
+Departure: the last quarter of the epochs has all patches, as in :mod:`.image_size`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.tokens import Tokens
+from privcirnet.training.image_size import GROWING
+
+
+class FewerPatches:
+    """The patches that a transformer sees from epoch to epoch, drawn anew for each image of a batch.
+
+    Args:
+        model: has one :class:`~privcirnet.nn.tokens.Tokens`; changed only in :meth:`of_epoch`, and only in training.
+        share: of the patches that are seen.
+        epochs: of the whole run.
+
+    Raises:
+        RuleError: the network is no such transformer, or its attention needs a fixed number of tokens.
+    """
+
+    def __init__(self, model: nn.Module, share: float, epochs: int) -> None:
+        found = [module for module in model.modules() if isinstance(module, Tokens)]
+        fixed = any(isinstance(module, PolynomialAttention) for module in model.modules())
+        if len(found) != 1 or fixed:
+            got = "polynomial attention" if fixed else f"{len(found)} modules that make tokens"
+            rule = "recipe.patches needs a transformer whose attention takes any number of tokens"
+            raise RuleError(rule, got=got, remedy="use recipe.patches=0")
+        self._tokens, self._share, self._fewer = found[0], share, GROWING * epochs
+
+    @contextmanager
+    def of_epoch(self, epoch: int) -> Iterator[None]:
+        """Let the network see the patches of an epoch.
+
+        Args:
+            epoch: from 0.
+
+        Yields:
+            Nothing; the network sees all patches again afterwards.
+        """
+        if epoch >= self._fewer:
+            yield
+            return
+        hook = self._tokens.register_forward_hook(self._drawn)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return images as they are: what is left out are tokens.
+
+        Args:
+            images: real, (N, C, S, S).
+        """
+        return images
+
+    def _drawn(self, module: nn.Module, inputs: tuple[Tensor, ...], tokens: Tensor) -> Tensor:
+        """Return the class token and some of the others: (N, 1 + P, C) to (N, 1 + share P, C)."""
+        if not module.training:
+            return tokens
+        count, patches, width = tokens.shape[0], tokens.shape[1] - 1, tokens.shape[2]
+        kept = max(1, round(self._share * patches))
+        drawn = torch.rand(count, patches, device=tokens.device).topk(kept).indices + 1
+        places = torch.cat([drawn.new_zeros(count, 1), drawn], dim=1)
+        return tokens.gather(1, places.unsqueeze(-1).expand(-1, -1, width))

@@ -1,0 +1,88 @@
+"""Transformers that see fewer patches at first, and know nothing of it afterwards."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from privcirnet.data import ImageData
+from privcirnet.errors import RuleError
+from privcirnet.models.vit import Operations, Size, VisionTransformer
+from privcirnet.training import checkpoint
+from privcirnet.training.loop import accuracy, fit
+from privcirnet.training.patches import FewerPatches
+from tests.training.runs import DATA, RECIPE, SETTINGS, Interrupted, bars, small, without_times
+
+FEWER = dataclasses.replace(RECIPE, epochs=4, patches=0.5, learning_rate=2e-3)
+MORE = ImageData(*bars(200, 1), *bars(40, 2), log_step=-4, levels=15, classes=("column", "row"))
+
+
+def transformer(seed=0, **operations):
+    torch.manual_seed(seed)
+    return VisionTransformer(Size(6, 2, 1, 16, 2), Operations(**operations), 2, 1)
+
+
+def test_each_image_keeps_its_class_token_and_some_patches_of_its_own():
+    model = transformer().train()
+    fewer = FewerPatches(model, 0.5, 4)
+    images = torch.rand(64, 1, 6, 6)
+    whole = model.tokens(model.patch_embed(images))
+    with fewer.of_epoch(0):
+        assert fewer(images) is images
+        some = model.tokens(model.patch_embed(images))
+    assert some.shape == (64, 1 + 4, 16)  # 4.5 of nine is rounded to even
+    assert torch.equal(some[:, 0], whole[:, 0])
+    places = [
+        [next(p for p in range(9) if torch.equal(t, w[1 + p])) for t in s[1:]] for s, w in zip(some, whole, strict=True)
+    ]
+    assert all(len(set(drawn)) == 4 for drawn in places)
+    assert {place for drawn in places for place in drawn} == set(range(9))
+    assert len({tuple(sorted(drawn)) for drawn in places}) > 30
+
+
+def test_the_last_quarter_and_evaluation_have_all():
+    model = transformer()
+    fewer, images = FewerPatches(model, 0.5, 8), torch.rand(2, 1, 6, 6)
+    counts = []
+    for epoch in range(8):
+        for training in (True, False):
+            with fewer.of_epoch(epoch):
+                counts.append(model.train(training).tokens(model.patch_embed(images)).shape[1])
+    assert counts == [5, 10] * 6 + [10, 10] * 2
+    with pytest.raises(Interrupted), fewer.of_epoch(0):
+        raise Interrupted
+    assert model.train().tokens(model.patch_embed(images)).shape[1] == 10
+
+
+def test_networks_whose_tokens_are_counted_refuse_it():
+    with pytest.raises(RuleError, match="any number of tokens: got polynomial attention"):
+        fit(transformer(attention="polynomial"), DATA, FEWER, 0)
+    with pytest.raises(RuleError, match="got 0 modules that make tokens; use recipe"):
+        fit(small(), DATA, FEWER, 0)
+
+
+def test_a_transformer_learns_from_some_patches_and_is_measured_on_all():
+    model, seen = transformer(), []
+    model.blocks[0].register_forward_pre_hook(lambda module, inputs: seen.append((module.training, inputs[0].shape[1])))
+    history = fit(model, MORE, dataclasses.replace(FEWER, epochs=20, learning_rate=1e-2), 0)
+    assert history[-1]["top1"] >= 65  # 50 by chance
+    assert accuracy(model, MORE) == history[-1]["top1"]
+    assert {tokens for training, tokens in seen if training} == {5, 10}
+    assert {tokens for training, tokens in seen if not training} == {10}
+
+
+def test_it_resumes_bit_for_bit(tmp_path):
+    whole = transformer()
+    expected = fit(whole, DATA, FEWER, 3)
+
+    def after_epoch(progress):
+        checkpoint.save(tmp_path, progress, SETTINGS)
+        if progress.epoch == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        fit(transformer(), DATA, FEWER, 3, after_epoch=after_epoch)
+    resumed = transformer(seed=9)
+    history = fit(resumed, DATA, FEWER, 3, start=checkpoint.load(tmp_path, SETTINGS))
+    assert without_times(history) == without_times(expected)
+    assert all(torch.equal(value, resumed.state_dict()[name]) for name, value in whole.state_dict().items())

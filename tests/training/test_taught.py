@@ -1,0 +1,44 @@
+"""A teacher that is asked once: the same loss as one that is asked at every step, on images that are not augmented."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from privcirnet.errors import RuleError
+from privcirnet.training.loop import fit
+from privcirnet.training.losses import training_loss
+from privcirnet.training.taught import parts, taught
+from tests.training.runs import DATA, RECIPE, small, without_times
+
+TAUGHT = dataclasses.replace(RECIPE, distillation=0.7, label_smoothing=0.1, teach_once=True)
+
+
+def test_mixed_labels_have_the_loss_of_label_and_teacher():
+    teacher, calls = small(1).eval(), []
+    data, recipe = taught(DATA, TAUGHT, teacher, lambda: calls.append(0))
+    assert len(calls) == parts(DATA) == 1
+    assert torch.allclose(data.train_labels.sum(dim=1), torch.ones(DATA.count))
+    logits = torch.randn(DATA.count, 2)
+    with torch.no_grad():
+        said = teacher(DATA.real(DATA.train_images))
+    twice = training_loss(logits, DATA.train_labels, said, 0.1, 0.7)
+    once = training_loss(logits, data.train_labels, None, recipe.label_smoothing, recipe.distillation)
+    assert torch.allclose(once, twice)
+    assert data.test_labels is DATA.test_labels
+
+
+def test_a_run_is_the_one_that_asks_at_every_step():
+    teacher = small(1)
+    fit(teacher, DATA, RECIPE, 0)
+    asked, told = small(2), small(2)
+    expected = fit(asked, DATA, TAUGHT, 3, teacher)
+    data, recipe = taught(DATA, TAUGHT, teacher)
+    found = fit(told, data, recipe, 3)
+    assert found[-1]["top1"] == pytest.approx(expected[-1]["top1"], abs=8)  # sums are rounded in another order
+    assert without_times(found)[0]["loss"] == pytest.approx(without_times(expected)[0]["loss"], rel=1e-4)
+
+
+def test_mixed_images_are_refused():
+    with pytest.raises(RuleError, match="mixed images have no labels of their own: got teach_once=true mixup"):
+        dataclasses.replace(TAUGHT, mixup=0.2)
