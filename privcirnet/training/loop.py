@@ -216,9 +216,8 @@ class _Run:
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.schedule.base_lrs = rates
-        share = self.schedule.lr_lambdas[0](self.schedule.last_epoch)
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * share
+        for group, rate, share in zip(self.optimizer.param_groups, rates, self.schedule.lr_lambdas, strict=True):
+            group["lr"] = rate * share(self.schedule.last_epoch)
         self.generator.set_state(state["generator"])
         torch.set_rng_state(distributed.own_row(state["torch"]))
 
