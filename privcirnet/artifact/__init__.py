@@ -4,7 +4,8 @@ Writing is atomic: a file or folder appears under its name when it is complete, 
 """
 
 from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
-from privcirnet.artifact.folder import LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
+from privcirnet.artifact.ckks import read_ckks, write_ckks
+from privcirnet.artifact.folder import CKKS, LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
 from privcirnet.artifact.leveled import read_leveled, write_leveled
 from privcirnet.artifact.masks import read_masks, write_masks
 from privcirnet.artifact.plan import plan_composed, plan_pads, read_plan, write_plan
@@ -31,6 +32,7 @@ from privcirnet.artifact.records import (
 )
 
 __all__ = [
+    "CKKS",
     "FULL_FOLDER",
     "LEVELED",
     "MANIFEST",
@@ -46,6 +48,7 @@ __all__ = [
     "plan_composed",
     "plan_pads",
     "read_checkpoint",
+    "read_ckks",
     "read_json",
     "read_leveled",
     "read_masks",
@@ -58,6 +61,7 @@ __all__ = [
     "spectra",
     "write_arrays",
     "write_checkpoint",
+    "write_ckks",
     "write_json",
     "write_leveled",
     "write_masks",
