@@ -90,6 +90,20 @@ def test_an_inference_that_is_refused_leaves_nothing(root, monkeypatch, capsys):
     assert not (root / "refused").exists()
 
 
+@pytest.mark.slow
+def test_a_search_knows_the_family(root, monkeypatch, capsys):
+    """It prices every block size as dense weights, and so chooses dense ones."""
+    call(
+        monkeypatch, "search", f"root={root}", "mode=leveled", "leveled.scheme=ckks", "he.profile=counted", "samples=8"
+    )
+    found = json.loads((root / "search" / "summary.json").read_text())
+    assert {*found["block_sizes"].values()} == {1}
+    assert found["leveled"]["bootstrappings"] == 3
+    seconds = found["leveled"]["seconds_layers"] + found["leveled"]["seconds_bootstrapping"]
+    assert found["latency_predicted_s"] == pytest.approx(seconds)
+    assert "no block size is faster" in capsys.readouterr().out
+
+
 def test_what_is_no_ckks_network_is_refused(root, monkeypatch, capsys, tmp_path):
     call(monkeypatch, "train", f"root={tmp_path}", "recipe.epochs=1")
     given = f"root={tmp_path}", f"init={tmp_path}/train", "mode=leveled", "leveled.scheme=ckks"

@@ -11,6 +11,7 @@ from torch import nn
 from privcirnet import distributed, plots
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.blocksizes.assignment import Composable, Rules, Solution, Table, uniform_latency
+from privcirnet.blocksizes.ckks import CkksFigures, ckks_figures
 from privcirnet.blocksizes.composition import composables, composed_figures
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
 from privcirnet.blocksizes.leveled import LeveledFigures, leveled_figures
@@ -25,7 +26,7 @@ from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.nn.compose import Pair, pairs
 from privcirnet.nn.convert import paddable
 from privcirnet.nn.fuse import fuse
-from privcirnet.pipeline.leveled_export import lowered_for, planners_of
+from privcirnet.pipeline.leveled_export import ckks_program, lowered_for, planners_of
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import sensitivities, stages
@@ -47,7 +48,7 @@ class SearchResult:
         seconds_fisher: that measuring sensitivities took.
         pairs: layers that may be composed, if that was allowed.
         together: predictions for composed layers, by the second layer's name and block size.
-        leveled: plan, parameters and depth of a leveled network; None of an interactive one.
+        leveled: plan, parameters and depth of a leveled network, of CKKS also counts; None of an interactive one.
     """
 
     profile: Profile
@@ -246,10 +247,12 @@ def summary(found: SearchResult) -> dict[str, Any]:
 
 def _leveled(
     model: nn.Module, data: Examples, config: SearchConfig, profile: Profile, padded: Collection[str]
-) -> LeveledFigures:
+) -> LeveledFigures | CkksFigures:
     if not isinstance(data, ImageData):
         rule, remedy = "a leveled search needs images of integers", "use search.py, or mode=interactive"
         raise RuleError(rule, got=type(data).__name__, remedy=remedy)
+    if config.leveled.scheme == "ckks":
+        return ckks_figures(ckks_program(config.leveled, model, data), config.block_sizes, padded)
     network = lowered_for(config.leveled, model, data)[0].network
     return leveled_figures(network, config.block_sizes, profile, padded, planners_of(config.leveled))
 
