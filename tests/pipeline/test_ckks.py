@@ -11,12 +11,14 @@ from privcirnet.config import LeveledConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks import costs, hoisting
+from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.leveled.ckks.client import CkksClient
 from privcirnet.he.leveled.ckks.program import CkksProgram
 from privcirnet.models import lola_digits, resnet20_cifar
 from privcirnet.pipeline import ckks
 from privcirnet.pipeline.ckks import evaluate_ckks
 from privcirnet.pipeline.leveled_export import ckks_facts, ckks_program
+from tests.he.leveled.ckks.test_bootstrapping import toy
 from tests.test_lower_ckks import built, resnet20
 
 LABELS = np.array([0, 1])
@@ -74,7 +76,9 @@ def test_the_twin_in_clear_counts_what_the_server_does(program, monkeypatch):
     servers = []
     made = ckks.CkksServer
     monkeypatch.setattr(ckks, "CkksServer", lambda *given: servers.append(made(*given)) or servers[0])
-    encrypted = evaluate_ckks(known, images[:1]).summary(LABELS[:1], LABELS[:1])
+    sparing = evaluate_ckks(known, images[:1], weights_gb=0)
+    encrypted = sparing.summary(LABELS[:1], LABELS[:1])
+    assert (encrypted["bytes_weights"], encrypted["argmax_equal"]) == (0, 1), "weights are encoded for every image"
     clear = evaluate_ckks(known, images[:1], "cleartext").summary(LABELS[:1], LABELS[:1])
     assert clear["operations"] == encrypted["operations"]
     for name in ("rotate", "multiply", "conjugate"):
@@ -113,6 +117,9 @@ def test_what_cannot_run_is_refused_before_anything_is_encrypted(program, monkey
     monkeypatch.setattr(ckks, "machine_bytes", lambda: 10_000_000)
     with pytest.raises(RuleError, match=r"must fit the memory: got 0.1 GB for 0.0 GB; give a smaller weights_gb"):
         evaluate_ckks(known, images)
+    short = CkksProgram(known.network, Bootstrapping(toy(spare=3), to_coefficients=2, to_slots=2), LOG_STEP)
+    with pytest.raises(RuleError, match=r"must take at most 3 levels: got 6 up to 'layer2.0.act2'"):
+        evaluate_ckks(short, images)
     with pytest.raises(RuleError, match=r"must have the program's shape \(3, 8, 8\): got \(2, 3, 8, 4\)"):
         evaluate_ckks(known, images[..., :4])
     with pytest.raises(RuleError, match=r"must have the program's shape"):

@@ -53,11 +53,34 @@ def map_seconds(met: Met, parameters: CkksParameters) -> float:
         met: with its counts.
         parameters: CKKS.
     """
-    rows = len(parameters.at(met.level).special_primes) + 1
-    diagonals, babies = met.products * (rows + met.level), met.babies * (rows + met.level)
-    giants = met.giants * (4 * (met.level + 1) + 3 * rows)
-    seconds = diagonals * (_ROW + _PRODUCT) + babies * _BABY + giants * _ROW
-    return seconds * parameters.ring_degree / _DEGREE
+    rows = _rows(met.level, parameters)
+    giants = met.giants * (4 * (met.level + 1) + 3 * (rows - met.level))
+    own = met.babies * rows * _BABY + giants * _ROW
+    return diagonal_seconds(met.products, met.level, parameters) + own * parameters.ring_degree / _DEGREE
+
+
+def diagonal_seconds(count: int, level: int, parameters: CkksParameters) -> float:
+    """Return the processor seconds of plaintexts that are transformed and multiplied with a ciphertext.
+
+    Args:
+        count: of diagonals.
+        level: of the ciphertext.
+        parameters: CKKS.
+    """
+    return count * _rows(level, parameters) * (_ROW + _PRODUCT) * parameters.ring_degree / _DEGREE
+
+
+def refreshing_seconds(parts: int) -> float:
+    """Return the processor seconds of refreshing real values at n = 65536, two ciphertexts as one of complex slots.
+
+    Args:
+        parts: ciphertexts, one or an even number.
+    """
+    return _REAL if parts == 1 else _BOTH * parts / 2
+
+
+def _rows(level: int, parameters: CkksParameters) -> int:
+    return len(parameters.at(level).special_primes) + 1 + level
 
 
 def bootstrapping_seconds(circuit: NetworkCircuit) -> dict[str, float]:
@@ -69,7 +92,7 @@ def bootstrapping_seconds(circuit: NetworkCircuit) -> dict[str, float]:
     share = circuit.refresh.parameters.ring_degree / _DEGREE
     parts = {place: circuit.layouts[place].parts for place in circuit.schedule.refreshed}
     nodes = circuit.network.nodes
-    return {nodes[i].name: share * (_REAL if count == 1 else _BOTH * count / 2) for i, count in parts.items()}
+    return {nodes[i].name: share * refreshing_seconds(count) for i, count in parts.items()}
 
 
 def predicted(circuit: NetworkCircuit, counting: Counting) -> dict[str, float]:
