@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from privcirnet.artifact import read_ckks
+from privcirnet.artifact.ckks import read_ckks
 from tests.artifact.samples import contents
 from tests.test_scripts import FORMATS, call, refused
 

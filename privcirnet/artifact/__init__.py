@@ -1,10 +1,10 @@
 """Every file format on disk: run summary, checkpoint, plan, program. docs/formats.md describes them.
 
-Writing is atomic: a file or folder appears under its name when it is complete, or not at all.
+CKKS programs are read and written by :mod:`artifact.ckks`, which loads the kernels. Writing is atomic: a file or
+folder appears under its name when it is complete, or not at all.
 """
 
 from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
-from privcirnet.artifact.ckks import read_ckks, write_ckks
 from privcirnet.artifact.folder import CKKS, LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
 from privcirnet.artifact.leveled import read_leveled, write_leveled
 from privcirnet.artifact.masks import read_masks, write_masks
@@ -48,7 +48,6 @@ __all__ = [
     "plan_composed",
     "plan_pads",
     "read_checkpoint",
-    "read_ckks",
     "read_json",
     "read_leveled",
     "read_masks",
@@ -61,7 +60,6 @@ __all__ = [
     "spectra",
     "write_arrays",
     "write_checkpoint",
-    "write_ckks",
     "write_json",
     "write_leveled",
     "write_masks",

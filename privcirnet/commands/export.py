@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_ckks, write_json, write_leveled, write_program
+from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_leveled, write_program
 from privcirnet.config import ExportConfig
 from privcirnet.console import counting, in_words_revealed, progress_bar, show
 from privcirnet.data import load_for
@@ -19,7 +19,7 @@ from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.program import Program, layers_of, squares_of
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, lower_for, quantized
-from privcirnet.pipeline.leveled_export import ckks_facts, ckks_program, leveled_facts, leveled_program
+from privcirnet.pipeline.leveled_export import leveled_facts, leveled_program
 from privcirnet.settings import script
 from privcirnet.training import stages
 
@@ -117,6 +117,9 @@ def _leveled(config: ExportConfig, data: ImageData, started: float) -> None:
 
 def _ckks(config: ExportConfig, data: ImageData, started: float) -> None:
     """Fold and scale the weights, let the simulator run the circuit, write."""
+    from privcirnet.artifact.ckks import write_ckks  # these load the kernels
+    from privcirnet.pipeline.ckks_export import ckks_facts, ckks_program
+
     out, network = Path(config.out), stages.load_network(config.init, data)
     program = ckks_program(config.leveled, network, data)
     with progress_bar("Simulating the circuit", 0):

@@ -13,7 +13,6 @@ from torch import Tensor
 from privcirnet.artifact import (
     CKKS,
     format_of,
-    read_ckks,
     read_leveled,
     read_profile,
     read_program,
@@ -32,7 +31,6 @@ from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.materials import Materials
 from privcirnet.he.ring import threads
-from privcirnet.pipeline.ckks import evaluate_ckks
 from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
 from privcirnet.pipeline.infer import infer
 from privcirnet.pipeline.leveled import evaluate_leveled, evaluate_leveled_apart, infer_leveled
@@ -102,6 +100,9 @@ def _audit_leveled(config: InferConfig, data: ImageData, images: Tensor, labels:
 
 def _audit_ckks(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
     """Run client and server of a CKKS program here and compare with the network in clear."""
+    from privcirnet.artifact.ckks import read_ckks  # these load the kernels
+    from privcirnet.pipeline.ckks import evaluate_ckks
+
     config.check_ckks()
     program = read_ckks(Path(config.program), pinned(config.model_key))
     clear, integers = _predicted(config, data, images), images.numpy().astype(np.int64)

@@ -3,14 +3,11 @@
 from copy import deepcopy
 from typing import Any
 
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
 from privcirnet.config import LeveledConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.leveled.ckks.costs import encoded_bytes, predicted
-from privcirnet.he.leveled.ckks.program import CkksProgram, Rehearsed
 from privcirnet.he.leveled.noise import noise_bits
 from privcirnet.he.leveled.parameters import distance_bits
 from privcirnet.he.leveled.plans import OWN, fastest
@@ -18,7 +15,6 @@ from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.security import SECURITY_BITS
 from privcirnet.he.program.operations import Input
-from privcirnet.lower.ckks import lower_ckks
 from privcirnet.lower.leveled import LoweredLeveled, lower_leveled
 
 
@@ -62,7 +58,7 @@ def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> t
     Raises:
         RuleError: the network has something else, or is quantized already.
     """
-    _check_float(network)
+    check_float(network)
     shift = max(data.levels.bit_length() - config.pixel_bits, 0)
     source, exact = Input(0, data.levels >> shift), deepcopy(network).double()
     return lower_leveled(exact, data.shape, source, data.log_step + shift, config.weight_bits), shift
@@ -98,63 +94,15 @@ def leveled_facts(program: LeveledProgram) -> dict[str, Any]:
     }
 
 
-def ckks_program(config: LeveledConfig, network: nn.Module, data: ImageData) -> CkksProgram:
-    """Return the CKKS program of a trained network, at n = 65536.
+def check_float(network: nn.Module) -> None:
+    """Raise unless a network is not quantized yet.
 
     Args:
-        config: the settings.
-        network: convolutions with squares or AESPA between them, residuals, an average pool and a linear layer, not
-            quantized; left as it was.
-        data: what it was trained on; some training images tell how large values are.
+        network: trained.
 
     Raises:
-        RuleError: the network has something else, is quantized already, or does not fit levels or slots.
+        RuleError: it is.
     """
-    _check_float(network)
-    examples: Tensor = data.real(data.sample(config.examples)[0])
-    lowered = lower_ckks(deepcopy(network).eval(), data.shape)
-    lowered.check()
-    program = CkksProgram(lowered.normalized(examples.double().numpy()), Bootstrapping(parameters_for()), data.log_step)
-    program.network.check()
-    return program
-
-
-def ckks_facts(program: CkksProgram, rehearsed: Rehearsed) -> dict[str, Any]:
-    """Return what export.py says of a CKKS program in its summary.
-
-    Args:
-        program: with weights.
-        rehearsed: what the simulator says of it.
-    """
-    circuit, counting, parameters = rehearsed.circuit, rehearsed.counting, program.refresh.parameters
-    layers, network = {"bootstrapping": 0.0, "layers": 0.0}, program.network
-    for name, seconds in predicted(circuit, counting).items():
-        layers["bootstrapping" if name.endswith(" bootstrapping") else "layers"] += seconds
-    operations = {name: count for name, count in counting.total.items() if name != "raised"}
-    return {
-        "mode": "leveled",
-        "scheme": "ckks",
-        "planner": "slots",
-        "ring_degree": parameters.ring_degree,
-        "log_q": parameters.log_q,
-        "security_bits": SECURITY_BITS,
-        "scale_bits": parameters.scale_bits,
-        "levels": parameters.levels,
-        "level_image": circuit.schedule.image,
-        "bootstrappings": rehearsed.bootstrappings,
-        "failure_bits": program.refresh.failure_bits,
-        "precision_bits": rehearsed.reply.precision_bits,
-        "bounds": "measured",
-        "depth_squares": len(network.nodes),
-        "operations": operations,
-        "rotation_keys": len(counting.keys),
-        "bytes_keys_server": rehearsed.key_bytes,
-        "bytes_weights": encoded_bytes(counting),
-        "processor_seconds_predicted": layers,
-    }
-
-
-def _check_float(network: nn.Module) -> None:
     if isinstance(network, fx.GraphModule):
         rule, remedy = "a leveled program is made of a network before the qat stage", "give init=outputs/finetune"
         raise RuleError(rule, got="a quantized network", remedy=remedy)

@@ -4,14 +4,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from privcirnet import distributed, plots
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.blocksizes.assignment import Composable, Rules, Solution, Table, uniform_latency
-from privcirnet.blocksizes.ckks import CkksFigures, ckks_figures
 from privcirnet.blocksizes.composition import composables, composed_figures
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
 from privcirnet.blocksizes.leveled import LeveledFigures, leveled_figures
@@ -26,10 +25,13 @@ from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.nn.compose import Pair, pairs
 from privcirnet.nn.convert import paddable
 from privcirnet.nn.fuse import fuse
-from privcirnet.pipeline.leveled_export import ckks_program, lowered_for, planners_of
+from privcirnet.pipeline.leveled_export import lowered_for, planners_of
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import sensitivities, stages
+
+if TYPE_CHECKING:
+    from privcirnet.blocksizes.ckks import CkksFigures
 
 
 @dataclass(frozen=True)
@@ -247,11 +249,14 @@ def summary(found: SearchResult) -> dict[str, Any]:
 
 def _leveled(
     model: nn.Module, data: Examples, config: SearchConfig, profile: Profile, padded: Collection[str]
-) -> LeveledFigures | CkksFigures:
+) -> "LeveledFigures | CkksFigures":
     if not isinstance(data, ImageData):
         rule, remedy = "a leveled search needs images of integers", "use search.py, or mode=interactive"
         raise RuleError(rule, got=type(data).__name__, remedy=remedy)
     if config.leveled.scheme == "ckks":
+        from privcirnet.blocksizes.ckks import ckks_figures  # these load the kernels
+        from privcirnet.pipeline.ckks_export import ckks_program
+
         return ckks_figures(ckks_program(config.leveled, model, data), config.block_sizes, padded)
     network = lowered_for(config.leveled, model, data)[0].network
     return leveled_figures(network, config.block_sizes, profile, padded, planners_of(config.leveled))

@@ -15,13 +15,11 @@ from privcirnet.artifact import (
     WEIGHTS,
     folder,
     format_of,
-    read_ckks,
     read_leveled,
     read_program,
-    write_ckks,
     write_program,
 )
-from privcirnet.artifact.ckks import _tensors
+from privcirnet.artifact.ckks import _tensors, read_ckks, write_ckks
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for

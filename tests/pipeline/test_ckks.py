@@ -17,7 +17,7 @@ from privcirnet.he.leveled.ckks.program import CkksProgram
 from privcirnet.models import lola_digits, resnet20_cifar
 from privcirnet.pipeline import ckks
 from privcirnet.pipeline.ckks import evaluate_ckks
-from privcirnet.pipeline.leveled_export import ckks_facts, ckks_program
+from privcirnet.pipeline.ckks_export import ckks_facts, ckks_program
 from tests.he.leveled.ckks.test_bootstrapping import toy
 from tests.test_lower_ckks import built, resnet20
 

@@ -13,9 +13,9 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.pipeline.ckks import evaluate_ckks
+from privcirnet.pipeline.ckks_export import ckks_program
 from privcirnet.pipeline.evaluation import Evaluation, evaluate
 from privcirnet.pipeline.export import lower_for, quantized
-from privcirnet.pipeline.leveled_export import ckks_program
 from privcirnet.pipeline.reproduce.cells import Values
 from privcirnet.training import stages
 from privcirnet.training.accuracy import accuracy

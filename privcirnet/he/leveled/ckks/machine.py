@@ -32,7 +32,13 @@ class Machine(Protocol[V]):
         ...
 
     @layer.setter
-    def layer(self, name: str) -> None: ...
+    def layer(self, name: str) -> None:
+        """Begin a layer.
+
+        Args:
+            name: of the layer.
+        """
+        ...
 
     def add(self, first: V, second: V) -> V:
         """Return the sum.

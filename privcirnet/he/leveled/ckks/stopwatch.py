@@ -30,6 +30,11 @@ class Announcing:
 
     @layer.setter
     def layer(self, name: str) -> None:
+        """Begin a layer.
+
+        Args:
+            name: of the layer.
+        """
         self._layer = name
         self._begins(name)
 
