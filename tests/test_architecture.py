@@ -95,8 +95,8 @@ NO_TORCH = {
 """Parts that a client without torch can import, but for the files of :data:`WITH_TORCH`."""
 
 WITH_TORCH = {
-    *("pipeline/doctor.py", "pipeline/export.py", "pipeline/leveled_export.py", "pipeline/search.py"),
-    *("pipeline/train.py", "commands/infer.py", "pipeline/reproduce/untrained.py"),
+    *("pipeline/doctor.py", "pipeline/export.py", "pipeline/ckks_export.py", "pipeline/leveled_export.py"),
+    *("pipeline/search.py", "pipeline/train.py", "commands/infer.py", "pipeline/reproduce/untrained.py"),
 }
 
 

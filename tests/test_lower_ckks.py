@@ -49,7 +49,8 @@ def built(model: nn.Module, size: int) -> tuple[NetworkCircuit, np.ndarray, np.n
 
 def resnet20(**given) -> nn.Module:
     torch.manual_seed(0)
-    return resnet20_cifar(num_classes=4, **{"blocks": 2, "width": 4, "image_size": 8, "activation": "aespa"} | given)
+    small = {"num_classes": 4, "blocks": 2, "width": 4, "image_size": 8, "activation": "aespa"}
+    return resnet20_cifar(**small | given)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +137,8 @@ def test_what_is_refused():
         circuit(simulator, [simulator.fresh(level=3)])
     with pytest.raises(RuleError, match=r"keep the bound .* in layer 'image'"):
         circuit(Cleartext(), circuit.encode(100 * images[0]))
+    with pytest.raises(RuleError, match=r"one ciphertext and have a channel for each class: got 16 channels .* 20"):
+        built(resnet20(num_classes=20), 8)
     with pytest.raises(RuleError, match=r"must have sums of convolutions of squares"):
         lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 2, 1), Square()), (3, 8, 8))
     with pytest.raises(RuleError, match=r"must have sums of convolutions of squares, and of squares: got '2'"):

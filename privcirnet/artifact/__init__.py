@@ -1,10 +1,11 @@
 """Every file format on disk: run summary, checkpoint, plan, program. docs/formats.md describes them.
 
-Writing is atomic: a file or folder appears under its name when it is complete, or not at all.
+CKKS programs are read and written by :mod:`artifact.ckks`, which loads the kernels. Writing is atomic: a file or
+folder appears under its name when it is complete, or not at all.
 """
 
 from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
-from privcirnet.artifact.folder import LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
+from privcirnet.artifact.folder import CKKS, LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
 from privcirnet.artifact.leveled import read_leveled, write_leveled
 from privcirnet.artifact.masks import read_masks, write_masks
 from privcirnet.artifact.plan import plan_composed, plan_pads, read_plan, write_plan
@@ -31,6 +32,7 @@ from privcirnet.artifact.records import (
 )
 
 __all__ = [
+    "CKKS",
     "FULL_FOLDER",
     "LEVELED",
     "MANIFEST",

@@ -18,7 +18,7 @@ from privcirnet.he.program import signature
 from privcirnet.he.program.signature import PrivateKey, PublicKey
 
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
-INTERACTIVE, LEVELED = "privcirnet-program", "privcirnet-leveled-program"
+INTERACTIVE, LEVELED, CKKS = "privcirnet-program", "privcirnet-leveled-program", "privcirnet-ckks-program"
 """Formats of programs."""
 REMEDY = "export it again with export.py"
 
@@ -38,7 +38,7 @@ def replacing_program(folder: Path, *, replace: bool = True) -> Iterator[Path]:
         RuleError: the folder exists and must not be replaced or holds something that is not a program, or the disk is
             full.
     """
-    if folder.exists() and not (replace and format_of(folder) in (INTERACTIVE, LEVELED)):
+    if folder.exists() and not (replace and format_of(folder) in (INTERACTIVE, LEVELED, CKKS)):
         rule, remedy = "the program's folder must be new or hold a program", "choose another out= folder"
         raise RuleError(rule, got=folder, remedy=remedy)
     with replacing_folder(folder) as draft:
@@ -111,6 +111,9 @@ def read_manifest(folder: Path, key: PublicKey | None, name: str, versions: Sequ
         signed = (Path(folder) / MANIFEST).read_bytes()
         signature.check_folder(key, signed, read_signature(folder)[0])
         data = json.loads(signed)
+    if data.get("format") == CKKS != name:
+        rule, remedy = "a CKKS program is run by infer.py, in one process", "use infer.py mode=leveled"
+        raise RuleError(rule, got=folder, remedy=f"{remedy} without server=, ui= and processes=2")
     check_format(data, name, folder, versions)
     return data
 

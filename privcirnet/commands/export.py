@@ -34,7 +34,8 @@ def main(config: ExportConfig) -> None:
     started = time.perf_counter()
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
-    (_leveled if config.mode == "leveled" else _interactive)(config, data, started)
+    leveled = _ckks if config.leveled.scheme == "ckks" else _leveled
+    (leveled if config.mode == "leveled" else _interactive)(config, data, started)
 
 
 def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
@@ -109,6 +110,40 @@ def _leveled(config: ExportConfig, data: ImageData, started: float) -> None:
             "operations": f"{operations}, for each plain modulus",
             "flooding": f"{facts['flooding_bits']} bits over the noise, an image's noise hidden to "
             f"2^-{facts['flooding_distance_bits']:.1f}",
+            "saved": out / "program",
+        },
+    )
+
+
+def _ckks(config: ExportConfig, data: ImageData, started: float) -> None:
+    """Fold and scale the weights, let the simulator run the circuit, write."""
+    from privcirnet.artifact.ckks import write_ckks  # these load the kernels
+    from privcirnet.pipeline.ckks_export import ckks_facts, ckks_program
+
+    out, network = Path(config.out), stages.load_network(config.init, data)
+    program = ckks_program(config.leveled, network, data)
+    with progress_bar("Simulating the circuit", 0):
+        facts = ckks_facts(program, program.rehearsed(0))
+    about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
+    write_ckks(out / "program", program, about, _signing_key(config.signing_key))
+    files, seconds = folder_bytes(out / "program"), {"seconds": time.perf_counter() - started, "config": asdict(config)}
+    write_json(
+        out / "summary.json", {"stage": "export", "program": str(out / "program"), **facts, "files": files, **seconds}
+    )
+    took, operations = facts["processor_seconds_predicted"], facts["operations"]
+    show(
+        f"export: CKKS, {len(program.network.nodes)} squares, {facts['bootstrappings']} bootstrappings",
+        {
+            "parameters": f"n = {facts['ring_degree']}, log q = {facts['log_q']}, {facts['levels']} levels, "
+            "128-bit security",
+            "precision": f"logits right to 2^-{facts['precision_bits']:.1f} of their bound, by the simulator; "
+            f"a bootstrapping fails with probability 2^-{facts['failure_bits']}",
+            "bounds": f"twice the largest values of {config.leveled.examples} training images, not proved",
+            "operations": ", ".join(f"{count} {name}" for name, count in operations.items()),
+            "memory": f"{facts['bytes_keys_server'] / 1e9:.1f} GB of keys, {facts['bytes_weights'] / 1e9:.1f} GB of "
+            "encoded weights",
+            "predicted": f"{took['layers'] + took['bootstrapping']:.0f} processor seconds an image, "
+            f"{took['bootstrapping']:.0f} of them bootstrapping",
             "saved": out / "program",
         },
     )

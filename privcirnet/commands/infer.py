@@ -10,9 +10,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from privcirnet.artifact import read_leveled, read_profile, read_program, write_arrays, write_json
+from privcirnet.artifact import (
+    CKKS,
+    format_of,
+    read_leveled,
+    read_profile,
+    read_program,
+    write_arrays,
+    write_json,
+)
 from privcirnet.config import InferConfig
-from privcirnet.console import counting, in_words_revealed, inference_bar, show, show_rows, show_text
+from privcirnet.console import counting, in_words_revealed, inference_bar, progress_bar, show, show_rows, show_text
 from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
@@ -65,7 +73,8 @@ def main(config: InferConfig) -> None:
 def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
     """Run both parties here and check every step."""
     if config.mode == "leveled":
-        return _audit_leveled(config, data, images, labels)
+        ckks = format_of(Path(config.program)) == CKKS
+        return (_audit_ckks if ckks else _audit_leveled)(config, data, images, labels)
     program, spectra = read_program(Path(config.program), pinned(config.model_key))
     profile = read_profile(Path(config.profile))
     clear = _predicted(config, data, images)
@@ -87,6 +96,19 @@ def _audit_leveled(config: InferConfig, data: ImageData, images: Tensor, labels:
         integers, cache = images.numpy().astype(np.int64), WeightCache.of(config.weights_gb)
         found = run(program, integers, config.engine, progress, cache, throttle=config.throttle)
     return {"mode": config.mode, "processes": config.processes, **found.summary(clear, labels)}
+
+
+def _audit_ckks(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
+    """Run client and server of a CKKS program here and compare with the network in clear."""
+    from privcirnet.artifact.ckks import read_ckks  # these load the kernels
+    from privcirnet.pipeline.ckks import evaluate_ckks
+
+    config.check_ckks()
+    program = read_ckks(Path(config.program), pinned(config.model_key))
+    clear, integers = _predicted(config, data, images), images.numpy().astype(np.int64)
+    gigabytes = {"weights_gb": config.weights_gb, "keys_gb": config.keys_gb}
+    found = evaluate_ckks(program, integers, config.engine, progress_bar, **gigabytes)
+    return {"mode": config.mode, "scheme": "ckks", "processes": 1, **found.summary(clear, labels)}
 
 
 def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
@@ -187,6 +209,19 @@ def _phases(summary: dict[str, Any]) -> dict[str, str]:
     return facts
 
 
+def _in_words_ckks(summary: dict[str, Any]) -> dict[str, str]:
+    """How near results are to those in clear, and what a circuit takes."""
+    beyond = f"; {summary['beyond']} are beyond the bounds, not to be used" if summary["beyond"] else ""
+    keys, weights, peak = (summary[name] / 1e9 for name in ("bytes_keys_server", "bytes_weights", "peak_bytes"))
+    return {
+        "equal": f"logits right to {summary['logits_bits']:.1f} bits of the largest one, in the worst of all images; "
+        f"{summary['argmax_equal']} with the same class as in clear{beyond}",
+        "circuit": f"{summary['bootstrappings']} bootstrappings, {summary['levels']} levels, {summary['rotations']} "
+        f"rotations; {summary['processor_seconds_predicted']:.0f} processor seconds predicted",
+        "memory": f"{keys:.2f} GB of keys, {weights:.2f} GB of encoded weights, {peak:.2f} GB at most in all",
+    }
+
+
 def _links(phase: dict[str, Any]) -> str:
     links = ", ".join(f"{name} {over['seconds']:.2f} s" for name, over in phase["links"].items())
     return f"{links}, predicted" if links else "messages were held up as on a link"
@@ -199,9 +234,11 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
         classes = [*data.classes, "refused"]  # which -1 stands for
         rows = [{n: classes[p[n]] for n in names if n in p} for p in summary["predictions"][:_SHOWN]]
         show_rows(f"infer: the first {len(rows)} images", rows)
-    top1 = {n: summary.get(f"top1_{n}") for n in ("float", "integer", "encrypted")}
+    top1 = {n: summary.get(f"top1_{n}") for n in ("float", "integer", "clear", "encrypted")}
     facts = {"top-1": ", ".join(f"{name} {value:.2f} %" for name, value in top1.items() if value is not None)}
-    if not config.server:
+    if "logits_bits" in summary:
+        facts |= _in_words_ckks(summary)
+    elif not config.server:
         equal = f"{summary['logits_equal']} images follow the integer network exactly, up to {summary['unit']}"
         facts["equal"] = f"{equal}; {summary['argmax_equal']} with the same class"
     if summary["refused"]:

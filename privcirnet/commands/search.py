@@ -3,6 +3,7 @@
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from privcirnet import distributed
 from privcirnet.artifact import write_json
@@ -48,15 +49,26 @@ def _in_words(found: search.SearchResult, config: SearchConfig) -> dict[str, obj
         "uniform": ", ".join(
             f"b = {b}: {1e3 * p.latency:.1f} ms, {p.sensitivity:.4g}" for b, p in found.uniform.items()
         ),
-        **({"leveled": _leveled(found.leveled)} if found.leveled else {}),
+        **(_leveled(found.leveled) if found.leveled else {}),
         "measured": f"{config.sensitivity}, {measured.samples} images{steady[measured.stable]}",
         "sweep": f"{len(found.front)} plans in {Path(config.out) / 'plans'}",
     }
 
 
-def _leveled(facts: dict[str, object]) -> str:
-    return (
+def _leveled(facts: dict[str, Any]) -> dict[str, str]:
+    if facts.get("scheme") == "ckks":
+        depth = f"{facts['levels']} levels, {facts['depth_squares']} squares deep, {facts['bootstrappings']}"
+        counts = f"{facts['diagonals']} diagonals, {facts['rotations']} rotations"
+        took = f"{facts['seconds_layers']:.1f} of layers and {facts['seconds_bootstrapping']:.1f} of bootstrapping"
+        return {
+            "leveled": f"CKKS, n = {facts['ring_degree']}, {depth} bootstrappings; {counts}, "
+            f"{facts['bytes_keys_server'] / 1e9:.1f} GB of keys; results right to 2^-{facts['precision_bits']:.1f}",
+            "seconds": f"{took}, of a processor; circulant weights run as dense ones, so no block size is faster",
+        }
+    words = (
         f"plan {facts['planner']}, n = {facts['ring_degree']}, log q = {facts['log_q']}, {facts['plain_moduli']} plain "
-        f"moduli, results of {facts['bits']} bits; {facts['depth_products']} products and {facts['depth_squares']} "
-        "squares deep"
     )
+    words += (
+        f"moduli, results of {facts['bits']} bits; {facts['depth_products']} products and {facts['depth_squares']} "
+    )
+    return {"leveled": f"{words}squares deep"}

@@ -51,6 +51,8 @@ class InferConfig:
     """of encoded weights that engine=kernel keeps in memory, at most; others are encoded again for every image."""
     weights_folder: str = ""
     """where engine=kernel keeps encoded weights from one start to the next; as trusted as the program."""
+    keys_gb: float = 8.0
+    """of a CKKS program's keys, at most; a program that takes more is refused before any is made."""
     threads: int = 0
     """number of threads; 0: one for each core."""
     prepare: int = 0
@@ -72,6 +74,7 @@ class InferConfig:
         check(unprepared, "mode=leveled prepares nothing", f"prepare={self.prepare}", "leave it out")
         check(self.images >= 1, "images must be at least 1", self.images, "use 32")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
+        check(self.keys_gb > 0, "keys_gb must be positive", self.keys_gb, "use 8")
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")
         check(self.prepare >= 0, "prepare must be 0 or more", self.prepare, "use 8, or 0 for no preparation")
         check_name("throttle", self.throttle, ("", *(name for name in LINKS if LINKS[name].counts)))
@@ -84,6 +87,18 @@ class InferConfig:
         if self.server:
             parse_address(self.server)
             self.out = f"{self.root}/client" if self.out == f"{self.root}/infer" else self.out
+
+    def check_ckks(self) -> None:
+        """Raise unless the settings are ones that a CKKS program can be run with: both parties in one process.
+
+        Raises:
+            RuleError: they are not.
+        """
+        known = self.engine in ("kernel", "cleartext")
+        check(known, "a CKKS program runs with engine=kernel or cleartext", self.engine, "use engine=kernel")
+        alone = self.processes == 1 and not self.throttle and not self.weights_folder
+        got = f"processes={self.processes} throttle={self.throttle} weights_folder={self.weights_folder}"
+        check(alone, "a CKKS program runs in one process, weights in memory", got, "leave all three out")
 
 
 @dataclass

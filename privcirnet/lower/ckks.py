@@ -33,6 +33,7 @@ def lower_ckks(model: nn.Module, input_shape: Shape) -> Network:
     numbers: dict[fx.Node, int] = {}
     nodes: list[Node] = []
     last: list[nn.Module] = []
+    head = ""
     for node in graph.graph.nodes:
         module = module_of(graph, node)
         if isinstance(module, Square):
@@ -43,12 +44,17 @@ def lower_ckks(model: nn.Module, input_shape: Shape) -> Network:
             numbers[node] = IMAGE
         elif isinstance(module, nn.AvgPool2d | nn.AdaptiveAvgPool2d | nn.Flatten | nn.Linear):
             last.append(module)
+            head = str(node.target)
+    if not nodes:
+        rule, remedy = "a network in CKKS must have squares or AESPA", "train it with +model.arguments.activation=aespa"
+        raise RuleError(rule, got="none of them", remedy=remedy)
     if [type(each) for each in last[1:]] != [nn.Flatten, nn.Linear]:
         raise _refused("the end", "an average pool of whole maps, and one linear layer")
     classifier = last[-1]
     assert isinstance(classifier, nn.Linear)
     bias = np.zeros(classifier.out_features) if classifier.bias is None else classifier.bias.numpy()
-    network = Network(channels, size, tuple(nodes), classifier.weight.numpy(), bias)
+    network = Network(channels, size, tuple(nodes), classifier.weight.numpy(), bias, head)
+    network.check()
     channels, width = network.shapes()[-1]
     if (classifier.in_features, _window(last[0], width)) != (channels, width):
         raise _refused("the average pool", "windows as large as the maps")

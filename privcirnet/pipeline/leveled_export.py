@@ -58,9 +58,7 @@ def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> t
     Raises:
         RuleError: the network has something else, or is quantized already.
     """
-    if isinstance(network, fx.GraphModule):
-        rule, remedy = "a leveled program is made of a network before the qat stage", "give init=outputs/finetune"
-        raise RuleError(rule, got="a quantized network", remedy=remedy)
+    check_float(network)
     shift = max(data.levels.bit_length() - config.pixel_bits, 0)
     source, exact = Input(0, data.levels >> shift), deepcopy(network).double()
     return lower_leveled(exact, data.shape, source, data.log_step + shift, config.weight_bits), shift
@@ -94,3 +92,17 @@ def leveled_facts(program: LeveledProgram) -> dict[str, Any]:
         "rotation_keys": len(circuit.rotations),
         "block_sizes": {layer.name: layer.block_size for layer in program.network.layers},
     }
+
+
+def check_float(network: nn.Module) -> None:
+    """Raise unless a network is not quantized yet.
+
+    Args:
+        network: trained.
+
+    Raises:
+        RuleError: it is.
+    """
+    if isinstance(network, fx.GraphModule):
+        rule, remedy = "a leveled program is made of a network before the qat stage", "give init=outputs/finetune"
+        raise RuleError(rule, got="a quantized network", remedy=remedy)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -30,6 +30,9 @@ from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import sensitivities, stages
 
+if TYPE_CHECKING:
+    from privcirnet.blocksizes.ckks import CkksFigures
+
 
 @dataclass(frozen=True)
 class SearchResult:
@@ -47,7 +50,7 @@ class SearchResult:
         seconds_fisher: that measuring sensitivities took.
         pairs: layers that may be composed, if that was allowed.
         together: predictions for composed layers, by the second layer's name and block size.
-        leveled: plan, parameters and depth of a leveled network; None of an interactive one.
+        leveled: plan, parameters and depth of a leveled network, of CKKS also counts; None of an interactive one.
     """
 
     profile: Profile
@@ -246,10 +249,15 @@ def summary(found: SearchResult) -> dict[str, Any]:
 
 def _leveled(
     model: nn.Module, data: Examples, config: SearchConfig, profile: Profile, padded: Collection[str]
-) -> LeveledFigures:
+) -> "LeveledFigures | CkksFigures":
     if not isinstance(data, ImageData):
         rule, remedy = "a leveled search needs images of integers", "use search.py, or mode=interactive"
         raise RuleError(rule, got=type(data).__name__, remedy=remedy)
+    if config.leveled.scheme == "ckks":
+        from privcirnet.blocksizes.ckks import ckks_figures  # these load the kernels
+        from privcirnet.pipeline.ckks_export import ckks_program
+
+        return ckks_figures(ckks_program(config.leveled, model, data), config.block_sizes, padded)
     network = lowered_for(config.leveled, model, data)[0].network
     return leveled_figures(network, config.block_sizes, profile, padded, planners_of(config.leveled))
 

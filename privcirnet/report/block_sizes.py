@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -29,6 +30,22 @@ class ChosenBlockSize:
     seconds: float | None
     dense: float | None
     bars: Markup
+
+
+def facts(search: Search) -> dict[str, Any]:
+    """Return what the page's two sections on block sizes show.
+
+    Args:
+        search: the block-size search.
+    """
+    return {
+        "heat_sizes": heat_sizes(search),
+        "heat_rows": heat_rows(search),
+        "heat_range": heat_range(search),
+        "heat_ramps": (", ".join(pictures.HEAT_LIGHT), ", ".join(pictures.HEAT_DARK)),
+        "choices": choices(search),
+        "latency_chart": latency_chart(search),
+    }
 
 
 def heat_sizes(search: Search) -> list[int]:

@@ -5,15 +5,16 @@ Here the runs become the rows that ``page.html`` shows; the template lays them o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from privcirnet.report import block_sizes, pictures, quantities
+from privcirnet.report import block_sizes, levels, pictures, quantities
 from privcirnet.report.pictures import Bar
-from privcirnet.report.records import Export, Inference, LayerRow, Prediction, Truncation
+from privcirnet.report.records import Export, Inference, LayerRow, Prediction
 from privcirnet.report.runs import RECORDS, Rung, Runs, rungs, total
 
 MOST_PICTURES = 96
@@ -23,6 +24,9 @@ MOST_LOGITS = 10
 
 
 LEVELED = "None: nothing is rounded between layers, so values grow, and each image takes one request and one answer."
+
+
+CKKS = "None: values are approximate and rescaled under encryption, and each image takes one request and one answer."
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Picture:
     uri: str
     prediction: Prediction
     marks: tuple[str, ...]
-    logits: list[tuple[int, float | None, float]]
+    logits: list[tuple[int, float | None, float | None]]
 
 
 def build_page(runs: Runs) -> str:
@@ -64,16 +68,13 @@ def build_page(runs: Runs) -> str:
             ladder=[*whole, *some],
             ladder_chart=ladder_chart(whole, some),
             pictures=show_pictures(runs),
-            heat_sizes=block_sizes.heat_sizes(runs.search),
-            heat_rows=block_sizes.heat_rows(runs.search),
-            heat_range=block_sizes.heat_range(runs.search),
-            heat_ramps=(", ".join(pictures.HEAT_LIGHT), ", ".join(pictures.HEAT_DARK)),
-            choices=block_sizes.choices(runs.search),
-            latency_chart=block_sizes.latency_chart(runs.search),
+            **(block_sizes.facts(runs.search) if runs.search else {}),
+            level_chart=levels.level_chart(layers),
+            precision_chart=levels.precision_chart(layers),
             layers=[(layer, _two_bars(layer, longest)) for layer in layers],
             total=total(layers),
             place=place(runs.infer),
-            truncation=LEVELED if runs.export.leveled else truncation_words(runs.export.truncation),
+            truncation=truncation_words(runs.export),
             bounds=bounds_words(runs.export),
             stages=[(name, found) for name in RECORDS if (found := getattr(runs, name))],
         )
@@ -88,9 +89,9 @@ def headline(runs: Runs) -> str:
     """
     infer = runs.infer
     agree = (
-        sum(p.encrypted == p.integer for p in infer.predictions) if infer.argmax_equal is None else infer.argmax_equal
+        sum(p.encrypted == p.expected for p in infer.predictions) if infer.argmax_equal is None else infer.argmax_equal
     )
-    last = runs.qat or runs.finetune
+    last, clear = runs.qat or runs.finetune or runs.train, "network" if runs.export.ckks else "integer network"
     model = last.model or runs.train.model
     network = f"The network {model}" if model else "A block-circulant network"
     data = last.data or runs.train.data
@@ -98,7 +99,7 @@ def headline(runs: Runs) -> str:
     same = f"all {agree}" if agree == infer.images else f"{agree} of {infer.images}"
     return (
         f"{network} classified {infer.images} encrypted images{f' of {data}' if data else ''} without seeing them: "
-        f"{right} answers are right, and {same} are what the same integer network says in clear."
+        f"{right} answers are right, and {same} are what the same {clear} says in clear."
     )
 
 
@@ -110,21 +111,32 @@ def tiles(infer: Inference) -> list[Tile]:
     """
     rounds = [] if infer.rounds is None else [f"in {infer.rounds} rounds"]
     keys = [] if infer.bytes_keys is None else [f"and {quantities.size(infer.bytes_keys)} of keys, once"]
+    network, clear = (
+        ("integer network", infer.top1_integer) if infer.logits_bits is None else ("same", infer.top1_clear)
+    )
     return [
         Tile(
             quantities.percent(infer.top1_encrypted, 1),
             "accuracy, encrypted",
-            f"on {infer.images} images; the integer network in clear: {quantities.percent(infer.top1_integer, 1)}",
+            f"on {infer.images} images; the {network} in clear: {quantities.percent(clear, 1)}",
         ),
         Tile(quantities.seconds(infer.seconds_per_image), "per image", f"client and server together, {place(infer)}"),
         Tile(quantities.size(infer.bytes_per_image), "exchanged per image", "; ".join(rounds + keys)),
-        Tile(
-            f"{infer.logits_equal} / {infer.images}",
-            "logits equal the integer network’s",
-            exactness(infer),
-            alarm=infer.logits_equal < infer.images,
-        ),
+        _nearness(infer),
     ]
+
+
+def _nearness(infer: Inference) -> Tile:
+    """How near the encrypted logits are to those in clear."""
+    if infer.logits_bits is not None:
+        moved, beyond = quantities.tiny(infer.logit_max_difference), len(infer.beyond)
+        note = f"of the largest logit, in the worst image; a logit moved by {moved} at most"
+        note += f"; {beyond} images are beyond the bounds" if beyond else ""
+        equal = infer.images if infer.argmax_equal is None else infer.argmax_equal
+        return Tile(f"{infer.logits_bits:.1f} bits", "logits are right to", note, equal < infer.images)
+    equal = infer.logits_equal or 0
+    label = "logits equal the integer network’s"
+    return Tile(f"{equal} / {infer.images}", label, exactness(infer), alarm=equal < infer.images)
 
 
 def exactness(infer: Inference) -> str:
@@ -148,7 +160,7 @@ def place(infer: Inference) -> str:
     return "in two processes, gRPC on loopback in between" if infer.processes == 2 else "in one process"
 
 
-def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float]]:
+def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float | None]]:
     """Return the logits of a prediction, the largest encrypted ones first; none where the run has none.
 
     Args:
@@ -160,9 +172,14 @@ def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float]
     >>> shown_logits(Prediction(1, 1, 1, logits=[0.5, 2.0], logits_integer=[0.5, 2.25]))
     [(1, 2.25, 2.0), (0, 0.5, 0.5)]
     """
-    found, exact = prediction.logits or [], prediction.logits_integer
-    order = sorted(range(len(found)), key=lambda index: -found[index])[:MOST_LOGITS]
+    found, exact = prediction.logits or [], prediction.logits_integer or prediction.logits_clear
+    order = sorted(range(len(found)), key=lambda index: _order(found[index]))[:MOST_LOGITS]
     return [(index, None if exact is None else exact[index], found[index]) for index in order]
+
+
+def _order(logit: float | None) -> float:
+    """Largest first, and what is no number last."""
+    return math.inf if logit is None else -logit
 
 
 def ladder_chart(whole: Iterable[Rung], some: Iterable[Rung]) -> Markup:
@@ -203,8 +220,8 @@ def marks(prediction: Prediction) -> tuple[str, ...]:
     """
     found = {
         "wrong": prediction.encrypted != prediction.label,
-        "differs from clear": prediction.encrypted != prediction.integer,
-        f"float says {prediction.float}": prediction.float not in (None, prediction.integer),
+        "differs from clear": prediction.encrypted != prediction.expected,
+        f"float says {prediction.float}": prediction.float not in (None, prediction.expected),
     }
     return tuple(words for words, holds in found.items() if holds)
 
@@ -217,6 +234,8 @@ def bounds_words(export: Export) -> str:
     """
     if export.bounds == "proved":
         return "Proved for every image."
+    if export.ckks:
+        return "Twice the largest values of some training images, not proved: larger ones are answered less rightly."
     if export.bounds_exceeded is None:
         return ""
     seen = export.bounds_exceeded
@@ -226,12 +245,15 @@ def bounds_words(export: Export) -> str:
     )
 
 
-def truncation_words(truncation: Truncation | None) -> str:
+def truncation_words(export: Export) -> str:
     """Return what truncation on shares costs, in words: a chance of failure or a statistical distance.
 
     Args:
-        truncation: masks and chances; None where the run does not say.
+        export: the encrypted-inference program.
     """
+    truncation = export.truncation
+    if export.leveled:
+        return CKKS if export.ckks else LEVELED
     if truncation is None or truncation.masks is None:
         return "The runs do not say how truncation is masked."
     parts = {

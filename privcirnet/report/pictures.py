@@ -20,6 +20,8 @@ from PIL import Image
 HEAT_LIGHT = ("#eef3f6", "#b5d3e3", "#5f9fc6", "#23659a", "#0e325c")
 HEAT_DARK = ("#20282f", "#1f4660", "#2a739f", "#6ab4da", "#d9effa")
 """Colours from little to much, on light and on dark paper."""
+_AXIS_SHARE = 5.0
+"""Of the width, in percent, for the numbers left of columns."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,15 @@ class Bar:
     text: str
     style: str
     interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: ``text`` says what it is where the pointer rests, ``style`` is its class in the style sheet."""
+
+    value: float
+    style: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -161,6 +172,38 @@ def bar_chart(
     parts += [_words(bar, y) for bar, y in places]
     parts += [_tick(value / top, text, foot) for value, text in axis]
     start = Markup('<svg class="chart" width="100%" height="{}" role="img" aria-label="{}">').format(foot + 22, title)
+    return start + Markup("").join(parts) + Markup("</svg>")
+
+
+def column_chart(
+    columns: Sequence[Column], *, title: str, axis: Sequence[tuple[float, str]], groups: Sequence[tuple[int, str]] = ()
+) -> Markup:
+    """Return a chart of columns, as many as fit the width.
+
+    Args:
+        columns: from left to right, every value inside the axis.
+        title: text of the chart, for those who cannot see it.
+        axis: the ticks with their text, from 0 to the end of the axis.
+        groups: number of a column, and the name of what begins there.
+    """
+    height, head, top = 120, 10, axis[-1][0]
+    step = (100 - _AXIS_SHARE) / max(len(columns), 1)
+    line = Markup('<line class="grid" x1="{:.2f}%" x2="100%" y1="{:.1f}" y2="{:.1f}"/>')
+    mark = Markup('<text class="axis" x="0" y="{:.1f}">{}</text>')
+    rect = Markup(
+        '<rect class="bar {}" x="{:.3f}%" y="{:.1f}" width="{:.3f}%" height="{:.1f}"><title>{}</title></rect>'
+    )
+    name = Markup('<text class="axis" x="{:.2f}%" y="{}">{}</text>')
+    heights = [(value, head + height * (1 - value / top)) for value, _ in axis]
+    parts = [line.format(_AXIS_SHARE, y, y) for _, y in heights]
+    parts += [mark.format(y + 4, text) for (_, y), (_, text) in zip(heights, axis, strict=True)]
+    for number, column in enumerate(columns):
+        tall = height * column.value / top
+        place = _AXIS_SHARE + step * number, head + height - tall, 0.8 * step, tall
+        parts.append(rect.format(column.style, *place, column.text))
+    parts += [name.format(_AXIS_SHARE + step * number, head + height + 18, text) for number, text in groups]
+    total = head + height + (24 if groups else 6)
+    start = Markup('<svg class="chart" width="100%" height="{}" role="img" aria-label="{}">').format(total, title)
     return start + Markup("").join(parts) + Markup("</svg>")
 
 

@@ -77,12 +77,12 @@ class BoundsCheck:
 
 @dataclass(frozen=True)
 class Export:
-    """The encrypted-inference program: BFV parameters, bound on values, plaintext sizes in bytes."""
+    """The encrypted-inference program: parameters, bound on values, plaintext sizes in bytes."""
 
     ring_degree: int
     log_q: int
-    plain_modulus_bits: int
     security_bits: int
+    plain_modulus_bits: int | None = None
     plain_modulus: int | None = None
     max_value_bits: int | None = None
     bounds: str | None = None
@@ -98,6 +98,14 @@ class Export:
     plain_moduli: int | None = None
     depth_products: int | None = None
     depth_squares: int | None = None
+    scheme: str | None = None
+    levels: int | None = None
+    failure_bits: int | None = None
+
+    @property
+    def ckks(self) -> bool:
+        """Whether the network runs on bootstrapped CKKS."""
+        return self.scheme == "ckks"
 
     @property
     def leveled(self) -> bool:
@@ -122,19 +130,28 @@ class LayerRow:
     bytes_down: int | None = None
     seconds_predicted: float | None = None
     seconds: float | None = None
+    level: int | None = None
+    precision_bits: float | None = None
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The classes that one test image got from the float, the integer and the encrypted network, and its logits."""
+    """The classes that one test image got in float, in clear (integers; of CKKS real numbers) and encrypted; logits."""
 
     label: int
-    integer: int
     encrypted: int
+    integer: int | None = None
+    clear: int | None = None
     float: int | None = None
     index: int | None = None
-    logits: list[Real] | None = None
-    logits_integer: list[Real] | None = None
+    logits: list[Real | None] | None = None
+    logits_integer: list[Real | None] | None = None
+    logits_clear: list[Real | None] | None = None
+
+    @property
+    def expected(self) -> int | None:
+        """The class that the encrypted network should give."""
+        return self.clear if self.integer is None else self.integer
 
 
 @dataclass(frozen=True)
@@ -181,13 +198,18 @@ class Inference:
 
     images: int
     top1_float: float
-    top1_integer: float
     top1_encrypted: float
-    logits_equal: int
     seconds_per_image: float
     bytes_per_image: int
     layers: list[LayerRow]
     predictions: list[Prediction]
+    top1_integer: float | None = None
+    top1_clear: float | None = None
+    logits_equal: int | None = None
+    logits_bits: float | None = None
+    beyond: list[int] = field(default_factory=list)
+    bootstrappings: int | None = None
+    peak_bytes: int | None = None
     engine: str | None = None
     top1_circulant: float | None = None
     argmax_equal: int | None = None
@@ -261,11 +283,7 @@ def _fit_key(hint: type, value: str, key: str) -> Any:
 def _fit_record(kind: Any, value: dict[str, Any], key: str) -> Any:
     hints = get_type_hints(kind)
     wanted = {f.name: f for f in fields(kind)}
-    missing = [
-        name
-        for name, f in wanted.items()
-        if name not in value and f.default is MISSING and f.default_factory is MISSING
-    ]
+    missing = [n for n, f in wanted.items() if n not in value and MISSING is f.default is f.default_factory]
     if missing:
         raise ValueError(f"{f'{key}.{missing[0]}'.lstrip('.')!r} is missing")
     return kind(

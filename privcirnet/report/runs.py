@@ -38,13 +38,13 @@ COMMANDS = {"finetune": "train.py recipe=finetune", "qat": "train.py recipe=qat"
 class Runs:
     """A finished chain: one record per stage, and the encrypted images, uint8 (N, H, W) or (N, H, W, 3).
 
-    A leveled chain has no ``qat``.
+    A leveled chain has no ``qat``; one of CKKS may have no ``search`` and no ``finetune`` either.
     """
 
     root: Path
     train: Training
-    search: Search
-    finetune: Training
+    search: Search | None
+    finetune: Training | None
     qat: Training | None
     export: Export
     infer: Inference
@@ -82,7 +82,7 @@ def load_runs(root: Path) -> Runs:
     Raises:
         RuleError: a directory, its ``summary.json`` or ``infer/images.npz`` is missing or malformed.
     """
-    records: dict[str, Any] = {"qat": None}
+    records: dict[str, Any] = dict.fromkeys(("search", "finetune", "qat"))
     records |= {stage: _load_summary(root, stage) for stage in RECORDS if not _left_out(root, stage)}
     records |= {stage: _load_summary(root, stage) for stage in OPTIONAL if (root / stage / "summary.json").is_file()}
     images = _load_images(root, len(records["infer"].predictions))
@@ -96,10 +96,10 @@ def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
     Args:
         runs: a finished chain.
     """
-    replaced, name = runs.replace, "8-bit" if runs.replace else "block-circulant, 8-bit"
+    tuned, replaced, name = runs.finetune, runs.replace, "8-bit" if runs.replace else "block-circulant, 8-bit"
     whole = [
         Rung("dense", runs.train.top1, "whole test set", runs.train.parameters),
-        Rung("block-circulant", runs.finetune.top1, "whole test set", runs.finetune.parameters),
+        *([Rung("block-circulant", tuned.top1, "whole test set", tuned.parameters)] if tuned else []),
         *([Rung("polynomial activations", replaced.top1, "whole test set", replaced.parameters)] if replaced else []),
         *([Rung(name, runs.qat.top1, "whole test set", runs.qat.parameters)] if runs.qat else []),
     ]
@@ -108,6 +108,7 @@ def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
         "float": infer.top1_float,
         "circulant": infer.top1_circulant,
         "integer, in clear": infer.top1_integer,
+        "in clear": infer.top1_clear,
         "encrypted": infer.top1_encrypted,
     }
     place = f"{infer.images} encrypted images"
@@ -148,7 +149,7 @@ def total(layers: Sequence[LayerRow]) -> LayerRow:
         values = [v for layer in layers if (v := getattr(layer, name)) is not None]
         return sum(values) if values else None
 
-    text = {"name", "kind", "encoding", "block_size"}
+    text = {"name", "kind", "encoding", "block_size", "level", "precision_bits"}
     return LayerRow(name="total", **{f.name: add(f.name) for f in fields(LayerRow) if f.name not in text})
 
 
@@ -157,8 +158,12 @@ def _remedy(root: Path, stage: str) -> str:
 
 
 def _left_out(root: Path, stage: str) -> bool:
-    """Whether a chain has no such stage: a leveled one rounds its weights when it is exported."""
-    return stage == "qat" and not (root / stage).is_dir() and _load_summary(root, "export").leveled
+    """Whether a chain has no such stage: a leveled one rounds its weights, if at all, when it is exported."""
+    known = (root / "export" / "summary.json").is_file() or stage == "qat"
+    if (root / stage).is_dir() or stage not in ("search", "finetune", "qat") or not known:
+        return False
+    export: Export = _load_summary(root, "export")
+    return export.leveled and (stage == "qat" or export.ckks)
 
 
 def _load_summary(root: Path, stage: str) -> Any:
@@ -169,11 +174,20 @@ def _load_summary(root: Path, stage: str) -> Any:
     if not path.is_file():
         raise RuleError("a finished run leaves a summary.json", got=f"no {path}", remedy=remedy)
     try:
-        return read_record((RECORDS | OPTIONAL)[stage], path)
+        return _complete(read_record((RECORDS | OPTIONAL)[stage], path))
     except (ValueError, OSError) as error:
         raise RuleError(
             f"the summary of {stage!r} must be well-formed", got=f"{path}: {error}", remedy=remedy
         ) from error
+
+
+def _complete(record: Any) -> Any:
+    """An inference says how near its logits are to those in clear: to integers, or to real numbers."""
+    if isinstance(record, Inference):
+        names = ("top1_integer", "logits_equal") if record.logits_bits is None else ("top1_clear",)
+        if missing := [name for name in names if getattr(record, name) is None]:
+            raise ValueError(f"{missing[0]!r} is missing")
+    return record
 
 
 def _load_images(root: Path, count: int) -> NDArray[np.uint8]:

@@ -21,11 +21,13 @@ def print_tables(runs: Runs, console: Console) -> None:
     """
     whole, some = rungs(runs)
     console.print(ladder_table([*whole, *some]))
-    console.print(layer_table(runs.infer.layers))
     infer, exact = runs.infer, "" if runs.export.leveled else ", up to the truncation unit"
+    console.print((level_table if runs.export.ckks else layer_table)(infer.layers))
+    near = f"{infer.logits_equal} of {infer.images} images have the integer network's logits{exact}"
+    if infer.logits_bits is not None:
+        near = f"The logits of {infer.images} images are right to {infer.logits_bits:.1f} bits of the largest one"
     console.print(
-        f"{infer.logits_equal} of {infer.images} images have the integer network's logits{exact}; "
-        f"{quantities.seconds(infer.seconds_per_image)} and {quantities.size(infer.bytes_per_image)} an image. "
+        f"{near}; {quantities.seconds(infer.seconds_per_image)} and {quantities.size(infer.bytes_per_image)} an image. "
         f"{_prepared(infer)}Report: {runs.page_path}",
         markup=False,
         highlight=False,
@@ -80,6 +82,31 @@ def layer_table(layers: list[LayerRow]) -> Table:
     for layer in layers:
         table.add_row(*map(Text, _row(layer)), end_section=layer is layers[-1])
     table.add_row(*map(Text, _row(total(layers))), style="bold")
+    return table
+
+
+def level_table(layers: list[LayerRow]) -> Table:
+    """Return the cost of each layer on bootstrapped CKKS, with the levels and bits that are left behind it.
+
+    Args:
+        layers: costs of each layer.
+    """
+    table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("layer", overflow="fold")
+    for heading in ("level", "bits", "HE-Rot", "HE-Pmult", "predicted", "measured"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for layer in [*layers, total(layers)]:
+        last = layer.name == "total"
+        cells = (
+            layer.name,
+            "" if layer.level is None else quantities.count(layer.level),
+            "" if layer.precision_bits is None else f"{layer.precision_bits:.1f}",
+            quantities.count(layer.rotations),
+            quantities.count(layer.pmults),
+            quantities.seconds(layer.seconds_predicted),
+            quantities.seconds(layer.seconds),
+        )
+        table.add_row(*map(Text, cells), style="bold" if last else None, end_section=layer is layers[-1])
     return table
 
 

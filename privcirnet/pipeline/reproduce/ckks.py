@@ -1,14 +1,17 @@
-"""NeuJeans in CKKS: counts of its encodings, and the client's part of an ImageNet image."""
+"""NeuJeans in CKKS: counts of its encodings, the client's part of an ImageNet image, and its seconds from counts."""
 
 import statistics
 import time
+from itertools import pairwise
 
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.ckks import cins, convolution, published
+from privcirnet.he.leveled.ckks import cins, convolution, costs, published
+from privcirnet.he.leveled.ckks.bootstrapping import parameters_for
 from privcirnet.he.leveled.ckks.client import CkksClient
 from privcirnet.he.leveled.ckks.embedding import Reals
+from privcirnet.he.leveled.ckks.layout import Layout
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
 from privcirnet.he.leveled.ckks.server import CkksServer
 from privcirnet.he.ring import threads as in_use
@@ -47,6 +50,34 @@ def downsampling(channels: int, width: int, kernel: int = 3) -> Values:
     sparse = convolution.convolution(weights, channels, width)
     dense = convolution.strided(weights, 2, 4 * channels, width // 2)
     return {"ciphertexts, times fewer": len(sparse) / len(dense)}
+
+
+def imagenet() -> Values:
+    """Return the processor seconds of an ImageNet image in ResNet-18 with AESPA, predicted from counts.
+
+    Maps are padded to powers of two: 128 behind the stem, whose 7 x 7 kernel has 16 taps over phases, then 64 to 8. Of
+    every block the sum is refreshed, two ciphertexts as one of complex slots. Convolutions are at level 5 on average;
+    their rotations and squares are left out.
+    """
+    slots, stem = _N // 2, Layout(64, 128, _N // 2)
+    stages = [Layout(64 << i, 64 >> i, slots) for i in range(4)]
+    diagonals = _diagonals(Layout(16, 128, slots), stem, 16) + 4 * _diagonals(stages[0], stages[0], 9)
+    for before, stage in pairwise(stages):
+        phases = Layout(4 * before.channels, stage.size, slots)
+        diagonals += 3 * _diagonals(stage, stage, 9) + _diagonals(phases, stage, 4) + _diagonals(phases, stage, 1)
+    convolutions = costs.diagonal_seconds(diagonals, 5, parameters_for())
+    refreshed = sum(costs.refreshing_seconds(each.parts) for each in [stem, *stages, *stages])
+    return {
+        "convolutions": convolutions,
+        "CtoS, ModEval, StoC": refreshed,
+        "latency": convolutions + refreshed,
+    }
+
+
+def _diagonals(source: Layout, target: Layout, taps: int) -> int:
+    """Of a convolution in slot encoding (:mod:`ckks.slotwise`)."""
+    own = source.own // 2 if source.parts == 1 else source.own
+    return target.parts * max(source.parts // 2, 1) * own * taps
 
 
 def client_costs(slices: int, messages: int) -> Values:

@@ -164,6 +164,7 @@ COUNTS: dict[str, Callable[..., Values]] = {
     "secure_modulus": secure_modulus,
     "ckks": ckks.operations,
     "ckks_downsampling": ckks.downsampling,
+    "ckks_imagenet": ckks.imagenet,
     "depthwise_traffic": depthwise_traffic,
     "leveled_counts": leveled_counts,
 }

@@ -3,6 +3,7 @@
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.leveled.ckks.layout import Layout
 from privcirnet.he.measure.benchmark import LayerBenchmark, bench_layer
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.pipeline.bench.runs import SHAPES
@@ -142,3 +143,13 @@ def test_a_committed_network_is_run_encrypted():
     assert 0.1 < found["traffic"] < 2
     link = found["traffic"] / 9 + 6 * 0.08
     assert found["latency"] == pytest.approx(found["computing"] + link)
+
+
+def test_an_imagenet_image_in_ckks_is_counted():
+    """32 bootstrappings, of which two are of real values: 30 of complex ones; and 2,304 diagonals for each convolution."""
+    found = ckks.imagenet()
+    assert found["CtoS, ModEval, StoC"] == pytest.approx(30 * 6.9 + 2 * 5.3)
+    stage = Layout(64, 64, 32768)
+    assert ckks._diagonals(stage, stage, 9) == 2304
+    assert found["latency"] == pytest.approx(found["convolutions"] + found["CtoS, ModEval, StoC"])
+    assert 16 * 2304 * 10 * 0.43e-3 < found["convolutions"] < 1.3 * 16 * 2304 * 10 * 0.43e-3

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks import slotwise
 from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.leveled.ckks.embedding import Reals, Slots
@@ -41,6 +42,16 @@ class NetworkCircuit:
         shapes = {IMAGE: (network.channels, network.size)} | dict(enumerate(network.shapes()))
         self.layouts = {i: Layout(max(2, 1 << (c - 1).bit_length()), s, slots) for i, (c, s) in shapes.items()}
         self._maps: dict[tuple[int, int, int], list[LinearMap]] = {}
+        classes, last = len(network.bias), self._last
+        if last.parts > 1 or classes > last.channels:
+            rule = "the last maps must fit one ciphertext and have a channel for each class"
+            got = f"{last.channels} channels of {last.size} x {last.size} for {classes} classes"
+            raise RuleError(rule, got=got, remedy="use more channels, or smaller maps")
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of the encoded weights that are kept, once the circuit has run."""
+        return sum(32 * linear.slots * linear.products for maps in self._maps.values() for linear in maps)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -80,7 +91,7 @@ class NetworkCircuit:
             sums = self._refreshed(machine, number, self._sum(machine, number, values, pairs))
             values[number] = [machine.multiply(part, part) for part in sums]
             pairs[number] = self._paired(machine, number, values[number])
-        machine.layer = "classifier"
+        machine.layer = self.network.head
         return self._classified(machine, pairs[len(self.network.nodes) - 1])
 
     @cached_property
@@ -99,10 +110,12 @@ class NetworkCircuit:
         for part, bias in enumerate(biases):
             total = None
             for place, term in enumerate(node.terms):
+                machine.layer = term.layer.name if term.layer else node.name
                 for value, linear in zip(pairs[term.source], self._row(number, place, part), strict=False):
                     product = machine.map(value, linear)
                     total = machine.add(total, product) if total is not None else product
             assert total is not None, "a sum has a convolution"
+            machine.layer = node.name
             total = machine.add(total, machine.conjugate(total))
             for term in squares:
                 total = machine.add(total, machine.combine([values[term.source][part]], [term.factor]))

@@ -8,7 +8,7 @@ A circuit says ``machine.layer = "conv1"`` where a layer begins; the simulator n
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import numpy.typing as npt
@@ -17,19 +17,28 @@ from privcirnet.he.leveled.ckks import hoisting
 from privcirnet.he.leveled.ckks.context import LOW, is_low
 from privcirnet.he.leveled.ckks.received import Keys
 from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer
+from privcirnet.he.leveled.ckks.stopwatch import Announcing, unheard
 from privcirnet.he.leveled.ckks.transform import LinearMap
 
 V = TypeVar("V")
 
 
 class Machine(Protocol[V]):
-    """Operations on values of one kind. Values of different levels meet at the lower one.
+    """Operations on values of one kind. Values of different levels meet at the lower one."""
 
-    Attributes:
-        layer: name of the layer that runs.
-    """
+    @property
+    def layer(self) -> str:
+        """Name of the layer that runs."""
+        ...
 
-    layer: str
+    @layer.setter
+    def layer(self, name: str) -> None:
+        """Begin a layer.
+
+        Args:
+            name: of the layer.
+        """
+        ...
 
     def add(self, first: V, second: V) -> V:
         """Return the sum.
@@ -188,16 +197,18 @@ def mapped(machine: Machine[V], value: V, maps: Sequence[LinearMap]) -> V:
     return value
 
 
-class Encrypted:
+class Encrypted(Announcing):
     """Ciphertexts of one client.
 
     Args:
         server: that computes.
         keys: the client's.
+        begins: called with the name of each layer that begins.
     """
 
-    def __init__(self, server: CkksServer, keys: Keys) -> None:
-        self.layer, self._server, self._keys = "", server, keys
+    def __init__(self, server: CkksServer, keys: Keys, begins: Callable[[str], object] = unheard) -> None:
+        super().__init__(begins)
+        self._server, self._keys = server, keys
         self._low = {name - LOW: key for name, key in keys.items() if is_low(name)}
 
     def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:

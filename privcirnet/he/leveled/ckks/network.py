@@ -18,6 +18,7 @@ from privcirnet.he.leveled.ckks.embedding import Reals
 
 IMAGE = -1
 """The source of a term that reads the image, whose values are not squared."""
+_WHOLE = "lower a whole network with lower_ckks"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +104,7 @@ class Network:
         nodes: in the order in which they are computed.
         weights: of the classifier, shape (classes, C).
         bias: of the classifier, shape (classes,).
+        head: name of the classifier.
         bound: of the image's absolute values, which are divided by it before they are encrypted.
         pooled: bound of the means of the last squares.
         answer: bound of the logits, which are multiplied by it after they are decrypted.
@@ -113,6 +115,7 @@ class Network:
     nodes: tuple[Node, ...]
     weights: Reals
     bias: Reals
+    head: str = "classifier"
     bound: float = 1.0
     pooled: float = 1.0
     answer: float = 1.0
@@ -138,6 +141,15 @@ class Network:
         """
         return self.answer * (self._means(self.sums(images)) @ self.weights.T + self.bias)
 
+    def within(self, images: Reals) -> bool:
+        """Return whether every sum and the logits keep their bounds.
+
+        Args:
+            images: shape (N, channels, size, size), real values.
+        """
+        values = [images / self.bound, *self.sums(images), self(images) / self.answer]
+        return all(bool((np.abs(each) <= 1).all()) for each in values)
+
     def shapes(self) -> list[tuple[int, int]]:
         """Return (channels, width of the map) of every node."""
         found: list[tuple[int, int]] = []
@@ -147,6 +159,33 @@ class Network:
             layer = term.layer
             found.append((len(layer.weights), size // layer.stride) if layer else (channels, size))
         return found
+
+    def check(self) -> None:
+        """Raise unless sums are of maps that there are, with the same shape, and every number is finite.
+
+        Raises:
+            RuleError: they are not; with the name of the sum.
+        """
+        if not self.nodes:
+            raise RuleError("a network must have a sum that is squared", got="none", remedy=_WHOLE)
+        shapes = {IMAGE: (self.channels, self.size)}
+        for number, node in enumerate(self.nodes):
+            known = all(IMAGE <= term.source < number for term in node.terms)
+            found = {_shape(term, shapes[term.source]) if known else None for term in node.terms}
+            if len(found) != 1 or None in found or not any(term.layer for term in node.terms):
+                rule = "a sum must have a convolution, and terms of one shape that earlier sums give"
+                raise RuleError(rule, got=f"{node.name!r}", remedy=_WHOLE)
+            shapes[number] = found.pop() or (0, 0)
+        channels, classes = shapes[len(self.nodes) - 1][0], len(self.bias)
+        if self.weights.shape != (classes, channels):
+            got = f"{self.weights.shape} for {channels} channels and {classes} classes"
+            raise RuleError("the classifier must take a mean of each channel", got=got, remedy=_WHOLE)
+        layers = [term.layer for node in self.nodes for term in node.terms if term.layer]
+        numbers = [self.bound, self.pooled, self.answer, *(t.factor for node in self.nodes for t in node.terms)]
+        arrays = [self.weights, self.bias, np.array(numbers), *(a for o in layers for a in (o.weights, o.bias))]
+        if not all(np.isfinite(each).all() for each in arrays) or min(numbers[:3]) <= 0:
+            rule = "weights must be finite, and bounds positive"
+            raise RuleError(rule, got="others", remedy="train the network again: its loss may have become NaN")
 
     def strided(self, source: int) -> bool:
         """Return whether what reads a node has a stride of 2.
@@ -192,6 +231,15 @@ class Network:
     @staticmethod
     def _means(sums: list[Reals]) -> Reals:
         return (sums[-1] ** 2).mean(axis=(2, 3))
+
+
+def _shape(term: Term, source: tuple[int, int]) -> tuple[int, int] | None:
+    """The channels and the width of a term; None if its layer is for something else."""
+    layer, (channels, size) = term.layer, source
+    if not layer:
+        return None if term.source == IMAGE else source
+    fits = layer.weights.shape[1] == channels and layer.bias.shape == layer.weights.shape[:1]
+    return (len(layer.weights), size // layer.stride) if fits and size % layer.stride == 0 else None
 
 
 def _scaled(term: Term, source: float, own: float) -> Term:

@@ -1,0 +1,65 @@
+"""Levels and precision of a network on bootstrapped CKKS, layer by layer: two charts over the same layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from markupsafe import Markup
+
+from privcirnet.report import pictures
+from privcirnet.report.pictures import Column
+from privcirnet.report.records import LayerRow
+
+STYLES = {"convolution": "predicted", "linear": "predicted", "bootstrapping": "measured"}
+"""Kind of a layer -> its class in the style sheet; others are pale."""
+_LEAST_SHARE = 0.06
+"""Of the width that a group of layers needs for its name."""
+
+
+def level_chart(layers: Sequence[LayerRow]) -> Markup | None:
+    """Return a chart of the levels that are left behind each layer; None where the run does not say.
+
+    Args:
+        layers: in the order in which they run.
+    """
+    return _chart(
+        layers, lambda layer: layer.level, "level", "Levels that are left behind each layer; the table has them"
+    )
+
+
+def precision_chart(layers: Sequence[LayerRow]) -> Markup | None:
+    """Return a chart of the bits that every slot is right to behind each layer; None where the run does not say.
+
+    Args:
+        layers: in the order in which they run.
+    """
+    title = "Bits that are right behind each layer, by the simulator; the table has them"
+    return _chart(layers, lambda layer: layer.precision_bits, "bits", title)
+
+
+def _chart(
+    layers: Sequence[LayerRow], value: Callable[[LayerRow], float | None], unit: str, title: str
+) -> Markup | None:
+    known = [(layer, found) for layer in layers if (found := value(layer)) is not None]
+    if not known:
+        return None
+    columns = [
+        Column(max(found, 0.0), STYLES.get(layer.kind or "", "whole"), f"{layer.name}: {found:.3g} {unit}")
+        for layer, found in known
+    ]
+    top = pictures.ticks(max(column.value for column in columns))
+    return pictures.column_chart(
+        columns, title=title, axis=[(tick, f"{tick:g}") for tick in top], groups=_groups([layer for layer, _ in known])
+    )
+
+
+def _groups(layers: Sequence[LayerRow]) -> list[tuple[int, str]]:
+    """Where layers of one name before the first dot begin, for those that are many enough."""
+    found, start = list[tuple[int, str]](), 0
+    for name, some in groupby(layer.name.split(".")[0] for layer in layers):
+        count = len([*some])
+        if count > _LEAST_SHARE * len(layers):
+            found.append((start, name))
+        start += count
+    return found
