@@ -61,7 +61,7 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     [
         ("lola_mnist", "mnist", (8, 4), "packed", 986),
         ("mnist_mlp", "mnist", (5, 3), "packed", 982),
-        ("lola_cifar", "cifar10", (8, 4), "maps", 706),
+        ("lola_cifar", "cifar10", (8, 4), "maps", 772),
     ],
 )
 def test_integers_of_leveled_networks(file, name, bits, planner, right, image_cache):
