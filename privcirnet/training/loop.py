@@ -216,8 +216,9 @@ class _Run:
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.schedule.base_lrs = rates
-        for group, rate, share in zip(self.optimizer.param_groups, rates, self.schedule.lr_lambdas, strict=True):
-            group["lr"] = rate * share(self.schedule.last_epoch)
+        share = self.schedule.lr_lambdas[0](self.schedule.last_epoch)
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * share
         self.generator.set_state(state["generator"])
         torch.set_rng_state(distributed.own_row(state["torch"]))
 

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 _TIMM_NAMES = {"muon": "nmuon"}
 STEPS_LEARNING_RATE = 1e-2
 """Highest learning rate of learned steps: as logarithms they need no scale of their own (TQT)."""
-_STEPS = "learned steps"
-"""Marks their group of parameters."""
-_LEARNING = 0.5
-"""Share of a run in which steps are learned: weights no longer follow one that changes late, by a factor of two. TQT
-freezes thresholds, too, one after the other."""
 
 
 def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
@@ -56,14 +51,12 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
         apart = {id(step) for step in steps}
         for group in optimizer.param_groups:
             group["params"] = [parameter for parameter in group["params"] if id(parameter) not in apart]
-        optimizer.add_param_group({"params": steps, "lr": STEPS_LEARNING_RATE, "weight_decay": 0.0, _STEPS: True})
+        optimizer.add_param_group({"params": steps, "lr": STEPS_LEARNING_RATE, "weight_decay": 0.0})
     return optimizer
 
 
 def schedule_of(optimizer: Optimizer, recipe: RecipeConfig, steps_per_epoch: int) -> LambdaLR:
     """Return the schedule that sets the learning rate to :func:`rate` at every step.
-
-    Learned steps have their whole cosine, to 0, in the first half of the run.
 
     Args:
         optimizer: whose rates are scheduled.
@@ -72,14 +65,7 @@ def schedule_of(optimizer: Optimizer, recipe: RecipeConfig, steps_per_epoch: int
     """
     total, warm_up = recipe.epochs * steps_per_epoch, recipe.warmup_epochs * steps_per_epoch
     lowest = recipe.min_learning_rate / recipe.learning_rate
-
-    def of_weights(step: int) -> float:
-        return rate(step, total, warm_up, lowest)
-
-    def of_steps(step: int) -> float:
-        return rate(step, int(_LEARNING * total), warm_up, 0)
-
-    return LambdaLR(optimizer, [of_steps if _STEPS in group else of_weights for group in optimizer.param_groups])
+    return LambdaLR(optimizer, lambda step: rate(step, total, warm_up, lowest))
 
 
 def rate(step: int, total: int, warm_up: int, lowest: float) -> float:
