@@ -26,8 +26,13 @@ from tests.test_lower_ckks import Noisy
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
 FILES = sorted(FOLDER.glob("*.safetensors"))
-IMAGES = {"resnet18_cifar10": (3, 32, 17), "mobilenetv2_cifar10": (3, 32, 35), "tutorial_mnist": (1, 28, 2)}
-"""Channels and side of a file's images, squares of its network."""
+IMAGES = {
+    "resnet18_cifar10": (3, 32, 17, 10),
+    "mobilenetv2_cifar10": (3, 32, 35, 10),
+    "mobilenetv2_cifar100": (3, 32, 35, 100),
+    "tutorial_mnist": (1, 28, 2, 10),
+}
+"""Channels and side of a file's images, squares and classes of its network."""
 
 
 def test_they_are_few_and_small_and_described():
@@ -41,11 +46,11 @@ def test_they_are_few_and_small_and_described():
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     """On smooth random images, by the clear-text twin of the engine."""
-    channels, side, expected = IMAGES[file.stem]
+    channels, side, expected, classes = IMAGES[file.stem]
     coarse = torch.rand(64, channels, 4, 4, generator=torch.Generator().manual_seed(0))
     images = (255 * torch.nn.functional.interpolate(coarse, size=side, mode="bilinear")).to(torch.uint8)
     labels = torch.zeros(64, dtype=torch.int64)
-    data = ImageData(images, labels, images, labels, -8, 255, tuple("abcdefghij"))
+    data = ImageData(images, labels, images, labels, -8, 255, tuple(map(str, range(classes))))
     network = stages.load_checkpoint(file, data).model
     lowered, _ = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=10), network, data)
     squares = sum(isinstance(node.operation, Square) for node in lowered.program.nodes)
@@ -117,6 +122,8 @@ def in_floats(network: LeveledNetwork, images: np.ndarray, data: ImageData) -> i
         ("aespa/mobilenetv2_cifar10", "mobilenetv2_cifar", "cifar10", 932),
         ("dense/mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 781),
         ("circulant/mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 750),
+        ("aespa/mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 751),
+        ("mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 737),
         ("leveled/resnet20_cifar10", "resnet20_cifar", "cifar10", 908),
     ],
 )
