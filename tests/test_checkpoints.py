@@ -73,7 +73,7 @@ def test_integers_of_leveled_networks(file, name, bits, planner, right, image_ca
     """The first thousand held-out images; see the table for all of them. One through the circuit, in clear."""
     data = load(name, files=Files(str(ARCHIVES), cache=str(image_cache)))
     model = stages.load_checkpoint(FOLDER / "leveled" / f"{file}.safetensors", data).model
-    program = leveled_program(LeveledConfig(*bits), model, data)
+    program = leveled_program(LeveledConfig(weight_bits=bits[0], pixel_bits=bits[1]), model, data)
     assert program.planner == planner
     assert in_floats(program.network, program.description.pixels(data.test_images[:1000].numpy()), data) == right
     found = evaluate_leveled(program, data.test_images[:1].numpy().astype(np.int64), "cleartext")
