@@ -123,6 +123,22 @@ def test_random_slots_get_new_levels(vectors):
     assert worst < 2**-23
 
 
+@pytest.mark.slow
+def test_ten_vectors_at_full_size():
+    """n = 65536, 6 GB: at least 20 bits in every slot."""
+    refresh = Bootstrapping(parameters_for())
+    parameters = refresh.parameters
+    simulator, pair = Simulator(parameters), Pair.of(parameters)
+    refresh(simulator, simulator.fresh(level=3))
+    machine, worst = pair.machine(simulator.keys), 0.0
+    for seed in range(10):
+        slots = random_slots(seed, parameters.slots)
+        found = refresh(machine, pair.server.receive(pair.client.encrypt(slots, level=3), 3))
+        assert found.level == parameters.levels - refresh.levels
+        worst = max(worst, float(np.abs(pair.slots(found) - slots).max()))
+    assert 2**-24 < worst < 2**-20
+
+
 def test_the_simulator_knows_the_precision_that_is_measured_at_full_size():
     """21.4 bits in the worst of five vectors (docs/ckks.md)."""
     refresh = Bootstrapping(parameters_for())
