@@ -48,7 +48,11 @@ def resnet_layers(slots: int):
     """Yield the kinds of layers of ResNet-18 on 224 x 224 images, in its last stage: name, circuit, slots of inputs."""
     wide, last = Layout(256, 16, slots), Layout(512, 8, slots)
     yield "3 x 3, 512 to 512 channels of 7 x 7 (8 x 8)", Convolution(random(512, 512, 3, 3), last, last), maps(last)
-    yield "3 x 3, stride 2, 256 of 14 x 14 to 512 of 7 x 7", Convolution(random(512, 256, 3, 3), wide, last, 2), maps(wide)
+    yield (
+        "3 x 3, stride 2, 256 of 14 x 14 to 512 of 7 x 7",
+        Convolution(random(512, 256, 3, 3), wide, last, 2),
+        maps(wide),
+    )
     yield "mean and classifier, 512 to 1,000", Classifier(random(1000, 512), last), maps(last)
 
 

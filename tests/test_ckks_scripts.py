@@ -33,7 +33,9 @@ def _infer(root, *more):
     return [f"root={root}", f"reference={root}/train", "mode=leveled", "engine=cleartext", "images=2", *more]
 
 
-@pytest.mark.parametrize(("stage", "row"), [("export", "export leveled.scheme=ckks"), ("infer", "infer mode=leveled` of a CKKS")])
+@pytest.mark.parametrize(
+    ("stage", "row"), [("export", "export leveled.scheme=ckks"), ("infer", "infer mode=leveled` of a CKKS")]
+)
 def test_the_formats_name_every_key(root, stage, row):
     (described,) = [line for line in FORMATS.splitlines() if line.startswith(f"| `{row}")]
     known = set(re.findall(r"`(\w+)`", described))
