@@ -94,8 +94,8 @@ def fit(  # noqa: PLR0913, PLR0917
         after_step: called after every step, by the first process only; must be quick.
 
     Returns:
-        Per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images if there are any, "learning_rate"
-        at its end, "images_per_second" in training, "seconds" with evaluation}.
+        Per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images if there are any (see
+        :meth:`_Run.top1`), "learning_rate" at its end, "images_per_second" in training, "seconds" with evaluation}.
 
     Raises:
         RuleError: the loss is not finite, steps are learned without AdamW, or they cannot obey the rules of nn.steps.
@@ -112,9 +112,9 @@ def fit(  # noqa: PLR0913, PLR0917
                 measured = run.epoch(progress.epoch, after_step)
             if run.average:
                 recalibrate_(run.trained, data, recipe.batch_size)
-            if data.has_tests:
-                measured["top1"] = accuracy(run.trained, data)
             progress.epoch += 1
+            if data.has_tests:
+                measured["top1"] = run.top1(last=progress.epoch == recipe.epochs)
             progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
             progress.state = run.state()
             if after_epoch and distributed.rank() == 0:
@@ -157,6 +157,12 @@ class _Run:
     def trained(self) -> nn.Module:
         """The network that is measured and saved."""
         return self.average.module if self.average else self.model
+
+    def top1(self, last: bool) -> float:
+        """Return accuracy on the held-out images, percent: in bfloat16 if it trains in it, but for the last epoch."""
+        device = next(self.model.parameters()).device
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed and not last):
+            return accuracy(self.trained, self.data)
 
     def epoch(self, number: int, after_step: Callable[[Step], None] | None = None) -> dict[str, float]:
         """Make one pass over the training images; return mean loss in nats, learning rate and images per second."""

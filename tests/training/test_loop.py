@@ -240,6 +240,14 @@ def test_the_precision_is_measured_once_and_a_resumed_run_keeps_it(faster, monke
     assert {step.mixed for step in steps} == {faster}
 
 
+def test_epochs_are_evaluated_as_they_are_trained_but_for_the_last(monkeypatch):
+    seen = []
+    monkeypatch.setattr(loop, "accuracy", lambda *_: seen.append(torch.is_autocast_enabled("cpu")) or 0.0)
+    fit(small(), DATA, dataclasses.replace(RECIPE, epochs=3, amp="true"), 0)
+    fit(small(), DATA, dataclasses.replace(RECIPE, epochs=2, amp="false"), 0)
+    assert seen == [True, True, False, False, False]
+
+
 def test_quantized_networks_stay_in_float32_by_default(monkeypatch):
     monkeypatch.setattr(loop, "is_faster", lambda model, loss: True)
     steps = []
