@@ -102,6 +102,25 @@ def test_evaluating_measures_what_training_did(root, tmp_path, monkeypatch):
         assert not (tmp_path / "checkpoint.safetensors").exists()
 
 
+def test_a_small_copy_is_written_and_measured(root, tmp_path, monkeypatch, capsys):
+    whole = root / "finetune" / "checkpoint.safetensors"
+    call(monkeypatch, "train", f"evaluate={whole}", "compact=rows8", f"out={tmp_path / 'small'}")
+    small = tmp_path / "small" / "checkpoint.safetensors"
+    found = json.loads((tmp_path / "small" / "summary.json").read_text())
+    assert found["checkpoint"] == str(small)
+    assert abs(found["top1"] - summary(root, "finetune")["top1"]) < 2
+    assert small.stat().st_size < whole.stat().st_size / 2
+    call(monkeypatch, "train", f"evaluate={small}", f"out={tmp_path / 'again'}")
+    assert json.loads((tmp_path / "again" / "summary.json").read_text())["top1"] == found["top1"]
+    settings = f"evaluate={root / 'qat' / 'checkpoint.safetensors'}", "compact=rows8", f"out={tmp_path / 'refused'}"
+    assert "only a network in floating point becomes smaller: got 8 bits" in refused(
+        monkeypatch, capsys, "train", *settings
+    )
+    assert "compact must be a known one" in refused(monkeypatch, capsys, "train", "evaluate=x", "compact=zip")
+    assert "compact= needs evaluate=" in refused(monkeypatch, capsys, "train", "compact=rows8")
+    assert not (tmp_path / "refused").exists()
+
+
 def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch, capsys, file_limit):
     """In the second epoch of three; the run goes on where the first ended."""
     settings = "recipe.epochs=3", f"root={tmp_path}"

@@ -5,6 +5,7 @@ folder appears under its name when it is complete, or not at all.
 """
 
 from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
+from privcirnet.artifact.compact import compacted, expanded
 from privcirnet.artifact.folder import CKKS, LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
 from privcirnet.artifact.leveled import read_leveled, write_leveled
 from privcirnet.artifact.masks import read_masks, write_masks
@@ -41,6 +42,8 @@ __all__ = [
     "WEIGHTS",
     "Bits",
     "Checkpoint",
+    "compacted",
+    "expanded",
     "folder_bytes",
     "forget_drafts",
     "format_of",

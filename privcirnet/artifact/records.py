@@ -15,6 +15,7 @@ import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from privcirnet.artifact.atomic import replacing
+from privcirnet.artifact.compact import expanded
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
 
@@ -155,7 +156,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         with safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            tensors = expanded({name: file.get_tensor(name) for name in file.keys()})
     except SafetensorError as error:
         got = f"{path}: {error}"
         raise RuleError("a checkpoint must be a whole safetensors file", got=got, remedy=remedy) from None

@@ -38,6 +38,8 @@ __all__ = [
 
 PROJECTIONS = ("fisher", "frobenius", "random")
 STAGES = ("train", "finetune", "replace", "qat")
+COMPACT = ("float16", "rows8")
+"""Kinds of smaller checkpoints, see :mod:`privcirnet.artifact.compact`."""
 OPTIMIZERS = ("adamw", "sgd", "muon")
 COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
 
@@ -206,6 +208,8 @@ class TrainConfig:
     """cpu, cuda, or auto: cuda if there is one."""
     evaluate: str = ""
     """checkpoint whose accuracy on the data is measured, without training; empty to train."""
+    compact: str = ""
+    """with evaluate=: also write a smaller copy to out and measure that: float16, or rows8, 8 bits and a step a row."""
     resume: bool = True
     """resume an interrupted run; false starts it over."""
     tensorboard: bool = False
@@ -216,6 +220,8 @@ class TrainConfig:
     quant: QuantConfig = field(default_factory=QuantConfig)
 
     def __post_init__(self) -> None:
+        _check_name("compact", self.compact, ("", *COMPACT))
+        _check(not self.compact or bool(self.evaluate), "compact= needs evaluate=", self.compact, "name a checkpoint")
         found = not self.tensorboard or find_spec("tensorboard") is not None
         remedy = "pip install privcirnet[tensorboard], or leave tensorboard=true out"
         _check(found, "tensorboard=true needs the package tensorboard", "none installed", remedy)

@@ -5,16 +5,17 @@ Under torchrun every process calls these functions with the same arguments (:mod
 """
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from privcirnet import distributed
-from privcirnet.artifact import write_checkpoint, write_json
+from privcirnet.artifact import Checkpoint, compacted, expanded, read_checkpoint, write_checkpoint, write_json
 from privcirnet.config import TrainConfig
 from privcirnet.data.dataset import ImageData
+from privcirnet.errors import RuleError
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import checkpoint, record, stages
 from privcirnet.training.accuracy import accuracy
@@ -162,7 +163,7 @@ def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
 
 
 def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
-    """Measure the accuracy of the checkpoint that ``config.evaluate`` names.
+    """Measure the accuracy of the checkpoint that ``config.evaluate`` names, or write a smaller copy and measure that.
 
     Args:
         config: settings of the run.
@@ -172,11 +173,29 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
         The facts as plain data, for summary.json.
 
     Raises:
-        RuleError: the checkpoint is missing, damaged or does not fit the data.
+        RuleError: the checkpoint is missing, damaged, does not fit the data, or is quantized and to be made smaller.
     """
-    started, held = time.perf_counter(), stages.load_checkpoint(Path(config.evaluate), data)
+    started, path = time.perf_counter(), Path(config.evaluate)
+    stored = read_checkpoint(path)
+    if config.compact:
+        path = Path(config.out) / stages.CHECKPOINT
+        stored = _compact(stored, config.compact, path)
+    held = stages.built(stored, data)
     top1 = accuracy(held.model.to(distributed.own_device(config.device)), data)
-    about = {"stage": "evaluate", "checkpoint": config.evaluate, "data": config.data.name}
+    about = {"stage": "evaluate", "checkpoint": str(path), "data": config.data.name}
     facts = {"model": held.name, "block_sizes": held.block_sizes, "bits": held.bits}
     measured = {"top1": top1, "images": len(data.test_labels), "seconds": time.perf_counter() - started}
     return {**about, **facts, **measured, "config": asdict(config)}
+
+
+def _compact(stored: Checkpoint, kind: str, path: Path) -> Checkpoint:
+    """Write a smaller copy of a checkpoint; return what it stands for."""
+    if stored.bits:
+        remedy = "leave compact= out: its steps would no longer fit its weights"
+        raise RuleError(
+            "only a network in floating point becomes smaller", got=f"{stored.bits.weight} bits", remedy=remedy
+        )
+    small = compacted(stored.tensors, kind)
+    if distributed.rank() == 0:
+        write_checkpoint(path, replace(stored, tensors=small))
+    return replace(stored, tensors=expanded(small))

@@ -1,0 +1,85 @@
+"""Small checkpoints: floating-point tensors in float16, or kernels and matrices in 8 bits with a step for each row.
+
+Row r of a weight is stored as integers v of [-127, 127] and a float32 step s_r = max |w_r| / 127, so that s_r v is off
+by s_r / 2 at most. The steps of a tensor stand beside it under its name with :data:`STEPS` behind it. Tensors of one
+dimension, such as biases and running statistics, stay as they are: they are few, and their ranges are wide.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+
+KINDS = ("float16", "rows8")
+"""Two bytes, or one byte and four for each row, instead of four."""
+STEPS = "@steps"
+_LARGEST = 127
+
+
+def compacted(tensors: Mapping[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
+    """Return a state dict in fewer bytes.
+
+    Args:
+        tensors: by name.
+        kind: one of :data:`KINDS`.
+
+    Returns:
+        By name: the tensors, those of floating-point numbers smaller; with rows8 their steps besides.
+
+    Raises:
+        RuleError: a number is infinite, not a number, or beyond float16.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name, tensor in tensors.items():
+        if not np.issubdtype(tensor.dtype, np.floating):
+            found[name] = tensor
+        elif kind == "float16":
+            with np.errstate(over="ignore"):
+                found[name] = tensor.astype(np.float16)
+            _check(name, found[name])
+        elif tensor.ndim > 1:
+            found[name], found[name + STEPS] = _rows(name, tensor)
+        else:
+            found[name] = tensor
+    return found
+
+
+def expanded(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the state dict that 8-bit rows stand for; one without them is returned as it is.
+
+    Args:
+        tensors: by name.
+
+    Raises:
+        RuleError: steps do not fit their tensor.
+    """
+    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(STEPS)}
+    for name in tensors.keys() - found.keys():
+        whole, steps = found.get(name.removesuffix(STEPS)), tensors[name]
+        fits = whole is not None and whole.dtype == np.int8 and whole.ndim > 1 and steps.shape == whole.shape[:1]
+        if whole is None or not fits or steps.dtype != np.float32 or not np.isfinite(steps).all():
+            raise RuleError(
+                "8-bit rows must have a finite float32 step each",
+                got=f"{name} {steps.dtype} {steps.shape}",
+                remedy="make the file again with train.py evaluate= compact=rows8",
+            )
+        found[name.removesuffix(STEPS)] = whole * steps.reshape(-1, *(1,) * (whole.ndim - 1))
+    return found
+
+
+def _rows(name: str, tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return 8-bit integers and the step of each row."""
+    _check(name, tensor)
+    rows = tensor.reshape(len(tensor), -1).astype(np.float64)
+    steps = (np.abs(rows).max(axis=1, initial=0) / _LARGEST).astype(np.float32)
+    steps[steps == 0] = 1  # of rows of zeros
+    whole = np.rint(rows / steps[:, None]).clip(-_LARGEST, _LARGEST)
+    return whole.astype(np.int8).reshape(tensor.shape), steps
+
+
+def _check(name: str, tensor: np.ndarray) -> None:
+    if not np.isfinite(tensor).all():
+        raise RuleError(
+            "numbers of a small checkpoint must be finite and in its range", got=name, remedy="keep the whole one"
+        )
