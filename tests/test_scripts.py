@@ -112,10 +112,11 @@ def test_a_small_copy_is_written_and_measured(root, tmp_path, monkeypatch, capsy
     assert small.stat().st_size < whole.stat().st_size / 2
     call(monkeypatch, "train", f"evaluate={small}", f"out={tmp_path / 'again'}")
     assert json.loads((tmp_path / "again" / "summary.json").read_text())["top1"] == found["top1"]
-    settings = f"evaluate={root / 'qat' / 'checkpoint.safetensors'}", "compact=rows8", f"out={tmp_path / 'refused'}"
-    assert "only a network in floating point becomes smaller: got 8 bits" in refused(
-        monkeypatch, capsys, "train", *settings
-    )
+    quantized = f"evaluate={root / 'qat' / 'checkpoint.safetensors'}"
+    call(monkeypatch, "train", quantized, "compact=rows8", f"out={tmp_path / 'qat'}")
+    assert json.loads((tmp_path / "qat" / "summary.json").read_text())["top1"] == summary(root, "qat")["top1"]
+    error = refused(monkeypatch, capsys, "train", quantized, "compact=float16", f"out={tmp_path / 'refused'}")
+    assert "quantized weights must keep their grid: got float16 for 8 bits" in error
     assert "compact must be a known one" in refused(monkeypatch, capsys, "train", "evaluate=x", "compact=zip")
     assert "compact= needs evaluate=" in refused(monkeypatch, capsys, "train", "compact=rows8")
     assert not (tmp_path / "refused").exists()

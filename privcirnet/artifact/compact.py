@@ -3,8 +3,12 @@
 Row r of a weight is stored as integers v of [-127, 127] and a float32 step s_r = max |w_r| / 127, so that s_r v is off
 by s_r / 2 at most. The steps of a tensor stand beside it under its name with :data:`STEPS` behind it. Tensors of one
 dimension, such as biases and running statistics, stay as they are: they are few, and their ranges are wide.
+
+Of a quantized network the integers and the step are its quantizers', so that it computes the same, bit for bit. What
+its weights were before they were rounded is lost, which only further training would need.
 """
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,22 +19,27 @@ KINDS = ("float16", "rows8")
 """Two bytes, or one byte and four for each row, instead of four."""
 STEPS = "@steps"
 _LARGEST = 127
+_QUANTIZER = re.compile(r"(.*\.parametrizations\.weight)\.\d+\.log_step")
 
 
-def compacted(tensors: Mapping[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
+def compacted(tensors: Mapping[str, np.ndarray], kind: str, bits: int = 0) -> dict[str, np.ndarray]:
     """Return a state dict in fewer bytes.
 
     Args:
         tensors: by name.
         kind: one of :data:`KINDS`.
+        bits: of the weights of a quantized network, 0 of any other. Those of one bit stay as they are.
 
     Returns:
         By name: the tensors, those of floating-point numbers smaller; with rows8 their steps besides.
 
     Raises:
-        RuleError: a number is infinite, not a number, or beyond float16.
+        RuleError: a number is infinite, not a number, or beyond float16, or a quantized network is to be float16.
     """
     found: dict[str, np.ndarray] = {}
+    if bits:
+        _check_kind(kind, bits)
+        return dict(tensors) | (_on_their_grid(tensors, bits) if bits > 1 else {})
     for name, tensor in tensors.items():
         if not np.issubdtype(tensor.dtype, np.floating):
             found[name] = tensor
@@ -76,6 +85,24 @@ def _rows(name: str, tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     steps[steps == 0] = 1  # of rows of zeros
     whole = np.rint(rows / steps[:, None]).clip(-_LARGEST, _LARGEST)
     return whole.astype(np.int8).reshape(tensor.shape), steps
+
+
+def _on_their_grid(tensors: Mapping[str, np.ndarray], bits: int) -> dict[str, np.ndarray]:
+    """Return the integers that quantizers round weights to, and their steps."""
+    found: dict[str, np.ndarray] = {}
+    for layer, log_step in ((_QUANTIZER.fullmatch(name), tensor) for name, tensor in tensors.items()):
+        if layer:
+            name, limit = layer[1] + ".original", 2 ** (bits - 1) - 1
+            step = np.float32(2.0 ** int(log_step))
+            found[name] = np.rint(tensors[name] / step).clip(-limit, limit).astype(np.int8)
+            found[name + STEPS] = np.full(len(found[name]), step)
+    return found
+
+
+def _check_kind(kind: str, bits: int) -> None:
+    if kind == "float16":
+        remedy = "use rows8, which keeps what they are rounded to"
+        raise RuleError("quantized weights must keep their grid", got=f"float16 for {bits} bits", remedy=remedy)
 
 
 def _check(name: str, tensor: np.ndarray) -> None:

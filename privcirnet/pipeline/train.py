@@ -15,7 +15,6 @@ from privcirnet import distributed
 from privcirnet.artifact import Checkpoint, compacted, expanded, read_checkpoint, write_checkpoint, write_json
 from privcirnet.config import TrainConfig
 from privcirnet.data.dataset import ImageData
-from privcirnet.errors import RuleError
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import checkpoint, record, stages
 from privcirnet.training.accuracy import accuracy
@@ -173,7 +172,7 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
         The facts as plain data, for summary.json.
 
     Raises:
-        RuleError: the checkpoint is missing, damaged, does not fit the data, or is quantized and to be made smaller.
+        RuleError: the checkpoint is missing, damaged, does not fit the data, or cannot be made smaller.
     """
     started, path = time.perf_counter(), Path(config.evaluate)
     stored = read_checkpoint(path)
@@ -190,12 +189,7 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
 
 def _compact(stored: Checkpoint, kind: str, path: Path) -> Checkpoint:
     """Write a smaller copy of a checkpoint; return what it stands for."""
-    if stored.bits:
-        remedy = "leave compact= out: its steps would no longer fit its weights"
-        raise RuleError(
-            "only a network in floating point becomes smaller", got=f"{stored.bits.weight} bits", remedy=remedy
-        )
-    small = compacted(stored.tensors, kind)
+    small = compacted(stored.tensors, kind, stored.bits.weight if stored.bits else 0)
     if distributed.rank() == 0:
         write_checkpoint(path, replace(stored, tensors=small))
     return replace(stored, tensors=expanded(small))

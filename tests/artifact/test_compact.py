@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,11 @@ from privcirnet.artifact import compacted, expanded, read_checkpoint, write_chec
 from privcirnet.artifact.compact import KINDS, STEPS
 from privcirnet.config import COMPACT
 from privcirnet.errors import RuleError
+from privcirnet.models import digits_resnet
+from privcirnet.nn.candidates import uniform_sizes
+from privcirnet.nn.convert import circulant_
+from privcirnet.nn.fuse import fuse
+from privcirnet.nn.quantize import quantize
 from tests.artifact.samples import CHECKPOINT
 
 SHAPES = st.lists(st.integers(1, 5), min_size=2, max_size=4).map(tuple)
@@ -86,3 +92,27 @@ def test_steps_that_do_not_fit_are_refused(damage, tmp_path):
     safetensors.numpy.save_file(tensors, tmp_path / "c", about)
     with pytest.raises(RuleError, match="8-bit rows must have a finite float32 step each: got"):
         read_checkpoint(tmp_path / "c")
+
+
+@pytest.mark.parametrize("bits", [2, 5, 8])
+def test_a_quantized_network_computes_the_same_bit_for_bit(bits):
+    images = torch.rand(8, 1, 8, 8)
+    model = digits_resnet().eval()
+    circulant_(model, uniform_sizes(model, 4))
+    network = quantize(fuse(model), images, weight_bits=bits)
+    tensors = {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
+    small = compacted(tensors, "rows8", bits)
+    assert sum(tensor.dtype == np.int8 for tensor in small.values()) == 5
+    wanted = network(images)
+    found = {name: torch.from_numpy(np.asarray(tensor)) for name, tensor in expanded(small).items()}
+    network.load_state_dict(found)
+    assert torch.equal(network(images), wanted)
+    assert any(not np.array_equal(found[name].numpy(), tensors[name]) for name in tensors)
+
+
+def test_signs_stay_and_float16_keeps_no_grid():
+    tensors = {"a.parametrizations.weight.original": np.float32([[1, -2]]), "b": np.float32([[1]])}
+    tensors["a.parametrizations.weight.0.log_step"] = np.int64(-1)
+    assert compacted(tensors, "rows8", 1) == tensors
+    with pytest.raises(RuleError, match="quantized weights must keep their grid: got float16 for 8 bits; use rows8"):
+        compacted(tensors, "float16", 8)
