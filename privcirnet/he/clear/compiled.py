@@ -48,6 +48,14 @@ def _found() -> bool:
     return find_spec("numba") is not None
 
 
+@cache
+def multiplies_words() -> bool:
+    """Return whether vector units multiply 64-bit words, for compiled kernels; without, two limbs of them are faster."""
+    from llvmlite import binding  # pyright: ignore[reportMissingTypeStubs]
+
+    return bool(binding.get_host_cpu_features().get("avx512dq", False))
+
+
 @lru_cache(maxsize=64)
 def modulus(t: int) -> Any:
     """Return what kernels need to know of a modulus, :class:`engines.kernels.inner_products.Moduli` of it alone.
