@@ -50,7 +50,7 @@ def _found() -> bool:
 
 @cache
 def multiplies_words() -> bool:
-    """Return whether vector units multiply 64-bit words, for compiled kernels; without, two limbs of them are faster."""
+    """Return whether vector units multiply 64-bit words; without, two limbs of them are faster."""
     from llvmlite import binding  # pyright: ignore[reportMissingTypeStubs]
 
     return bool(binding.get_host_cpu_features().get("avx512dq", False))

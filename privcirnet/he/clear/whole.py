@@ -1,5 +1,7 @@
 """Layers whose sums of products of whole residues fit into 64 bits: depthwise ones, and dense ones of each position.
 
+Where those of all inputs do not fit, they are reduced after as many inputs as do.
+
 They are a pass over the residues, without limbs (:mod:`clear.limbs`): five to seven times as fast as matrix products
 where every channel is a group, and twice as fast where a position has few inputs or outputs.
 """
@@ -30,13 +32,35 @@ def fits(shape: LinearShape, block_size: int, rows: Values, t: int) -> bool:
         rows: weights, shape (K/b, C/groups, R, R).
         t: prime modulus under 2^61.
     """
+    if shape.kind == "depthwise":
+        return int(np.abs(rows).sum(axis=(1, 2, 3)).max()) <= _most(t)
     dense = shape.kind == "gemm" and block_size == 1 and compiled.multiplies_words()
-    return (dense or shape.kind == "depthwise") and _largest(rows, t) + 2 * t < 1 << _WORD_BITS - 1
+    return dense and len(_ends(_in_fours(rows), _most(t))) > 0
 
 
-def _largest(rows: Values, t: int) -> int:
-    """The largest absolute value of a sum."""
-    return (t // 2 + 1) * int(np.abs(rows).sum(axis=(1, 2, 3)).max())
+def _most(t: int) -> int:
+    """Of the sum of absolute weights: with what makes them positive, a bias and a sum before, sums are under 2^64."""
+    return ((1 << _WORD_BITS - 1) - 1 - 3 * t) // (t // 2 + 1)
+
+
+def _in_fours(rows: Values) -> Values:
+    """The weights as a matrix, with zeros up to multiples of four."""
+    flat = rows.reshape(len(rows), -1).astype(np.int64)
+    return np.ascontiguousarray(np.pad(flat, [(0, -count % _FOUR) for count in flat.shape]))
+
+
+def _ends(weight: Values, most: int) -> list[int]:
+    """Where inputs end whose sums fit: as many as possible, in fours; empty if those of four do not."""
+    sums = np.abs(weight).reshape(len(weight), -1, _FOUR).sum(axis=2)
+    if sums.max() > most:
+        return []
+    ends, total = list[int](), np.zeros(len(weight), dtype=np.int64)
+    for number, each in enumerate(sums.T):
+        if (total + each).max() > most:
+            ends.append(number * _FOUR)
+            total[:] = 0
+        total += each
+    return [*ends, weight.shape[1]]
 
 
 class WholeSums:
@@ -53,10 +77,9 @@ class WholeSums:
 
         self._shape, self._depthwise = shape, shape.kind == "depthwise"
         self._window = Window(shape.kernel, shape.stride, shape.padding)
-        flat = rows.reshape(len(rows), -1).astype(np.int64)
-        missing = [(0, 0 if self._depthwise else -count % _FOUR) for count in flat.shape]
-        self._weight = np.ascontiguousarray(np.pad(flat, missing))
-        offset = -(-_largest(rows, t) // t) * t
+        self._weight = rows.reshape(len(rows), -1).astype(np.int64) if self._depthwise else _in_fours(rows)
+        self._ends = np.array([] if self._depthwise else _ends(self._weight, _most(t)), dtype=np.int64)
+        offset = -(-_most(t) * (t // 2 + 1) // t) * t
         self._whole = Whole(np.uint64(t), np.uint64((1 << _WORD_BITS) // t), np.uint64(offset))
         self.bytes = self._weight.nbytes
 
@@ -93,7 +116,8 @@ class WholeSums:
         )
 
         def some(task: tuple[tuple[int, int], tuple[int, int]]) -> None:
-            whole.positions(flat, seen, self._weight, constants, (*task[0], *task[1]), self._whole)
+            part = *task[0], *task[1]
+            whole.positions(flat, seen, self._weight, constants, self._ends, part, self._whole)
 
         columns = _edges(count, -(-count // _POSITIONS), 1)
         rows = _edges(maps, -(-threads.count() // len(columns)), _FOUR)

@@ -140,7 +140,13 @@ def _slide(sums: Integers, seen: Integers, factors: Integers, kernel: int, acros
 
 @jit
 def positions(  # noqa: PLR0913, PLR0917
-    result: Residues, x: Residues, weight: Integers, bias: Residues, part: tuple[int, int, int, int], whole: Whole
+    result: Residues,
+    x: Residues,
+    weight: Integers,
+    bias: Residues,
+    ends: Integers,
+    part: tuple[int, int, int, int],
+    whole: Whole,
 ) -> None:
     """Write a layer that computes every position by itself, for some positions and outputs.
 
@@ -151,7 +157,9 @@ def positions(  # noqa: PLR0913, PLR0917
         x: residues, shape (C, positions).
         weight: shape (K, C), with zeros up to multiples of 4.
         bias: added, of the result's shape, or empty.
-        part: the first position and the end of those that are written, and the same of outputs, which begin with a multiple of 4.
+        ends: inputs after which sums are reduced, multiples of 4; the last one is their number.
+        part: the first position and the end of those that are written, and the same of outputs. The first output is a
+            multiple of 4.
         whole: of the layer.
     """
     first, end, top, bottom = part
@@ -164,11 +172,23 @@ def positions(  # noqa: PLR0913, PLR0917
             target[j] = centered(source[j], whole.t)
     for k in range(top, bottom, 4):
         sums[:] = 0
-        for c in range(0, channels, 4):
-            _tile(sums, seen[c : c + 4], weight[k : k + 4, c : c + 4])
+        start = 0
+        for last in ends:
+            if start:
+                _reduce(sums.reshape(-1), whole)
+            for c in range(start, last, 4):
+                _tile(sums, seen[c : c + 4], weight[k : k + 4, c : c + 4])
+            start = last
         for i in range(min(4, bottom - k)):
             row = result[k + i, first:end]
             _finish(row, sums[i], bias[k + i, first:end] if bias.size else row[:0], whole)
+
+
+@inline
+def _reduce(sums: Integers, whole: Whole) -> None:
+    """Make residues of sums in place."""
+    for j in range(sums.size):
+        sums[j] = np.int64(reduced(sums[j], _ZERO, whole))
 
 
 @inline
