@@ -10,6 +10,7 @@ of work ahead: :data:`AHEAD` tells the rounds of the two apart.
 
 import struct
 from collections.abc import Sequence
+from itertools import chain
 
 from privcirnet.errors import RuleError
 
@@ -41,7 +42,10 @@ def frame(position: int, parts: list[bytes]) -> bytes:
     >>> unframe(frame(3, [b"ab", b""]), 3)
     [b'ab', b'']
     """
-    return _HEADER.pack(_MAGIC, position, len(parts)) + b"".join(_LENGTH.pack(len(p)) + p for p in parts)
+    lengths = (_LENGTH.pack(len(part)) for part in parts)
+    return b"".join(
+        (_HEADER.pack(_MAGIC, position, len(parts)), *chain.from_iterable(zip(lengths, parts, strict=True)))
+    )
 
 
 def framed_bytes(parts: Sequence[int]) -> int:
