@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -53,7 +53,8 @@ def multiplies_words() -> bool:
     """Return whether vector units multiply 64-bit words; without, two limbs of them are faster."""
     from llvmlite import binding  # pyright: ignore[reportMissingTypeStubs]
 
-    return bool(binding.get_host_cpu_features().get("avx512dq", False))
+    found = cast(dict[str, bool], cast(Any, binding).get_host_cpu_features())
+    return found.get("avx512dq", False)
 
 
 @lru_cache(maxsize=64)

@@ -252,7 +252,7 @@ class PreparedClient:
     ) -> bytes:
         """The request that answers what the server asks of a node."""
         online, arguments = self.exchanges[node.name].online, held.of(node)
-        (part,) = wire.unframe(reply, position, 1)
+        part = wire.only(reply, position)
         if isinstance(node.operation, ClientAided):
             asked = unpack(part, arguments[0].shape, self._t)
             values = modular.centered(modular.add(arguments[0], asked, self._t), self._t)

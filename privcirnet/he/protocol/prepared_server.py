@@ -205,7 +205,7 @@ class PreparedServer:
             with self.meter.time(name):
                 question = wire.frame(position, [online.ask(kept, arguments, t)])
             message = yield question
-            (found,) = wire.unframe(message, position, 1)
+            found = wire.only(message, position)
         with self.meter.time(name):
             return online.close(self.layers().get(name), kept, arguments, found, t)
 

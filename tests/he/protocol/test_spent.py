@@ -42,7 +42,7 @@ def test_a_server_that_nobody_watches_zeroes_what_it_has_used(make: Callable[[],
     program, taken, zeroed = make(), dict[str, Residues | None](), list[Residues | None]()
 
     def forget(held: dict[str, Residues | None], names: Sequence[str]) -> None:
-        taken.update({name: None if held[name] is None else held[name].copy() for name in names})
+        taken.update({name: None if (share := held[name]) is None else share.copy() for name in names})
         before = [held[name] for name in names]
         spent.forget(held, names)
         zeroed.extend(share for name, share in zip(names, before, strict=True) if name not in held)

@@ -4,15 +4,16 @@ A residue in (-t/2, t/2] has some 50 bits and a weight 8, so that a few thousand
 split and to collect; vector units multiply 64-bit words as fast as they do two limbs.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.engines.kernels.arithmetic import Word, barrett_lazy, reduce_4p
 from privcirnet.he.ring.modular import Integers, Residues
 
+Integer = Any
+"""A signed word, ``numpy.int64``: checkers take an element of an array of them for an array."""
 _ZERO = np.uint64(0)
 
 
@@ -45,7 +46,7 @@ class Window(NamedTuple):
 
 
 @inline
-def centered(word: Word, t: Word) -> npt.NDArray[np.int64]:
+def centered(word: Word, t: Word) -> Integer:
     """Return a residue as an integer in (-t/2, t/2].
 
     Args:
@@ -57,7 +58,7 @@ def centered(word: Word, t: Word) -> npt.NDArray[np.int64]:
 
 
 @inline
-def reduced(total: npt.NDArray[np.int64], bias: Word, whole: Whole) -> Word:
+def reduced(total: Integer, bias: Word, whole: Whole) -> Word:
     """Return a sum and a residue mod t.
 
     Args:
