@@ -19,6 +19,8 @@ from privcirnet.he.ring.modular import Residues
 _POSITIONS = 512
 """Of a task at most: what it reads and writes for four outputs stays in a core's first cache."""
 _FOUR = 4
+_PASSES = 3
+"""Over a depthwise layer's input, at most: limbs take as long as five."""
 _WORD_BITS = 64
 _NO_BIAS: Residues = np.empty((0, 0, 0), dtype=np.uint64)
 
@@ -33,9 +35,9 @@ def fits(shape: LinearShape, block_size: int, rows: Values, t: int) -> bool:
         t: prime modulus under 2^61.
     """
     if shape.kind == "depthwise":
-        return int(np.abs(rows).sum(axis=(1, 2, 3)).max()) <= _most(t)
+        return 0 < len(_ends(rows.reshape(len(rows), -1), _most(t), 1)) <= _PASSES
     dense = shape.kind == "gemm" and block_size == 1 and compiled.multiplies_words()
-    return dense and len(_ends(_in_fours(rows), _most(t))) > 0
+    return dense and len(_ends(_in_fours(rows), _most(t), _FOUR)) > 0
 
 
 def _most(t: int) -> int:
@@ -49,15 +51,15 @@ def _in_fours(rows: Values) -> Values:
     return np.ascontiguousarray(np.pad(flat, [(0, -count % _FOUR) for count in flat.shape]))
 
 
-def _ends(weight: Values, most: int) -> list[int]:
-    """Where inputs end whose sums fit: as many as possible, in fours; empty if those of four do not."""
-    sums = np.abs(weight).reshape(len(weight), -1, _FOUR).sum(axis=2)
+def _ends(weight: Values, most: int, step: int) -> list[int]:
+    """Where inputs end whose sums fit: as many as possible, in steps; empty if those of a step do not."""
+    sums = np.abs(weight).reshape(len(weight), -1, step).sum(axis=2)
     if sums.max() > most:
         return []
     ends, total = list[int](), np.zeros(len(weight), dtype=np.int64)
     for number, each in enumerate(sums.T):
         if (total + each).max() > most:
-            ends.append(number * _FOUR)
+            ends.append(number * step)
             total[:] = 0
         total += each
     return [*ends, weight.shape[1]]
@@ -78,7 +80,10 @@ class WholeSums:
         self._shape, self._depthwise = shape, shape.kind == "depthwise"
         self._window = Window(shape.kernel, shape.stride, shape.padding)
         self._weight = rows.reshape(len(rows), -1).astype(np.int64) if self._depthwise else _in_fours(rows)
-        self._ends = np.array([] if self._depthwise else _ends(self._weight, _most(t)), dtype=np.int64)
+        self._ends = np.array(_ends(self._weight, _most(t), 1 if self._depthwise else _FOUR), dtype=np.int64)
+        places = np.arange(self._weight.shape[1])
+        edges = pairwise((0, *self._ends.tolist())) if self._depthwise else ()
+        self._passes = [self._weight * ((first <= places) & (places < end)) for first, end in edges]
         offset = -(-_most(t) * (t // 2 + 1) // t) * t
         self._whole = Whole(np.uint64(t), np.uint64((1 << _WORD_BITS) // t), np.uint64(offset))
         self.bytes = self._weight.nbytes
@@ -100,7 +105,12 @@ class WholeSums:
 
         def some(first: int, end: int) -> None:
             part = slice(first // size, end // size)
-            whole.depthwise(result[part], x[part], self._weight[part], bias[part], self._window, self._whole)
+            before = bias[part]
+            for weight in self._passes[:-1]:
+                made = np.empty_like(result[part])
+                whole.depthwise(made, x[part], weight[part], before, self._window, self._whole)
+                before = made
+            whole.depthwise(result[part], x[part], self._passes[-1][part], before, self._window, self._whole)
 
         size = x[0].size
         compiled.in_parts(some, x.size, size)

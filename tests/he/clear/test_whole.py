@@ -102,6 +102,19 @@ def test_the_largest_sums_of_parts(t: int, inputs: int, sign: int, value: str) -
     assert not whole.fits(shape, 1, rows, t), "a sum or what makes it positive would not fit into 64 bits"
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_depthwise_layer_in_three_passes(stride: int) -> None:
+    t, shape = modular.largest_prime(55, 2), LinearShape(9, 8, 6, 6, 3, stride, 1, groups=6)
+    rows, share = np.full(shape.weight_shape(1), -127), np.full(shape.input_shape, t // 2, dtype=np.uint64)
+    assert whole.fits(shape, 1, rows, t)
+    assert len(whole.WholeSums(shape, rows, t)._passes) == 3
+    bias = residues(shape.output_shape, t)
+    wanted = python_convolution(share, rows, shape, t)
+    assert (whole.WholeSums(shape, rows, t)(share) == wanted).all()
+    assert (whole.WholeSums(shape, rows, t)(share, bias) == modular.add(wanted, bias, t)).all()
+    assert not whole.fits(shape, 1, rows, modular.largest_prime(56, 2)), "that would take more passes"
+
+
 def test_which_layers_have_whole_sums() -> None:
     dense = LinearShape(8, 8, 16, 16)
     assert whole.fits(dense, 1, weights(dense, 1), T)
