@@ -89,7 +89,7 @@ def serve(folder: Path, kind: str, trial: Path, count: int) -> None:
     """Serve a program until the process is killed; the first line of its output is the port."""
     threads.use(count)
     program, spectra = read_program(folder)
-    server = Server(program, "kernel", spectra)
+    server = Server(program, "kernel", spectra, watched=False)
     if kind != "socket":
         access = ServerAccess.of(trial / "server" if kind == "tls" else None)
         books = Books(limits=_PATIENT, quotas=Quotas(Quota(prepared=1 << 20)))

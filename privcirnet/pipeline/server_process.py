@@ -140,7 +140,7 @@ def _server(task: ServerTask) -> Server | LeveledServer:
     cache = WeightCache(task.limit, task.folder)
     if isinstance(task.program, LeveledProgram):
         return LeveledServer(task.program, task.engine, watched=task.audited, cache=cache)
-    return Server(task.program, task.engine, task.spectra, cache=cache)
+    return Server(task.program, task.engine, task.spectra, cache=cache, watched=task.audited)
 
 
 def serve(inherited: int) -> None:

@@ -69,7 +69,7 @@ class ProgramFolders:
             return LeveledServer(read_leveled(folder, self.key), self.engine, signature, cache=cache)
         program, spectra = read_program(folder, self.key)
         cache = WeightCache.of(self.gigabytes / len(self.folders), self.weights_folder)
-        return Server(program, self.engine, spectra, progress=progress, cache=cache, signature=signature)
+        return Server(program, self.engine, spectra, progress=progress, cache=cache, signature=signature, watched=False)
 
 
 def _advance(advance: Advance, name: str, layer: str) -> None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -46,6 +46,15 @@ _setting = _Setting()
 @cache
 def _found() -> bool:
     return find_spec("numba") is not None
+
+
+@cache
+def multiplies_words() -> bool:
+    """Return whether vector units multiply 64-bit words; without, two limbs of them are faster."""
+    from llvmlite import binding  # pyright: ignore[reportMissingTypeStubs]
+
+    found = cast(dict[str, bool], cast(Any, binding).get_host_cpu_features())
+    return found.get("avx512dq", False)
 
 
 @lru_cache(maxsize=64)

@@ -75,8 +75,11 @@ class _Evaluation(Protocol):
 def _evaluation(shape: LinearShape, block_size: int, rows: Values, t: int) -> _Evaluation:
     if not compiled.installed():
         return _Expanded(shape, block_size, rows, t)
+    from privcirnet.he.clear import whole
     from privcirnet.he.clear.matrix_products import MatrixProducts
 
+    if whole.fits(shape, block_size, rows, t):
+        return whole.WholeSums(shape, rows, t)
     return MatrixProducts(shape, block_size, rows, t)
 
 

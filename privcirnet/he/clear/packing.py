@@ -9,6 +9,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.clear import compiled
 from privcirnet.he.ring.modular import Residues
 
+Octets = bytes | memoryview
+"""Of a message, or a part of it that was not copied."""
 WORD = 64
 _AT_ONCE = 1 << 12
 """Values that numpy takes at a time, a multiple of 8: it needs a word for every bit."""
@@ -39,11 +41,13 @@ def pack(residues: Residues, t: int) -> bytes:
     if not compiled.installed():
         parts = (flat[first : first + _AT_ONCE] for first in range(0, flat.size, _AT_ONCE))
         return b"".join(_slow_pack(part, _width(t)) for part in parts)
-    return pack_made(lambda first, end: flat[first:end], flat.size, t)
+    return bytes(pack_made(lambda first, end: flat[first:end], flat.size, t))
 
 
-def pack_made(make: Callable[[int, int], Residues], count: int, t: int) -> bytes:
+def pack_made(make: Callable[[int, int], Residues], count: int, t: int) -> memoryview:
     """Return residues in :func:`packed_size` bytes that are made a few at a time, and packed while they are near.
+
+    Whoever makes a message of them copies them anyway.
 
     Args:
         make: (first, end) -> these residues, (values,), all under t; called on all threads. It needs Numba.
@@ -59,10 +63,10 @@ def pack_made(make: Callable[[int, int], Residues], count: int, t: int) -> bytes
         pack_into(made[first * width // WORD :], make(first, end)[None], bits)
 
     compiled.in_parts(some, count, WORD)
-    return made.view(np.uint8)[: packed_size(count, t)].tobytes()
+    return made.view(np.uint8)[: packed_size(count, t)].data
 
 
-def unpack(message: bytes, shape: tuple[int, ...], t: int) -> Residues:
+def unpack(message: Octets, shape: tuple[int, ...], t: int) -> Residues:
     """Undo :func:`pack` with a message from a stranger: there is one message for any residues, and no other is taken.
 
     Args:
@@ -96,7 +100,7 @@ class Packed:
         RuleError: another length, or bits beyond the last value.
     """
 
-    def __init__(self, message: bytes, count: int, t: int) -> None:
+    def __init__(self, message: Octets, count: int, t: int) -> None:
         _check_length(message, count, t)
         self._words, self._width = np.empty(len(message) // 8 + 2, dtype=np.uint64), _width(t)
         self._words[-2:] = 0
@@ -120,7 +124,7 @@ class Packed:
         return residues
 
 
-def _check_length(message: bytes, count: int, t: int) -> None:
+def _check_length(message: Octets, count: int, t: int) -> None:
     width = _width(t)
     if len(message) != packed_size(count, t):
         rule = f"{count} packed values of {width} bits must take {packed_size(count, t)} bytes"
@@ -131,7 +135,7 @@ def _check_length(message: bytes, count: int, t: int) -> None:
         raise RuleError(rule, got=f"last byte {message[-1]}", remedy=_REMEDY)
 
 
-def _slowly_unpacked(message: bytes, count: int, t: int) -> Residues:
+def _slowly_unpacked(message: Octets, count: int, t: int) -> Residues:
     _check_length(message, count, t)
     step = _AT_ONCE * _width(t) // 8
     parts = [_slow_unpack(message[first : first + step], _width(t)) for first in range(0, len(message), step)]
@@ -156,7 +160,7 @@ def _slow_pack(words: Residues, width: int) -> bytes:
     return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
 
 
-def _slow_unpack(message: bytes, width: int) -> Residues:
+def _slow_unpack(message: Octets, width: int) -> Residues:
     """The words of bits, as many as there is room for."""
     count = 8 * len(message) // width
     bits = np.unpackbits(np.frombuffer(message, dtype=np.uint8), count=count * width, bitorder="little")

@@ -8,7 +8,7 @@ server's share is z_s^2 + e + v_s - a^2 = z^2 - w. What each party adds is known
 import numpy as np
 
 from privcirnet.he.clear import compiled
-from privcirnet.he.clear.packing import WORD, Packed, pack, pack_made, unpack
+from privcirnet.he.clear.packing import WORD, Octets, Packed, pack, pack_made, unpack
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 
@@ -45,7 +45,7 @@ def finish(z: Residues, e: Residues, terms: Residues, t: int) -> Residues:
     return compiled.elementwise(square_finish, (z, e, terms), compiled.modulus(t))
 
 
-def answer_packed(z: Residues, message: bytes, terms: Residues, t: int) -> bytes:
+def answer_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Octets:
     """Return :func:`answer`, packed, to packed values of the server: one pass, a few values at a time.
 
     Args:
@@ -71,7 +71,7 @@ def answer_packed(z: Residues, message: bytes, terms: Residues, t: int) -> bytes
     return pack_made(make, z.size, t)
 
 
-def finish_packed(z: Residues, message: bytes, terms: Residues, t: int) -> Residues:
+def finish_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Residues:
     """Return :func:`finish` of a packed answer, in one pass.
 
     Args:
@@ -97,7 +97,7 @@ def finish_packed(z: Residues, message: bytes, terms: Residues, t: int) -> Resid
     return square
 
 
-def ask_packed(z: Residues, stand_ins: Residues, t: int) -> bytes:
+def ask_packed(z: Residues, stand_ins: Residues, t: int) -> Octets:
     """Return what the server sends, d = z - a, packed, in one pass.
 
     Args:

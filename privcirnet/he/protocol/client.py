@@ -26,6 +26,7 @@ from privcirnet.he.protocol.store import MaterialStore
 from privcirnet.he.protocol.store_files import DIGEST_BYTES
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.threads import beside
 from privcirnet.he.ring.wipe import wipe
 
 
@@ -122,12 +123,15 @@ class Client:
                 server is not told: all of the image's requests were sent.
         """
         check_image(self.program.nodes[0], image)
-        if self._finished:
-            wipe(self.shares.values())
+        before = [*self.shares.values()] if self._finished else []
+        wiped = beside(lambda: wipe(before))  # while the server works on its first reply
         self._finished, seen = False, dict[str, tuple[int, int]]()
-        part = yield from self._prepared_image(image, seen)
-        if part is None:
-            part = yield from self._direct(image, seen)
+        try:
+            part = yield from self._prepared_image(image, seen)
+            if part is None:
+                part = yield from self._direct(image, seen)
+        finally:
+            wiped()
         self._finished = True
         values = answer.result(self.program, self.shares[self.program.output.name], part)
         seen[self.program.output.name] = answer.width(values), self.program.output_bits

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from privcirnet.he.clear.linear import ClearLinear
-from privcirnet.he.clear.packing import pack, unpack
+from privcirnet.he.clear.packing import Octets, pack, unpack
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.interpreter import apply
@@ -70,17 +70,17 @@ class RevealedOnline:
         """See :meth:`Online.keep_server`."""
         return {}
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> bytes:
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
         """See :meth:`Online.ask`."""
         return pack(flat(shares), t)
 
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: bytes, t: int) -> bytes:
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
         """See :meth:`Online.answer`."""
         found = self.function(shares[0], unpack(asked, shares[0].shape, t), t)
         return pack(modular.subtract(found.reshape(-1), kept[SHARE], t), t)
 
     def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: bytes | None, t: int
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
     ) -> Residues:
         """See :meth:`Online.close`."""
         assert answer is not None

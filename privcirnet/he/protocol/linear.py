@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from privcirnet.he.clear.linear import ClearLinear
+from privcirnet.he.clear.packing import Octets
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.engines.reply_stock import ReplyStock
@@ -64,16 +65,16 @@ class LinearOnline:
         assert own is not None
         return {"mask": own.reshape(-1)}
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> bytes:
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
         """See :meth:`Online.ask`."""
         raise AssertionError("a linear layer asks for nothing")
 
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: bytes, t: int) -> bytes:
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
         """See :meth:`Online.answer`."""
         raise AssertionError("a linear layer asks for nothing")
 
     def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: bytes | None, t: int
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
     ) -> Residues:
         """See :meth:`Online.close`."""
         assert layer is not None

@@ -22,7 +22,7 @@ import numpy as np
 
 from privcirnet.he.clear.elementwise import subtract
 from privcirnet.he.clear.linear import ClearLinear
-from privcirnet.he.clear.packing import pack, unpack
+from privcirnet.he.clear.packing import Octets, pack, unpack
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 
@@ -88,7 +88,7 @@ class Online(Protocol):
         """
         ...
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> bytes:
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
         """Return what the server sends, packed.
 
         Args:
@@ -98,7 +98,7 @@ class Online(Protocol):
         """
         ...
 
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: bytes, t: int) -> bytes:
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
         """Return what the client answers, packed.
 
         Args:
@@ -113,7 +113,7 @@ class Online(Protocol):
         ...
 
     def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: bytes | None, t: int
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
     ) -> Residues:
         """Return the server's share of the result.
 
@@ -196,11 +196,11 @@ class CrossedOnline:
         terms = subtract(own.reshape(-1), self.finished_by(known, zero, zero, t).reshape(-1), t)
         return {"stand_ins": flat(known), "terms": terms}
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> bytes:
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
         """See :meth:`Online.ask`."""
         return pack(subtract(flat(shares), kept["stand_ins"], t), t)
 
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: bytes, t: int) -> bytes:
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
         """See :meth:`Online.answer`."""
         cuts = np.cumsum([share.size for share in shares])[:-1]
         pairs = zip(np.split(unpack(asked, (self.asked,), t), cuts), shares, strict=True)
@@ -208,7 +208,7 @@ class CrossedOnline:
         return pack(self.answered_by(shares, differences, kept["terms"], t), t)
 
     def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: bytes | None, t: int
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
     ) -> Residues:
         """See :meth:`Online.close`."""
         assert answer is not None

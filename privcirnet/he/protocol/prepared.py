@@ -22,6 +22,7 @@ from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.online import SHARE, Kept
 from privcirnet.he.protocol.store_files import DIGEST_BYTES, SERIAL_BYTES, Unusable
+from privcirnet.he.ring import threads
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
@@ -30,6 +31,8 @@ _COUNT = struct.Struct("<H")
 _HEADER_BYTES = len(_MAGIC) + 4 + SERIAL_BYTES + 2 * DIGEST_BYTES
 """A multiple of 8: what follows are words."""
 _WORD = np.dtype("<u8")
+_AT_ONCE = 1 << 18
+"""Values that a thread checks at a time."""
 
 
 @dataclass
@@ -43,10 +46,26 @@ class Material:
 
     serial: bytes
     kept: Mapping[str, Kept]
+    _spent: set[str] = field(default_factory=set[str], repr=False)
 
-    def wipe(self) -> None:
-        """Overwrite everything with zeros."""
-        wipe(values for arrays in self.kept.values() for values in arrays.values())
+    def spend(self, node: str, but: str = "") -> None:
+        """Overwrite a node's with zeros while a cache still has it: it was used.
+
+        Args:
+            node: its name.
+            but: name of what stays.
+        """
+        wipe(values for name, values in self.kept[node].items() if name != but)
+        self._spent.add(node)
+
+    def wipe(self, but: str = "") -> None:
+        """Overwrite with zeros what was not spent.
+
+        Args:
+            but: name of what stays.
+        """
+        for node in self.kept.keys() - self._spent:
+            self.spend(node, but)
 
 
 @dataclass(frozen=True)
@@ -110,7 +129,8 @@ class Form:
             raise _unfit("be of this program, client, party and number", "material of another")
         writable = data if isinstance(data, bytearray) else bytearray(data)
         flat = np.frombuffer(writable, _WORD, offset=_HEADER_BYTES)
-        if flat.max() >= self.program.parameters.plain_modulus:
+        largest = threads.each(lambda part: flat[part.start : part.stop].max(), threads.ranges(flat.size, _AT_ONCE))
+        if max(largest, default=0) >= self.program.parameters.plain_modulus:
             raise _unfit("hold residues", "a value that is none")
         kept, start = dict[str, Kept](), 0
         for node, names in self.sizes.items():

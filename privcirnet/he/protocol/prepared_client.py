@@ -195,6 +195,7 @@ class PreparedClient:
                 if node.name in self.exchanges and self.exchanges[node.name].online.asked:
                     with self.meter.time(node.name):
                         request = self._answer(position, node, material.kept[node.name], held, reply, seen)
+                        material.spend(node.name, SHARE)
                     reply = yield request
             (part,) = wire.unframe(reply, wire.OUTPUT, 1)
             return part
@@ -202,7 +203,7 @@ class PreparedClient:
             wipe(held.values())
             raise
         finally:
-            wipe(values for kept in material.kept.values() for name, values in kept.items() if name != SHARE)
+            material.wipe(SHARE)
 
     def _chosen(self) -> dict[str, Kept]:
         """The client's random shares for one image: of the input, and of every result that is its own choice."""
@@ -251,7 +252,7 @@ class PreparedClient:
     ) -> bytes:
         """The request that answers what the server asks of a node."""
         online, arguments = self.exchanges[node.name].online, held.of(node)
-        (part,) = wire.unframe(reply, position, 1)
+        part = wire.only(reply, position)
         if isinstance(node.operation, ClientAided):
             asked = unpack(part, arguments[0].shape, self._t)
             values = modular.centered(modular.add(arguments[0], asked, self._t), self._t)

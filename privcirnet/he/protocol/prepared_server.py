@@ -12,7 +12,7 @@ from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.clear.packing import unpack
 from privcirnet.he.engines.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol import answer, message_sizes, prepared, shares, wire
+from privcirnet.he.protocol import answer, message_sizes, prepared, shares, spent, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.online import Kept
@@ -38,6 +38,7 @@ class PreparedServer:
         store: of the client's material.
         form: of the server's material.
         meter: of the online phase.
+        last_uses: after which node which shares are zeroed, see :func:`protocol.spent.last_uses`.
 
     Attributes:
         preparation: what was measured of the ahead phase.
@@ -50,6 +51,7 @@ class PreparedServer:
     store: MaterialStore
     form: Form
     meter: Meter
+    last_uses: Mapping[str, Sequence[str]]
     preparation: Meter = field(default_factory=Meter)
     dropped: list[str] = field(default_factory=list[str])
 
@@ -156,8 +158,10 @@ class PreparedServer:
                     arguments = [shares.present(held[name]) for name in node.inputs]
                     kept = material.kept[node.name]
                     held[node.name] = yield from self._step(position, node.name, kept, arguments)
+                    material.spend(node.name)
                 else:
                     held[node.name] = shares.step_server(self.program, node, held)
+                spent.forget(held, self.last_uses.get(node.name, ()))
             share = shares.present(held[self.program.output.name])
         finally:
             material.wipe()
@@ -201,7 +205,7 @@ class PreparedServer:
             with self.meter.time(name):
                 question = wire.frame(position, [online.ask(kept, arguments, t)])
             message = yield question
-            (found,) = wire.unframe(message, position, 1)
+            found = wire.only(message, position)
         with self.meter.time(name):
             return online.close(self.layers().get(name), kept, arguments, found, t)
 

@@ -1,7 +1,7 @@
 """The server: it has the weights, and never sees a key that decrypts, an image, or a value that is not masked."""
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
@@ -14,7 +14,7 @@ from privcirnet.he.params.noise import check_noise
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Program, masked_node
-from privcirnet.he.protocol import answer, message_sizes, shares, wire
+from privcirnet.he.protocol import answer, message_sizes, shares, spent, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.materials import MemoryStore
@@ -43,6 +43,8 @@ class Server:
         progress: called with each layer's name before its weights are encoded.
         cache: for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
         signature: of the program's public description, for clients that pin a key; empty for none.
+        watched: whether sessions keep their shares of every node, for whoever audits both parties. Else, of an image
+            with material, each share is zeroed when nothing follows from it any more.
 
     Attributes:
         program: as given, with the width of its result if that is proved and was missing.
@@ -53,7 +55,7 @@ class Server:
         RuleError: a value bound over t / 2, too little noise budget, a layer without a weight, or an unknown engine.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         program: Program,
         engine: str = "kernel",
@@ -61,8 +63,10 @@ class Server:
         progress: Callable[[str], None] | None = None,
         cache: WeightCache | None = None,
         signature: bytes = b"",
+        *,
+        watched: bool = True,
     ) -> None:
-        self._signature = signature
+        self._signature, self._watched = signature, watched
         intervals = bounds.prove(program) if program.bounds == "proved" else {}
         bounds.check_modulus(program, intervals)
         if intervals and not program.output_bits:  # a program of version 1
@@ -113,6 +117,11 @@ class Server:
         return min(_STOCK_BYTES // size, sum(exchange.plan.ciphertexts_down for exchange, _ in self.rounds.values()))
 
     @cached_property
+    def last_uses(self) -> Mapping[str, Sequence[str]]:
+        """After which node which shares are zeroed."""
+        return {} if self._watched else spent.last_uses(self.program)
+
+    @cached_property
     def layers(self) -> dict[str, ClearLinear]:
         """The linear layers in clear by node, for the online phase; made when they are first asked for."""
         t, weights = self.program.parameters.plain_modulus, self.program.weights
@@ -132,7 +141,7 @@ class Session:
         meter: what was measured of images.
         preparation: what was measured of work ahead.
         dropped: why material could not be used, in words.
-        shares: the server's own share of every node of the last inference; None for zero.
+        shares: the server's own share of every node of the last inference, if it is watched; None for zero.
     """
 
     def __init__(self, server: Server, keys: EvaluationKeys | None, form: Form, store: MaterialStore) -> None:
@@ -140,7 +149,14 @@ class Session:
         self.shares: dict[str, Residues | None] = {}
         self._server = server
         self._prepared = PreparedServer(
-            server.program, server.rounds, lambda: server.layers, store, form, self.meter, self.preparation
+            server.program,
+            server.rounds,
+            lambda: server.layers,
+            store,
+            form,
+            self.meter,
+            server.last_uses,
+            self.preparation,
         )
         self.dropped = self._prepared.dropped
         self._keys: EvaluationKeys | None = keys

@@ -12,6 +12,7 @@ import numpy as np
 
 from privcirnet.he.clear import squares
 from privcirnet.he.clear.linear import ClearLinear
+from privcirnet.he.clear.packing import Octets
 from privcirnet.he.encodings import subring
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.params.noise import square_noise_bits
@@ -27,16 +28,16 @@ from privcirnet.he.ring.modular import Residues
 class SquareOnline(CrossedOnline):
     """A square's: what either party makes of a message is packed again while it is near."""
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> bytes:
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
         """See :meth:`Online.ask`."""
         return squares.ask_packed(_flat(shares), kept["stand_ins"], t)
 
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: bytes, t: int) -> bytes:
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
         """See :meth:`Online.answer`."""
         return squares.answer_packed(_flat(shares), asked, kept["terms"], t)
 
     def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: bytes | None, t: int
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
     ) -> Residues:
         """See :meth:`Online.close`."""
         assert answer is not None

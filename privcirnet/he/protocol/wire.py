@@ -10,6 +10,7 @@ of work ahead: :data:`AHEAD` tells the rounds of the two apart.
 
 import struct
 from collections.abc import Sequence
+from itertools import chain
 
 from privcirnet.errors import RuleError
 
@@ -31,7 +32,7 @@ AHEAD = 0x8000
 _NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED)
 
 
-def frame(position: int, parts: list[bytes]) -> bytes:
+def frame(position: int, parts: Sequence[bytes | memoryview]) -> bytes:
     """Return one message.
 
     Args:
@@ -41,7 +42,10 @@ def frame(position: int, parts: list[bytes]) -> bytes:
     >>> unframe(frame(3, [b"ab", b""]), 3)
     [b'ab', b'']
     """
-    return _HEADER.pack(_MAGIC, position, len(parts)) + b"".join(_LENGTH.pack(len(p)) + p for p in parts)
+    lengths = (_LENGTH.pack(len(part)) for part in parts)
+    return b"".join(
+        (_HEADER.pack(_MAGIC, position, len(parts)), *chain.from_iterable(zip(lengths, parts, strict=True)))
+    )
 
 
 def framed_bytes(parts: Sequence[int]) -> int:
@@ -122,6 +126,28 @@ def unframe(message: bytes, position: int, count: int | None = None) -> list[byt
     if count is not None and number != count:
         raise _refused(f"in {count} parts", f"{number}")
     return _split(message, number)
+
+
+def only(message: bytes, position: int) -> memoryview:
+    """Return the part of a message that has one, without copying it.
+
+    Args:
+        message: from the other party.
+        position: that it must be about.
+
+    Raises:
+        RuleError: it is not such a message.
+
+    >>> bytes(only(frame(3, [b"ab"]), 3))
+    b'ab'
+    """
+    found = memoryview(message)
+    start = _HEADER.size + _LENGTH.size
+    whole = len(found) >= start and _HEADER.unpack_from(found) == (_MAGIC, position, 1)
+    if not whole or _LENGTH.unpack_from(found, _HEADER.size)[0] != len(found) - start:
+        unframe(message, position, 1)  # which says what is wrong
+        raise AssertionError("a message of one part has one")
+    return found[start:]
 
 
 def _split(message: bytes, number: int) -> list[bytes]:

@@ -5,6 +5,7 @@ bits. So both directions shift 64-bit words instead of moving bytes.
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.engines import wire_bytes
@@ -13,6 +14,9 @@ from privcirnet.he.engines.wire_bytes import Message
 from privcirnet.he.ring.modular import Integers, Residues
 
 _ZERO, _ONE, _TOP, _WORD = np.uint64(0), np.uint64(1), np.uint64(63), np.uint64(64)
+_THREE, _SEVEN = np.uint64(3), np.uint64(7)
+_NARROW = 57
+"""Bits of a residue that lies in eight bytes wherever it begins."""
 
 
 def packed(count: int, bits: Residues) -> Residues:
@@ -107,10 +111,19 @@ def unpack_into(words: Residues, padded: Residues, primes: Residues, bits: Integ
     for j in range(primes.size):
         row, p, width = words[j], primes[j], int(bits[j])
         mask = ~_ZERO >> np.uint64(64 - width)
-        for i in range(row.size):
-            word = _word_at(padded, start + i * width, mask)
-            row[i] = word
-            under = under & (word < p)
+        if width <= _NARROW:
+            most, octets = _ZERO, padded.view(np.uint8)
+            for i in range(row.size):
+                position = np.uint64(start + i * width)
+                word = (_eight(octets, position >> _THREE) >> (position & _SEVEN)) & mask
+                row[i] = word
+                most = max(most, word)
+            under = under & (most < p)
+        else:
+            for i in range(row.size):
+                word = _word_at(padded, start + i * width, mask)
+                row[i] = word
+                under = under & (word < p)
         start += row.size * width
     return under
 
@@ -131,6 +144,15 @@ def unpack_any(words: Residues, padded: Residues, bits: Residues) -> None:
         for i in range(row.size):
             row[i] = _word_at(padded, start + i * width, mask)
         start += row.size * width
+
+
+@inline
+def _eight(octets: npt.NDArray[np.uint8], place: Word) -> Word:
+    """Eight bytes as a word, wherever they begin: one load."""
+    word = np.uint64(octets[place])
+    for i in range(1, 8):
+        word |= np.uint64(octets[place + np.uint64(i)]) << np.uint64(8 * i)
+    return word
 
 
 @inline

@@ -1,0 +1,40 @@
+"""Shares of which nothing follows any more: a server that nobody audits zeroes them while a cache still has them.
+
+Their memory serves the next node's share. All shares of an image together are many times a cache.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from privcirnet.he.program.program import Program
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
+
+
+def last_uses(program: Program) -> Mapping[str, Sequence[str]]:
+    """Return by node whose results are not needed after it.
+
+    Args:
+        program: with or without weights.
+    """
+    last = {name: node.name for node in program.nodes for name in node.inputs}
+    found = dict[str, list[str]]()
+    for name, node in last.items():
+        found.setdefault(node, []).append(name)
+    return found
+
+
+def forget(held: dict[str, Residues | None], names: Iterable[str]) -> None:
+    """Zero shares and remove them, but for those that others are views of.
+
+    Args:
+        held: shares by node.
+        names: of those that are not needed.
+    """
+    for name in names:
+        share = held.pop(name)
+        if share is not None and any(np.may_share_memory(share, other) for other in held.values() if other is not None):
+            held[name] = share
+        else:
+            wipe([share])
