@@ -13,7 +13,9 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.leveled.ckks.inference import NetworkCircuit
 from privcirnet.he.leveled.network import LeveledNetwork
-from privcirnet.he.program.operations import Square
+from privcirnet.he.planning.noise_budget import budget
+from privcirnet.he.program.program import layers_of, squares_of
+from privcirnet.he.program.truncation import truncation_facts
 from privcirnet.lower.ckks import lower_ckks
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import lower_for
@@ -45,7 +47,10 @@ def test_they_are_few_and_small_and_described():
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
-    """On smooth random images, by the clear-text twin of the engine."""
+    """On smooth random images, by the clear-text twin of the engine.
+
+    An image's noise is hidden to 2^-30, and its result is wrong without being refused less often than that.
+    """
     channels, side, expected, classes = IMAGES[file.stem]
     coarse = torch.rand(64, channels, 4, 4, generator=torch.Generator().manual_seed(0))
     images = (255 * torch.nn.functional.interpolate(coarse, size=side, mode="bilinear")).to(torch.uint8)
@@ -53,9 +58,11 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     data = ImageData(images, labels, images, labels, -8, 255, tuple(map(str, range(classes))))
     network = stages.load_checkpoint(file, data).model
     lowered, _ = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=10), network, data)
-    squares = sum(isinstance(node.operation, Square) for node in lowered.program.nodes)
-    assert squares == expected
-    found = evaluate(lowered.program, {}, images[:1].numpy().astype(np.int64), engine="cleartext")
+    program, fitted = lowered.program, lowered.fitted
+    assert len(squares_of(program.nodes)) == expected
+    assert budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes)).distance >= 30
+    assert truncation_facts(program, fitted.intervals, fitted.sizes)["unnoticed_per_image_log2"] <= -30
+    found = evaluate(program, {}, images[:1].numpy().astype(np.int64), engine="cleartext")
     assert found.wrong == [[]]
 
 

@@ -43,7 +43,7 @@ def running(*settings):
         try:
             yield re.search(r"http://\S+", "".join(printed))[0], " ".join("".join(printed).split())
             process.send_signal(signal.SIGINT)
-            rest, _ = process.communicate(timeout=30)
+            rest, _ = process.communicate(timeout=90)
         finally:
             process.kill()
         assert (process.returncode, rest) == (0, ""), "it ends without a word"

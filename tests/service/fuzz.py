@@ -28,7 +28,7 @@ from privcirnet.service.messages import METHODS
 from privcirnet.service.refusals import Refused, unpacked
 from privcirnet.service.server import Service
 from tests.he.protocol import mutations
-from tests.he.protocol.fuzz import CHARACTERS, HANG, INSECURE, STEPS, allow_insecure_parameters, network
+from tests.he.protocol.fuzz import CHARACTERS, INSECURE, STEPS, allow_insecure_parameters, network
 from tests.he.protocol.fuzz_prepared import AHEAD, PreparedFuzz
 from tests.he.protocol.mutations import Honest
 from tests.service.running import catalogue
@@ -47,6 +47,8 @@ MUTATIONS = {
 """Bodies of each kind, and gRPC messages: a session's first one, and one in the middle of an image."""
 PREPARED = {"ahead agree": 200, "ahead prepare": 200, "ahead 1": 400, "ahead 2": 200, "online image": 400}
 """Bodies of prepared inference."""
+HANG = 90
+"""Seconds after which a call hangs: the machine may have other work, and both processes share it."""
 EVERY = 100
 """Mutations between two images of a correct client, which is connected all the time."""
 
