@@ -3,8 +3,9 @@
 python benchmarks/ckks_networks.py --weights checkpoints/leveled/resnet20_cifar10.safetensors --data DIR
 python benchmarks/ckks_networks.py --counts                         counts and predicted seconds, nothing encrypted
 python benchmarks/ckks_networks.py --counts --model resnet18_cifar
+python benchmarks/ckks_networks.py --model resnet18_cifar --block-size 8 --weights-gb 3
 
-Without weights the network is random.
+Without weights the network is random. Circulant weights run as the dense ones that they are.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from privcirnet.he.leveled.ckks.costs import part_of, predicted
 from privcirnet.he.leveled.ckks.program import CkksProgram, Rehearsed
 from privcirnet.lower.ckks import lower_ckks
 from privcirnet.models import ENTRY_POINTS
+from privcirnet.nn.candidates import uniform_sizes
+from privcirnet.nn.convert import circulant_
 from privcirnet.pipeline.ckks import evaluate_ckks
 from privcirnet.pipeline.ckks_results import CkksEvaluation
 from privcirnet.training import stages
@@ -36,6 +39,7 @@ def main() -> None:
     """Print what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet20_cifar", help="of those without weights")
+    parser.add_argument("--block-size", type=int, default=1, help="of circulant weights, wherever it fits")
     parser.add_argument("--weights", default="", help="checkpoint; random if there is none")
     parser.add_argument("--data", default="", help="folder of CIFAR-10; random images if there is none")
     parser.add_argument("--images", type=int, default=1)
@@ -43,7 +47,7 @@ def main() -> None:
     parser.add_argument("--weights-gb", type=float, default=8.0, help="of memory for encoded weights")
     parser.add_argument("--keys-gb", type=float, default=16.0, help="of memory for keys")
     given = parser.parse_args()
-    model, images, examples, log_step = network_of(given.model, given.weights, given.data, given.images)
+    model, images, examples, log_step = network_of(given)
     network = lower_ckks(model.double(), (3, *images.shape[2:])).normalized(examples * 2.0**log_step)
     program = CkksProgram(network, Bootstrapping(parameters_for()), log_step)
     if given.counts:
@@ -54,18 +58,20 @@ def main() -> None:
     show_run(found)
 
 
-def network_of(name: str, weights: str, folder: str, count: int) -> tuple[nn.Module, np.ndarray, np.ndarray, int]:
+def network_of(given: argparse.Namespace) -> tuple[nn.Module, np.ndarray, np.ndarray, int]:
     """Return a network, held-out images that are run, training images that tell its bounds, and their step."""
-    if folder:
-        data = load("cifar10", files=Files(folder))
+    count = given.images
+    if given.data:
+        data = load("cifar10", files=Files(given.data))
         images, examples, step = data.test_images[:count].numpy(), data.sample(EXAMPLES)[0].numpy(), data.log_step
-        if weights:
-            return stages.load_checkpoint(Path(weights), data).model.eval(), images, examples, step
+        if given.weights:
+            return stages.load_checkpoint(Path(given.weights), data).model.eval(), images, examples, step
     else:
         images = examples = np.random.default_rng(0).integers(-256, 256, (max(count, 32), 3, 32, 32))
         step = LOG_STEP
     torch.manual_seed(0)
-    model = ENTRY_POINTS[name](activation="aespa").train()
+    model = ENTRY_POINTS[given.model](activation="aespa")
+    circulant_(model, uniform_sizes(model, given.block_size)).train()
     with torch.no_grad():
         for _ in range(40):
             model(torch.from_numpy(examples[:32]).float() * 2.0**step)

@@ -16,6 +16,7 @@ from privcirnet.he.leveled.ckks.simulator import Simulator
 from privcirnet.lower.ckks import lower_ckks
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
+from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.convert import circulant_
 from tests.he.leveled.ckks.test_bootstrapping import toy, with_low
 from tests.he.leveled.ckks.toys import Pair
@@ -69,7 +70,8 @@ def test_the_circuit_in_clear_is_the_network(given, parts):
 def test_other_depths_and_circulant_weights_are_lowered_too():
     torch.manual_seed(0)
     model = resnet18_cifar(num_classes=4, width=8, image_size=16, activation="aespa")
-    blocks = {name: 4 for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d) and name != "stem"}
+    blocks = uniform_sizes(model, 4)
+    assert blocks["classifier"] == 4
     circuit, images, logits = built(circulant_(model, blocks), 16)
     found = circuit.logits(circuit(Cleartext(), circuit.encode(images[0])))
     np.testing.assert_allclose(found, logits[0], atol=1e-5 * np.abs(logits).max())

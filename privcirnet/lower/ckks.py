@@ -48,15 +48,16 @@ def lower_ckks(model: nn.Module, input_shape: Shape) -> Network:
     if not nodes:
         rule, remedy = "a network in CKKS must have squares or AESPA", "train it with +model.arguments.activation=aespa"
         raise RuleError(rule, got="none of them", remedy=remedy)
-    if [type(each) for each in last[1:]] != [nn.Flatten, nn.Linear]:
-        raise _refused("the end", "an average pool of whole maps, and one linear layer")
-    classifier = last[-1]
-    assert isinstance(classifier, nn.Linear)
+    match last:
+        case [pool, nn.Flatten(), nn.Linear() as classifier]:
+            pass
+        case _:
+            raise _refused("the end", "an average pool of whole maps, and one linear layer")
     bias = np.zeros(classifier.out_features) if classifier.bias is None else classifier.bias.numpy()
     network = Network(channels, size, tuple(nodes), classifier.weight.numpy(), bias, head)
     network.check()
     channels, width = network.shapes()[-1]
-    if (classifier.in_features, _window(last[0], width)) != (channels, width):
+    if (classifier.in_features, _window(pool, width)) != (channels, width):
         raise _refused("the average pool", "windows as large as the maps")
     return network
 
