@@ -131,6 +131,7 @@ def in_floats(network: LeveledNetwork, images: np.ndarray, data: ImageData) -> i
         ("circulant/mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 750),
         ("aespa/mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 751),
         ("mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 737),
+        ("dense/vit_cifar10", "vit_cifar", "cifar10", 840),
         ("leveled/resnet20_cifar10", "resnet20_cifar", "cifar10", 908),
     ],
 )
