@@ -36,10 +36,12 @@ def compacted(tensors: Mapping[str, np.ndarray], kind: str, bits: int = 0) -> di
     Raises:
         RuleError: a number is infinite, not a number, or beyond float16, or a quantized network is to be float16.
     """
-    found: dict[str, np.ndarray] = {}
+    if bits and kind == "float16":
+        remedy = "use rows8, which keeps what they are rounded to"
+        raise RuleError("quantized weights must keep their grid", got=f"float16 for {bits} bits", remedy=remedy)
     if bits:
-        _check_kind(kind, bits)
         return dict(tensors) | (_on_their_grid(tensors, bits) if bits > 1 else {})
+    found: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
         if not np.issubdtype(tensor.dtype, np.floating):
             found[name] = tensor
@@ -97,12 +99,6 @@ def _on_their_grid(tensors: Mapping[str, np.ndarray], bits: int) -> dict[str, np
             found[name] = np.rint(tensors[name] / step).clip(-limit, limit).astype(np.int8)
             found[name + STEPS] = np.full(len(found[name]), step)
     return found
-
-
-def _check_kind(kind: str, bits: int) -> None:
-    if kind == "float16":
-        remedy = "use rows8, which keeps what they are rounded to"
-        raise RuleError("quantized weights must keep their grid", got=f"float16 for {bits} bits", remedy=remedy)
 
 
 def _check(name: str, tensor: np.ndarray) -> None:
