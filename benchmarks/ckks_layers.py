@@ -10,6 +10,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -82,8 +83,7 @@ class Convolution:
         self._phases: tuple[LinearMap, ...] = ()
         if stride == 2:
             self._phases = slotwise.phases(source)
-            source = Layout(4 * source.channels, source.size // 2, source.slots)
-            weights = slotwise.over_phases(weights)
+            source, weights = slotwise.phased(source), slotwise.over_phases(weights)
         self._source, self._maps = source, slotwise.convolve(weights, source, target)
 
     def __call__(self, machine: Machine, values: Sequence) -> list:
@@ -91,7 +91,7 @@ class Convolution:
         for linear in self._phases:
             values = [machine.map(value, linear) for value in values]
         pairs = slotwise.paired(machine, values, self._source)
-        total = added(machine, [machine.map(pair, linear) for pair, linear in zip(pairs, self._maps, strict=True)])
+        total = reduce(machine.add, (machine.map(pair, linear) for pair, linear in zip(pairs, self._maps, strict=True)))
         return [machine.add(total, machine.conjugate(total))]
 
 
@@ -137,7 +137,7 @@ class Circulant:
         for there in self._ways[:1]:
             values = [machine.map(value, there) for value in values]
         found = [
-            added(machine, [machine.map(value, linear) for value, linear in zip(values, row, strict=True)])
+            reduce(machine.add, (machine.map(value, linear) for value, linear in zip(values, row, strict=True)))
             for row in self._maps
         ]
         for back in self._ways[1:]:
@@ -189,14 +189,6 @@ def maps(layout: Layout) -> list[Slots]:
     edge = layout.size - (layout.size // 8)
     images[:, edge:], images[:, :, edge:] = 0, 0
     return layout.encode(images)
-
-
-def added(machine: Machine, values: Sequence):
-    """Return the sum of values."""
-    total = values[0]
-    for value in values[1:]:
-        total = machine.add(total, value)
-    return total
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ class NetworkCircuit:
             return self._maps[number, place, part]
         source, weights = self.layouts[term.source], term.layer.weights
         if term.layer.stride == 2:
-            source, weights = _phased(source), slotwise.over_phases(weights)
+            source, weights = slotwise.phased(source), slotwise.over_phases(weights)
         made = slotwise.convolve(weights, source, self.layouts[number], part)
         diagonals = sum(linear.products for linear in made)
         if diagonals <= self._room:
@@ -162,7 +162,7 @@ class NetworkCircuit:
             maps = self._phases(number)[number in self.schedule.early :]
             for linear in maps:
                 values = [machine.map(part, linear) for part in values]
-            layout = _phased(layout)
+            layout = slotwise.phased(layout)
         return slotwise.paired(machine, values, layout)
 
     def _phases(self, number: int) -> tuple[LinearMap, LinearMap]:
@@ -182,8 +182,3 @@ class NetworkCircuit:
 @lru_cache(maxsize=16)
 def _phase_maps(layout: Layout) -> tuple[LinearMap, LinearMap]:
     return slotwise.phases(layout)
-
-
-def _phased(layout: Layout) -> Layout:
-    """Of the phases of a layout's maps."""
-    return Layout(4 * layout.channels, layout.size // 2, layout.slots)

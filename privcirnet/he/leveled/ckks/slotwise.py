@@ -91,6 +91,15 @@ def phases(layout: Layout) -> tuple[LinearMap, LinearMap]:
     return _within(layout, in_rows), _within(layout, of_rows)
 
 
+def phased(layout: Layout) -> Layout:
+    """Return the layout of the phases of a layout's maps.
+
+    Args:
+        layout: of maps of 2 x 2 or more.
+    """
+    return Layout(4 * layout.channels, layout.size // 2, layout.slots)
+
+
 def pooled_classifier(weights: Reals, layout: Layout) -> LinearMap:
     """Return the map of a fully connected layer on sums over maps: output k at the first slot of channel k.
 
