@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.he.params.security import SECURITY_BITS
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import Profile
+from privcirnet.he.planning.stacks import weight_bytes
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.program import Program, layers_of, squares_of
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
@@ -66,6 +67,8 @@ def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
         "choice": lowered.choice.to_dict(),
         "truncation": truncation.truncation_facts(program, intervals, lowered.fitted.sizes),
         **_plaintext_bytes(program),
+        "stacks": {node.name: stack.images for node, _, stack in program.stacks},
+        "bytes_stacks": weight_bytes(program),
         "files": folder_bytes(out / "program"),
         "seconds": time.perf_counter() - started,
         "config": asdict(config),
@@ -83,9 +86,19 @@ def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
             "answer": f"{program.answer}, absolute values under 2^{program.output_bits}; a client refuses others",
             **in_words_revealed(program.revealed),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
+            **_in_words_stacks(summary["stacks"], summary["bytes_stacks"]),
             "saved": out / "program",
         },
     )
+
+
+def _in_words_stacks(images: Mapping[str, int], size: int) -> dict[str, str]:
+    if not images:
+        return {}
+    most = max(images.values())
+    return {
+        "together": f"{len(images)} layers prepare up to {most} images at once, with {size / 1e9:.2f} GB of weights"
+    }
 
 
 def _leveled(config: ExportConfig, data: ImageData, started: float) -> None:

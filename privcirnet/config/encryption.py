@@ -44,6 +44,8 @@ class HEConfig:
     """what a client is given: logits, or rounded: answer_bits of each, whatever the client asks for."""
     answer_bits: int = 8
     """bits of a rounded logit, its sign included, for logits up to 2^margin_bits times the largest of bound_images."""
+    stack_gb: float = 0.25
+    """10^9 bytes that a server may spend on weights with which layers prepare several images together; 0: none."""
     nonlinear: str = "refused"
     """non-polynomial activations: refused, or client-aided: the client computes them and sees their inputs."""
 
@@ -70,5 +72,6 @@ class HEConfig:
         check(2 <= self.answer_bits <= 32, "he.answer_bits must be in [2, 32]", self.answer_bits, "use 8")
         check_name("he.nonlinear", self.nonlinear, ("refused", "client-aided"))
         check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")
+        check(self.stack_gb >= 0, "he.stack_gb must be at least 0", self.stack_gb, "use 0.25")
         check(self.bound_images >= 1, "he.bound_images must be at least 1", self.bound_images, "use 256")
         check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")

@@ -16,9 +16,11 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.chooser import SETS, sets_for
 from privcirnet.he.planning.fit import Target, scaled
 from privcirnet.he.planning.profile import LINKS, Profile
+from privcirnet.he.planning.stacks import with_stacks
 from privcirnet.he.program.bounds import ObservedRange, Reals, real_name
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.message_sizes import together
 from privcirnet.lower import Lowered, drafts, refined
 from privcirnet.nn.quantize import input_step
 from privcirnet.nn.ranges import Range, peaks, ranges, usual_ranges
@@ -125,15 +127,23 @@ def lower_on(
     with bar("lowering", 0):
         lowered = refined(found, target, *guard)
     if given:
-        return lowered, scaled(given, lowered.choice.set)
+        profile = scaled(given, lowered.choice.set)
+        return _stacked(he, lowered, profile), profile
     ranked = target.auto and he.profile == "calibrate"
     chosen = lowered.choice.set, he.engine, bar
     profile = measure(*chosen) if ranked else profile_at(target.profile, *chosen)
     if profile is target.profile:
-        return lowered, profile
+        return _stacked(he, lowered, profile), profile
     with bar("planning", 0):
         again = refined(found, replace(target, profile=profile, sets=(), auto=False), *guard)
-    return replace(again, choice=lowered.choice), profile
+    return _stacked(he, replace(again, choice=lowered.choice), profile), profile
+
+
+def _stacked(he: HEConfig, lowered: Lowered, profile: Profile) -> Lowered:
+    """The same with layers that take several images together ahead, as far as the settings give room."""
+    program = lowered.program
+    program = with_stacks(program, profile, LINKS[he.link], together(program), int(1e9 * he.stack_gb))
+    return replace(lowered, fitted=replace(lowered.fitted, program=program))
 
 
 def _target(he: HEConfig, given: Profile | None, bar: Bar) -> Target:

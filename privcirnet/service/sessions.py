@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from privcirnet.errors import RuleError
+from privcirnet.he.encodings.stacking import MOST_IMAGES
 from privcirnet.he.leveled.session import LeveledServer, LeveledSession
-from privcirnet.he.protocol import message_sizes, prepared, wire
+from privcirnet.he.protocol import prepared, wire
 from privcirnet.he.protocol.server import Session
 from privcirnet.he.protocol.store import Binding
 from privcirnet.service.books import Books
@@ -140,7 +141,7 @@ class Sessions:
         phase = wire.begins(request)
         if self.stopping:
             raise stopping()
-        count = prepared.read_count(request, message_sizes.MOST_TOGETHER) if phase == wire.PREPARE else 0
+        count = prepared.read_count(request, MOST_IMAGES) if phase == wire.PREPARE else 0
         if count:
             self._admit(with_client, count)
         elif phase != wire.AGREE and not wire.is_ahead(request) and not counted:

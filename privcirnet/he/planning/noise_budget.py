@@ -125,13 +125,19 @@ def budget(layers: Iterable[Layer], parameters: Parameters, squares: Iterable[in
     """
     layers, flood = tuple(layers), flood_bits(parameters)
     modulus, noise = sum(parameters.coefficient_bits[:-1]), layers_noise_bits(layers, parameters)
-    distance = image_distance_bits(_replies(layers, squares, parameters), flood)
+    distance = image_distance_bits(replies(layers, squares, parameters), flood)
     plain, flooding = parameters.plain_bits, max(FLOODING_BITS, flood - noise)
     return Budget(modulus, plain, noise, flooding, switched_bits(parameters), distance)
 
 
-def _replies(layers: Iterable[Layer], squares: Iterable[int], parameters: Parameters) -> Iterator[tuple[int, int]]:
-    """For each layer and square the coefficients of c0 that the client sees, and the bits of their noise."""
+def replies(layers: Iterable[Layer], squares: Iterable[int], parameters: Parameters) -> Iterator[tuple[int, int]]:
+    """Yield for each layer and square the coefficients of c0 that the client sees, and the bits of their noise.
+
+    Args:
+        layers: planned for the parameters' n.
+        squares: number of values of each.
+        parameters: n, q, t.
+    """
     n = parameters.ring_degree
     for layer in layers:
         kept = layer.kept

@@ -86,6 +86,24 @@ def cheapest_layer(
     return min(_candidates(shape, block_size, goal), key=_total).layer(goal)
 
 
+def layers_by_time(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[float, Layer]]:
+    """Yield a layer's plans, the fastest first, each written out when it is asked for.
+
+    Args:
+        shape: The layer's dimensions.
+        block_size: b.
+        goal: What the plans should be cheap under.
+
+    Yields:
+        (predicted seconds, layer).
+
+    Raises:
+        RuleError: As :func:`plan_layer`.
+    """
+    for candidate in sorted(_candidates(shape, block_size, goal), key=_total):
+        yield _total(candidate), candidate.layer(goal)
+
+
 class _Candidate(NamedTuple):
     """A layer that may be the cheapest.
 

@@ -7,7 +7,8 @@ not follow are refused.
 Format: an operation is stored by its class's name in lower case, but for :class:`ClientAided`, which is "revealed". Its
 fields follow under their own names. A layer is stored by the name of its encoding and its fields. Fields are read by
 their declared types: integers of 62 bits, flags, short printable names, short lists.
-Descriptions of version 1 have no ``answer``, ``output_bits`` and ``value_bits``.
+Descriptions of version 1 have no ``answer``, ``output_bits`` and ``value_bits``. A linear layer has a ``stack`` where
+work ahead takes several images together.
 """
 
 import reprlib
@@ -20,6 +21,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings import size_limits
 from privcirnet.he.encodings.layer import ENCODINGS, Layer
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.encodings.stacking import Stack
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program import limits
 from privcirnet.he.program import operations as op
@@ -88,8 +90,8 @@ def from_dict(data: Any) -> Program:
 def _node_to_dict(node: Node) -> dict[str, Any]:
     operation = node.operation
     match operation:
-        case op.Linear(layer):
-            fields = {"layer": _layer_to_dict(layer)}
+        case op.Linear(layer, stack):
+            fields = {"layer": _layer_to_dict(layer)} | ({"stack": _stack_to_dict(stack)} if stack else {})
         case op.Product(left, right):
             fields = {"left": _layer_to_dict(left), "right": _layer_to_dict(right)}
         case op.Input() | op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add():
@@ -123,13 +125,21 @@ def _node_from_dict(item: dict[str, Any]) -> Node:
 def _operation(item: dict[str, Any]) -> op.Operation:
     name = item["operation"]
     if name == "linear":
-        return op.Linear(_layer_from_dict(item["layer"]))
+        return op.Linear(_layer_from_dict(item["layer"]), _stack_from_dict(item["stack"]) if "stack" in item else None)
     if name == "product":
         return op.Product(_factor_from_dict(item["left"]), _factor_from_dict(item["right"]))
     cls = _OPERATIONS.get(name)
     if cls is None:
         raise RuleError("an operation must be a known one", got=reprlib.repr(name), remedy=REMEDY)
     return cls(**_fields(cls, item))
+
+
+def _stack_to_dict(stack: Stack) -> dict[str, Any]:
+    return {"images": stack.images, "least": stack.least, "layer": _layer_to_dict(stack.layer)}
+
+
+def _stack_from_dict(item: dict[str, Any]) -> Stack:
+    return Stack(_integer(item["images"]), _integer(item["least"]), _layer_from_dict(item["layer"]))
 
 
 def _layer_to_dict(layer: Layer) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import assert_never
 
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.encodings.stacking import Stack
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Rearrangement, Take, Tokens, Transpose
 
 __all__ = [
@@ -64,9 +65,11 @@ class Linear:
 
     Attributes:
         layer: its shape and how it is computed under encryption.
+        stack: how work ahead takes several images together; None: one after the other.
     """
 
     layer: Layer
+    stack: Stack | None = None
 
 
 @dataclass(frozen=True)

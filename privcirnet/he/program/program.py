@@ -15,6 +15,8 @@ import numpy as np
 
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.stacking import Stack
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.operations import Channels, ClientAided, Linear, Operation, Square, encrypted_layers
 
@@ -95,6 +97,12 @@ class Program:
     def linear_nodes(self) -> list[tuple[Node, Layer]]:
         """Linear nodes, in order."""
         return [(n, n.operation.layer) for n in self.nodes if isinstance(n.operation, Linear)]
+
+    @property
+    def stacks(self) -> list[tuple[Node, LinearShape, Stack]]:
+        """Linear nodes that take several images together ahead, in order; with the dimensions on one image."""
+        linear = ((node, node.operation) for node in self.nodes if isinstance(node.operation, Linear))
+        return [(node, each.layer.shape, each.stack) for node, each in linear if each.stack]
 
     @property
     def layers(self) -> list[tuple[Node, Layer]]:

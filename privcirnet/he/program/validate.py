@@ -10,6 +10,7 @@ from typing import assert_never
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.stacking import MOST_IMAGES, tall
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program import limits, nonpolynomial, rearrangement
 from privcirnet.he.program import operations as op
@@ -59,6 +60,15 @@ def check(program: Program) -> None:
         raise RuleError("a program must have an input and a linear layer", got=f"{len(known)} nodes", remedy=REMEDY)
     _check_answer(program)
     limits.check_keys(program.column_steps, program.parameters)
+    _check_stacks(program)
+
+
+def _check_stacks(program: Program) -> None:
+    """Work ahead for several images together rotates with the keys that one image needs."""
+    for node, _, stack in program.stacks:
+        if not stack.layer.column_steps <= program.column_steps:
+            got = f"node {node.name}: {sorted(stack.layer.column_steps - program.column_steps)}"
+            raise RuleError("a stack's rotations must be among those of single images", got=got, remedy=REMEDY)
 
 
 def _check_answer(program: Program) -> None:
@@ -162,7 +172,21 @@ def _unfit(node: Node, sources: list[Node], parameters: Parameters) -> str:
     if node.shape != expected or min(node.shape) < 1 or size > MAX_VALUES or abs(node.log_step) > MAX_LOG_STEP:
         return f"shape {node.shape}, step 2^{node.log_step} where {expected} follows"
     problems = (_unfit_layer(layer, parameters) for layer in op.encrypted_layers(node.operation))
-    return next(filter(None, problems), "")
+    problem = next(filter(None, problems), "")
+    return problem or (_unfit_stack(node.operation, parameters) if isinstance(node.operation, op.Linear) else "")
+
+
+def _unfit_stack(linear: op.Linear, parameters: Parameters) -> str:
+    """What is wrong with how a layer takes several images together; their number first, as the tall image grows."""
+    layer, stack = linear.layer, linear.stack
+    if stack is None:
+        return ""
+    if not 2 <= stack.least <= stack.images <= MOST_IMAGES:
+        return f"a stack of {stack.images} images, from {stack.least} on"
+    if (stack.layer.shape, stack.layer.block_size) != (tall(layer.shape, stack.images), layer.block_size):
+        return "a stack of another layer"
+    problem = _unfit_layer(stack.layer, parameters)
+    return f"a stack {problem}" if problem else ""
 
 
 def _unfit_layer(layer: Layer, parameters: Parameters) -> str:

@@ -17,7 +17,7 @@ Constructor = Callable[[Any, tuple[int, int, int], Parameters], Exchange]
 """(operation, shape of its result, parameters) -> exchange."""
 
 EXCHANGES: dict[type, Constructor] = {
-    op.Linear: lambda operation, shape, parameters: LinearExchange(operation.layer),
+    op.Linear: lambda operation, shape, parameters: LinearExchange(operation.layer, operation.stack),
     op.Square: lambda operation, shape, parameters: SquareExchange(prod(shape), parameters.ring_degree),
     op.Product: lambda operation, shape, parameters: ProductExchange(operation),
     op.ClientAided: lambda operation, shape, parameters: ClientAidedExchange(operation, prod(shape)),

@@ -14,6 +14,7 @@ import numpy as np
 from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.clear.packing import Octets
 from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.encodings.stacking import Stack
 from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.engines.reply_stock import ReplyStock
 from privcirnet.he.params.parameters import Parameters
@@ -87,9 +88,11 @@ class LinearExchange:
 
     Attributes:
         layer: shape, block size and encoding.
+        stack: how work ahead takes several images together, if it does.
     """
 
     layer: Layer
+    stack: Stack | None = None
 
     @property
     def plan(self) -> RoundPlan:

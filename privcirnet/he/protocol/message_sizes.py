@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from privcirnet.he.clear.packing import packed_size
+from privcirnet.he.encodings.stacking import MOST_IMAGES
 from privcirnet.he.params.sizes import SHARE_BYTES, key_bytes, message_bytes
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import answer, wire
@@ -16,8 +17,6 @@ from privcirnet.he.protocol.prepared import MAX_HELD
 from privcirnet.he.protocol.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.waves import bundles
 
-MOST_TOGETHER = 8
-"""Images that are prepared at once, at most."""
 _TOGETHER_BYTES, _MATERIAL_BYTES = 1 << 24, 1 << 27
 """Of a message about several of them, and of their material while it is made."""
 _WORD = 8
@@ -96,7 +95,7 @@ def together(program: Program) -> int:
     Args:
         program: with or without weights.
     """
-    most = min(MOST_TOGETHER, _MATERIAL_BYTES // (_WORD * max(_kept(program), 1)))
+    most = min(MOST_IMAGES, _MATERIAL_BYTES // (_WORD * max(_kept(program), 1)))
     return next((count for count in range(most, 1, -1) if max(_ahead(program, count)) <= _TOGETHER_BYTES), 1)
 
 

@@ -17,6 +17,7 @@ from privcirnet.he.protocol.exchange import Exchange, Held
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.online import Kept
 from privcirnet.he.protocol.prepared import Form, Material
+from privcirnet.he.protocol.stacked import StackedExchange
 from privcirnet.he.protocol.store import MaterialStore
 from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.waves import Bundle, bundles
@@ -35,6 +36,7 @@ class PreparedServer:
         program: with weights.
         rounds: by node, see :class:`protocol.server.Server`.
         layers: returns the linear layers in clear by node.
+        stacks: returns what the server holds for stacks of images by node.
         store: of the client's material.
         form: of the server's material.
         meter: of the online phase.
@@ -48,6 +50,7 @@ class PreparedServer:
     program: Program
     rounds: Mapping[str, tuple[Exchange, Held]]
     layers: Callable[[], Mapping[str, ClearLinear]]
+    stacks: Callable[[], Mapping[str, Held]]
     store: MaterialStore
     form: Form
     meter: Meter
@@ -104,6 +107,8 @@ class PreparedServer:
         prepared.check_masks(self.program)
         count = prepared.read_count(message, self.most)
         self.layers()  # made now: nobody waits
+        if count > 1:
+            self.stacks()
         serials, kept = [os.urandom(SERIAL_BYTES) for _ in range(count)], [dict[str, Kept]() for _ in range(count)]
         try:
             message = yield wire.frame(wire.PREPARE, [prepared.join(serials)])
@@ -182,11 +187,12 @@ class PreparedServer:
         onlines = [exchange.online for exchange in together.exchanges]
         drawn = [[online.stand_ins(self._t) for _ in kept] for online in onlines]
         stand_ins = together.shares([[_stacked(one) for one in zip(*images, strict=True)] for images in drawn])
-        for (exchange, members), inputs in zip(together.parts, stand_ins, strict=True):
+        for (exchange, members, _), inputs in zip(together.parts, stand_ins, strict=True):
             who = [names[number] for number in members]
             with self.preparation.time(*who), self.preparation.count(who[0], engine.counts):
                 asked = [next(parts) for _ in range(exchange.plan.ciphertexts_up)]
-                reply, share = exchange.reply(self.rounds[who[0]][1], inputs, asked, engine, keys)
+                held = self.stacks()[who[0]] if isinstance(exchange, StackedExchange) else self.rounds[who[0]][1]
+                reply, share = exchange.reply(held, inputs, asked, engine, keys)
             replies += reply
             own.append(shares.present(share))
         for name, online, images, results in zip(names, onlines, drawn, together.results(own), strict=True):

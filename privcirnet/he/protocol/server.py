@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from threading import Lock
 from types import TracebackType
 
 from privcirnet.errors import RuleError
@@ -22,6 +23,7 @@ from privcirnet.he.protocol.message_sizes import Sizes
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.prepared import Form
 from privcirnet.he.protocol.prepared_server import Phase, PreparedServer
+from privcirnet.he.protocol.stacked import StackedExchange
 from privcirnet.he.protocol.store import MaterialStore
 from privcirnet.he.protocol.store_files import DIGEST_BYTES
 from privcirnet.he.ring.modular import Residues
@@ -66,7 +68,7 @@ class Server:
         *,
         watched: bool = True,
     ) -> None:
-        self._signature, self._watched = signature, watched
+        self._signature, self._watched, self._lock = signature, watched, Lock()
         intervals = bounds.prove(program) if program.bounds == "proved" else {}
         bounds.check_modulus(program, intervals)
         if intervals and not program.output_bits:  # a program of version 1
@@ -77,6 +79,8 @@ class Server:
         exchanges = exchanges_of(program)
         for name, exchange in exchanges.items():
             check_noise(program.parameters, exchange.noise_bits(program.parameters), name)
+        for node, _, stack in program.stacks:
+            check_noise(program.parameters, stack.layer.noise_bits(program.parameters), node.name)
         self.rounds: dict[str, tuple[Exchange, Held]] = {}
         for name, exchange in exchanges.items():
             weights, spectrum = program.weights.get(name), (spectra or {}).get(name)
@@ -127,6 +131,20 @@ class Server:
         t, weights = self.program.parameters.plain_modulus, self.program.weights
         return {node.name: clear_linear(layer, weights[node.name].rows, t) for node, layer in self.program.linear_nodes}
 
+    @property
+    def stacks(self) -> Mapping[str, Held]:
+        """What it holds for stacks of images by node; made when several are first prepared together."""
+        with self._lock:
+            return self._stacks
+
+    @cached_property
+    def _stacks(self) -> Mapping[str, Held]:
+        found = dict[str, Held]()
+        for node, shape, stack in self.program.stacks:
+            exchange, weights = StackedExchange(shape, stack, stack.images), self.program.weights[node.name]
+            found[node.name] = exchange.prepare(weights, None, None, self.engine, node.name)
+        return found
+
 
 class Session:
     """One client's inferences, one image after the other. Messages in the wrong order are refused; ``with`` closes it.
@@ -152,6 +170,7 @@ class Session:
             server.program,
             server.rounds,
             lambda: server.layers,
+            lambda: server.stacks,
             store,
             form,
             self.meter,

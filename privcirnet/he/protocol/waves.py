@@ -40,15 +40,13 @@ class Bundle:
         return self.positions[0]
 
     def part(self, position: int) -> tuple[float, float]:
-        """Return which part of the request and of the reply is a node's: as its ciphertexts, if it had its own.
+        """Return which part of the request and of the reply is a node's.
 
         Args:
             position: of the node in the program.
         """
-        plans = [exchange.plan for exchange in self.together.exchanges]
-        own = plans[self.positions.index(position)]
-        up, down = sum(plan.ciphertexts_up for plan in plans), sum(plan.ciphertexts_down for plan in plans)
-        return own.ciphertexts_up / up, own.ciphertexts_down / down
+        up, down = self.together.ciphertexts(self.positions.index(position))
+        return up / self.together.ciphertexts_up, down / self.together.ciphertexts_down
 
 
 def waves(program: Program, exchanges: Mapping[str, Exchange]) -> list[list[Node]]:

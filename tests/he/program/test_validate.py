@@ -10,9 +10,11 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.encodings.stacking import Stack, tall
 from privcirnet.he.params.parameters import choose
+from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import manifest
-from privcirnet.he.program.operations import Add, ClientAided, Input, Square, SumPool, Truncate
+from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Square, SumPool, Truncate
 from privcirnet.he.program.program import Node, Program
 from tests.he.networks import revealing
 from tests.he.program.test_manifest import HUGE, N, around, valid
@@ -134,3 +136,43 @@ def test_what_the_client_knows_is_not_revealed_again() -> None:
         manifest.check(Program((*nodes[:4], again), revealing().parameters))
     with pytest.raises(RuleError, match="must have an input and a linear layer"):
         manifest.check(Program(nodes[:4], revealing().parameters))
+
+
+SINGLE = paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, N)
+THREE = paper_layer(tall(SINGLE.shape, 3), 2, N)
+ROTATING = SpectralLayer(THREE.shape, 2, N, (4, 4), (Piece(1, 4, 16, 4),))
+
+
+def with_stack(stack: Stack) -> Program:
+    nodes = (
+        Node("x", Input(0, 1), (), SINGLE.shape.input_shape, 0),
+        Node("y", Linear(SINGLE, stack), ("x",), SINGLE.shape.output_shape, 0),
+    )
+    return Program(nodes, choose(SINGLE.transform_lengths | THREE.transform_lengths | ROTATING.transform_lengths, 50))
+
+
+def test_stacks_are_described() -> None:
+    program = with_stack(Stack(3, 2, THREE))
+    manifest.check(program)
+    assert manifest.from_dict(manifest.to_dict(program)) == program
+
+
+@pytest.mark.parametrize(
+    ("stack", "problem"),
+    [
+        (Stack(1, 1, SINGLE), "a stack of 1 images, from 1 on"),
+        (Stack(3, 1, THREE), "a stack of 3 images, from 1 on"),
+        (Stack(3, 4, THREE), "a stack of 3 images, from 4 on"),
+        (Stack(9, 2, paper_layer(tall(SINGLE.shape, 9), 2, N)), "a stack of 9 images"),
+        (Stack(1 << 60, 2, THREE), "a stack of 1152921504606846976 images"),
+        (Stack(4, 2, THREE), "a stack of another layer"),
+        (Stack(3, 2, paper_layer(THREE.shape, 1, N)), "a stack of another layer"),
+        (Stack(3, 2, paper_layer(THREE.shape, 2, 2 * N)), "a stack made for ring degree 16384"),
+        (Stack(3, 2, ROTATING), r"node y: \[\d+.*\]"),
+    ],
+)
+def test_stacks_that_do_not_fit_are_refused(stack: Stack, problem: str) -> None:
+    program = with_stack(stack)
+    for check in (manifest.check, lambda each: manifest.from_dict(manifest.to_dict(each))):
+        with pytest.raises(RuleError, match=problem):
+            check(program)

@@ -10,7 +10,10 @@ from privcirnet.errors import RuleError
 from privcirnet.he.clear.packing import unpack
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.stacking import MOST_IMAGES
 from privcirnet.he.params.security import MAX_LOG_Q
+from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.stacks import with_stacks
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.program.rearrangement import Channels
@@ -58,7 +61,16 @@ def coefficients() -> Program:
     return with_weights(nodes, "uniform", 46, 0)
 
 
-NETWORKS = [network, bottleneck, residual_of_the_image, attention, revealing, coefficients]
+def stacked() -> Program:
+    """Layers that take three images together, some of them two."""
+    found = with_stacks(bottleneck(), COUNTED, LINKS["local"], 3, 1 << 40)
+    node, _, stack = found.stacks[0]
+    two = with_stacks(bottleneck(), COUNTED, LINKS["local"], 2, 1 << 40).nodes
+    assert stack.images == 3
+    return replace(found, nodes=tuple(b if a.name == node.name else a for a, b in zip(found.nodes, two, strict=True)))
+
+
+NETWORKS = [network, bottleneck, residual_of_the_image, attention, revealing, coefficients, stacked]
 
 
 @pytest.mark.parametrize("make", NETWORKS)
@@ -68,7 +80,7 @@ def test_every_operation_and_encoding(engine: str, count: int, make: Any) -> Non
     program, most = make(), message_sizes.largest(make())
     client, session = parties(program, engine)
     ahead = prepare(client, session, count)
-    assert client.together == message_sizes.MOST_TOGETHER
+    assert client.together == MOST_IMAGES
     assert len(ahead) == 1 + message_sizes.rounds_ahead(program, count)
     assert client.preparation.seconds.keys() == {
         n for n, (e, _) in session._server.rounds.items() if e.plan.ciphertexts_up

@@ -7,11 +7,11 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
+from privcirnet.he.encodings.stacking import MOST_IMAGES
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import prepared, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.materials import Materials, MemoryStore
-from privcirnet.he.protocol.message_sizes import MOST_TOGETHER
 from privcirnet.he.protocol.prepared import MAX_HELD, Form
 from privcirnet.he.protocol.server import Server, Session
 from privcirnet.he.protocol.session import prepare, run
@@ -347,7 +347,7 @@ def test_a_preparation_that_was_given_up_is_begun_anew(pair: tuple[Client, Sessi
         wire.frame(wire.PREPARE, []),
         wire.frame(wire.PREPARE, [b"x"]),
         wire.frame(wire.PREPARE, [prepared.write_count(0)]),
-        wire.frame(wire.PREPARE, [prepared.write_count(MOST_TOGETHER + 1)]),
+        wire.frame(wire.PREPARE, [prepared.write_count(MOST_IMAGES + 1)]),
         wire.frame(wire.PREPARED, [bytes(SERIAL_BYTES)]),
         wire.frame(wire.AHEAD + 1, [b"x"]),
         wire.frame(wire.ONLINE, [b"x"]),
