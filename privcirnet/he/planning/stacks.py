@@ -1,9 +1,9 @@
 """Which linear layers take several images together when work is done ahead, and how many (:mod:`encodings.stacking`).
 
 A stack saves rotations and ciphertexts, and needs weights of its own. It is planned after the program, and keeps to
-what that has of parameters, keys and messages: no transform length that t does not carry, no rotation without a key, no more
-ciphertexts an image, no more noise than the noisiest layer has, and flooding that still hides an image's. Of those
-that fit, the ones are taken that save the most seconds a byte of weights, until the room for these is used up.
+what that has of parameters, keys and messages: no transform length that t does not carry, no rotation without a key,
+no more ciphertexts an image, no more noise than the noisiest layer has, and flooding that still hides an image's. Of
+those that fit, the ones are taken that save the most seconds a byte of weights, until the room for these is used up.
 """
 
 from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ import numpy as np
 
 from privcirnet.he.program.bounds import Interval, Sizes, largest
 from privcirnet.he.program.operations import Truncate
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.program import Node, Program, masked_node
 
 _CHECKED_BITS = 32
 """Of the hash that goes with a rounded answer (:mod:`protocol.answer`)."""
@@ -111,3 +111,16 @@ def distance_bits(truncated: Iterable[tuple[int, int]], t: int) -> float:
             return -math.inf
         distance += count * 2 * bound / (t - 2 * bound)
     return math.inf if distance == 0 else -math.log2(distance)
+
+
+def mask_bounds(program: Program, intervals: Mapping[str, Interval]) -> dict[str, int]:
+    """Return the largest absolute value of every node whose values are truncated, or some of whose channels are.
+
+    Args:
+        program: whose masks are bounded.
+        intervals: of its nodes by name.
+    """
+    known = {node.name: node for node in program.nodes}
+    truncated = {node.inputs[0] for node in program.nodes if isinstance(node.operation, Truncate)}
+    masked = {masked_node(known, name).name for name in truncated}
+    return {name: largest(intervals[name]) for name in masked}

@@ -12,9 +12,8 @@ from privcirnet.he.clear.linear import ClearLinear, clear_linear
 from privcirnet.he.engines.interface import EvaluationKeys, server_engine
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.params.noise import check_noise
-from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.operations import Truncate
-from privcirnet.he.program.program import Program, masked_node
+from privcirnet.he.program import bounds, manifest, truncation
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import answer, message_sizes, shares, spent, wire
 from privcirnet.he.protocol.exchange import Exchange, Held
 from privcirnet.he.protocol.exchanges import exchanges_of
@@ -75,7 +74,7 @@ class Server:
             program = replace(program, output_bits=bounds.value_bits(intervals[program.output.name]))
         self.program = program
         self.engine = server_engine(engine, program.parameters, cache)
-        mask_bounds = _mask_bounds(program, intervals) if program.masks == "bounded" else {}
+        mask_bounds = truncation.mask_bounds(program, intervals) if program.masks == "bounded" else {}
         exchanges = exchanges_of(program)
         for name, exchange in exchanges.items():
             check_noise(program.parameters, exchange.noise_bits(program.parameters), name)
@@ -294,11 +293,3 @@ class Session:
             parts = wire.unframe(message, position, exchange.plan.ciphertexts_up)
             replies, own = exchange.reply(held, arguments, parts, engine, self._keys)
             return wire.frame(position, replies), own
-
-
-def _mask_bounds(program: Program, intervals: dict[str, bounds.Interval]) -> dict[str, int]:
-    """Bound of every node whose values are truncated, or some of whose channels are."""
-    known = {node.name: node for node in program.nodes}
-    truncated = {node.inputs[0] for node in program.nodes if isinstance(node.operation, Truncate)}
-    masked = {masked_node(known, name).name for name in truncated}
-    return {name: bounds.largest(intervals[name]) for name in masked}
