@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.errors import RuleError
+from privcirnet.functional.fusion import block_mean
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.convert import circulant_, dense_state_dict
 from privcirnet.nn.fuse import fuse
+from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.nn.pruned import is_pruned
 from privcirnet.nn.quantize import quantize
 from privcirnet.surgery import polynomial_
@@ -125,6 +127,8 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
 def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
     """Load the tensors that a network has in common with another; the rest stays as it is.
 
+    A batch norm that is shared by blocks of channels takes the means of what another norm has for each channel.
+
     Args:
         model: changed in place.
         source: left as it was.
@@ -136,7 +140,7 @@ def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
         RuleError: a tensor has another shape, or the layers differ.
     """
     wanted, given = model.state_dict(), source.state_dict()
-    common = {name: value for name, value in given.items() if name in wanted}
+    common = {name: _by_blocks(model, name, value) for name, value in given.items() if name in wanted}
     other = [name for name, value in common.items() if value.shape != wanted[name].shape]
     lost = [name for name in weighted_layers(model) if name not in weighted_layers(source)]
     if other or lost:
@@ -144,6 +148,14 @@ def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
         raise RuleError(rule, got=", ".join((other or lost)[:3]), remedy="train such a network from the start")
     model.load_state_dict(common, strict=False)
     return [name for name in wanted if name not in common]
+
+
+def _by_blocks(model: nn.Module, name: str, value: torch.Tensor) -> torch.Tensor:
+    """A tensor as the norm of that name has it, if that has one number for each block of channels."""
+    norm = model.get_submodule(name.rpartition(".")[0])
+    if isinstance(norm, BlockBatchNorm2d) and norm.b > 1 and value.shape == (norm.b * norm.num_features,):
+        return block_mean(value, norm.b)
+    return value
 
 
 @dataclass

@@ -180,6 +180,28 @@ def test_replacing_activations_keeps_the_weights_and_measures_statistics(tmp_pat
         stages.begin(settings, QuantConfig(), ModelConfig(arguments={"width": 16}), DATA)
 
 
+def test_replacing_norms_of_a_circulant_transformer_keeps_what_they_scale_by(tmp_path):
+    """A layer norm has one number for each channel, the batch norm before a circulant layer one for each block."""
+    sizes = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "image_size": 8, "mlp_ratio": 2}
+    torch.manual_seed(0)
+    save(
+        tmp_path / "train", stages.begin(RecipeConfig(), QuantConfig(), ModelConfig("vit_cifar", sizes), DATA), "train"
+    )
+    write_plan(tmp_path / "plan.json", {"blocks.0.qkv": 4})
+    settings = RecipeConfig(stage="finetune", init=str(tmp_path / "train"), plan=str(tmp_path / "plan.json"))
+    circulant = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
+    before = circulant.model.blocks[0].norm1
+    torch.nn.init.normal_(before.weight)
+    save(tmp_path / "finetune", circulant, "finetune")
+    polynomial = ModelConfig(arguments={"norm": "batch", "attention": "polynomial", "activation": "aespa"})
+    settings = RecipeConfig(stage="replace", init=str(tmp_path / "finetune"))
+    replaced = stages.begin(settings, QuantConfig(), polynomial, DATA)
+    after = replaced.model.blocks[0]
+    assert (after.norm1.b, after.norm2.b) == (4, 1)
+    assert torch.allclose(after.norm1.weight, before.weight.reshape(-1, 4).mean(1))
+    assert torch.equal(rows_of(after.qkv), rows_of(circulant.model.blocks[0].qkv))
+
+
 def test_layers_are_composed_as_the_plan_says_once_they_are_quantized(tmp_path):
     """The plan's, through fine-tuning and replacing; the qat stage's own instead, where it has any."""
     torch.manual_seed(0)

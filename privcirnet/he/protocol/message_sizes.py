@@ -108,7 +108,8 @@ def largest(program: Program) -> Sizes:
         program: with or without weights.
     """
     parameters = program.parameters
-    request, reply = _ahead(program, together(program))
+    counts = range(1, together(program) + 1)  # layers may take more images in fewer ciphertexts
+    request, reply = (max(sizes) for sizes in zip(*(_ahead(program, count) for count in counts), strict=True))
     requests, replies = _online(program)
     plans = [exchange.plan for exchange in exchanges_of(program).values()]
     numbers = wire.framed_bytes([SERIAL_BYTES * MAX_HELD])

@@ -10,13 +10,17 @@ from privcirnet.he.encodings.stacking import Stack, tall
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params.parameters import choose
 from privcirnet.he.planning.planner import paper_layer
-from privcirnet.he.program.program import Weights
+from privcirnet.he.program.operations import Linear
+from privcirnet.he.program.program import Node, Weights
+from privcirnet.he.protocol import message_sizes
+from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.protocol.stacked import StackedExchange
 from privcirnet.he.protocol.together import Together
+from privcirnet.he.protocol.waves import bundles
 from privcirnet.he.ring import modular, sampling
 from tests.he.exchange import random_input, random_rows, slow_layer
-from tests.he.networks import N
+from tests.he.networks import N, bottleneck
 
 SHAPES = [
     (LinearShape(4, 4, 8, 16, 3, 1, 1), 4),
@@ -51,6 +55,25 @@ def test_each_images_result(engine: str, shape: LinearShape, b: int, images: int
     replies, own = exchange.reply(held, [theirs], request, server, keys)
     found = modular.centered(modular.add(exchange.finish([ours], replies, client), own, t), t)
     assert np.array_equal(found, [slow_layer(shape, b, rows, bias, one) for one in x])
+
+
+def test_no_message_is_longer_than_both_know_it_may_be() -> None:
+    """Seven images one after the other take more room than a stack of eight."""
+
+    def stacks(node: Node) -> Node:
+        if not isinstance(node.operation, Linear):
+            return node
+        layer = node.operation.layer
+        whole = paper_layer(tall(layer.shape, 8), layer.block_size, N)
+        return replace(node, operation=Linear(layer, Stack(8, 8, whole)))
+
+    program = replace(bottleneck(), nodes=tuple(map(stacks, bottleneck().nodes)))
+    most = message_sizes.largest(program)
+    assert message_sizes.together(program) == 8
+    for count in range(1, 9):
+        for bundle in bundles(program, exchanges_of(program), count):
+            sizes = [N * 8 * each for each in (bundle.together.ciphertexts_up, bundle.together.ciphertexts_down)]
+            assert (sizes[0] <= most.request, sizes[1] <= most.reply) == (True, True)
 
 
 @pytest.mark.parametrize(
