@@ -132,6 +132,7 @@ def in_floats(network: LeveledNetwork, images: np.ndarray, data: ImageData) -> i
         ("aespa/mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 751),
         ("mobilenetv2_cifar100", "mobilenetv2_cifar", "cifar100", 737),
         ("dense/vit_cifar10", "vit_cifar", "cifar10", 840),
+        ("circulant/vit_cifar10", "vit_cifar", "cifar10", 848),
         ("leveled/resnet20_cifar10", "resnet20_cifar", "cifar10", 908),
     ],
 )
