@@ -45,6 +45,8 @@ class SoftmaxAttention(nn.Module):
 class PolynomialAttention(nn.Module):
     """((q k^T / sqrt(d) + c)^2 / T) v for each head (:mod:`..functional.attention`), c learned.
 
+    It is a mean over tokens, so in training it is one over those that are there (``recipe.patches``).
+
     Args:
         width: C.
         heads: each of d = C / heads channels.
@@ -70,13 +72,14 @@ class PolynomialAttention(nn.Module):
             (N, T, C).
 
         Raises:
-            RuleError: the number of tokens is not T.
+            RuleError: the number of tokens is not T, nor, in training, less.
         """
-        if qkv.shape[1] != self.tokens:
-            got, remedy = f"{qkv.shape[1]} for {self.tokens}", "build the network for images of this size"
+        tokens = qkv.shape[1]
+        if tokens > self.tokens or (tokens < self.tokens and not self.training):
+            got, remedy = f"{tokens} for {self.tokens}", "build the network for images of this size"
             raise RuleError("an attention must get the tokens it was made for", got=got, remedy=remedy)
         q, k, v = _split(qkv, self.heads)
-        return _joined((self.square(polynomial_scores(q, k, self.shift)) / self.tokens) @ v)
+        return _joined((self.square(polynomial_scores(q, k, self.shift)) / tokens) @ v)
 
     @property
     def scale(self) -> float:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.tokens import Tokens
 from privcirnet.training.image_size import GROWING
 
@@ -25,16 +24,14 @@ class FewerPatches:
         epochs: of the whole run.
 
     Raises:
-        RuleError: the network is no such transformer, or its attention needs a fixed number of tokens.
+        RuleError: the network is no such transformer.
     """
 
     def __init__(self, model: nn.Module, share: float, epochs: int) -> None:
         found = [module for module in model.modules() if isinstance(module, Tokens)]
-        fixed = any(isinstance(module, PolynomialAttention) for module in model.modules())
-        if len(found) != 1 or fixed:
-            got = "polynomial attention" if fixed else f"{len(found)} modules that make tokens"
-            rule = "recipe.patches needs a transformer whose attention takes any number of tokens"
-            raise RuleError(rule, got=got, remedy="use recipe.patches=0")
+        if len(found) != 1:
+            got = f"{len(found)} modules that make tokens"
+            raise RuleError("recipe.patches needs a transformer", got=got, remedy="use recipe.patches=0")
         self._tokens, self._share, self._fewer = found[0], share, GROWING * epochs
 
     @contextmanager

@@ -20,8 +20,15 @@ def test_attentions_pieces_are_attention():
 
 
 def test_attention_of_other_tokens():
-    with pytest.raises(RuleError, match="tokens it was made for: got 6 for 5"):
-        PolynomialAttention(8, heads=2, tokens=5)(randn(1, 6, 24))
+    """In training it is the mean over those that are there; in evaluation there are all."""
+    attention, qkv = PolynomialAttention(8, heads=2, tokens=5), torch.rand(1, 6, 24)
+    for tokens in (4, 6):
+        with pytest.raises(RuleError, match=f"tokens it was made for: got {tokens} for 5"):
+            attention.eval()(qkv[:, :tokens])
+    with pytest.raises(RuleError, match="got 6 for 5"):
+        attention.train()(qkv)
+    few = PolynomialAttention(8, heads=2, tokens=4)
+    assert_close(attention(qkv[:, :4]), few(qkv[:, :4]))
 
 
 def test_scores_are_among_the_squares_whose_tails_are_penalized():
