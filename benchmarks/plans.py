@@ -22,6 +22,7 @@ from privcirnet.blocksizes.latency import figure_table, layer_shapes, seconds_of
 from privcirnet.blocksizes.solve import solve
 from privcirnet.console import progress_bar, show_rows
 from privcirnet.data import ImageData
+from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.training import sensitivities, stages
 from privcirnet.training.accuracy import accuracy
@@ -58,7 +59,7 @@ def main() -> None:
     data = load(given)
     dense = stages.load_network(given.run, data)
     shapes = layer_shapes(dense, data.real(data.train_images[:1]))
-    latency = seconds_of(figure_table(shapes, given.blocks, read_profile(given.profile), LINKS["local"]))
+    latency = seconds_of(figure_table(shapes, given.blocks, Goal(read_profile(given.profile), LINKS["local"])))
     admitted = {name: tuple(row) for name, row in latency.items() if name in weighted_layers(dense)}
     kinds = {"Frobenius": ("weights", 0.0), "loss-aware": ("fisher", 1.0)}
     omegas = {

@@ -19,6 +19,7 @@ from privcirnet.blocksizes.latency import figure_table
 from privcirnet.blocksizes.solve import solve
 from privcirnet.console import progress_bar, show
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
+from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.training.network import create, weighted_layers
 
@@ -58,7 +59,7 @@ def main() -> None:
     }
     for name in NETWORKS:
         started = time.perf_counter()
-        figure_table(network_shapes(name), SIZES, profile, LINKS["local"])
+        figure_table(network_shapes(name), SIZES, Goal(profile, LINKS["local"]))
         found[f"latency table of {name}"] = time.perf_counter() - started
     found["all latency tables"] = sum(seconds for name, seconds in found.items() if name.startswith("latency"))
     found[f"Fisher information of {given.model}, {given.samples} images"] = fisher_seconds(given.model, given.samples)

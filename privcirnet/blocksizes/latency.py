@@ -5,7 +5,7 @@ For a profile and a link, equal shapes are planned once: the planner caches its 
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from functools import lru_cache
+from functools import cache
 from math import prod
 
 import torch
@@ -15,10 +15,13 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.stacking import tall
 from privcirnet.he.planning.cost import linear_cost
+from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.online import online_seconds
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.he.planning.stacks import sizes
 from privcirnet.lower.layers import linear_shape
 from privcirnet.nn.graph import evaluating
 
@@ -116,31 +119,41 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
 def figure_table(
     shapes: Mapping[str, LinearShape],
     block_sizes: Sequence[int],
-    profile: Profile,
-    link: Link,
-    family: str = "spectral",
+    goal: Goal,
     padded: Collection[str] = (),
+    together: int = 1,
 ) -> dict[str, dict[int, Figures]]:
     """Return predictions by layer and admissible block size, each with its cheapest plan.
 
     Args:
         shapes: dimensions by layer name, from :func:`layer_shapes`.
         block_sizes: candidates; grouped convolutions stay dense.
-        profile: operation times.
-        link: network between client and server.
-        family: encodings to choose from, see :class:`planning.goal.Goal`.
+        goal: operation times, the network between client and server, encodings to choose from.
         padded: layers that may be padded where a block size does not divide.
+        together: images that are prepared at once: a layer is priced by the stack (:mod:`planning.stacks`) that takes
+            the fewest seconds an image, if that is fewer than one image takes.
     """
     table: dict[str, dict[int, Figures]] = {}
-    figures = lru_cache(maxsize=None)(
-        lambda shape, b: figures_of_layer(cheapest_layer(shape, b, profile, link, family), profile, link)
-    )
+
+    @cache
+    def figures(shape: LinearShape, b: int) -> Figures:
+        profile, link = goal.profile, goal.link
+        single = figures_of_layer(cheapest_layer(shape, b, profile, link, goal.family), profile, link)
+        stacks = ((k, cheapest_layer(tall(shape, k), b, profile, link)) for k in sizes(together))
+        several = (_stacked(single, figures_of_layer(layer, profile, link), k) for k, layer in stacks)
+        return min((single, *several), key=lambda each: each.seconds)
+
     for name, shape in shapes.items():
         dimensions = (shape.out_channels, shape.in_channels)
-        sizes = admissible_block_sizes(dimensions, tuple(block_sizes), pad=name in padded)
-        sizes = sizes if shape.groups == 1 else (1,)
-        table[name] = {b: figures(shape, b) for b in sizes}
+        admissible = admissible_block_sizes(dimensions, tuple(block_sizes), pad=name in padded)
+        table[name] = {b: figures(shape, b) for b in (admissible if shape.groups == 1 else (1,))}
     return table
+
+
+def _stacked(single: Figures, whole: Figures, images: int) -> Figures:
+    """An image's part of a stack, whose weights the server keeps besides those of single images."""
+    server, client, network, sent = (part / images for part in (whole.server, whole.client, whole.network, whole.sent))
+    return Figures(server, client, network, sent, 1, single.memory + whole.memory, single.online)
 
 
 def seconds_of(table: FigureTable) -> dict[str, dict[int, float]]:

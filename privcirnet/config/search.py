@@ -6,6 +6,7 @@ from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.leveled import MODES, LeveledConfig
 from privcirnet.config.rules import check, check_name
+from privcirnet.he.encodings.stacking import MOST_IMAGES
 
 BUDGETS = {"all": "seconds", "server": "server"}
 """What a budget limits -> the prediction of that name: seconds in all, or those of the server, as the papers count."""
@@ -51,6 +52,8 @@ class SearchConfig:
     """cap on the seconds with the image besides the budget; 0 for none."""
     prepared_s: float = 0.0
     """cap on the seconds of preparation besides the budget; 0 for none."""
+    together: int = 1
+    """images that are prepared at once, 1 to 8: layers that then take several together are priced so."""
     sweep: int = 12
     """number of budgets between the fastest and the slowest latency, with a plan for each in plans/; 0 for none."""
     sensitivity: str = "fisher"
@@ -95,6 +98,11 @@ class SearchConfig:
         check(alone, "mode=leveled has no rounds that composing saves", "compose=true", "use compose=false")
         caps = self.online_s, self.prepared_s
         check(min(caps) >= 0, "online_s and prepared_s must not be negative", caps, "use 0 for no cap")
+        check(1 <= self.together <= MOST_IMAGES, "together must be in [1, 8]", self.together, "use 8")
+        ahead = self.together == 1 or self.objective in ("prepared", "total")
+        check(ahead, "together= is about preparations", self.together, "give objective=prepared or total")
+        apart = self.together == 1 or not self.compose
+        check(apart, "composed layers are priced for one image at a time", self.together, "use together=1")
         check(self.sweep >= 0, "sweep must not be negative", self.sweep, "use 12")
         check_name("sensitivity", self.sensitivity, SENSITIVITIES)
         check(self.damping >= 0, "damping must not be negative", self.damping, "use 1")

@@ -20,6 +20,7 @@ from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
 from privcirnet.config import SearchConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.online import check_online
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.nn.compose import Pair, pairs
@@ -151,9 +152,8 @@ def search_in(
     padded = paddable(model) if config.pad else ()
     leveled = _leveled(model, data, config, profile, padded) if config.mode == "leveled" else None
     shapes = layer_shapes(model, image)
-    figures = (
-        leveled.table if leveled else figure_table(shapes, config.block_sizes, profile, link, config.he.family, padded)
-    )
+    goal = Goal(profile, link, family=config.he.family)
+    figures = leveled.table if leveled else figure_table(shapes, config.block_sizes, goal, padded, config.together)
     found = pairs(fuse(model)) if config.compose else []
     together = composed_figures(found, shapes, figures, profile, link, config.he.family)
     latency = amounts_of(figures, config.limited)

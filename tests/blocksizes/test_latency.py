@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from privcirnet.blocksizes.latency import Figures, figure_table, figures_of, layer_shapes, seconds_of
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.encodings.stacking import tall
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, plan_layer
@@ -80,7 +81,7 @@ def test_networks_without_shapes_keep_no_hook(build, shape, message):
 
 def table(profile: Profile = COUNTED, link: str = "local") -> dict[str, dict[int, float]]:
     shapes = layer_shapes(DigitsResNet(width=16), torch.zeros(1, 1, 8, 8))
-    return seconds_of(figure_table(shapes, BLOCK_SIZES, profile, LINKS[link]))
+    return seconds_of(figure_table(shapes, BLOCK_SIZES, Goal(profile, LINKS[link])))
 
 
 def test_latency_falls_as_blocks_grow():
@@ -106,14 +107,16 @@ def test_channel_groups_stay_dense():
     shapes = layer_shapes(model, torch.zeros(1, 1, 8, 8))
     assert shapes["1"] == LinearShape(8, 8, 8, 8, 3, groups=8)
     assert shapes["2"] == LinearShape(6, 6, 8, 8, 3, groups=2)
-    rows = figure_table(shapes, BLOCK_SIZES, COUNTED, LINKS["local"])
+    rows = figure_table(shapes, BLOCK_SIZES, Goal(COUNTED, LINKS["local"]))
     assert {name: tuple(row) for name, row in rows.items()} == {"0": (1,), "1": (1,), "2": (1,)}
 
 
 def test_coefficient_encodings_compete_if_asked_to():
     """For these small layers they are cheaper, and then a block size changes nothing: weights are encoded densely."""
     shapes = layer_shapes(DigitsResNet(width=16), torch.zeros(1, 1, 8, 8))
-    both = (figure_table(shapes, BLOCK_SIZES, COUNTED, LINKS["wan"], family) for family in ("spectral", "any"))
+    both = (
+        figure_table(shapes, BLOCK_SIZES, Goal(COUNTED, LINKS["wan"], family=family)) for family in ("spectral", "any")
+    )
     spectral, either = map(seconds_of, both)
     assert all(either[name][b] <= seconds for name, row in spectral.items() for b, seconds in row.items())
     assert either["classifier"][1] == either["classifier"][2] < spectral["classifier"][2]
@@ -154,7 +157,7 @@ def test_reference_networks_have_figures(name):
 
 def test_figures_are_those_of_the_cheapest_plan():
     shape, link = LinearShape(8, 8, 16, 16, 3, 1, 1), LINKS["wan"]
-    (row,) = figure_table({"a": shape}, (1, 4), COUNTED, link).values()
+    (row,) = figure_table({"a": shape}, (1, 4), Goal(COUNTED, link)).values()
     for b, figures in row.items():
         layer = plan_layer(shape, b, Goal(COUNTED, link)).layer
         cost = linear_cost(layer, COUNTED, link)
@@ -169,14 +172,28 @@ def test_figures_are_those_of_the_cheapest_plan():
     assert total.rounds == 2
 
 
+def test_images_that_are_prepared_together_cost_less_each_and_more_memory():
+    shapes = {"late": LinearShape(2, 2, 64, 64, 3, 1, 1), "early": LinearShape(32, 32, 32, 32, 3, 1, 1, groups=32)}
+    alone, eight = (figure_table(shapes, (1, 8), Goal(COUNTED, LINKS["local"]), together=count) for count in (1, 8))
+    for b, one in alone["late"].items():
+        each = eight["late"][b]
+        assert each.seconds < 0.9 * one.seconds
+        assert (each.memory > one.memory, each.sent < one.sent) == (True, True)
+        assert (each.rounds, each.online) == (one.rounds, one.online)
+        plans = [plan_layer(tall(shapes["late"], k), b, Goal(COUNTED, LINKS["local"])).layer for k in (2, 4, 8)]
+        costs = [linear_cost(plan, COUNTED, LINKS["local"]).total / k for plan, k in zip(plans, (2, 4, 8), strict=True)]
+        assert each.seconds == pytest.approx(min(costs))
+    assert eight["early"] == alone["early"], "ciphertexts are full"
+
+
 def test_layers_that_may_be_padded_have_more_block_sizes_and_no_fewer_blocks_for_it():
     """A padded layer is priced as the larger one that it is a part of."""
     shapes = {"fc1": LinearShape.gemm(1, 845, 100), "fc2": LinearShape.gemm(1, 100, 10)}
-    plain = figure_table(shapes, BLOCK_SIZES, COUNTED, LINKS["local"])
+    plain = figure_table(shapes, BLOCK_SIZES, Goal(COUNTED, LINKS["local"]))
     assert {name: list(row) for name, row in plain.items()} == {"fc1": [1], "fc2": [1, 2]}
-    padded = figure_table(shapes, BLOCK_SIZES, COUNTED, LINKS["local"], padded=("fc1",))
+    padded = figure_table(shapes, BLOCK_SIZES, Goal(COUNTED, LINKS["local"]), padded=("fc1",))
     assert padded["fc2"] == plain["fc2"]
     assert list(padded["fc1"]) == [1, 2, 4, 8, 16]
-    whole = figure_table({"fc1": LinearShape.gemm(1, 848, 104)}, BLOCK_SIZES, COUNTED, LINKS["local"])
+    whole = figure_table({"fc1": LinearShape.gemm(1, 848, 104)}, BLOCK_SIZES, Goal(COUNTED, LINKS["local"]))
     assert dataclasses.replace(padded["fc1"][8], online=0.0) == dataclasses.replace(whole["fc1"][8], online=0.0)
     assert padded["fc1"][8].seconds < padded["fc1"][1].seconds

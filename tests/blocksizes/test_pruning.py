@@ -7,6 +7,7 @@ from privcirnet.blocksizes.pruning import PrunedNetwork, Pruning
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.pruned import DiagonalGroups
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import LINKS
 from tests.he.encodings.test_pruned import assert_masked
@@ -32,7 +33,7 @@ def pruning(scores: str = "magnitude") -> Pruning:
 
 
 def dense() -> Figures:
-    table = figure_table(SHAPES, [1], PROFILE, LINK)
+    table = figure_table(SHAPES, [1], Goal(PROFILE, LINK))
     return sum((row[1] for row in table.values()), Figures())
 
 

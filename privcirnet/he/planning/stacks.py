@@ -32,6 +32,18 @@ _WORTH = 0.9
 """A stack that takes more than this part of the seconds is not worth its weights."""
 
 
+def sizes(most: int) -> list[int]:
+    """Return the numbers of images that stacks are planned for.
+
+    Args:
+        most: images that are prepared at once.
+
+    >>> sizes(1), sizes(3), sizes(8)
+    ([], [2, 3], [2, 4, 8])
+    """
+    return sorted({size for size in _SIZES if size < most} | {most} - {1})
+
+
 class Option(NamedTuple):
     """How a layer may take images.
 
@@ -129,7 +141,7 @@ def _options(layer: Layer, program: Program, goal: Goal, most: int, noise_bits: 
     """One image after the other, and for some numbers of images the fastest stack that fits."""
     single = linear_cost(layer, goal.profile, goal.link).total
     yield Option(single, 0)
-    for images in sorted({size for size in _SIZES if size < most} | {most} - {1}):
+    for images in sizes(most):
         plans = layers_by_time(tall(layer.shape, images), layer.block_size, goal)
         for _, (seconds, found) in zip(range(_LOOKED_AT), plans, strict=False):
             if seconds > _WORTH * images * single:

@@ -14,6 +14,7 @@ from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figu
 from privcirnet.config import run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.profile import LINKS, Link, Profile
 from privcirnet.pipeline.pareto.config import ParetoConfig
 from privcirnet.pipeline.profiles import find_profile
@@ -126,7 +127,7 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
         raise RuleError("a comparison must start from a dense network", got=f"{len(circulant)} layers", remedy=remedy)
     profile = find_profile(config.he, bar=bar)
     shapes = layer_shapes(model, data.real(data.train_images[:1]))
-    figures = figure_table(shapes, config.block_sizes, profile, LINKS[config.he.link], config.he.family)
+    figures = figure_table(shapes, config.block_sizes, Goal(profile, LINKS[config.he.link], family=config.he.family))
     admitted = {name: tuple(row) for name, row in figures.items()}
     omegas: dict[str, Mapping[str, Any]] = {}
     for method, (kind, damping) in _KINDS.items():
