@@ -116,8 +116,6 @@ class RecipeConfig:
     """compile training steps (torch.compile): the first is slow, the others are faster; needs a C++ compiler."""
     compile_backend: str = "inductor"
     """of torch.compile; aot_eager and eager only trace, and need no compiler."""
-    fade: float = 0.0
-    """share of the replace stage's steps in which the old operations fade out; 0: they are replaced at once."""
     tails: float = 0.0
     """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
     tail_limit: float = 6.0
@@ -134,11 +132,6 @@ class RecipeConfig:
         known = ", ".join(PROJECTIONS)
         _check(self.projection in PROJECTIONS, "recipe.projection must be a known one", self.projection, f"use {known}")
         _check(self.damping >= 0, "recipe.damping must not be negative", self.damping, "use 1")
-        _check(0 <= self.fade <= 1, "recipe.fade must be a share of the steps", self.fade, "use 0.4, or 0 for none")
-        fades = not self.fade or self.stage == "replace"
-        _check(
-            fades, "only what is replaced fades out", f"fade={self.fade} in {self.stage}", "give it to recipe=replace"
-        )
         _check(self.tails >= 0, "recipe.tails must not be negative", self.tails, "use 0.1")
         _check(self.tail_limit > 0, "recipe.tail_limit must be positive", self.tail_limit, "use 6")
         _check(self.epochs >= 0, "recipe.epochs must not be negative", self.epochs, "use 40")

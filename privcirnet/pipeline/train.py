@@ -105,7 +105,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
             checkpoint.save(out, progress, settings)
             advance(line, to=progress.epoch)
 
-        history = fit(model, data, recipe, config.seed, teacher, progress, after_epoch, after_step, start.replaced)
+        history = fit(model, data, recipe, config.seed, teacher, progress, after_epoch, after_step)
     top1 = history[-1]["top1"] if history else before
     return Trained(config, start, top1, before, len(data.test_labels), history, any(mixed))
 

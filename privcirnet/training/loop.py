@@ -5,7 +5,7 @@ Under torchrun every process runs it, with the same arguments (:mod:`privcirnet.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +21,6 @@ from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
 from privcirnet.training.accuracy import accuracy
 from privcirnet.training.augmentation import augmented
 from privcirnet.training.bfloat16 import SlowConvolutions, is_faster
-from privcirnet.training.fading import Fading
 from privcirnet.training.image_size import GrowingImages
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
@@ -80,7 +79,6 @@ def fit(  # noqa: PLR0913, PLR0917
     start: EpochProgress | None = None,
     after_epoch: Callable[[EpochProgress], None] | None = None,
     after_step: Callable[[Step], None] | None = None,
-    replaced: Mapping[str, nn.Module] | None = None,
 ) -> list[dict[str, float]]:
     """Train a model in place.
 
@@ -94,7 +92,6 @@ def fit(  # noqa: PLR0913, PLR0917
         start: state to continue from.
         after_epoch: called after every epoch, by the first process only, with what a resumed run needs.
         after_step: called after every step, by the first process only; must be quick.
-        replaced: what modules stand in place of, by their names; fades out if the recipe says so.
 
     Returns:
         Per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images if there are any (see
@@ -106,8 +103,6 @@ def fit(  # noqa: PLR0913, PLR0917
     progress = start or EpochProgress()
     mixed = _mixed(model, data, recipe, teacher, progress)
     run = _Run(model, data, recipe, teacher, seed, mixed)
-    if replaced and recipe.fade:
-        run.fading = Fading(model, replaced, recipe.fade * recipe.epochs * data.steps(recipe.batch_size))
     if progress.state:
         run.restore(progress.state)
     try:
@@ -155,7 +150,6 @@ class _Run:
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
         self.sizes = _sizes(model, data, recipe)
-        self.fading: Fading | None = None
         self.generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed + distributed.rank())
 
@@ -176,8 +170,6 @@ class _Run:
         started, seen = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in data.epoch(self.recipe.batch_size, self.generator):
-            if self.fading:
-                self.fading.at(self.schedule.last_epoch)
             loss = self._loss(images, labels, self.mixer if mix else None)
             here = distributed.total(loss.detach()).item()
             if not math.isfinite(here):
@@ -240,8 +232,6 @@ class _Run:
         """Remove everything of the run from the model but the weights."""
         if self.tails:
             self.tails.detach()
-        if self.fading:
-            self.fading.detach()
         if self.slow:
             self.slow.restore()
 

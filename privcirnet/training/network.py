@@ -170,7 +170,6 @@ class BuiltNetwork:
         arguments: that it was created with.
         fresh: tensors that have new values because the network it starts from has none that fit.
         composed: layers that are one with the layer before them, in a quantized network, or will be.
-        replaced: what modules stand in place of, by their names, in a network that begins the replace stage.
     """
 
     model: nn.Module
@@ -180,7 +179,6 @@ class BuiltNetwork:
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     fresh: tuple[str, ...] = ()
     composed: tuple[str, ...] = ()
-    replaced: dict[str, nn.Module] = field(default_factory=dict[str, nn.Module], repr=False)
 
 
 def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:

@@ -28,7 +28,6 @@ from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.pruned import prune_
 from privcirnet.nn.quantize import quantize
 from privcirnet.training.architectures import LOADING
-from privcirnet.training.fading import replaced
 from privcirnet.training.network import (
     BuiltNetwork,
     build,
@@ -223,8 +222,7 @@ def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) 
     if not operated:
         load_shared(model, before.model)
     measure_statistics_(model, data)
-    old = {} if operated else replaced(before.model, model)
-    return BuiltNetwork(model, before.name, before.block_sizes, None, merged, composed=before.composed, replaced=old)
+    return BuiltNetwork(model, before.name, before.block_sizes, None, merged, composed=before.composed)
 
 
 def load_checkpoint(path: Path, data: ImageData) -> BuiltNetwork:
