@@ -85,10 +85,8 @@ class Together:
         up = down = 0.0
         for exchange, members, _ in self.parts:
             if member in members:
-                own = self.exchanges[member]
-                share = 1.0
-                if isinstance(exchange, SquareExchange) and isinstance(own, SquareExchange):
-                    share = self.count * own.values / exchange.values
+                squares = isinstance(exchange, SquareExchange)
+                share = self.count * _values(self.exchanges[member]) / _values(exchange) if squares else 1.0
                 up, down = up + share * exchange.plan.ciphertexts_up, down + share * exchange.plan.ciphertexts_down
         return up, down
 
