@@ -25,7 +25,19 @@ DEFAULTS: dict[str, Any] = {
 """Settings that are not the default of :class:`~privcirnet.config.RecipeConfig`: weights are usually there already."""
 DISTILLATION = 0.5
 """Weight of a teacher's soft labels, where nothing else is asked for."""
-_OF_STAGES = ("stage", "init", "plan", "uniform", "pad", "projection", "damping", "teacher", "teach_once")
+_OF_STAGES = (
+    "stage",
+    "init",
+    "plan",
+    "uniform",
+    "pad",
+    "projection",
+    "damping",
+    "teacher",
+    "teach_once",
+    "imitate",
+    "imitation",
+)
 """Settings of train.py alone."""
 _OF_INTEGERS = ("crop_scale", "erase", "rand_augment", "rand_magnitude", "rand_deviation")
 """Augmentation of pixels that are integers."""

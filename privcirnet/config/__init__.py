@@ -120,6 +120,10 @@ class RecipeConfig:
     """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
     tail_limit: float = 6.0
     """largest usual value, in root mean squares of the batch."""
+    imitate: str = ""
+    """blocks that imitate those of recipe.init's network, as a pattern of module names: 'blocks.*'; empty for none."""
+    imitation: float = 1.0
+    """weight of their distance."""
     label_smoothing: float = 0.05
     """in [0, 1)."""
     distillation: float = 0.0
@@ -134,6 +138,10 @@ class RecipeConfig:
         _check(self.damping >= 0, "recipe.damping must not be negative", self.damping, "use 1")
         _check(self.tails >= 0, "recipe.tails must not be negative", self.tails, "use 0.1")
         _check(self.tail_limit > 0, "recipe.tail_limit must be positive", self.tail_limit, "use 6")
+        _check(self.imitation >= 0, "recipe.imitation must not be negative", self.imitation, "use 1")
+        imitates, both = bool(self.imitate), f"imitate={self.imitate} compile={self.compile}"
+        _check(not (imitates and self.compile), "an imitation is not compiled", both, "leave one out")
+        _check(not imitates or bool(self.init), "recipe.imitate needs recipe.init", "none", "give a run directory")
         _check(self.epochs >= 0, "recipe.epochs must not be negative", self.epochs, "use 40")
         _check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
         _check_name("recipe.optimizer", self.optimizer, OPTIMIZERS)

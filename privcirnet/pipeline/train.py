@@ -80,6 +80,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
         done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
     model = start.model.to(device := distributed.own_device(config.device))
     teacher = stages.load_network(recipe.teacher, data).to(device) if recipe.teacher else None
+    original = stages.load_network(recipe.init, data).to(device) if recipe.imitate else None
     settings = asdict(config) | {"block_sizes": start.block_sizes}
     resumed = distributed.from_first(lambda: checkpoint.load(out, settings)) if config.resume else None
     progress = resumed or EpochProgress()
@@ -105,7 +106,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
             checkpoint.save(out, progress, settings)
             advance(line, to=progress.epoch)
 
-        history = fit(model, data, recipe, config.seed, teacher, progress, after_epoch, after_step)
+        history = fit(model, data, recipe, config.seed, teacher, progress, after_epoch, after_step, original)
     top1 = history[-1]["top1"] if history else before
     return Trained(config, start, top1, before, len(data.test_labels), history, any(mixed))
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from privcirnet.training.accuracy import accuracy
 from privcirnet.training.augmentation import augmented
 from privcirnet.training.bfloat16 import SlowConvolutions, is_faster
 from privcirnet.training.image_size import GrowingImages
+from privcirnet.training.imitation import Imitation
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
@@ -79,6 +80,7 @@ def fit(  # noqa: PLR0913, PLR0917
     start: EpochProgress | None = None,
     after_epoch: Callable[[EpochProgress], None] | None = None,
     after_step: Callable[[Step], None] | None = None,
+    original: nn.Module | None = None,
 ) -> list[dict[str, float]]:
     """Train a model in place.
 
@@ -92,6 +94,7 @@ def fit(  # noqa: PLR0913, PLR0917
         start: state to continue from.
         after_epoch: called after every epoch, by the first process only, with what a resumed run needs.
         after_step: called after every step, by the first process only; must be quick.
+        original: network whose blocks are imitated as ``recipe.imitate`` says, on the same device; its weights stay.
 
     Returns:
         Per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images if there are any (see
@@ -101,8 +104,8 @@ def fit(  # noqa: PLR0913, PLR0917
         RuleError: the loss is not finite, steps are learned without AdamW, or they cannot obey the rules of nn.steps.
     """
     progress = start or EpochProgress()
-    mixed = _mixed(model, data, recipe, teacher, progress)
-    run = _Run(model, data, recipe, teacher, seed, mixed)
+    networks = _Networks(model, teacher, original)
+    run = _Run(networks, data, recipe, seed, _mixed(networks, data, recipe, progress))
     if progress.state:
         run.restore(progress.state)
     try:
@@ -111,7 +114,8 @@ def fit(  # noqa: PLR0913, PLR0917
             with run.sizes.of_epoch(progress.epoch) if run.sizes else nullcontext():
                 measured = run.epoch(progress.epoch, after_step)
             if run.average:
-                recalibrate_(run.trained, data, recipe.batch_size)
+                with run.imitation.beside(run.trained) if run.imitation else nullcontext() as before:
+                    recalibrate_(run.trained, data, recipe.batch_size, before)
             progress.epoch += 1
             if data.has_tests:
                 measured["top1"] = run.top1(last=progress.epoch == recipe.epochs)
@@ -127,29 +131,35 @@ def fit(  # noqa: PLR0913, PLR0917
     return progress.history
 
 
+class _Networks(NamedTuple):
+    """The network that trains, and those it learns from, if any."""
+
+    model: nn.Module
+    teacher: nn.Module | None
+    original: nn.Module | None
+
+
 class _Run:
     """The mutable state of a training run."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        data: Examples,
-        recipe: RecipeConfig,
-        teacher: nn.Module | None,
-        seed: int,
-        mixed: bool,
-    ) -> None:
+    def __init__(self, networks: _Networks, data: Examples, recipe: RecipeConfig, seed: int, mixed: bool) -> None:
+        model, self.teacher, original = networks
+        self.model, self.data, self.recipe = model, data, recipe
         distributed.prepare_(model)
-        self.model, self.data, self.recipe, self.teacher = model, data, recipe, teacher
         self.optimizer = optimizer_of(model, recipe)
         self.schedule = schedule_of(self.optimizer, recipe, data.steps(recipe.batch_size))
         self.average = average_of(model, recipe)
-        self.tails = Tails(model, recipe.tail_limit) if recipe.tails else None
+        self.penalties: list[tuple[float, Tails | Imitation]] = []
+        self.imitation = Imitation(model, original, recipe.imitate, recipe.epochs) if original else None
+        if self.imitation:
+            self.penalties.append((recipe.imitation, self.imitation))
+        if recipe.tails:
+            self.penalties.append((recipe.tails, Tails(model, recipe.tail_limit)))
         self.mixed, self.slow = mixed, SlowConvolutions(model) if mixed else None
         self.step = torch.compile(_step, backend=recipe.compile_backend) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
-        self.sizes = _sizes(model, data, recipe)
+        self.sizes = _sizes(model, data, recipe, original)
         self.generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed + distributed.rank())
 
@@ -167,12 +177,13 @@ class _Run:
     def epoch(self, number: int, after_step: Callable[[Step], None] | None = None) -> dict[str, float]:
         """Make one pass over the training images; return mean loss in nats, learning rate and images per second."""
         self.model.train()
+        if self.imitation:
+            self.imitation.begin(number)
         started, seen = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in data.epoch(self.recipe.batch_size, self.generator):
             loss = self._loss(images, labels, self.mixer if mix else None)
-            here = distributed.total(loss.detach()).item()
-            if not math.isfinite(here):
+            if not math.isfinite(here := distributed.total(loss.detach()).item()):
                 remedy = "lower recipe.learning_rate or set recipe.clip_gradient, and resume from the last epoch"
                 raise RuleError("the training loss must stay finite", got=here, remedy=remedy)
             self.optimizer.zero_grad(set_to_none=True)
@@ -198,16 +209,18 @@ class _Run:
     def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:
         """Return this process's part of a batch's mean loss."""
         recipe, device = self.recipe, next(self.model.parameters()).device
-        images = augmented(images, recipe, self.data.levels, self.generator)
-        real, targets = _placed(self.data.real(images.to(device)), recipe, device), labels.to(device)
+        images = augmented(images, recipe, self.data.levels, self.generator).to(device)
+        real, targets = _placed(self.data.real(images), recipe, device), labels.to(device)
         if mixer:
             real, targets = mixer(real, targets, self.generator)
         real = self.sizes(real) if self.sizes else real
         real, targets = distributed.share(real), distributed.share(targets)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
+            if self.imitation:
+                self.imitation.show(real)
             loss = self.step(self.model, real, targets, self.teacher, recipe)
-            if self.tails:
-                loss = loss + recipe.tails * self.tails.penalty()
+            for weight, part in self.penalties:
+                loss = loss + weight * part.penalty()
         return distributed.weighted(loss, len(targets), len(labels))
 
     def state(self) -> dict[str, Any]:
@@ -230,8 +243,8 @@ class _Run:
 
     def close(self) -> None:
         """Remove everything of the run from the model but the weights."""
-        if self.tails:
-            self.tails.detach()
+        for _, part in self.penalties:
+            part.detach()
         if self.slow:
             self.slow.restore()
 
@@ -240,9 +253,7 @@ class _Run:
         return parts | ({"average": self.average} if self.average else {})
 
 
-def _mixed(
-    model: nn.Module, data: Examples, recipe: RecipeConfig, teacher: nn.Module | None, progress: EpochProgress
-) -> bool:
+def _mixed(networks: _Networks, data: Examples, recipe: RecipeConfig, progress: EpochProgress) -> bool:
     """Return whether a run is in mixed precision: as it began, as the recipe says, or as the first process measures.
 
     Networks that are quantized stay in float32 unless the recipe says otherwise: 8 bits of mantissa would round the
@@ -253,20 +264,22 @@ def _mixed(
     if "mixed" in progress.state:
         return progress.state["mixed"]
     real, targets = next(data.sampled(recipe.batch_size, recipe.batch_size))
-    device = next(model.parameters()).device
+    device = next(networks.model.parameters()).device
     real, targets = _placed(real, recipe, device), targets.to(device)
 
     def loss(tried: nn.Module, mixed: bool) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
-            return _step(tried.train(), real, targets, teacher, recipe)
+            return _step(tried.train(), real, targets, networks.teacher, recipe)
 
-    return distributed.from_first(lambda: is_faster(model, loss))
+    return distributed.from_first(lambda: is_faster(networks.model, loss))
 
 
-def _sizes(model: nn.Module, data: Examples, recipe: RecipeConfig) -> GrowingImages | FewerPatches | None:
+def _sizes(
+    model: nn.Module, data: Examples, recipe: RecipeConfig, original: nn.Module | None
+) -> GrowingImages | FewerPatches | None:
     """Return what makes the first epochs quicker, if anything does."""
     if recipe.patches:
-        return FewerPatches(model, recipe.patches, recipe.epochs)
+        return FewerPatches(model, recipe.patches, recipe.epochs, original)
     if not recipe.smallest_image:
         return None
     image = _placed(next(data.sampled(1, 1))[0], recipe, next(model.parameters()).device)

@@ -22,17 +22,16 @@ class FewerPatches:
         model: has one :class:`~privcirnet.nn.tokens.Tokens`; changed only in :meth:`of_epoch`, and only in training.
         share: of the patches that are seen.
         epochs: of the whole run.
+        leader: another transformer that sees each batch just before the model does; the model then sees its patches.
 
     Raises:
-        RuleError: the network is no such transformer.
+        RuleError: a network is no such transformer.
     """
 
-    def __init__(self, model: nn.Module, share: float, epochs: int) -> None:
-        found = [module for module in model.modules() if isinstance(module, Tokens)]
-        if len(found) != 1:
-            got = f"{len(found)} modules that make tokens"
-            raise RuleError("recipe.patches needs a transformer", got=got, remedy="use recipe.patches=0")
-        self._tokens, self._share, self._fewer = found[0], share, GROWING * epochs
+    def __init__(self, model: nn.Module, share: float, epochs: int, leader: nn.Module | None = None) -> None:
+        self._tokens, self._leader = _tokens_of(model), _tokens_of(leader) if leader else None
+        self._share, self._fewer = share, GROWING * epochs
+        self._places = torch.empty(0)
 
     @contextmanager
     def of_epoch(self, epoch: int) -> Iterator[None]:
@@ -47,11 +46,13 @@ class FewerPatches:
         if epoch >= self._fewer:
             yield
             return
-        hook = self._tokens.register_forward_hook(self._drawn)
+        seeing = [self._tokens, self._leader] if self._leader else [self._tokens]
+        hooks = [tokens.register_forward_hook(self._seen) for tokens in seeing]
         try:
             yield
         finally:
-            hook.remove()
+            for hook in hooks:
+                hook.remove()
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return images as they are: what is left out are tokens.
@@ -61,12 +62,25 @@ class FewerPatches:
         """
         return images
 
-    def _drawn(self, module: nn.Module, inputs: tuple[Tensor, ...], tokens: Tensor) -> Tensor:
+    def _seen(self, module: nn.Module, inputs: tuple[Tensor, ...], tokens: Tensor) -> Tensor:
         """Return the class token and some of the others: (N, 1 + P, C) to (N, 1 + share P, C)."""
-        if not module.training:
+        if module is self._tokens and not module.training:
             return tokens
-        count, patches, width = tokens.shape[0], tokens.shape[1] - 1, tokens.shape[2]
+        if module is self._leader or not self._leader:
+            self._places = self._drawn(tokens)
+        return tokens.gather(1, self._places.unsqueeze(-1).expand(-1, -1, tokens.shape[2]))
+
+    def _drawn(self, tokens: Tensor) -> Tensor:
+        """Return the places of the class token and of some of the others in each image, (N, 1 + share P)."""
+        count, patches = tokens.shape[0], tokens.shape[1] - 1
         kept = max(1, round(self._share * patches))
         drawn = torch.rand(count, patches, device=tokens.device).topk(kept).indices + 1
-        places = torch.cat([drawn.new_zeros(count, 1), drawn], dim=1)
-        return tokens.gather(1, places.unsqueeze(-1).expand(-1, -1, width))
+        return torch.cat([drawn.new_zeros(count, 1), drawn], dim=1)
+
+
+def _tokens_of(model: nn.Module) -> Tokens:
+    found = [module for module in model.modules() if isinstance(module, Tokens)]
+    if len(found) != 1:
+        got = f"{len(found)} modules that make tokens"
+        raise RuleError("recipe.patches needs a transformer", got=got, remedy="use recipe.patches=0")
+    return found[0]
