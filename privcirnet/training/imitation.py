@@ -56,14 +56,12 @@ class Imitation:
             got = f"{pattern} matches {len(blocks)} modules in the network, {len(others)} in the original"
             remedy = "name modules that both have, as recipe.imitate='blocks.*' in a transformer"
             raise RuleError("a network must imitate blocks that the original has", got=got, remedy=remedy)
-        self.original, self.limit = original.eval(), 1.0
-        self._pattern, self._epochs = pattern, epochs
+        self.original, self.limit, self._epochs = original.eval(), 1.0, epochs
         self._wanted: dict[str, Tensor] = {}
         self._losses: list[Tensor] = []
-        self._handles: list[RemovableHandle] = []
-        for name, block in blocks.items():
-            self._handles.append(others[name].register_forward_hook(self._remembering(name)))
-            self._handles.append(block.register_forward_hook(self._comparing(name)))
+        self._names = list(blocks)
+        self._handles = [others[name].register_forward_hook(self._remembering(name)) for name in self._names]
+        self._handles += self._compared(model)
 
     def begin(self, epoch: int) -> None:
         """Set the limit of an epoch.
@@ -88,26 +86,31 @@ class Imitation:
         return torch.stack(losses).sum() if losses else 0.0
 
     @contextmanager
-    def beside(self, model: nn.Module) -> Iterator[Callable[[Tensor], None]]:
-        """Observe another network, as a running average of the weights is, with this limit.
+    def beside(self, model: nn.Module) -> Iterator[None]:
+        """Compare another network, as a running average of the weights is, whenever it runs; it gets no penalty.
 
         Args:
             model: with the same blocks.
 
         Yields:
-            What shows the images that it sees next to the original.
+            Nothing; the other network is alone again afterwards.
         """
-        other = Imitation(model, self.original, self._pattern, self._epochs)
-        other.limit = self.limit
+        handles = [model.register_forward_pre_hook(lambda _, inputs: self.show(*inputs)), *self._compared(model)]
         try:
-            yield other.show
+            yield
         finally:
-            other.detach()
+            for handle in handles:
+                handle.remove()
+            self.penalty()
 
     def detach(self) -> None:
         """Stop observing."""
         for handle in self._handles:
             handle.remove()
+
+    def _compared(self, model: nn.Module) -> list[RemovableHandle]:
+        """Compare a network's blocks with what the original just returned, until the handles are removed."""
+        return [model.get_submodule(name).register_forward_hook(self._comparing(name)) for name in self._names]
 
     def _remembering(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: tuple[Tensor, ...], values: Tensor) -> None:

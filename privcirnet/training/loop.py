@@ -114,8 +114,8 @@ def fit(  # noqa: PLR0913, PLR0917
             with run.sizes.of_epoch(progress.epoch) if run.sizes else nullcontext():
                 measured = run.epoch(progress.epoch, after_step)
             if run.average:
-                with run.imitation.beside(run.trained) if run.imitation else nullcontext() as before:
-                    recalibrate_(run.trained, data, recipe.batch_size, before)
+                with run.imitation.beside(run.trained) if run.imitation else nullcontext():
+                    recalibrate_(run.trained, data, recipe.batch_size)
             progress.epoch += 1
             if data.has_tests:
                 measured["top1"] = run.top1(last=progress.epoch == recipe.epochs)

@@ -29,7 +29,8 @@ class FewerPatches:
     """
 
     def __init__(self, model: nn.Module, share: float, epochs: int, leader: nn.Module | None = None) -> None:
-        self._tokens, self._leader = _tokens_of(model), _tokens_of(leader) if leader else None
+        self._tokens = _tokens_of(model)
+        self._first = _tokens_of(leader) if leader else self._tokens
         self._share, self._fewer = share, GROWING * epochs
         self._places = torch.empty(0)
 
@@ -46,8 +47,7 @@ class FewerPatches:
         if epoch >= self._fewer:
             yield
             return
-        seeing = [self._tokens, self._leader] if self._leader else [self._tokens]
-        hooks = [tokens.register_forward_hook(self._seen) for tokens in seeing]
+        hooks = [tokens.register_forward_hook(self._seen) for tokens in {self._first, self._tokens}]
         try:
             yield
         finally:
@@ -66,7 +66,7 @@ class FewerPatches:
         """Return the class token and some of the others: (N, 1 + P, C) to (N, 1 + share P, C)."""
         if module is self._tokens and not module.training:
             return tokens
-        if module is self._leader or not self._leader:
+        if module is self._first:
             self._places = self._drawn(tokens)
         return tokens.gather(1, self._places.unsqueeze(-1).expand(-1, -1, tokens.shape[2]))
 

@@ -5,11 +5,10 @@ own. While the learning rate is high the difference costs accuracy, in AESPA net
 of twelve epochs has 82.4 % on CIFAR-10 with averaged statistics, 88.1 with its own.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet import distributed
@@ -21,9 +20,7 @@ IMAGES = 4096
 
 
 @torch.no_grad()
-def recalibrate_(
-    model: nn.Module, data: Examples, batch_size: int, before: Callable[[Tensor], object] | None = None
-) -> None:
+def recalibrate_(model: nn.Module, data: Examples, batch_size: int) -> None:
     """Set every norm's running statistics to their means over some batches of training images, which are not augmented.
 
     Under torchrun all processes must call it.
@@ -32,7 +29,6 @@ def recalibrate_(
         model: on any device; left in evaluation mode. One without running statistics stays as it is.
         data: with training images.
         batch_size: of training.
-        before: called with each batch before the model sees it.
     """
     model.eval()
     norms: list[Any] = [module for module in model.modules() if isinstance(module, (_BatchNorm, Aespa1d, Aespa2d))]
@@ -45,10 +41,7 @@ def recalibrate_(
     for number, (images, _) in enumerate(data.sampled(IMAGES, batch_size), start=1):
         for norm in norms:
             norm.momentum = 1 / number
-        here = distributed.share(images).to(device, memory_format=torch.channels_last)
-        if before:
-            before(here)
-        model(here)
+        model(distributed.share(images).to(device, memory_format=torch.channels_last))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.eval()

@@ -103,10 +103,10 @@ def test_evaluation_and_afterwards_are_as_without():
     imitation = Imitation(model, original, "*", 1)
     assert torch.equal(model.eval()(X), 100 * X)
     other = rows(50.0)
-    with imitation.beside(other) as show:
-        show(X)
+    with imitation.beside(other):
         assert torch.equal(other.eval()(X), X)
     assert torch.equal(other(X), 50 * X)
+    assert imitation.penalty() == 0.0
     imitation.detach()
     assert not model[0]._forward_hooks
     assert not original[0]._forward_hooks
