@@ -192,6 +192,9 @@ class QuantConfig:
     """2 to 20, of what the residuals of a transformer add up; never fewer than activation_bits."""
     calibration_images: int = 512
     """training images on which the steps are calibrated."""
+    calibration_quantile: float = 1.0
+    """an activation's bits hold all values of this share of these images; larger values are carried. 1: of all, which
+    a few images decide; 0.5: a transformer's steps are finer by a bit or two."""
     composed: list[str] = field(default_factory=list[str])
     """layers that become one with the layer before them; empty for those of the plan that block sizes come from."""
     learned_steps: bool = False
@@ -200,6 +203,8 @@ class QuantConfig:
     def __post_init__(self) -> None:
         images = self.calibration_images
         _check(images >= 1, "quant.calibration_images must be at least 1", images, "use 512")
+        quantile = self.calibration_quantile
+        _check(0 < quantile <= 1, "quant.calibration_quantile must be in (0, 1]", quantile, "use 1, or 0.5")
 
 
 @dataclass

@@ -10,6 +10,7 @@ its own. :mod:`privcirnet.nn.steps` sets their steps.
 """
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -35,13 +36,15 @@ STREAM_BITS = 10
 _BITS = {"weight": (1, 8), "activation": (2, 16), "stream": (2, 20)}
 
 
-def quantize(
+def quantize(  # noqa: PLR0913
     fused: fx.GraphModule,
     images: Tensor | Iterable[Tensor] = (),
     input_log_step: int | None = None,
     weight_bits: int = 8,
     activation_bits: int = 8,
     stream_bits: int = STREAM_BITS,
+    *,
+    quantile: float = 1.0,
 ) -> fx.GraphModule:
     """Return a fake-quantized copy of a fused network, its steps calibrated on images.
 
@@ -54,6 +57,7 @@ def quantize(
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
         stream_bits: 2 to 20, likewise for what residual streams add up (:mod:`privcirnet.nn.streams`), which never have
             fewer bits than other activations.
+        quantile: in (0, 1], share of the images whose values these bits hold; with 1 the largest of all sets each step.
 
     Returns:
         The quantized network, in the mode of ``fused``.
@@ -86,8 +90,9 @@ def quantize(
         value_of_one(fused, shown)
         found = peaks(fused, shown)
         kept = usual(found)
-        seen = {name: values[kept].max().item() for name, values in found.items()}
-        calibrate(graph, seen, input_step_for(shown) if input_log_step is None else input_log_step)
+        rank = math.ceil(quantile * int(kept.sum()))
+        held = {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
+        calibrate(graph, held, input_step_for(shown) if input_log_step is None else input_log_step)
         graph.meta[IMAGE] = tuple(shown.shape[1:])
     graph.train(fused.training)
     return graph

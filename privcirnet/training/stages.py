@@ -84,7 +84,7 @@ def begin(
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = Bits(quant.weight_bits, quant.activation_bits, quant.stream_bits)
     composed = tuple(quant.composed) or before.composed
-    quantized = quantize(fuse(model, composed), [images], data.log_step, *bits)
+    quantized = quantize(fuse(model, composed), [images], data.log_step, *bits, quantile=quant.calibration_quantile)
     if quant.learned_steps:
         learn_steps_(quantized)
     return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments, composed=composed)

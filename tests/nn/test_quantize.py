@@ -36,6 +36,19 @@ def test_outputs_are_close_to_the_fused_networks():
     assert (coarse(images) - expected).abs().max() > (graph(images) - expected).abs().max()
 
 
+def test_a_quantile_of_the_images_sets_steps():
+    """One of ten images has four times the values of the others; with 0.9 its values are carried, with 1 they count."""
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(256, 3, bias=False))
+    images = pixels(10) / 4
+    images[3] = 4 * images[4]
+    fine, coarse = (quantize(fuse(model), images, INPUT_STEP, quantile=q) for q in (0.9, 1.0))
+    others = images[[n for n in range(10) if n != 3]]
+    assert log_steps(fine) == log_steps(quantize(fuse(model), others, INPUT_STEP))
+    largest = model[0](images).abs().amax((1, 2, 3)).sort().values
+    for graph, held, carried in ((fine, largest[8], largest[9]), (coarse, largest[9], math.inf)):
+        assert held <= 127 * 2.0 ** log_steps(graph)["_0" + SUFFIX] < carried
+
+
 def test_weights_of_one_bit_are_signs_times_a_power_of_two_of_each_block_row():
     """As near to the fused weights as a power of two goes; still circulant; found again in a checkpoint."""
     graph = quantized(weight_bits=1)

@@ -19,6 +19,7 @@ from privcirnet.training.accuracy import predict
 from privcirnet.training.loop import fit
 from privcirnet.training.network import BuiltNetwork, checkpoint_of
 from tests.nn.networks import rows_of
+from tests.nn.quantized import log_steps
 
 DATA = load("digits")
 DATA = dataclasses.replace(DATA, train_images=DATA.train_images[:128], train_labels=DATA.train_labels[:128])
@@ -142,6 +143,18 @@ def test_quantization_starts_from_the_fused_network_calibrated_on_training_image
     before = predict(stages.load_network(str(root / "finetune"), DATA), DATA, DATA.test_images)
     after = predict(start.model, DATA, DATA.test_images)
     assert 0 < (after - before).abs().max() < 0.2 * (before.max() - before.min())
+
+
+def test_steps_hold_a_share_of_the_calibration_images(root):
+    def steps(quantile: float) -> list[int]:
+        quant = QuantConfig(calibration_images=16, calibration_quantile=quantile)
+        return list(log_steps(stages.begin(recipe("qat", root, "finetune"), quant, ModelConfig(), DATA).model).values())
+
+    differences = [coarse - fine for coarse, fine in zip(steps(1.0), steps(0.1), strict=True)]
+    assert min(differences) == 0
+    assert max(differences) > 0
+    with pytest.raises(RuleError, match="calibration_quantile"):
+        QuantConfig(calibration_quantile=0)
 
 
 def test_a_saved_stage_is_loaded_whole(root, tmp_path):
