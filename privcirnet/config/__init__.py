@@ -195,6 +195,8 @@ class QuantConfig:
     calibration_quantile: float = 1.0
     """an activation's bits hold all values of this share of these images; larger values are carried. 1: of all, which
     a few images decide; 0.5: a transformer's steps are finer by a bit or two."""
+    equalize: bool = False
+    """scale channels between layers first, so that one step suits all of them (docs/quantization.md)."""
     composed: list[str] = field(default_factory=list[str])
     """layers that become one with the layer before them; empty for those of the plan that block sizes come from."""
     learned_steps: bool = False

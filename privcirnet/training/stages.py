@@ -23,6 +23,7 @@ from privcirnet.nn.activations import Aespa
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.convert import circulant_, dense_state_dict
+from privcirnet.nn.equalize import equalize_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.pruned import prune_
@@ -84,7 +85,10 @@ def begin(
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = Bits(quant.weight_bits, quant.activation_bits, quant.stream_bits)
     composed = tuple(quant.composed) or before.composed
-    quantized = quantize(fuse(model, composed), [images], data.log_step, *bits, quantile=quant.calibration_quantile)
+    fused = fuse(model, composed)
+    if quant.equalize:
+        equalize_(fused, images)
+    quantized = quantize(fused, [images], data.log_step, *bits, quantile=quant.calibration_quantile)
     if quant.learned_steps:
         learn_steps_(quantized)
     return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments, composed=composed)

@@ -157,6 +157,17 @@ def test_steps_hold_a_share_of_the_calibration_images(root):
         QuantConfig(calibration_quantile=0)
 
 
+def test_channels_are_equalized_before_quantization(root, tmp_path):
+    settings = recipe("qat", root, "finetune")
+    start = stages.begin(settings, QuantConfig(activation_bits=12, equalize=True), ModelConfig(), DATA)
+    plain = stages.begin(settings, QuantConfig(activation_bits=12), ModelConfig(), DATA)
+    want, found = (predict(network.model, DATA, DATA.test_images) for network in (plain, start))
+    assert not torch.equal(start.model.get_submodule("conv1").weight, plain.model.get_submodule("conv1").weight)
+    assert (found - want).abs().max() < 0.2 * (want.max() - want.min())
+    save(tmp_path, start, "qat")
+    assert torch.equal(predict(stages.load_network(str(tmp_path), DATA), DATA, DATA.test_images), found)
+
+
 def test_a_saved_stage_is_loaded_whole(root, tmp_path):
     start = stages.begin(recipe("qat", root, "finetune"), QuantConfig(), ModelConfig(), DATA)
     save(tmp_path, start, "qat")
