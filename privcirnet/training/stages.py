@@ -20,6 +20,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.activations import Aespa
+from privcirnet.nn.bias_correction import correct_biases_
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.convert import circulant_, dense_state_dict
@@ -89,6 +90,8 @@ def begin(
     if quant.equalize:
         equalize_(fused, images)
     quantized = quantize(fused, [images], data.log_step, *bits, quantile=quant.calibration_quantile)
+    if quant.correct_biases:
+        correct_biases_(quantized, fused, images)
     if quant.learned_steps:
         learn_steps_(quantized)
     return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments, composed=composed)
