@@ -10,7 +10,8 @@ Channels of a circulant block share a factor, so the layers on both sides stay c
 
 Source: Data-Free Quantization through Weight Equalization and Bias Correction (Nagel et al., ICCV 2019, Section 4.1).
 Departures: squares are homogeneous of degree two, not one as ReLU; values are balanced with the weights that read them,
-not the weights of both layers, because encrypted inference keeps values coarser than sums; factors of whole blocks.
+not the weights of both layers with each other, because values have one step per tensor as well; whole blocks share a
+factor.
 """
 
 from typing import NamedTuple
@@ -94,7 +95,8 @@ def _balance_(pair: _Pair, peaks: Tensor) -> Tensor:
     weight = pair.second.weight if pair.depthwise else pair.second.weight.transpose(0, 1)
     read = _by_block(weight.abs().flatten(1).amax(1), pair.block)
     made = _by_block(peaks, pair.block)
-    factors = torch.where((read > 0) & (made > 0), read / made, 1.0).sqrt()
+    usable = (read > 0) & (made > 0) & made.isfinite()
+    factors = torch.where(usable, read / made, 1.0).sqrt()
     factors /= factors.log().mean().exp()
     factors = factors.repeat_interleave(pair.block)[: len(peaks)].to(pair.first.weight)
     rows = factors.sqrt() if pair.squared else factors

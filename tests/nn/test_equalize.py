@@ -96,6 +96,13 @@ def test_a_channel_that_is_never_read_stays():
     assert torch.allclose(equalize_(graph, images)(images), before, rtol=1e-9)
 
 
+def test_images_that_explode_do_not_spoil_the_factors():
+    model, images = uneven(), pixels(3).double()
+    wild = torch.cat([images, torch.full_like(images, torch.nan)])
+    graph = equalize_(fuse(model), wild)
+    assert torch.allclose(graph(images), fuse(model)(images), rtol=1e-9)
+
+
 def test_transformers_and_networks_of_squares():
     for model, images in ((vit(), torch.rand(8, 3, 8, 8)), (network(), pixels(8))):
         graph = fuse(model.double().eval())
