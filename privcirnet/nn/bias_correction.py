@@ -14,6 +14,7 @@ from torch import Tensor, fx, nn
 
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.quantizers import quantizer_of
+from privcirnet.nn.ranges import by_channel
 
 IMAGES = 256
 """Number of images at most, which run together."""
@@ -48,7 +49,7 @@ class _Means(fx.Interpreter):
     def run_node(self, n: fx.Node) -> object:
         result = super().run_node(n)
         if isinstance(module_of(self._graph, n), nn.Conv2d | nn.Linear) and isinstance(result, Tensor):
-            self.means[n.name] = _channel_means(result)
+            self.means[n.name] = by_channel(result).mean(2)
         return result
 
 
@@ -63,15 +64,9 @@ class _Corrector(fx.Interpreter):
         result, layer = super().run_node(n), module_of(self._graph, n)
         if not isinstance(layer, nn.Conv2d | nn.Linear) or not isinstance(result, Tensor) or layer.bias is None:
             return result
-        off = (self._wanted[n.name] - _channel_means(result)).nan_to_num(0.0, 0.0, 0.0).median(0).values
+        off = (self._wanted[n.name] - by_channel(result).mean(2)).nan_to_num(0.0, 0.0, 0.0).median(0).values
         before = layer.bias.clone()
         assert quantizer_of(layer, "bias")
         layer.parametrizations["bias"].original.add_(off)  # type: ignore[index, union-attr]
         moved = layer.bias - before
         return result + (moved.view(-1, 1, 1) if isinstance(layer, nn.Conv2d) else moved)
-
-
-def _channel_means(values: Tensor) -> Tensor:
-    """Return the mean of each image's channels, (N, C)."""
-    channels = values if values.dim() == 4 else values.movedim(-1, 1)
-    return channels.flatten(2).mean(2) if channels.dim() > 2 else channels

@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
+from privcirnet.functional.fusion import scale_inputs
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.ranges import by_channel, show_values
 
 ROUNDS = 3
 """A layer between two others is scaled from both sides, so factors settle in a few rounds."""
-_BATCH = 32
-"""Images that run together."""
 
 
 class _Pair(NamedTuple):
@@ -36,8 +36,8 @@ class _Pair(NamedTuple):
     first: nn.Conv2d | nn.Linear
     second: nn.Conv2d | nn.Linear
     squared: bool
-    value: fx.Node
-    """that the second reads."""
+    value: str
+    """name of the node that the second reads."""
 
     @property
     def block(self) -> int:
@@ -60,7 +60,7 @@ def equalize_(graph: fx.GraphModule, images: Tensor) -> fx.GraphModule:
         `graph` itself.
     """
     pairs = _pairs(graph)
-    peaks = _channel_peaks(graph, images, [pair.value for pair in pairs])
+    peaks = _channel_peaks(graph, images, {pair.value for pair in pairs})
     for _ in range(ROUNDS):
         for pair in pairs:
             peaks[pair.value] = peaks[pair.value] * _balance_(pair, peaks[pair.value])
@@ -79,7 +79,7 @@ def _pairs(graph: fx.GraphModule) -> list[_Pair]:
         reader = next(iter(value.users)) if len(value.users) == 1 else None
         second = module_of(graph, reader) if reader else None
         if isinstance(second, nn.Conv2d | nn.Linear) and _fit(first, second):
-            found.append(_Pair(first, second, squared, value))
+            found.append(_Pair(first, second, squared, value.name))
     return found
 
 
@@ -100,22 +100,17 @@ def _balance_(pair: _Pair, peaks: Tensor) -> Tensor:
     factors /= factors.log().mean().exp()
     factors = factors.repeat_interleave(pair.block)[: len(peaks)].to(pair.first.weight)
     rows = factors.sqrt() if pair.squared else factors
-    _set_weight(pair.first, pair.first.weight * _shaped(rows, pair.first.weight, 0))
+    _set_weight(pair.first, pair.first.weight * rows.view(-1, *[1] * (pair.first.weight.dim() - 1)))
     if pair.first.bias is not None:
         pair.first.bias.mul_(rows)
-    _set_weight(pair.second, pair.second.weight / _shaped(factors, pair.second.weight, 0 if pair.depthwise else 1))
+    groups = pair.second.groups if isinstance(pair.second, nn.Conv2d) else 1
+    _set_weight(pair.second, scale_inputs(pair.second.weight, 1 / factors, groups))
     return factors
 
 
 def _by_block(values: Tensor, block: int) -> Tensor:
     """Return the largest value of each block of channels, of which the last may be shorter."""
     return torch.stack([part.amax() for part in values.split(block)])
-
-
-def _shaped(factors: Tensor, weight: Tensor, dim: int) -> Tensor:
-    shape = [1] * weight.dim()
-    shape[dim] = len(factors)
-    return factors.view(shape)
 
 
 def _set_weight(layer: nn.Module, weight: Tensor) -> None:
@@ -125,19 +120,13 @@ def _set_weight(layer: nn.Module, weight: Tensor) -> None:
         layer.weight.copy_(weight)  # type: ignore[operator]
 
 
-def _channel_peaks(graph: fx.GraphModule, images: Tensor, values: list[fx.Node]) -> dict[fx.Node, Tensor]:
-    """Return each channel's largest absolute value in the median image, (C,), by node."""
-    found: dict[fx.Node, list[Tensor]] = {node: [] for node in values}
+def _channel_peaks(graph: fx.GraphModule, images: Tensor, names: set[str]) -> dict[str, Tensor]:
+    """Return each channel's largest absolute value in the median image, (C,), by node name."""
+    found: dict[str, list[Tensor]] = {}
 
-    class Recorder(fx.Interpreter):
-        def run_node(self, n: fx.Node) -> object:
-            result = super().run_node(n)
-            if n in found and isinstance(result, Tensor):
-                channels = result if result.dim() == 4 else result.movedim(-1, 1)
-                found[n].append(channels.abs().flatten(2).amax(2) if channels.dim() > 2 else channels.abs())
-            return result
+    def look(name: str, values: Tensor) -> None:
+        if name in names:
+            found.setdefault(name, []).append(by_channel(values.abs()).amax(2))
 
-    recorder = Recorder(graph)
-    for part in images.split(_BATCH):
-        recorder.run(part)
-    return {node: torch.cat(parts).nan_to_num(nan=torch.inf).median(0).values for node, parts in found.items()}
+    show_values(graph, images, look)
+    return {name: torch.cat(parts).nan_to_num(nan=torch.inf).median(0).values for name, parts in found.items()}

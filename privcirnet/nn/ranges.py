@@ -77,7 +77,7 @@ def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
         images: (N, ...), in one tensor; run in parts.
     """
     found: dict[str, list[Tensor]] = {}
-    _run(graph, images, lambda name, values: found.setdefault(name, []).append(_peaks(values.abs())))
+    show_values(graph, images, lambda name, values: found.setdefault(name, []).append(_peaks(values.abs())))
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
@@ -100,6 +100,15 @@ def usual(found: Mapping[str, Tensor]) -> Tensor:
     return (sizes <= EXPLODED * sizes.median(1, keepdim=True).values).all(0)
 
 
+def by_channel(values: Tensor) -> Tensor:
+    """Return values with their channels second, as maps have them: (N, C, positions).
+
+    Args:
+        values: maps (N, C, H, W), tokens (N, T, C), or (N, C).
+    """
+    return (values if values.dim() == 4 else values.movedim(-1, 1)).unsqueeze(-1).flatten(2)
+
+
 def _seen(graph: fx.GraphModule, images: Tensor) -> dict[str, _Seen]:
     found: dict[str, _Seen] = {}
 
@@ -108,7 +117,7 @@ def _seen(graph: fx.GraphModule, images: Tensor) -> dict[str, _Seen]:
         seen = _Seen(values.amin(0), values.amax(0), sizes.sum(0), _peaks(sizes))
         found[name] = _joined(found[name], seen) if name in found else seen
 
-    _run(graph, images, look)
+    show_values(graph, images, look)
     return found
 
 
@@ -129,8 +138,14 @@ def _peaks(sizes: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _run(graph: fx.GraphModule, images: Tensor, look: Callable[[str, Tensor], None]) -> None:
-    """Show every node's name and values, part by part of the images, as soon as they are there."""
+def show_values(graph: fx.GraphModule, images: Tensor, look: Callable[[str, Tensor], None]) -> None:
+    """Show every node's name and values, part by part of the images, as soon as they are there.
+
+    Args:
+        graph: A traced network, run in its present mode.
+        images: (N, ...), in one tensor; run in parts.
+        look: called with a node's name and its values on a part.
+    """
 
     class Recorder(fx.Interpreter):
         def run_node(self, n: fx.Node) -> object:
