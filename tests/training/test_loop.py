@@ -288,7 +288,7 @@ def test_predicting_evaluates_and_restores_each_modules_mode():
     assert logits.shape == (40, 2)
     assert not logits.requires_grad
     with torch.no_grad():
-        assert torch.equal(logits, model.eval()(DATA.real(DATA.test_images)))
+        torch.testing.assert_close(logits, model.eval()(DATA.real(DATA.test_images)))  # another layout of memory
 
 
 def test_accuracy_is_in_percent():
