@@ -27,7 +27,6 @@ from privcirnet.nn.graph import evaluating
 
 _BYTES = Link(bandwidth=1.0, round_trip=0.0)
 """A link on which each byte takes one second, to count bytes with the cost model."""
-_WORD = 8
 
 
 @dataclass(frozen=True)
@@ -195,6 +194,6 @@ def figures_of_layer(layer: Layer, profile: Profile, link: Link) -> Figures:
     """
     cost = linear_cost(layer, profile, link)
     sent = linear_cost(layer, profile, _BYTES).network
-    memory = layer.pmults * profile.ring_degree * len(profile.coefficient_bits) * _WORD
+    memory = layer.circuit.weight_bytes(profile.ring_degree, profile.coefficient_bits)
     online = online_seconds(layer.shape, layer.block_size, profile) if profile.has_online else 0.0
     return Figures(cost.server, cost.client_encrypt + cost.client_decrypt, cost.network, sent, 1, memory, online)

@@ -44,8 +44,9 @@ class _Pair(NamedTuple):
         return max(block_size_of(self.first), block_size_of(self.second))
 
     @property
-    def depthwise(self) -> bool:
-        return isinstance(self.second, nn.Conv2d) and self.second.groups > 1
+    def groups(self) -> int:
+        """Of the second: 1, or as many as it has channels."""
+        return self.second.groups if isinstance(self.second, nn.Conv2d) else 1
 
 
 @torch.no_grad()
@@ -92,7 +93,7 @@ def _fit(first: nn.Conv2d | nn.Linear, second: nn.Conv2d | nn.Linear) -> bool:
 
 def _balance_(pair: _Pair, peaks: Tensor) -> Tensor:
     """Scale a pair's channels; return the factors of the values between, (C,)."""
-    weight = pair.second.weight if pair.depthwise else pair.second.weight.transpose(0, 1)
+    weight = pair.second.weight if pair.groups > 1 else pair.second.weight.transpose(0, 1)
     read = _by_block(weight.abs().flatten(1).amax(1), pair.block)
     made = _by_block(peaks, pair.block)
     usable = (read > 0) & (made > 0) & made.isfinite()
@@ -103,8 +104,7 @@ def _balance_(pair: _Pair, peaks: Tensor) -> Tensor:
     _set_weight(pair.first, pair.first.weight * rows.view(-1, *[1] * (pair.first.weight.dim() - 1)))
     if pair.first.bias is not None:
         pair.first.bias.mul_(rows)
-    groups = pair.second.groups if isinstance(pair.second, nn.Conv2d) else 1
-    _set_weight(pair.second, scale_inputs(pair.second.weight, 1 / factors, groups))
+    _set_weight(pair.second, scale_inputs(pair.second.weight, 1 / factors, pair.groups))
     return factors
 
 

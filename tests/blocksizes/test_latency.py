@@ -164,7 +164,7 @@ def test_figures_are_those_of_the_cheapest_plan():
         assert figures.seconds == pytest.approx(cost.total, rel=1e-12)
         assert (figures.server, figures.network) == (cost.server, cost.network)
         assert figures.sent == pytest.approx((cost.network - link.round_trip) * link.bandwidth, rel=1e-9)
-        assert figures.memory == layer.pmults * 8192 * 4 * 8
+        assert figures.memory == layer.circuit.weights * 8192 * 3 * 8
         assert figures.rounds == 1
     total = figures_of({"a": row, "b": row}, {"a": 1, "b": 4})
     assert total == row[1] + row[4]

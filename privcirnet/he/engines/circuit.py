@@ -20,6 +20,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.ring.modular import Residues
 
 Pair = tuple[int, int]
+_WORD = 8
 
 _FORMAT = "kernel 1"
 """Of encoded weights: to be changed with it."""
@@ -51,6 +52,18 @@ class Circuit:
             for rotated, _ in products:
                 last[rotated] = number
         return tuple(last)
+
+    def weight_bytes(self, ring_degree: int, coefficient_bits: Sequence[int]) -> int:
+        """Return the bytes of the plaintexts as a server keeps them: a word a slot for each prime but the last.
+
+        Args:
+            ring_degree: n.
+            coefficient_bits: of each prime; the last one serves rotations alone.
+
+        >>> Circuit(((0, 0),), (((0, 0), (0, 1)),), (((0, 0),),), ((),), weights=2).weight_bytes(8192, (54, 54, 53, 53))
+        393216
+        """
+        return _WORD * self.weights * ring_degree * (len(coefficient_bits) - 1)
 
 
 class Slots(Protocol):

@@ -23,7 +23,7 @@ from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Node, Program, squares_of
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
 
-_WORD, _SIZES = 8, (2, 4)
+_SIZES = (2, 4)
 _LOOKED_AT = 64
 """Plans of a stack that are looked at, the fastest first, before none is taken."""
 
@@ -164,4 +164,4 @@ def _fits(found: Layer, layer: Layer, images: int, program: Program) -> bool:
 
 def _bytes(layer: Layer, program: Program) -> int:
     known = program.parameters
-    return layer.circuit.weights * known.ring_degree * (len(known.coefficient_bits) - 1) * _WORD
+    return layer.circuit.weight_bytes(known.ring_degree, known.coefficient_bits)

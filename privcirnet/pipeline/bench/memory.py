@@ -51,9 +51,8 @@ def network_memory(
         replies, _ = exchange.reply(held, shares, exchange.request(shares, client), server, keys)
         exchange.finish(shares, replies, client)
         progress()
-    each = 8 * degree * (len(bench_run.coefficient_bits) - 1)
     return {
         "peak": peak_bytes(),
         "weights_kept": cache.taken,
-        "weights": each * sum(x.circuit.weights for x in layers.values()),
+        "weights": sum(x.circuit.weight_bytes(degree, bench_run.coefficient_bits) for x in layers.values()),
     }
