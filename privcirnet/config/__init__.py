@@ -74,6 +74,8 @@ class RecipeConfig:
     """of sgd and muon."""
     learning_rate: float = 3e-3
     """at the start of a cosine."""
+    relative: bool = False
+    """learning rates are shares of each tensor's root mean square: for 8 bits, where tensors may be of any size."""
     min_learning_rate: float = 1e-5
     """at its end."""
     warmup_epochs: int = 0

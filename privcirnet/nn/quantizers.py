@@ -6,6 +6,10 @@ from torch.nn.utils import parametrize
 
 from privcirnet.functional.quantize import quantize_activation, quantize_binary, quantize_learned, quantize_weight
 
+FAR = 3
+"""Bits beyond its own up to which a quantizer keeps values in training: the loss of an image that explodes in a row of
+squares would be NaN, and with it every gradient of its batch."""
+
 
 class Quantizer(nn.Module):
     """A power-of-two step.
@@ -102,7 +106,8 @@ class BiasQuantizer(Quantizer):
 class ActivationQuantizer(Quantizer):
     """A rescale of activations: stochastic in training, like the protocol's truncation; to nearest in evaluation.
 
-    Values are clipped only while steps are learned, and then only in training.
+    In evaluation nothing is clipped. In training values are, far outside (:data:`FAR`), or to the bits while steps are
+    learned.
 
     Args:
         bits: of the integers that its step is made for, sign included; larger values are carried.
@@ -121,6 +126,9 @@ class ActivationQuantizer(Quantizer):
         """
         if self.training and self.learned is not None:
             return quantize_learned(x, self.learned, int(self.log_step), self.limits, stochastic=True)
+        if self.training:
+            far = 2.0 ** (self.bits + FAR - 1 + int(self.log_step))
+            x = x.clamp(-far, far)
         return quantize_activation(x, int(self.log_step), stochastic=self.training)
 
     def extra_repr(self) -> str:

@@ -193,7 +193,7 @@ class _Run:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_gradient)
             self.optimizer.step()
             follow_learned_steps_(self.model)
-            rate = self.optimizer.param_groups[0]["lr"]
+            rate = self.recipe.learning_rate * self.schedule.lr_lambdas[0](self.schedule.last_epoch)
             self.schedule.step()
             if self.average:
                 self.average.update(self.model, self.schedule.last_epoch)
@@ -203,7 +203,7 @@ class _Run:
                 epochs = number + seen / data.count
                 after_step(Step(self.schedule.last_epoch, epochs, here, total / seen, rate, speed, self.mixed))
         speed = seen / (time.perf_counter() - started)
-        rate = self.optimizer.param_groups[0]["lr"]
+        rate = self.recipe.learning_rate * self.schedule.lr_lambdas[0](self.schedule.last_epoch)
         return {"loss": total / seen, "learning_rate": rate, "images_per_second": speed}
 
     def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:

@@ -45,14 +45,34 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
 
     name = _TIMM_NAMES.get(recipe.optimizer, recipe.optimizer)
     optimizer = create_optimizer_v2(model, name, recipe.learning_rate, recipe.weight_decay, momentum=recipe.momentum)
-    if steps := learned_steps(model):
-        if recipe.optimizer != "adamw":
-            raise RuleError("learned steps need AdamW", got=recipe.optimizer, remedy="use recipe.optimizer=adamw")
-        apart = {id(step) for step in steps}
-        for group in optimizer.param_groups:
-            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in apart]
+    steps = learned_steps(model)
+    if steps and recipe.optimizer != "adamw":
+        raise RuleError("learned steps need AdamW", got=recipe.optimizer, remedy="use recipe.optimizer=adamw")
+    apart = {id(step) for step in steps}
+    for group in optimizer.param_groups:
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in apart]
+    if recipe.relative:
+        _scale_rates_(optimizer)
+    if steps:
         optimizer.add_param_group({"params": steps, "lr": STEPS_LEARNING_RATE, "weight_decay": 0.0})
     return optimizer
+
+
+def _scale_rates_(optimizer: Optimizer) -> None:
+    """Multiply rates by the root mean square of what they move; each tensor gets a group of its own.
+
+    AdamW moves every weight by about the learning rate, whatever the weight's size. Fused networks have tensors of all
+    sizes, because norms and activations are folded into them: 1e-4 is ten times the weights of a projection behind
+    polynomial attention.
+
+    Source: Adafactor (Shazeer and Stern, ICML 2018, Section 8). Departure: sizes are those at the start, so that the
+    schedule alone changes rates.
+    """
+    groups, optimizer.param_groups = optimizer.param_groups, []
+    for group in groups:
+        for parameter in group["params"]:
+            size = parameter.detach().square().mean().sqrt().item() or 1.0
+            optimizer.add_param_group(group | {"params": [parameter], "lr": size * group["lr"]})
 
 
 def schedule_of(optimizer: Optimizer, recipe: RecipeConfig, steps_per_epoch: int) -> LambdaLR:

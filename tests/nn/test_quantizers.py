@@ -6,6 +6,7 @@ from torch import nn
 
 from privcirnet.functional.circulant import expand, is_circulant
 from privcirnet.functional.quantize import quantize_weight
+from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
 from tests.nn.networks import rows_of
@@ -33,6 +34,20 @@ def test_training_rounds_at_random_and_evaluation_to_nearest():
     assert torch.equal(graph(images), graph(images))
     graph.train()
     assert not torch.equal(graph(images), graph(images))
+
+
+def test_in_training_an_image_that_explodes_leaves_gradients_finite():
+    layers = nn.Sequential(nn.Linear(1, 1), *[nn.Sequential(Square(), ActivationQuantizer(8, -7)) for _ in range(12)])
+    with torch.no_grad():
+        layers[0].weight.fill_(1.0)
+        layers[0].bias.fill_(0.0)
+    images = torch.tensor([[1.0], [0.5], [40.0]])
+    layers.eval()
+    assert not layers(images).isfinite().all(), "nothing is clipped"
+    layers.train()(images).sum().backward()
+    assert layers[0].weight.grad.isfinite().all()
+    quantizer = ActivationQuantizer(8, -3).train()
+    torch.testing.assert_close(quantizer(torch.tensor([1e9, -1e9, 3.0])), torch.tensor([128.0, -128.0, 3.0]))
 
 
 def test_gradients_reach_rows_and_biases():

@@ -72,6 +72,27 @@ def test_learned_steps_have_their_own_rate_and_no_decay():
     assert last["lr"] == pytest.approx(STEPS_LEARNING_RATE / 100)
 
 
+def test_relative_rates_are_shares_of_each_tensors_size():
+    network, recipe = learning(), RecipeConfig(epochs=1, learning_rate=0.01, min_learning_rate=1e-4, relative=True)
+    with torch.no_grad():
+        network.get_submodule("0").parametrizations["weight"].original.mul_(1e-6)
+        network.get_submodule("2").parametrizations["bias"].original.zero_()
+    optimizer = optimizer_of(network, recipe)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    steps = {id(p) for p in learned_steps(network)}
+    assert len(rates) == 7
+    for name, parameter in network.named_parameters():
+        size = parameter.detach().square().mean().sqrt().item()
+        expected = STEPS_LEARNING_RATE if id(parameter) in steps else 0.01 * (size or 1.0)
+        assert rates[id(parameter)] == pytest.approx(expected), name
+    schedule = schedule_of(optimizer, recipe, steps_per_epoch=4)
+    for _ in range(4):
+        optimizer.step()
+        schedule.step()
+    for group in optimizer.param_groups:
+        assert group["lr"] == pytest.approx(rates[id(group["params"][0])] / 100)
+
+
 def test_learned_steps_need_adamw():
     with pytest.raises(RuleError, match=r"learned steps need AdamW: got sgd; use recipe.optimizer=adamw"):
         optimizer_of(learning(), RecipeConfig(optimizer="sgd"))

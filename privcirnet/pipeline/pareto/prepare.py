@@ -11,7 +11,7 @@ from typing import Any
 from privcirnet.artifact import read_checkpoint, read_json, write_json
 from privcirnet.blocksizes.assignment import Table
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, layer_shapes
-from privcirnet.config import run_file
+from privcirnet.config import DataConfig, HEConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Goal
@@ -20,6 +20,7 @@ from privcirnet.pipeline.pareto.config import ParetoConfig
 from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import sensitivities, stages
+from privcirnet.training.checkpoint import flat
 from privcirnet.training.loop import accuracy
 
 NAME = "prepared.json"
@@ -65,6 +66,8 @@ class Prepared:
 def prepare(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> Prepared:
     """Return what all cells share, measured if this is the comparison's first job; other jobs wait for it.
 
+    A setting that a comparison of an earlier version did not know had its default.
+
     Args:
         config: of the comparison.
         data: images with labels.
@@ -78,8 +81,9 @@ def prepare(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> Prepare
         if not (out / NAME).is_file():
             write_json(out / NAME, _measured(config, data, bar))
     found = read(out)
-    now = json.loads(json.dumps(_settings(config)))
-    if changed := [f"{name}={now[name]}" for name in now if now[name] != found.settings.get(name)]:
+    defaults = flat({"recipe": asdict(RecipeConfig()), "data": asdict(DataConfig()), "he": asdict(HEConfig())})
+    before, now = defaults | flat(found.settings), flat(json.loads(json.dumps(_settings(config))))
+    if changed := [f"{name}={now[name]}" for name in now if now[name] != before.get(name)]:
         remedy = "give the earlier ones, or another out="
         raise RuleError("a comparison must be continued with its settings", got=", ".join(changed), remedy=remedy)
     return found
