@@ -90,19 +90,22 @@ def draw(out: Path) -> str:
 
 
 def collect(out: Path) -> list[Row]:
-    """Return every cell that has a plan, in order of method and budget; both kinds see what has no kind of its own.
+    """Return every cell that has a plan, in order of method and budget.
+
+    Both kinds see what has no kind of its own. A kind without budgets of its own sees the cells of the other.
 
     Args:
         out: folder of the comparison.
     """
     found: list[Row] = []
-    for path in sorted((out / "cells").glob(f"*/{CELL}")):
-        facts = read_json(path, "a cell", "remove its folder")
+    cells = [read_json(path, "a cell", "remove its folder") for path in sorted((out / "cells").glob(f"*/{CELL}"))]
+    budgeted = {facts["budget_on"] for facts in cells}
+    for facts in cells:
         summary = out / "runs" / facts["run"] / SUMMARY
         complete = bool(facts["run"]) and summary.is_file()
         top1 = read_json(summary, "a run", "remove its folder")["top1"] if complete else None
-        kinds = [facts["budget_on"]] if facts["budget_on"] else list(KINDS)
-        found += [Row(facts, kind, top1) for kind in kinds]
+        own = facts["budget_on"]
+        found += [Row(facts, kind, top1) for kind in KINDS if own in ("", kind) or kind not in budgeted]
     return sorted(found, key=lambda row: (METHODS.index(row.facts["method"]), row.facts["b"]))
 
 
@@ -132,8 +135,8 @@ def markdown(prepared: Prepared, rows: Sequence[Row]) -> str:
         f"{prepared.model}, dense {prepared.top1:.2f} %: top-1 (predicted seconds of the linear layers). "
         f"{complete} of {len({row.facts['run'] for row in rows if row.facts['run']})} runs are complete."
     )
-    budgeted = {row.kind for row in rows if row.facts["method"] != "dense"}
-    parts = [head, *(_section(kind, [row for row in rows if row.kind == kind]) for kind in KINDS if kind in budgeted)]
+    shown = {row.kind for row in rows if row.facts["method"] != "dense"}
+    parts = [head, *(_section(kind, [row for row in rows if row.kind == kind]) for kind in KINDS if kind in shown)]
     note = f"PrivCirNet's margins over SpENCNN at equal latency, in points: {PAPER}."
     return "\n\n".join([*parts, note]) + "\n"
 
@@ -142,8 +145,9 @@ def _section(kind: str, rows: Sequence[Row]) -> str:
     methods = [method for method in METHODS if method != "dense"]
     by_cell = {(row.facts["method"], row.facts["b"]): row for row in rows}
     columns = [*(TITLES[method] for method in methods), "over uniform", "over pruning"]
+    others = [KINDS[row.facts["budget_on"]] for row in rows if row.facts["budget_on"] not in ("", kind)]
     lines = [
-        f"**{KINDS[kind]}**",
+        f"**{KINDS[kind]}**{f' (budgets are of {others[0]})' if others else ''}",
         "",
         f"| budget, as uniform | {' | '.join(columns)} |",
         "|---" * (len(columns) + 1) + "|",
