@@ -7,8 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json, write_leveled, write_program
 from privcirnet.config import ExportConfig
+from privcirnet.config.encryption import MOST_GUARD_BITS
 from privcirnet.console import counting, in_words_revealed, progress_bar, show
 from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
@@ -21,6 +24,7 @@ from privcirnet.he.program.program import Program, layers_of, squares_of
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, lower_for, quantized
 from privcirnet.pipeline.leveled_export import leveled_facts, leveled_program
+from privcirnet.pipeline.rehearsal import rehearsed
 from privcirnet.settings import script
 from privcirnet.training import stages
 
@@ -46,6 +50,8 @@ def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
     program, intervals = lowered.program, lowered.fitted.intervals
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
     _write(config, program, data.classes, profile)
+    some = data.held_out(config.rehearsed_images)[0].numpy().astype(np.int64)
+    rehearsal = rehearsed(program, some, progress_bar) if config.rehearsed_images else None
     summary = {
         "stage": "export",
         "program": str(out / "program"),
@@ -61,6 +67,7 @@ def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
         "bounds_exceeded": exceeding(program, network, data.real(data.held_out(CHECKED_IMAGES)[0])),
         "bounds_bits": {name: bounds.value_bits(interval) for name, interval in intervals.items()},
         "guard_bits": lowered.guard_bits,
+        "rehearsal": rehearsal,
         "revealed": program.revealed,
         "answer": program.answer,
         "output_bits": program.output_bits,
@@ -82,6 +89,7 @@ def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
             "choice": lowered.choice.reason(),
             "largest value": f"{summary['max_value_bits']} bits, {_in_words_bounds(summary)}",
             "flooding": f"{hidden.flooding} bits over the noise, an image's noise hidden to 2^-{hidden.distance:.1f}",
+            "guard bits": _in_words_rehearsal(summary),
             "truncation": _in_words(summary["truncation"], program.bounds),
             "answer": f"{program.answer}, absolute values under 2^{program.output_bits}; a client refuses others",
             **in_words_revealed(program.revealed),
@@ -190,6 +198,20 @@ def _signing_key(name: str) -> PrivateKey | None:
 def _in_words_bounds(summary: dict[str, Any]) -> str:
     seen = summary["bounds_exceeded"]
     return "proved" if seen is None else f"measured; {seen['beyond']} of {seen['images']} held-out images go beyond"
+
+
+def _in_words_rehearsal(summary: Mapping[str, Any]) -> str:
+    bits, found = summary["guard_bits"], summary["rehearsal"]
+    if found is None:
+        return f"{bits}"
+    refused = f", {found['refused']} more are refused" if found["refused"] else ""
+    more = min(bits + 3, MOST_GUARD_BITS)
+    remedy = f"; he.guard_bits={more} he.least_guard_bits={more} makes that rarer"
+    spoiled = found["changed"] + found["refused"] > 0
+    return (
+        f"{bits}; random truncations change the class of {found['changed']} of {found['images']} held-out images"
+        f"{refused}{remedy if spoiled and more > bits else ''}"
+    )
 
 
 def _in_words(facts: dict[str, object], bound: str) -> str:

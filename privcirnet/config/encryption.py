@@ -7,6 +7,9 @@ from privcirnet.he.planning.chooser import sets_for
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.program import ANSWERS
 
+MOST_GUARD_BITS = 16
+"""Of what he.guard_bits may be."""
+
 
 @dataclass
 class HEConfig:
@@ -56,7 +59,8 @@ class HEConfig:
         explicit = self.ring_degree > 0 or not self.coefficient_bits
         check(explicit, "he.coefficient_bits needs he.ring_degree", self.coefficient_bits, "give both")
         sets_for(self.ring_degree, self.coefficient_bits)
-        check(0 <= self.guard_bits <= 16, "he.guard_bits must be in [0, 16]", self.guard_bits, "use 4")
+        rule = f"he.guard_bits must be in [0, {MOST_GUARD_BITS}]"
+        check(0 <= self.guard_bits <= MOST_GUARD_BITS, rule, self.guard_bits, "use 4")
         in_order = 0 <= self.least_guard_bits <= self.guard_bits
         rule = "he.least_guard_bits must be in [0, he.guard_bits]"
         check(in_order, rule, self.least_guard_bits, f"use {min(2, self.guard_bits)} or raise he.guard_bits")

@@ -1,0 +1,58 @@
+import dataclasses
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from privcirnet.he.program.operations import Truncate
+from privcirnet.pipeline import rehearsal
+from tests.ladder.surgery import RESNET
+
+PROGRAM = RESNET.program
+IMAGES = np.random.default_rng(0).integers(0, 17, (6, *RESNET.shape))
+
+
+def test_truncations_are_floor_or_ceiling_each_as_often_as_the_part_that_is_cut_off_says():
+    node = next(node for node in PROGRAM.nodes if isinstance(node.operation, Truncate))
+    node = dataclasses.replace(node, operation=Truncate(3))
+    values = np.repeat(np.array([[-21], [-16], [0], [5], [100]]), 40_000, axis=1)
+    found = rehearsal.on_shares(values, node, PROGRAM.parameters.plain_modulus)
+    assert ((found == values >> 3) | (found == -(-values >> 3))).all()
+    np.testing.assert_allclose(found.mean(axis=1), values[:, 0] / 8, atol=0.02)  # eight standard deviations
+
+
+def test_truncations_at_random_leave_clear_classes():
+    found = rehearsal.rehearsed(PROGRAM, IMAGES)
+    assert found["images"] == 6
+    assert 0 <= found["changed"] <= 6
+    assert found["refused"] == 0
+
+
+def test_changed_classes_are_counted(monkeypatch):
+    output = PROGRAM.output
+
+    def opposite(program, image, truncate=None):
+        return {output.name: np.array([1, 2, 3]) if truncate is None else np.array([3, 2, 1])}
+
+    monkeypatch.setattr(rehearsal, "interpret", opposite)
+    assert rehearsal.rehearsed(PROGRAM, IMAGES) == {"images": 6, "changed": 6, "refused": 0}
+
+
+def test_logits_beyond_the_bound_are_refused(monkeypatch):
+    monkeypatch.setattr(rehearsal, "on_shares", lambda values, node, t: -(-values >> node.operation.bits))
+    bits = dataclasses.replace(PROGRAM, output_bits=1)
+    found = rehearsal.rehearsed(bits, IMAGES)
+    assert found["changed"] + found["refused"] == 6
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_bar_advances_once_for_each_image(count):
+    steps = []
+
+    @contextmanager
+    def bar(description, total):
+        assert total == count
+        yield lambda note="", by=1, to=None: steps.append(by)
+
+    rehearsal.rehearsed(PROGRAM, IMAGES[:count], bar)
+    assert steps == [1] * count
