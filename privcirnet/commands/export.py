@@ -81,21 +81,26 @@ def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
         "config": asdict(config),
     }
     write_json(out / "summary.json", summary)
+    _show_interactive(summary, program)
+
+
+def _show_interactive(summary: Mapping[str, Any], program: Program) -> None:
     show(
         f"export: {len(program.nodes)} nodes, {len(program.linear_nodes)} of them with weights",
         {
             "parameters": f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}, "
             f"t of {program.parameters.plain_bits} bits, 128-bit security",
-            "choice": lowered.choice.reason(),
+            "choice": summary["choice"]["reason"],
             "largest value": f"{summary['max_value_bits']} bits, {_in_words_bounds(summary)}",
-            "flooding": f"{hidden.flooding} bits over the noise, an image's noise hidden to 2^-{hidden.distance:.1f}",
+            "flooding": f"{summary['flooding_bits']} bits over the noise, an image's noise hidden to "
+            f"2^-{summary['flooding_distance_bits']:.1f}",
             "guard bits": _in_words_rehearsal(summary),
             "truncation": _in_words(summary["truncation"], program.bounds),
             "answer": f"{program.answer}, absolute values under 2^{program.output_bits}; a client refuses others",
             **in_words_revealed(program.revealed),
             "plaintexts": f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})",
             **_in_words_stacks(summary["stacks"], summary["bytes_stacks"]),
-            "saved": out / "program",
+            "saved": summary["program"],
         },
     )
 
@@ -195,7 +200,7 @@ def _signing_key(name: str) -> PrivateKey | None:
     return read_private(path)
 
 
-def _in_words_bounds(summary: dict[str, Any]) -> str:
+def _in_words_bounds(summary: Mapping[str, Any]) -> str:
     seen = summary["bounds_exceeded"]
     return "proved" if seen is None else f"measured; {seen['beyond']} of {seen['images']} held-out images go beyond"
 

@@ -52,7 +52,11 @@ def test_a_bar_advances_once_for_each_image(count):
     @contextmanager
     def bar(description, total):
         assert total == count
-        yield lambda note="", by=1, to=None: steps.append(by)
+
+        def advance(note: object = "", by: int = 1, to: float | None = None) -> None:
+            steps.append(by)
+
+        yield advance
 
     rehearsal.rehearsed(PROGRAM, IMAGES[:count], bar)
     assert steps == [1] * count
