@@ -1,5 +1,6 @@
 """The loss: label-smoothed cross-entropy, and optionally a dense teacher's soft labels."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -12,7 +13,8 @@ def training_loss(
     Args:
         logits: (N, classes).
         labels: class indices (N,), or probabilities (N, classes).
-        teacher_logits: (N, classes), or None for no teacher.
+        teacher_logits: (N, classes), or None for no teacher. A row that is not finite, as of a teacher with squares in
+            which an image explodes, teaches nothing.
         smoothing: of the labels, in [0, 1).
         distillation: weight of the teacher's part, in [0, 1].
 
@@ -22,5 +24,7 @@ def training_loss(
     hard = functional.cross_entropy(logits, labels, label_smoothing=smoothing)
     if teacher_logits is None or distillation == 0:
         return hard
-    soft = functional.cross_entropy(logits, teacher_logits.softmax(dim=-1))
+    known = teacher_logits.isfinite().all(dim=-1, keepdim=True)
+    wanted = torch.where(known, teacher_logits, logits.detach().to(teacher_logits))  # no gradient without a teacher
+    soft = functional.cross_entropy(logits, wanted.softmax(dim=-1))
     return (1 - distillation) * hard + distillation * soft

@@ -45,6 +45,7 @@ def taught(
             progress()
     soft, smoothing = torch.cat(labels), recipe.label_smoothing
     hard = one_hot(data.train_labels, len(data.classes)).to(soft).lerp(torch.tensor(1 / len(data.classes)), smoothing)
+    soft = torch.where(soft.isfinite().all(dim=-1, keepdim=True), soft, hard)  # an image that explodes in the teacher
     mixed = (1 - recipe.distillation) * hard + recipe.distillation * soft
     return replace(data, train_labels=mixed), replace(recipe, label_smoothing=0.0, distillation=0.0, teach_once=False)
 

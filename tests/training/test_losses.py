@@ -41,3 +41,15 @@ def test_the_teacher_alone_pulls_towards_its_own_logits():
     student = TEACHER.clone().requires_grad_()
     training_loss(student, LABELS, TEACHER, 0.0, 1.0).backward()
     assert student.grad.abs().max() < 1e-15
+
+
+def test_an_image_that_explodes_in_the_teacher_is_taught_by_its_label_alone():
+    teacher, student = TEACHER.clone(), LOGITS.clone().requires_grad_()
+    teacher[2, 1], teacher[4] = float("nan"), float("inf")
+    training_loss(student, LABELS, teacher, 0.0, 0.4).backward()
+    alone = LOGITS.clone().requires_grad_()
+    (0.6 * training_loss(alone, LABELS, None, 0.0, 0.0)).backward()
+    both = LOGITS.clone().requires_grad_()
+    training_loss(both, LABELS, TEACHER, 0.0, 0.4).backward()
+    assert_close(student.grad[[2, 4]], alone.grad[[2, 4]])
+    assert_close(student.grad[[0, 1, 3]], both.grad[[0, 1, 3]])

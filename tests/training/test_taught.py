@@ -28,6 +28,16 @@ def test_mixed_labels_have_the_loss_of_label_and_teacher():
     assert data.test_labels is DATA.test_labels
 
 
+def test_an_image_that_explodes_in_the_teacher_keeps_its_label():
+    teacher = small(1).eval()
+    teacher.register_forward_hook(lambda _, inputs, logits: logits.index_fill(0, torch.tensor([1]), torch.nan))
+    labels = taught(DATA, TAUGHT, teacher)[0].train_labels
+    expected = torch.full((2,), 0.05)
+    expected[DATA.train_labels[1]] = 0.95
+    torch.testing.assert_close(labels[1], expected)
+    assert labels.isfinite().all()
+
+
 def test_a_run_is_the_one_that_asks_at_every_step():
     teacher = small(1)
     fit(teacher, DATA, RECIPE, 0)
