@@ -269,6 +269,11 @@ def truncation_words(export: Export) -> str:
         words.append(
             f"The chance that any truncation of one image fails is {_power(truncation.failure_per_image_log2)}."
         )
+    if (tried := export.rehearsal) is not None:
+        words.append(
+            f"Rounding at random, with {export.guard_bits} guard bits, changes the class of {tried.changed} of "
+            f"{tried.images} held-out images."
+        )
     return " ".join(words)
 
 

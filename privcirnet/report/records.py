@@ -1,4 +1,4 @@
-"""The contents of each script's ``summary.json``, and how such a file becomes a checked record.
+"""The contents of each script's ``summary.json``, as far as the report shows them; :mod:`.reading` reads them.
 
 A field without a default is required; every other one may be absent or null. Keys that no field names are ignored, so
 that a script may write more than the report shows. JSON has no name for infinity or NaN: both read as null.
@@ -6,13 +6,8 @@ that a script may write more than the report shows. JSON has no name for infinit
 
 from __future__ import annotations
 
-import json
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
 
-Record = TypeVar("Record")
 Real = float
 """float, in the annotations of a record that has a field of that name."""
 
@@ -76,6 +71,15 @@ class BoundsCheck:
 
 
 @dataclass(frozen=True)
+class Rehearsal:
+    """Held-out images in clear with random truncations: how many change their class, or would be refused."""
+
+    images: int
+    changed: int
+    refused: int
+
+
+@dataclass(frozen=True)
 class Export:
     """The encrypted-inference program: parameters, bound on values, plaintext sizes in bytes."""
 
@@ -87,6 +91,8 @@ class Export:
     max_value_bits: int | None = None
     bounds: str | None = None
     bounds_exceeded: BoundsCheck | None = None
+    guard_bits: int | None = None
+    rehearsal: Rehearsal | None = None
     choice: ParameterReason | None = None
     truncation: Truncation | None = None
     flooding_bits: int | None = None
@@ -228,71 +234,3 @@ class Inference:
     online: Online | None = None
     preparation: Preparation | None = None
     mode: str | None = None
-
-
-def read_record(kind: type[Record], path: Path) -> Record:
-    """Return the record that a JSON file holds.
-
-    Args:
-        kind: dataclass of the record.
-        path: of the file.
-
-    Raises:
-        ValueError: the file is not JSON, or a value does not fit its field; the message names the key.
-        OSError: the file cannot be read.
-    """
-    return fit(kind, json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None), "")
-
-
-def fit(hint: Any, value: Any, key: str) -> Any:
-    """Return a JSON value as an annotated type.
-
-    Args:
-        hint: the type: a dataclass, list, dict, optional or plain type.
-        value: from JSON.
-        key: its position in the file, for the error.
-
-    Raises:
-        ValueError: the value does not fit.
-
-    >>> fit(dict[int, float], {"1": 2}, "latency")
-    {1: 2.0}
-    """
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is UnionType:
-        return None if value is None else fit(arguments[0], value, key)
-    if is_dataclass(hint):
-        return _fit_record(hint, _instance(dict, value, key), key)
-    if origin is dict:
-        items = _instance(dict, value, key).items()
-        return {_fit_key(arguments[0], k, key): fit(arguments[1], v, f"{key}.{k}") for k, v in items}
-    if origin is list:
-        return [fit(arguments[0], v, f"{key}[{i}]") for i, v in enumerate(_instance(list, value, key))]
-    if hint is float:
-        return float(_instance((int, float), value, key))
-    return _instance(hint, value, key)
-
-
-def _fit_key(hint: type, value: str, key: str) -> Any:
-    """Return a key of a JSON object, which is always a string, as ``hint`` (int or str)."""
-    if hint is int and not value.isdecimal():
-        raise ValueError(f"the keys of {key!r} must be whole numbers, not {value!r}")
-    return hint(value)
-
-
-def _fit_record(kind: Any, value: dict[str, Any], key: str) -> Any:
-    hints = get_type_hints(kind)
-    wanted = {f.name: f for f in fields(kind)}
-    missing = [n for n, f in wanted.items() if n not in value and MISSING is f.default is f.default_factory]
-    if missing:
-        raise ValueError(f"{f'{key}.{missing[0]}'.lstrip('.')!r} is missing")
-    return kind(
-        **{name: fit(hints[name], value[name], f"{key}.{name}".lstrip(".")) for name in wanted if name in value}
-    )
-
-
-def _instance(kind: Any, value: Any, key: str) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise ValueError(f"{key or 'the whole file'!r} must be {names}, not {type(value).__name__}")
-    return value

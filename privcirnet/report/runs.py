@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privcirnet.errors import RuleError
-from privcirnet.report.records import Export, Inference, LayerRow, Search, Training, read_record
+from privcirnet.report.reading import read_record
+from privcirnet.report.records import Export, Inference, LayerRow, Search, Training
 
 RECORDS: dict[str, type] = {
     "train": Training,

@@ -16,7 +16,8 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.convert import circulant_
 from privcirnet.pipeline.leveled import evaluate_leveled, infer_leveled
 from privcirnet.pipeline.leveled_export import leveled_facts, leveled_program
-from privcirnet.report.records import Inference, fit
+from privcirnet.report.reading import fit
+from privcirnet.report.records import Inference
 from privcirnet.service.client import ServiceClient
 from tests.service.running import catalogue, serving
 

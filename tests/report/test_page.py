@@ -136,6 +136,15 @@ def test_bounds_are_said_in_words(root):
     assert "answered wrongly. 3 of 512 held-out images do." in page
 
 
+def test_rehearsed_truncations_are_said_in_words(root):
+    def rehearse(contents):
+        contents["export"] |= {"guard_bits": 3, "rehearsal": {"images": 32, "changed": 1, "refused": 0}}
+
+    words = "with 3 guard bits, changes the class of 1 of 32 held-out images."
+    assert words not in build_page(load_runs(root))
+    assert words in page_with(root, rehearse)
+
+
 def test_colour_images(root):
     write(root, summaries(), shape=(6, 4, 4, 3))
     assert build_page(load_runs(root)).count("data:image/png") == 6
