@@ -20,7 +20,7 @@ from privcirnet.training import checkpoint, record, stages
 from privcirnet.training.accuracy import accuracy
 from privcirnet.training.loop import EpochProgress, Step, fit
 from privcirnet.training.network import BuiltNetwork, checkpoint_of
-from privcirnet.training.taught import parts, taught
+from privcirnet.training.taught import parts, taught, teaching
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
         start = stages.begin(recipe, config.quant, config.model, data)
         done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
     model = start.model.to(device := distributed.own_device(config.device))
-    teacher = stages.load_network(recipe.teacher, data).to(device) if recipe.teacher else None
+    teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if recipe.teacher else None
     original = stages.load_network(recipe.init, data).to(device) if recipe.imitate else None
     settings = asdict(config) | {"block_sizes": start.block_sizes}
     resumed = distributed.from_first(lambda: checkpoint.load(out, settings)) if config.resume else None

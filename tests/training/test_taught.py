@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 import torch
+from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.training.loop import fit
 from privcirnet.training.losses import training_loss
-from privcirnet.training.taught import parts, taught
+from privcirnet.training.taught import parts, taught, teaching
 from tests.training.runs import DATA, RECIPE, small, without_times
 
 TAUGHT = dataclasses.replace(RECIPE, distillation=0.7, label_smoothing=0.1, teach_once=True)
@@ -52,3 +53,17 @@ def test_a_run_is_the_one_that_asks_at_every_step():
 def test_mixed_images_are_refused():
     with pytest.raises(RuleError, match="mixed images have no labels of their own: got teach_once=true mixup"):
         dataclasses.replace(TAUGHT, mixup=0.2)
+
+
+def test_a_teacher_says_the_same_without_batch_norms():
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2))
+    network(torch.rand(9, 1, 8, 8))
+    lighter, images = teaching(network.eval()), torch.rand(4, 1, 8, 8)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in lighter.modules())
+    torch.testing.assert_close(lighter(images), network(images))
+    assert isinstance(network[1], nn.BatchNorm2d)
+
+
+def test_a_teacher_whose_batch_norms_cannot_be_folded_teaches_as_it_is():
+    network = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(64, 2)).eval()
+    assert teaching(network) is network
