@@ -26,8 +26,8 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
     """Return AdamW, or SGD or Muon with Nesterov momentum; biases, norms and learned steps do not decay.
 
     Muon updates matrices, and convolutions as matrices of (outputs, all else), by the orthogonal matrix nearest to
-    their momentum; depthwise kernels, biases and norms are AdamW's. Rates are AdamW's in both parts: timm scales an
-    orthogonal update to the root mean square that AdamW's usually has.
+    their momentum (:mod:`.muon`); depthwise kernels, biases and norms are AdamW's. Rates are AdamW's in both parts:
+    timm scales an orthogonal update to the root mean square that AdamW's usually has.
 
     The gradient of a circulant layer's stored row is the sum over its b copies: a recipe for SGD may want a lower rate.
 
@@ -43,6 +43,10 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
     """
     from timm.optim import create_optimizer_v2
 
+    if recipe.optimizer == "muon":
+        from privcirnet.training.muon import use_own_precision
+
+        use_own_precision()
     name = _TIMM_NAMES.get(recipe.optimizer, recipe.optimizer)
     optimizer = create_optimizer_v2(model, name, recipe.learning_rate, recipe.weight_decay, momentum=recipe.momentum)
     steps = learned_steps(model)

@@ -1,0 +1,40 @@
+"""Muon's matrices are orthogonalized in float32 on CPUs, in bfloat16 elsewhere."""
+
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.config import RecipeConfig
+from privcirnet.training import muon
+from privcirnet.training.optimization import optimizer_of
+
+COEFFICIENTS = [(3.4445, -4.7750, 2.0315)]
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 12), (12, 4), (3, 4, 5)])
+def test_singular_values_become_about_one(shape):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    found = muon.orthogonal(matrix, 5, COEFFICIENTS)
+    assert found.dtype == torch.float32
+    values = torch.linalg.svdvals(found)
+    assert values.min() > 0.5
+    assert values.max() < 1.5
+    coarse = muon._orthogonal(matrix, 5, COEFFICIENTS).float()
+    torch.testing.assert_close(found, coarse, rtol=0, atol=0.1)
+
+
+def test_the_optimizer_asks_for_it(monkeypatch):
+    asked = []
+
+    def remember(matrix, steps, coefficients, *, dtype, **_):
+        asked.append(dtype)
+        return matrix
+
+    monkeypatch.setattr(muon, "_orthogonal", remember)
+    layers = nn.Sequential(nn.Linear(8, 8))
+    optimizer = optimizer_of(layers, RecipeConfig(optimizer="muon"))
+    layers(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    assert asked == [torch.float32]
+    muon.orthogonal(torch.zeros(2, 2, device="meta"), 5, COEFFICIENTS)
+    assert asked == [torch.float32, torch.bfloat16]
