@@ -109,6 +109,7 @@ def test_an_image_whose_other_half_the_server_lost_is_told_from_its_beginning(pr
     classifier = samples.page(service, prepare=1).classifier
     until(lambda: classifier.stock()["prepared"] == 1)
     store = service.opened[0]._session._prepared.store
+    until(lambda: len(store.serials()) == 1)  # the client has its half first
     store.drop(*store.serials())
     found = classified(classifier)
     assert [event.data["prepared"] for event in found if event.name == "rounds"] == [True, False]
