@@ -50,8 +50,10 @@ def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
     program, intervals = lowered.program, lowered.fitted.intervals
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
     _write(config, program, data.classes, profile)
-    some = data.held_out(config.rehearsed_images)[0].numpy().astype(np.int64)
-    rehearsal = rehearsed(program, some, progress_bar) if config.rehearsed_images else None
+    rehearsal = None
+    if config.rehearsed_images:
+        some = data.held_out(config.rehearsed_images)[0].numpy().astype(np.int64)
+        rehearsal = rehearsed(program, some, progress_bar)
     summary = {
         "stage": "export",
         "program": str(out / "program"),

@@ -6,13 +6,12 @@ second win, and let an image explode now and then where squares follow one anoth
 is encrypted, with the shares of the protocol itself.
 """
 
-import numpy as np
-
 from privcirnet.he.clear.elementwise import truncate_client, truncate_server
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Node, Program
+from privcirnet.he.protocol.answer import width
 from privcirnet.he.ring import modular, sampling
 from privcirnet.pipeline.progress import Bar, silent
 
@@ -33,14 +32,14 @@ def rehearsed(program: Program, images: Values, bar: Bar = silent) -> dict[str, 
     def truncate(node: Node, values: Values) -> Values:
         return on_shares(values, node, program.parameters.plain_modulus)
 
-    found, limit = {"images": len(images), "changed": 0, "refused": 0}, 2**program.output_bits
+    found = {"images": len(images), "changed": 0, "refused": 0}
     with bar("rehearsing truncations", len(images)) as advance:
         for image in images:
             want = interpret(program, image)[program.output.name]
             got = interpret(program, image, truncate)[program.output.name]
             changed = bool(got.argmax() != want.argmax())
             found["changed"] += changed
-            found["refused"] += not changed and bool(program.output_bits and np.abs(got).max() >= limit)
+            found["refused"] += not changed and width(got) > program.output_bits > 0
             advance()
     return found
 
