@@ -14,6 +14,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.checks import logits_of_one
 from privcirnet.nn.graph import evaluating
 from privcirnet.training import loop
+from privcirnet.training.taught import teaching
 
 DEFAULTS: dict[str, Any] = {
     "epochs": 10,
@@ -79,6 +80,7 @@ def fit(
     data = OwnImages(images, validation, partial(logits_of_one, model))
     bar = bars(progress)("fit (epochs)", recipe.epochs)
     with evaluating(teacher) if teacher else nullcontext(), bar as advance:
+        taught_by = teaching(teacher) if teacher else None
         said = {"top1": ""}
 
         def after_epoch(done: loop.EpochProgress) -> None:
@@ -88,7 +90,7 @@ def fit(
         def after_step(step: loop.Step) -> None:
             advance(f"loss {step.mean_loss:.3f}{said['top1']}", to=step.epochs)
 
-        return loop.fit(model, data, recipe, seed, teacher, after_epoch=after_epoch, after_step=after_step)
+        return loop.fit(model, data, recipe, seed, taught_by, after_epoch=after_epoch, after_step=after_step)
 
 
 def _recipe(settings: dict[str, Any], teacher: nn.Module | None) -> RecipeConfig:

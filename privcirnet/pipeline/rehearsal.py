@@ -30,7 +30,8 @@ def rehearsed(program: Program, images: Values, bar: Bar = silent) -> dict[str, 
     """
 
     def truncate(node: Node, values: Values) -> Values:
-        return on_shares(values, node, program.parameters.plain_modulus)
+        assert isinstance(node.operation, Truncate)
+        return on_shares(values, node.operation.bits, program.parameters.plain_modulus)
 
     found = {"images": len(images), "changed": 0, "refused": 0}
     with bar("rehearsing truncations", len(images)) as advance:
@@ -44,19 +45,18 @@ def rehearsed(program: Program, images: Values, bar: Bar = silent) -> dict[str, 
     return found
 
 
-def on_shares(values: Values, node: Node, t: int) -> Values:
+def on_shares(values: Values, bits: int, t: int) -> Values:
     """Truncate values as two parties with uniform masks would.
 
     Args:
         values: integers in (-t/2, t/2).
-        node: with a truncation.
+        bits: that are cut off.
         t: plain modulus.
 
     Returns:
         floor or ceiling of the exact quotients, the ceiling with the probability of the part that is cut off; anything
         where shares wrap, with probability (|y| + 1) / t.
     """
-    assert isinstance(node.operation, Truncate)
-    server, bits = sampling.uniform(values.shape, t), node.operation.bits
+    server = sampling.uniform(values.shape, t)
     client = modular.subtract(modular.residues(values, t), server, t)
     return modular.centered(modular.add(truncate_client(client, bits, t), truncate_server(server, bits), t), t)

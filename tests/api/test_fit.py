@@ -69,6 +69,15 @@ def test_a_teacher_in_any_mode_teaches_and_stays_as_it_was():
     assert distances[1] < distances[0]
 
 
+def test_a_teachers_batch_norms_are_folded(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "privcirnet.training.loop.fit", lambda model, data, recipe, seed, teacher, **_: asked.append(teacher)
+    )
+    pc.fit(convolutional(), PAIR, teacher=convolutional(5), progress=False)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in asked[0].modules())
+
+
 def test_a_quantized_network_learns_too():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), pc.Square(), nn.Flatten(), nn.Linear(144, 2))
     quantized = pc.quantize(pc.fuse(model), IMAGES)
