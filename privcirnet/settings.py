@@ -30,6 +30,7 @@ _TIMEOUT = {"patience": "timeout_s"}
 _RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT | {"connections": "sessions"}}
 """Command -> settings that had another name before -> their name."""
 OmegaConf.register_new_resolver("as_started", as_started, replace=True)  # of the text of --help, in quiet.yaml
+OmegaConf.register_new_resolver("if", lambda this, then, other: then if this else other, replace=True)
 
 
 def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]]:

@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,26 +38,34 @@ class Estimate:
     error: float
 
 
+class _Sum(NamedTuple):
+    """Of groups: how many whole ones they are, and each layer's information times that."""
+
+    size: float
+    of: dict[str, Tensor]
+
+
 class Information:
-    """The diagonal Fisher information of layers' weights in equal groups of samples, float64."""
+    """The diagonal Fisher information of layers' weights in groups of samples, float64."""
 
     def __init__(self) -> None:
-        self._sums: list[dict[str, Tensor]] = []
+        self._sums: list[_Sum] = []
         self._per_sum = 1
-        self._open: list[dict[str, Tensor]] = []
+        self._open: list[_Sum] = []
 
     @property
     def groups(self) -> int:
         """Number of groups so far."""
         return len(self._sums) * self._per_sum + len(self._open)
 
-    def add(self, group: Mapping[str, Tensor]) -> None:
+    def add(self, group: Mapping[str, Tensor], size: float = 1.0) -> None:
         """Add one more group of samples.
 
         Args:
             group: mean over its samples, of each weight's shape, by layer name.
+            size: its number of samples over that of the other groups.
         """
-        self._open.append(dict(group))
+        self._open.append(_Sum(size, {name: values * size for name, values in group.items()}))
         if len(self._open) < self._per_sum:
             return
         self._sums.append(_added(self._open))
@@ -71,7 +80,8 @@ class Information:
         Args:
             name: of the layer.
         """
-        return reduce(torch.add, (part[name] for part in (*self._sums, *self._open))) / self.groups
+        whole = _added([*self._sums, *self._open], name)
+        return whole.of[name] / whole.size
 
     def omegas(self, name: str, weight: Tensor, block_sizes: Sequence[int], damping: float) -> dict[int, Estimate]:
         """Return Omega of one layer by block size.
@@ -82,7 +92,7 @@ class Information:
             block_sizes: that its dimensions admit, padded or not.
             damping: of the projection, see :func:`privcirnet.functional.sensitivity.damped`.
         """
-        whole, mean = [part[name] / self._per_sum for part in self._sums], self.mean(name)
+        whole, mean = [part.of[name] / part.size for part in self._sums], self.mean(name)
         found: dict[int, Estimate] = {}
         for b in block_sizes:
             if b == 1:
@@ -115,5 +125,7 @@ def plain_errors(
     }
 
 
-def _added(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: reduce(torch.add, (part[name] for part in parts)) for name in parts[0]}
+def _added(parts: Sequence[_Sum], *names: str) -> _Sum:
+    """Return the sum of some layers' information, or of all."""
+    of = {name: reduce(torch.add, (part.of[name] for part in parts)) for name in names or parts[0].of}
+    return _Sum(sum(part.size for part in parts), of)

@@ -178,6 +178,8 @@ class RecipeConfig:
         _check(not (patches and share), "a network is made quicker in one way", both, "leave one out")
         mixes, both = max(self.mixup, self.cutmix), f"teach_once=true mixup={self.mixup} cutmix={self.cutmix}"
         _check(not (self.teach_once and mixes), "mixed images have no labels of their own", both, "leave one out")
+        useless = self.stage == "train" and self.teacher and not taught
+        _check(not useless, "a recipe.teacher needs recipe.distillation", taught, "use 0.5, or leave the teacher out")
         started = self.stage == "train" or bool(self.init)
         _check(started, "a later stage needs recipe.init", "none", "give a run directory")
 
@@ -219,7 +221,7 @@ class TrainConfig:
 
     root: str = "outputs"
     """folder that holds the run directories."""
-    out: str = "${root}/${recipe.stage}"
+    out: str = "${root}/${if:${evaluate},evaluate,${recipe.stage}}"
     """this run's directory."""
     seed: int = 0
     """of initialisation and batch order."""

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from privcirnet.errors import RuleError
+
 AREA = (0.02, 1 / 3)
 """Range of the erased share of an image."""
 ASPECT = (0.3, 1 / 0.3)
@@ -30,11 +32,17 @@ def crop_and_flip(
     Returns:
         (N, C, H, W).
 
+    Raises:
+        RuleError: images are too small to be padded so.
+
     >>> image = torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8)
     >>> crop_and_flip(image, 0, torch.Generator().manual_seed(0)).tolist() in ([[[[1, 2, 3]]]], [[[[3, 2, 1]]]])
     True
     """
     count, _, height, width = images.shape
+    if reflect and padding >= min(height, width):
+        rule, got = "recipe.crop_padding must be less than an image's side", f"{padding} for {height} x {width}"
+        raise RuleError(rule, got=got, remedy=f"use {max(1, min(height, width) // 8)}")
     rows, columns = _whole(2 * padding + 1, (2, count), generator, images)
     mirrored = _whole(2, (count,), generator, images).bool() & flip
     if reflect:

@@ -120,13 +120,13 @@ class ImageData:
         Args:
             size: images in a batch.
         """
-        return -(-self.count // size)
+        return batch_count(self.count, size)
 
     def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield training images as integers, and labels, in a new order.
 
         Args:
-            size: images in a batch; the last one may have fewer.
+            size: images in a batch; the last one may have fewer, or one more.
             generator: the order is drawn from it.
         """
         return batches(self.train_images, self.train_labels, size, generator)
@@ -136,7 +136,7 @@ class ImageData:
 
         Args:
             count: number of images at most.
-            size: images in a batch; the last one may have fewer.
+            size: images in a batch; the last one may have fewer, or one more.
         """
         return ((self.real(images), labels) for images, labels in batches(*self.sample(count), size))
 
@@ -197,15 +197,45 @@ def batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches in order, or shuffled by a generator.
 
+    An image that would be left alone joins the batch before: norms cannot train on one.
+
     Args:
         images: (N, C, H, W).
         labels: (N,).
-        size: images in a batch; the last one may have fewer.
+        size: images in a batch; the last one may have fewer, or one more.
         generator: a permutation is drawn from it; None keeps the order.
 
     Yields:
         Images (n, C, H, W) and labels (n,).
     """
     order = torch.arange(len(labels)) if generator is None else torch.randperm(len(labels), generator=generator)
-    for indices in order.split(size):
-        yield images[indices], labels[indices]
+    for part in slices(len(labels), size):
+        yield images[order[part]], labels[order[part]]
+
+
+def slices(count: int, size: int) -> list[slice]:
+    """Return the slices of a data set's batches, of which none has one image unless all have.
+
+    Args:
+        count: number of images.
+        size: of a batch; the last one may be smaller, or one larger.
+
+    >>> slices(9, 4)
+    [slice(0, 4, None), slice(4, 9, None)]
+    """
+    starts = range(0, batch_count(count, size) * size, size)
+    return [slice(start, count if start == starts[-1] else start + size) for start in starts]
+
+
+def batch_count(count: int, size: int) -> int:
+    """Return the number of batches of a data set.
+
+    Args:
+        count: number of images.
+        size: of a batch.
+
+    >>> [batch_count(count, 4) for count in (0, 1, 8, 9, 10)]
+    [0, 1, 2, 2, 3]
+    """
+    alone = size > 1 and count > size and count % size == 1
+    return -(-count // size) - alone

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privcirnet.data.dataset import TEST_BATCH, batches
+from privcirnet.data.dataset import TEST_BATCH, batch_count, batches, slices
 from privcirnet.errors import RuleError
 
 Pairs = tuple[Tensor, Tensor] | Iterable[Any]
@@ -63,7 +63,7 @@ class OwnImages:
             RuleError: a loader does not know its length.
         """
         if isinstance(self._train, tuple):
-            return -(-len(self._train[0]) // size)
+            return batch_count(len(self._train[0]), size)
         try:
             return len(self._train)  # type: ignore[arg-type]
         except TypeError:
@@ -102,8 +102,9 @@ class OwnImages:
         """
         generator = torch.Generator().manual_seed(0)
         for images, labels in self._batches(self._train, size, generator):
-            yield from zip(images[:count].split(size), labels[:count].split(size), strict=True)
-            count -= min(count, len(images))
+            kept = min(count, len(images))
+            yield from ((images[part], labels[part]) for part in slices(kept, size))
+            count -= kept
             if not count:
                 return
 

@@ -70,7 +70,7 @@ def value_of_one(model: nn.Module, images: Tensor) -> object:
     try:
         with evaluating(model):
             return model(images[:1].to(first.device))
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (AssertionError, RuntimeError, ValueError, TypeError) as error:
         got = f"{tuple(images.shape[1:])}: {next(iter(str(error).splitlines()), '')}"
         remedy = "give images of the size, type and channels that it is made for"
         raise RuleError("a network must take the images", got=got, remedy=remedy) from error

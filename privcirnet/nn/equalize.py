@@ -6,7 +6,8 @@ did, but a tensor has one step: where one channel has thirty times the values of
 With y_c the channel's largest value in the median image and w_c the largest weight that reads it, u_c = sqrt(w_c / y_c)
 makes both sqrt(w_c y_c), so neither the values nor the weights of a channel are smaller than it matters.
 
-Channels of a circulant block share a factor, so the layers on both sides stay circulant.
+Channels of a circulant block share a factor, so the layers on both sides stay circulant. A channel that nothing reads,
+or that is zero or exploded in the median image, keeps its size.
 
 Source: Data-Free Quantization through Weight Equalization and Bias Correction (Nagel et al., ICCV 2019, Section 4.1).
 Departures: squares are homogeneous of degree two, not one as ReLU; values are balanced with the weights that read them,
@@ -98,7 +99,7 @@ def _balance_(pair: _Pair, peaks: Tensor) -> Tensor:
     made = _by_block(peaks, pair.block)
     usable = (read > 0) & (made > 0) & made.isfinite()
     factors = torch.where(usable, read / made, 1.0).sqrt()
-    factors /= factors.log().mean().exp()
+    factors = torch.where(usable, factors / factors[usable].log().mean().exp(), 1.0)
     factors = factors.repeat_interleave(pair.block)[: len(peaks)].to(pair.first.weight)
     rows = factors.sqrt() if pair.squared else factors
     _set_weight(pair.first, pair.first.weight * rows.view(-1, *[1] * (pair.first.weight.dim() - 1)))

@@ -5,8 +5,10 @@ gradient. The mask is no part of the state dict: `privcirnet.nn.convert.dense_st
 its zeros, which any dense network loads.
 """
 
+import hashlib
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -86,3 +88,16 @@ def is_pruned(model: nn.Module) -> bool:
         model: Any network.
     """
     return any(isinstance(module, Pruned) for module in model.modules())
+
+
+def masks_digest(model: nn.Module) -> str:
+    """Return what tells a network's masks from others, 16 hexadecimal digits; empty if nothing is pruned.
+
+    Args:
+        model: A network.
+    """
+    found = hashlib.sha256()
+    masks = [(name, module.mask) for name, module in model.named_modules() if isinstance(module, Pruned)]
+    for name, mask in masks:
+        found.update(name.encode() + np.packbits(mask.cpu().numpy()).tobytes())
+    return found.hexdigest()[:16] if masks else ""

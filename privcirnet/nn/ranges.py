@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, fx
 
+from privcirnet.errors import RuleError
+
 EXPLODED = 8.0
 """An image is unusual if it gives a node more than this many times the median of its peaks."""
 _BATCH = 32
@@ -60,10 +62,18 @@ def usual_ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
     Args:
         graph: A traced network, run in the mode that it is in.
         images: (N, ...), in one tensor; run in parts.
+
+    Raises:
+        RuleError: none of the images is usual.
     """
     groups = images.split(_GROUP)
     found = [_seen(graph, group) for group in groups]
     kept = usual({name: torch.cat([seen[name].peaks for seen in found]) for name in found[0]})
+    if not kept.any():
+        remedy = "train with recipe.tails=0.1, or give more images"
+        raise RuleError(
+            "some images must have no value far above the usual", got=f"none of {len(images)}", remedy=remedy
+        )
     of_group = zip(groups, kept.split(_GROUP), found, strict=True)
     again = [seen if which.all() else _seen(graph, group[which]) for group, which, seen in of_group if which.any()]
     return _ranges(again, int(kept.sum()))
@@ -85,7 +95,7 @@ def usual(found: Mapping[str, Tensor]) -> Tensor:
     """Return which images give every node less than :data:`EXPLODED` times its median peak, and no NaN.
 
     In a row of squares an image whose values are somewhat large in the first may reach any size in the last. It must
-    not set the scale for all.
+    not set the scale for all. Peaks of zero do not count: a node that is silent on most images may speak on others.
 
     Args:
         found: :func:`peaks` of the images.
@@ -95,9 +105,12 @@ def usual(found: Mapping[str, Tensor]) -> Tensor:
 
     >>> usual({"x": torch.tensor([1.0, 2.0, 3.0, 1e9, torch.nan])}).tolist()
     [True, True, True, False, False]
+    >>> usual({"silent": torch.tensor([0.0, 0.0, 0.0, 1.0]), "dead": torch.zeros(4)}).tolist()
+    [True, True, True, True]
     """
     sizes = torch.stack(list(found.values())).nan_to_num(nan=torch.inf)
-    return (sizes <= EXPLODED * sizes.median(1, keepdim=True).values).all(0)
+    median = torch.where(sizes > 0, sizes, torch.nan).nanmedian(1, keepdim=True).values
+    return (sizes <= EXPLODED * median.nan_to_num(nan=0.0, posinf=torch.inf)).all(0)
 
 
 def by_channel(values: Tensor) -> Tensor:

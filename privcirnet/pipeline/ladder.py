@@ -10,7 +10,7 @@ import fcntl
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -32,8 +32,8 @@ SCRIPTS: dict[str, tuple[str, type]] = {
 }
 """Script and schema of each stage."""
 SUMMARY = "summary.json"
-_PLAIN = re.compile(r"[A-Za-z0-9_./:@%+-]+")
-"""Text that Hydra reads without quotes."""
+_PLAIN = re.compile(r"(?!(?i:null|true|false|nan|[+-]?inf|[+-]?[0-9._]+(e[+-]?[0-9]+)?)$)[A-Za-z0-9_./:@%+-]+")
+"""Text that Hydra reads as text without quotes."""
 
 Compose = Callable[[str, type, list[str]], Any]
 """From a script's name, its schema and overrides to its settings."""
@@ -69,10 +69,12 @@ class Stage:
         if not self.summary.is_file():
             return None
         held = read_json(self.summary, "a summary", f"remove it, and {self.name} is run again")
+        if held.get("stage") != self.name:
+            return None
         default = checkpoint.flat(asdict(type(self.settings)()))  # of settings that are newer than the result
-        before = _comparable(default | checkpoint.flat(held.get("config", {})))
-        now = _comparable(checkpoint.flat(json.loads(json.dumps(asdict(self.settings)))))
-        names = sorted(before.keys() | now.keys())
+        before = checkpoint.comparable(default | checkpoint.flat(held.get("config", {})))
+        now = checkpoint.comparable(checkpoint.flat(json.loads(json.dumps(asdict(self.settings)))))
+        names = sorted((before.keys() | now.keys()) - _MACHINES)
         return [f"{n}={now.get(n)} after {before.get(n)}" for n in names if not _alike(before.get(n), now.get(n))]
 
 
@@ -212,19 +214,10 @@ _MACHINES = frozenset({"recipe.amp"})
 """Settings that are best chosen by the machine: a result with another value is complete all the same."""
 
 
-def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flat settings that a result depends on, with paths in the root relative to it."""
-    root = f"{settings['root']}/"
-    return {
-        name: value.removeprefix(root) if isinstance(value, str) else value
-        for name, value in settings.items()
-        if name not in checkpoint.PLACES and name not in _MACHINES
-    }
-
-
 def _alike(before: object, now: object) -> bool:
     """Whether two values mean the same; a switch that became a choice says true where it said True."""
-    return before == now or str(before).lower() == str(now).lower()
+    switches = {"true", "false", "True", "False"}
+    return before == now or ({str(before), str(now)} <= switches and str(before).lower() == str(now).lower())
 
 
 def _literal(value: object) -> str:

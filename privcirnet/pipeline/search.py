@@ -197,7 +197,8 @@ def write(stored: StoredSearch, out: Path) -> None:
     for earlier in (out / "plans").glob("*ms.json"):
         earlier.unlink()
     plans = [(out / "plan.json", found.budget, found.solution)]
-    plans += [(out / "plans" / f"{1e3 * budget:.0f}ms.json", budget, solution) for budget, solution in found.front]
+    named = zip(_in_ms([budget for budget, _ in found.front]), found.front, strict=True)
+    plans += [(out / "plans" / f"{name}ms.json", budget, solution) for name, (budget, solution) in named]
     for path, budget, solution in plans:
         facts = {"budget_s": budget, "latency_predicted_s": solution.latency, "objective": solution.sensitivity}
         joined = {"composed": list(solution.composed)} if solution.composed else {}
@@ -272,3 +273,12 @@ def _budget(config: SearchConfig, latency: Table) -> float:
     if config.fraction:
         return config.fraction * uniform_latency(latency, min(config.block_sizes))
     return config.budget or uniform_latency(latency, config.uniform)
+
+
+def _in_ms(budgets: Sequence[float]) -> list[str]:
+    """Return budgets in milliseconds, with as many decimals as tell them apart."""
+    for decimals in range(9):
+        names = [f"{1e3 * budget:.{decimals}f}" for budget in budgets]
+        if len(set(names)) == len(set(budgets)):
+            break
+    return names

@@ -15,6 +15,9 @@ from privcirnet import distributed
 from privcirnet.artifact import Checkpoint, compacted, expanded, read_checkpoint, write_checkpoint, write_json
 from privcirnet.config import TrainConfig
 from privcirnet.data.dataset import ImageData
+from privcirnet.errors import RuleError
+from privcirnet.nn.checks import logits_of_one
+from privcirnet.nn.pruned import masks_digest
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import checkpoint, record, stages
 from privcirnet.training.accuracy import accuracy
@@ -34,6 +37,7 @@ class Trained:
         top1_before: before the first epoch.
         test_images: number of held-out images.
         history: per epoch, see :func:`privcirnet.training.loop.fit`.
+        seconds_before: of the epochs of an interrupted run that it continued.
         mixed: whether it was trained in mixed precision.
     """
 
@@ -43,6 +47,7 @@ class Trained:
     top1_before: float
     test_images: int
     history: list[dict[str, float]]
+    seconds_before: float = 0.0
     mixed: bool = False
 
     @property
@@ -70,19 +75,24 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
         The trained network; nothing of it is written yet.
 
     Raises:
-        RuleError: a missing or unsuitable input, an interrupted run with other settings, a loss that is not finite, or
-            a full disk.
+        RuleError: a missing or unsuitable input, images that the network cannot take, an interrupted run with other
+            settings, a loss that is not finite, or a full disk.
     """
     out, recipe = Path(config.out), config.recipe
     torch.manual_seed(config.seed)
     with bar(f"{recipe.stage} (preparation)", 1) as done:
         start = stages.begin(recipe, config.quant, config.model, data)
         done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
+    logits_of_one(start.model, data.real(data.train_images[:1]))
     model = start.model.to(device := distributed.own_device(config.device))
-    teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if recipe.teacher else None
+    asked = recipe.teacher and recipe.distillation
+    teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if asked else None
     original = stages.load_network(recipe.init, data).to(device) if recipe.imitate else None
     settings = asdict(config) | {"block_sizes": start.block_sizes}
-    resumed = distributed.from_first(lambda: checkpoint.load(out, settings)) if config.resume else None
+    if masks := masks_digest(start.model):
+        settings["masks"] = masks
+    resumed = distributed.from_first(lambda: _resumed(config, settings))
+    seconds_before = sum(entry["seconds"] for entry in resumed.history) if resumed else 0.0
     progress = resumed or EpochProgress()
     before = progress.top1_before
     if before is None:
@@ -90,7 +100,6 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
     if teacher and recipe.teach_once:
         with bar(f"{recipe.stage} (teacher)", parts(data)) as done:
             (data, recipe), teacher = taught(data, recipe, teacher, lambda: done("")), None
-    mixed: set[bool] = set()
     epochs = bar(f"{recipe.stage} (epochs)", recipe.epochs)
     events = config.tensorboard and distributed.rank() == 0
     with record.Record(out, events, resumed, before) as book, epochs as advance:
@@ -98,7 +107,6 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
             advance("resumed", to=resumed.epoch)
 
         def after_step(step: Step) -> None:
-            mixed.add(step.mixed)
             advance(book.step(step), to=step.epochs)
 
         def after_epoch(progress: EpochProgress) -> None:
@@ -108,7 +116,16 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
 
         history = fit(model, data, recipe, config.seed, teacher, progress, after_epoch, after_step, original)
     top1 = history[-1]["top1"] if history else before
-    return Trained(config, start, top1, before, len(data.test_labels), history, any(mixed))
+    mixed = progress.state.get("mixed", False)
+    return Trained(config, start, top1, before, len(data.test_labels), history, seconds_before, mixed)
+
+
+def _resumed(config: TrainConfig, settings: dict[str, Any]) -> EpochProgress | None:
+    """Return the state to continue from; one that is not wanted is removed at once, or a kill would leave it."""
+    if config.resume:
+        return checkpoint.load(Path(config.out), settings)
+    checkpoint.remove(Path(config.out))
+    return None
 
 
 def write(trained: Trained, seconds: float) -> Path:
@@ -116,7 +133,7 @@ def write(trained: Trained, seconds: float) -> Path:
 
     Args:
         trained: from :func:`train`.
-        seconds: that the whole run took.
+        seconds: that the run took since it was started, or resumed.
 
     Returns:
         The checkpoint's path.
@@ -138,7 +155,7 @@ def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
 
     Args:
         trained: from :func:`train`.
-        seconds: that the whole run took.
+        seconds: that the run took since it was started, or resumed.
         path: of the checkpoint.
     """
     config, network = trained.config, trained.network
@@ -155,7 +172,7 @@ def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
         "fresh": list(network.fresh),
         "epochs": config.recipe.epochs,
         "precision": "bfloat16" if trained.mixed else "float32",
-        "seconds": seconds,
+        "seconds": trained.seconds_before + seconds,
         "checkpoint": str(path),
         "history": trained.history,
         "config": asdict(config),
@@ -173,12 +190,15 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
         The facts as plain data, for summary.json.
 
     Raises:
-        RuleError: the checkpoint is missing, damaged, does not fit the data, or cannot be made smaller.
+        RuleError: the checkpoint is missing, damaged, does not fit the data, cannot be made smaller, or its smaller
+            copy would replace it.
     """
     started, path = time.perf_counter(), Path(config.evaluate)
     stored = read_checkpoint(path)
     if config.compact:
         path = Path(config.out) / stages.CHECKPOINT
+        if path.resolve() == Path(config.evaluate).resolve():
+            raise RuleError("a smaller copy must not replace the network", got=path, remedy="give another out=")
         stored = _compact(stored, config.compact, path)
     held = stages.built(stored, data)
     top1 = accuracy(held.model.to(distributed.own_device(config.device)), data)

@@ -15,9 +15,9 @@ from privcirnet.training.loop import EpochProgress
 NAME = "resume.pt"
 PLACES = frozenset({"root", "out", "device", "evaluate", "resume", "tensorboard", "data.root", "data.cache"})
 """Settings that do not change what a run computes."""
-MAY_CHANGE = PLACES | {"recipe.learning_rate", "recipe.min_learning_rate", "recipe.clip_gradient"}
-"""Settings that may change when an interrupted run is resumed: besides places, those that rescue a run whose loss
-became NaN."""
+MAY_CHANGE = frozenset({"recipe.learning_rate", "recipe.min_learning_rate", "recipe.clip_gradient", "recipe.plan"})
+"""Settings that may change when an interrupted run is resumed: those that rescue a run whose loss became NaN, and where
+its plan is, whose block sizes and masks are compared instead."""
 
 
 def save(folder: Path, progress: EpochProgress, settings: dict[str, Any]) -> None:
@@ -45,14 +45,20 @@ def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
         settings: of the run, as nested plain data.
 
     Raises:
-        RuleError: settings differ that must not; the state is neither used nor lost.
+        RuleError: settings differ that must not, or the file is damaged; the state is neither used nor lost.
     """
     path = folder / NAME
     if not path.is_file():
         return None
-    saved = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file makes torch raise whatever its bytes lead to
+        got = f"{path}: {next(iter(str(error).splitlines()), type(error).__name__)}"
+        raise RuleError(
+            "the state of an interrupted run must be whole", got=got, remedy="start over: resume=false"
+        ) from error
     defaults = flat(asdict(TrainConfig()))
-    before, now = defaults | flat(saved.pop("settings")), defaults | flat(settings)
+    before, now = comparable(defaults | flat(saved.pop("settings"))), comparable(defaults | flat(settings))
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if changed := [f"{n}={now.get(n)} after {before.get(n)}" for n in names if n not in MAY_CHANGE]:
         raise RuleError(
@@ -71,6 +77,23 @@ def remove(folder: Path) -> None:
     """
     (folder / NAME).unlink(missing_ok=True)
     forget_drafts(folder)
+
+
+def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flat settings that a result depends on, with paths in the root relative to it.
+
+    Args:
+        settings: from :func:`flat`, with a root.
+
+    >>> comparable({"root": "/here", "out": "/here/qat", "recipe.init": "/here/replace", "recipe.epochs": 2})
+    {'recipe.init': 'replace', 'recipe.epochs': 2}
+    """
+    root = f"{settings['root']}/"
+    return {
+        name: value.removeprefix(root) if isinstance(value, str) else value
+        for name, value in settings.items()
+        if name not in PLACES
+    }
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -5,7 +5,7 @@ the whole last map is then one over a smaller map; the pool has its own size aga
 and saved knows nothing of it.
 
 Source: progressive resizing as in Tan and Le, "EfficientNetV2" (ICML 2021), Section 4.
-Departures: regularization stays the same, and the last quarter of the epochs has whole images.
+Departures: regularization stays the same, and the last quarter of the epochs has whole images, the last one at least.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class GrowingImages:
     def __init__(self, model: nn.Module, image: Tensor, smallest: float, epochs: int) -> None:
         self._pool, self._last = _whole_average(model, image)
         self._stride = image.shape[-1] // self._last
-        self._smallest, self._growing = smallest, max(1.0, GROWING * epochs)
+        self._smallest, self._growing = smallest, min(GROWING * epochs, epochs - 1)
         self._map = self._last
 
     def side(self, epoch: int) -> int:
@@ -50,7 +50,8 @@ class GrowingImages:
         return self._stride * self._last_map(epoch)
 
     def _last_map(self, epoch: int) -> int:
-        share = self._smallest + (1 - self._smallest) * min(1.0, epoch / self._growing)
+        grown = min(1.0, epoch / self._growing) if self._growing > 0 else 1.0
+        share = self._smallest + (1 - self._smallest) * grown
         return min(max(1, round(share * self._last)), self._last)
 
     @contextmanager

@@ -26,13 +26,14 @@ class Mixer:
         """Mix a batch with itself in reverse order; of an odd batch the last image stays as it is.
 
         Args:
-            images: real, (N, C, H, W); changed in place.
+            images: real, (N, C, H, W).
             labels: int64 (N,).
             generator: drawn from once.
 
         Returns:
             (images, probabilities of the classes (N, classes)).
         """
+        images = images.clone()  # a user's own tensors may be these
         targets = torch.nn.functional.one_hot(labels, self._mixup.num_classes).to(images.dtype)
         even = len(images) // 2 * 2
         np.random.seed(int(torch.randint(2**31, (), generator=generator)))  # timm draws from NumPy's own state

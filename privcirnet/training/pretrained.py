@@ -1,13 +1,11 @@
 """Weights that a network begins with: state dicts of others, in files of safetensors or torch."""
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError, listed
@@ -38,12 +36,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise RuleError(rule, got=f"{path}, which is no file", remedy=remedy)
     try:
         found = _read(path)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except Exception as error:  # a damaged file makes torch raise whatever its bytes lead to
         got = f"{path}: {next(iter(str(error).splitlines()), type(error).__name__)}"
         raise RuleError(rule, got=got, remedy=remedy) from error
     for key in _INSIDE:
         found = found[key] if isinstance(found, Mapping) and isinstance(found.get(key), Mapping) else found
-    if not isinstance(found, Mapping) or not found or not all(isinstance(value, Tensor) for value in found.values()):
+    named = isinstance(found, Mapping) and found and all(isinstance(name, str) for name in found)
+    if not named or not all(isinstance(value, Tensor) for value in found.values()):
         raise RuleError(rule, got=f"{path}: {type(found).__name__} without tensors by name", remedy=remedy)
     return {_bare(name): value for name, value in found.items()}
 

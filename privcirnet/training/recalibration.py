@@ -38,9 +38,11 @@ def recalibrate_(model: nn.Module, data: Examples, batch_size: int) -> None:
     device, momenta = next(model.parameters()).device, [norm.momentum for norm in norms]
     for norm in norms:
         norm.train()  # and nothing else: no layer that drops anything
-    for number, (images, _) in enumerate(data.sampled(IMAGES, batch_size), start=1):
+    seen = 0
+    for images, _ in data.sampled(IMAGES, batch_size):
+        seen += len(images)
         for norm in norms:
-            norm.momentum = 1 / number
+            norm.momentum = len(images) / seen
         model(distributed.share(images).to(device, memory_format=torch.channels_last))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum

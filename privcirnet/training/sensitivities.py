@@ -29,7 +29,7 @@ class MeasuredSensitivities:
     Attributes:
         omegas: in units of the loss (of squared weights for plain errors).
         samples: number of images used.
-        stable: whether the last doubling left the decision unchanged; None where nothing was sampled.
+        stable: whether the last doubling left the decision unchanged; None where no two decisions were made.
     """
 
     omegas: Omegas
@@ -78,13 +78,12 @@ def measure(  # noqa: PLR0913, PLR0917
             {n: {b: Estimate(v, 0.0) for b, v in row.items()} for n, row in found.items()}, 0, None
         )
     information, names, done, check, before = Information(), list(block_sizes), 0, _FIRST, None
-    stable = False
+    stable, group = None, 0
     for images, labels in data.sampled(samples, GROUP):
-        batch = [(images, labels)]
+        batch, group = [(images, labels)], group or len(labels)
         shortcut = kind == "batch_gradient"
-        information.add(
-            squared_batch_gradient(model, batch, names) if shortcut else diagonal_fisher(model, batch, names)
-        )
+        found = squared_batch_gradient(model, batch, names) if shortcut else diagonal_fisher(model, batch, names)
+        information.add(found, len(labels) / group)
         done += len(labels)
         if progress:
             progress(done)
@@ -94,7 +93,7 @@ def measure(  # noqa: PLR0913, PLR0917
         decision, check = decide(measured.values), 2 * check
         if decision == before:
             return MeasuredSensitivities(measured.omegas, done, stable=True)
-        before = decision
+        before, stable = decision, None if before is None else False
     return MeasuredSensitivities(_omegas(information, weights, block_sizes, damping), done, stable)
 
 

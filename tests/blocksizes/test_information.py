@@ -68,3 +68,11 @@ def test_plain_errors():
     found = plain_errors({"a": WEIGHT}, {"a": (1, 4)})
     assert found["a"][1] == 0
     assert found["a"][4] == pytest.approx(sensitivity(WEIGHT, torch.ones_like(WEIGHT), 4).item())
+
+
+def test_a_group_counts_by_its_size():
+    a, b = groups(2)
+    information = informed([a])
+    information.add({"a": b}, 0.25)
+    torch.testing.assert_close(information.mean("a"), (a + 0.25 * b) / 1.25)
+    assert information.omegas("a", WEIGHT, (4,), 0.0)[4].error > 0

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from privcirnet.data.augment import AREA, ASPECT, crop_and_flip, erase
+from privcirnet.errors import RuleError
 
 
 def seeded(seed=3):
@@ -121,3 +122,8 @@ def test_nothing_is_mirrored_where_it_should_not_be():
     images = some_images(16)
     assert torch.equal(crop_and_flip(images, 0, seeded(), flip=False), images)
     assert not torch.equal(crop_and_flip(images, 0, seeded()), images)
+
+
+def test_images_too_small_for_their_padding_are_refused():
+    with pytest.raises(RuleError, match=r"crop_padding must be less than an image's side: got 8 for 8 x 9; use 1"):
+        crop_and_flip(torch.zeros(1, 1, 8, 9, dtype=torch.uint8), 8, torch.Generator())

@@ -96,6 +96,23 @@ def test_a_channel_that_is_never_read_stays():
     assert torch.allclose(equalize_(graph, images)(images), before, rtol=1e-9)
 
 
+@pytest.mark.parametrize("dead", ["unread", "silent"])
+def test_a_dead_channel_keeps_its_size_and_that_of_its_weights(dead):
+    """Otherwise it would set the step of its tensor: it is as far from the others as values are from weights."""
+    model, images = uneven(), pixels(16).double()
+    with torch.no_grad():
+        if dead == "unread":
+            model.project.weight[:, 3] = 0
+        else:
+            model.depthwise.weight[3], model.depthwise.bias[3] = 0, 0
+    graph = fuse(model)
+    before = graph.depthwise(graph.act1(graph.expand(graph.stem(images))))[:, 3], graph.project.weight[:, 3].clone()
+    equalize_(graph, images)
+    after = graph.depthwise(graph.act1(graph.expand(graph.stem(images))))[:, 3], graph.project.weight[:, 3]
+    assert torch.allclose(after[0], before[0])
+    assert torch.allclose(after[1], before[1])
+
+
 def test_images_that_explode_do_not_spoil_the_factors():
     model, images = uneven(), pixels(3).double()
     wild = torch.cat([images, torch.full_like(images, torch.nan)])

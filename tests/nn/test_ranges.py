@@ -1,8 +1,10 @@
 """Ranges of values on images, and images whose values explode."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from privcirnet.errors import RuleError
 from privcirnet.nn import ranges as module
 from privcirnet.nn.activations import Square
 from privcirnet.nn.fuse import fuse
@@ -77,3 +79,22 @@ def test_an_image_whose_values_explode_does_not_set_the_steps():
         for images in (usual, exploding)
     ]
     assert steps[0] == steps[1]
+
+
+def test_a_node_that_is_silent_on_most_images_may_speak_on_others():
+    images = torch.tensor([[-1.0], [-2.0], [-1.0], [2.0], [1.0]])
+    found = usual_ranges(trace(nn.Sequential(nn.ReLU())), images)
+    assert found["_0"].high.tolist() == [2.0]
+
+
+class Three(nn.Module):
+    """Three values of an image, each a node."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :1] + x[:, 1:2] + x[:, 2:]
+
+
+def test_images_of_which_none_is_usual_are_refused():
+    far = torch.tensor([[9.0, 0.1, 0.1], [9.0, 0.1, 0.1], [0.1, 9.0, 0.1], [0.1, 9.0, 0.1], [0.1, 0.1, 9.0]])
+    with pytest.raises(RuleError, match=r"no value far above the usual: got none of 5; train with recipe.tails"):
+        usual_ranges(trace(Three()), far)

@@ -28,7 +28,7 @@ def chain(root, *overrides):
 def write(stage):
     """Leave a stage's result."""
     stage.summary.parent.mkdir(parents=True, exist_ok=True)
-    stage.summary.write_text(json.dumps({"config": asdict(stage.settings)}))
+    stage.summary.write_text(json.dumps({"stage": stage.name, "config": asdict(stage.settings)}))
     return 0
 
 
@@ -168,6 +168,26 @@ def test_values_arrive_as_they_are(tmp_path):
     assert first.settings.model == config.model
     assert (search.settings.block_sizes, search.settings.until_stable) == ([1, 4], False)
     assert (search.settings.budget, search.settings.he.link) == (1e-3, "lan")
+
+
+@pytest.mark.parametrize("name", ["1e3", "null", "True", "-.5", "inf", "1_0", "v1.2", "nullable"])
+def test_text_that_looks_like_something_else_stays_text(tmp_path, name):
+    config = composed("ladder", LadderConfig, ["experiment=digits"])
+    config.data.root = name
+    assert ladder.stages(config, composed)[0].settings.data.root == name
+
+
+def test_a_measurement_in_a_stage_s_folder_is_not_its_result(tmp_path):
+    climbed(chain(tmp_path))
+    held = json.loads((tmp_path / "train" / "summary.json").read_text()) | {"stage": "evaluate"}
+    (tmp_path / "train" / "summary.json").write_text(json.dumps(held))
+    assert chain(tmp_path)[0].changes() is None
+
+
+def test_folders_differ_in_case(tmp_path):
+    climbed(chain(tmp_path, "+stages.finetune.recipe.teacher=elsewhere/A"))
+    changed = chain(tmp_path, "+stages.finetune.recipe.teacher=elsewhere/a")[2].changes()
+    assert changed == ["recipe.teacher=elsewhere/a after elsewhere/A"]
 
 
 def test_a_root_is_for_one_ladder_and_the_scripts_it_started(tmp_path):

@@ -204,3 +204,9 @@ def test_composed_layers_are_in_the_plan(tmp_path, found):
     stored = search.StoredSearch("digits_resnet", "", dataclasses.replace(found, solution=solution))
     search.write(stored, tmp_path)
     assert plan_composed(tmp_path / "plan.json") == ("conv2",)
+
+
+def test_plans_of_a_sweep_have_names_of_their_own():
+    assert search._in_ms([1.2, 0.45]) == ["1200", "450"]
+    assert search._in_ms([4.52e-4, 4.5e-4, 4.5e-4]) == ["0.452", "0.450", "0.450"]
+    assert search._in_ms([]) == []

@@ -1,6 +1,7 @@
 """One stage as a function: nothing is shown, everything is written, an interrupted run is resumed."""
 
 import copy
+import dataclasses
 import json
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from privcirnet.artifact import read_checkpoint
 from privcirnet.config import ModelConfig, RecipeConfig, TrainConfig
 from privcirnet.data import load
+from privcirnet.errors import RuleError
 from privcirnet.pipeline import train
+from privcirnet.settings import composed
 from privcirnet.training import checkpoint, loop, record
 
 DATA = load("digits").part(256)
@@ -88,3 +91,51 @@ class Notes:
 
     def __exit__(self, *_) -> None:
         pass
+
+
+def test_a_measurement_has_a_folder_of_its_own():
+    assert composed("train", TrainConfig, ["root=here"]).out == "here/train"
+    assert composed("train", TrainConfig, ["root=here", "evaluate=here/train"]).out == "here/evaluate"
+    assert composed("train", TrainConfig, ["evaluate=x", "out=mine"]).out == "mine"
+
+
+def test_a_smaller_copy_does_not_replace_the_network(tmp_path):
+    path = train.write(train.train(config(tmp_path, epochs=0), DATA), 0.0)
+    before = path.read_bytes()
+    smaller = TrainConfig(out=str(tmp_path), device="cpu", evaluate=str(path), compact="float16")
+    with pytest.raises(RuleError, match=r"a smaller copy must not replace the network: got .*; give another out="):
+        train.evaluate(smaller, DATA)
+    assert path.read_bytes() == before
+
+
+def test_a_run_that_starts_over_forgets_the_interrupted_one_at_once(tmp_path, monkeypatch):
+    train.train(config(tmp_path, epochs=1), DATA)
+    assert (tmp_path / checkpoint.NAME).exists()
+
+    def killed(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "fit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train.train(dataclasses.replace(config(tmp_path, epochs=1), resume=False), DATA)
+    assert not (tmp_path / checkpoint.NAME).exists()
+
+
+def test_a_run_resumed_at_its_end_says_what_it_took(tmp_path):
+    settings = config(tmp_path, epochs=1, amp="true")
+    first, again = train.train(settings, DATA), train.train(settings, DATA)
+    assert first.mixed
+    assert again.mixed
+    assert (first.seconds_before, again.seconds_before) == (0.0, first.history[0]["seconds"])
+    assert train.summary(again, 1.0, tmp_path)["seconds"] == 1.0 + first.history[0]["seconds"]
+
+
+def test_images_that_a_network_cannot_take_are_refused_at_once(tmp_path):
+    settings = TrainConfig(out=str(tmp_path), device="cpu", model=ModelConfig(name="vit_tiny_patch16_224"))
+    with pytest.raises(RuleError, match=r"a network must take the images: got \(1, 8, 8\): .*224"):
+        train.train(settings, DATA)
+
+
+def test_a_teacher_that_would_teach_nothing_is_refused():
+    with pytest.raises(RuleError, match=r"a recipe.teacher needs recipe.distillation: got 0.0; use 0.5"):
+        RecipeConfig(teacher="outputs/train")

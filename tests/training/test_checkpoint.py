@@ -72,3 +72,20 @@ def test_a_state_on_a_full_disk_leaves_the_old_one(tmp_path, file_limit, numbers
         checkpoint.save(tmp_path, EpochProgress(9, [], {"model": torch.zeros(numbers)}), SETTINGS)
     assert list(tmp_path.iterdir()) == [path]
     assert checkpoint.load(tmp_path, SETTINGS).epoch == progress.epoch
+
+
+def test_another_place_of_what_it_started_from_is_no_other_setting(tmp_path):
+    recipe = {**SETTINGS["recipe"], "init": "here/train", "plan": "here/cells/one/plan.json"}
+    before = {**SETTINGS, "root": "here", "recipe": recipe}
+    checkpoint.save(tmp_path, EpochProgress(epoch=1), before)
+    moved = {**recipe, "init": "/there/train", "plan": "/there/cells/another/plan.json"}
+    assert checkpoint.load(tmp_path, {**before, "root": "/there", "recipe": moved}).epoch == 1
+    with pytest.raises(RuleError, match=r"recipe.init=other/train after train"):
+        checkpoint.load(tmp_path, {**before, "recipe": {**recipe, "init": "other/train"}})
+
+
+@pytest.mark.parametrize("data", [b"", b"no state", b"PK\x03\x04 half of one"])
+def test_a_damaged_state_is_refused(tmp_path, data):
+    (tmp_path / checkpoint.NAME).write_bytes(data)
+    with pytest.raises(RuleError, match=r"the state of an interrupted run must be whole: got .*; start over: resume"):
+        checkpoint.load(tmp_path, SETTINGS)

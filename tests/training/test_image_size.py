@@ -31,7 +31,8 @@ def test_sides_grow_to_the_whole_image_for_the_last_quarter():
     assert sides(0.5, 8) == [16, 16, 24, 24, 24, 32, 32, 32]
     assert sides(0.01, 4, "mobilenetv2_tiny", 64) == [16, 16, 48, 64]
     assert sides(1.0, 3) == [32] * 3
-    assert sides(0.5, 1) == [16]
+    assert sides(0.5, 2) == [16, 32]
+    assert sides(0.5, 1) == [32]
 
 
 @pytest.mark.parametrize("name", ["mobilenetv2_cifar", "resnet18_cifar"])

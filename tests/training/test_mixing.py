@@ -40,3 +40,10 @@ def test_the_generator_alone_decides():
     found = [Mixer(0.8, 1.0, 6)(*batch(6), generator(seed))[0] for seed in (1, 1, 2)]
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
+
+
+def test_the_images_that_are_given_stay():
+    images, labels = batch(5)
+    for mixer in (Mixer(1.0, 0.0, 6), Mixer(0.0, 1.0, 6)):
+        mixer(images, labels, generator())
+        assert torch.equal(images, batch(5)[0])

@@ -49,6 +49,8 @@ def test_the_last_quarter_and_evaluation_have_all():
             with fewer.of_epoch(epoch):
                 counts.append(model.train(training).tokens(model.patch_embed(images)).shape[1])
     assert counts == [5, 10] * 6 + [10, 10] * 2
+    with FewerPatches(model, 0.5, 1).of_epoch(0):
+        assert model.train().tokens(model.patch_embed(images)).shape[1] == 10
     with pytest.raises(Interrupted), fewer.of_epoch(0):
         raise Interrupted
     assert model.train().tokens(model.patch_embed(images)).shape[1] == 10

@@ -116,8 +116,10 @@ def test_what_is_no_file_of_weights(tmp_path):
     torch.save({"model": network(), "object": Elsewhere()}, tmp_path / "pickled.pt")
     (tmp_path / "text.pt").write_text("no weights")
     (tmp_path / "text.safetensors").write_text("no weights")
+    (tmp_path / "more.pt").write_text("e")
     torch.save([1, 2], tmp_path / "list.pt")
-    for name in ("pickled.pt", "text.pt", "text.safetensors", "list.pt", "nowhere.pt"):
+    torch.save({1: torch.ones(1)}, tmp_path / "numbered.pt")
+    for name in ("pickled.pt", "text.pt", "more.pt", "text.safetensors", "list.pt", "numbered.pt", "nowhere.pt"):
         with pytest.raises(
             RuleError, match=rf"model.weights must be a file of weights: got .*{name}.*; give a .safetens"
         ):

@@ -55,3 +55,10 @@ def test_an_average_is_recalibrated_before_it_is_measured(ema, monkeypatch):
     fit(model, DATA, dataclasses.replace(RECIPE, epochs=2, ema=ema), seed=0)
     assert len(seen) == (2 if ema else 0)
     assert model not in seen
+
+
+@pytest.mark.parametrize("size", [5, 19, 36])
+def test_every_image_counts_alike_and_none_is_alone(size):
+    model = network()[:1]
+    recalibrate_(model, DATA, size)
+    torch.testing.assert_close(model[0].running_mean, DATA.real(DATA.train_images).mean((0, 2, 3)))
