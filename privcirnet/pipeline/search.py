@@ -277,6 +277,7 @@ def _budget(config: SearchConfig, latency: Table) -> float:
 
 def _in_ms(budgets: Sequence[float]) -> list[str]:
     """Return budgets in milliseconds, with as many decimals as tell them apart."""
+    names: list[str] = []
     for decimals in range(9):
         names = [f"{1e3 * budget:.{decimals}f}" for budget in budgets]
         if len(set(names)) == len(set(budgets)):
