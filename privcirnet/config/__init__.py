@@ -62,6 +62,8 @@ class RecipeConfig:
     """whether uniform pads layers to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
     damping: float = 1.0
     """of fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
+    soup: list[str] = field(default_factory=list[str])
+    """of replace: run directories whose weights are averaged with those of init; statistics are measured anew."""
     teacher: str = ""
     """run directory of the network whose soft labels are learned; empty for none."""
     epochs: int = 40
@@ -180,6 +182,7 @@ class RecipeConfig:
         _check(not (self.teach_once and mixes), "mixed images have no labels of their own", both, "leave one out")
         useless = self.stage == "train" and self.teacher and not taught
         _check(not useless, "a recipe.teacher needs recipe.distillation", taught, "use 0.5, or leave the teacher out")
+        _check(not self.soup or self.stage == "replace", "recipe.soup is of recipe=replace", self.stage, "leave it out")
         started = self.stage == "train" or bool(self.init)
         _check(started, "a later stage needs recipe.init", "none", "give a run directory")
 

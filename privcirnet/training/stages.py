@@ -38,6 +38,7 @@ from privcirnet.training.network import (
     load_shared,
     weighted_layers,
 )
+from privcirnet.training.soup import mean_of
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
@@ -66,7 +67,8 @@ def begin(
     """
     if recipe.stage == "train":
         return _first(recipe, wanted, data)
-    held = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
+    runs = [run_file(run, CHECKPOINT, "the stage before") for run in (recipe.init, *recipe.soup)]
+    held = mean_of([read_checkpoint(run) for run in runs])
     before = built(held, data)
     model = before.model
     if recipe.stage == "replace":
