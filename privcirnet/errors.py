@@ -42,5 +42,17 @@ def listed(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of what another library says; the error's name if it says nothing.
+
+    Args:
+        error: of the library.
+
+    >>> first_line(ValueError("one")), first_line(KeyError())
+    ('one', 'KeyError')
+    """
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 class DoesNotFit(RuleError):
     """A network whose values are too large for the encryption parameters; fewer bits or other parameters would help."""

@@ -96,8 +96,14 @@ def masks_digest(model: nn.Module) -> str:
     Args:
         model: A network.
     """
-    found = hashlib.sha256()
-    masks = [(name, module.mask) for name, module in model.named_modules() if isinstance(module, Pruned)]
-    for name, mask in masks:
-        found.update(name.encode() + np.packbits(mask.cpu().numpy()).tobytes())
-    return found.hexdigest()[:16] if masks else ""
+    masks = {name: module.mask for name, module in model.named_modules() if isinstance(module, Pruned)}
+    return hashlib.sha256(mask_bytes(masks)).hexdigest()[:16] if masks else ""
+
+
+def mask_bytes(masks: Mapping[str, Tensor]) -> bytes:
+    """Return masks with their names as bytes for a digest, in the order given.
+
+    Args:
+        masks: Bool, by name.
+    """
+    return b"".join(name.encode() + np.packbits(mask.cpu().numpy()).tobytes() for name, mask in masks.items())

@@ -9,7 +9,7 @@ import torch
 
 from privcirnet.artifact import forget_drafts, replacing
 from privcirnet.config import TrainConfig
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, first_line
 from privcirnet.training.loop import EpochProgress
 
 NAME = "resume.pt"
@@ -53,7 +53,7 @@ def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes torch raise whatever its bytes lead to
-        got = f"{path}: {next(iter(str(error).splitlines()), type(error).__name__)}"
+        got = f"{path}: {first_line(error)}"
         raise RuleError(
             "the state of an interrupted run must be whole", got=got, remedy="start over: resume=false"
         ) from error

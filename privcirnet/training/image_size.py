@@ -22,6 +22,18 @@ GROWING = 0.75
 """Share of the epochs in which images are smaller."""
 
 
+def smaller_epochs(epochs: int) -> float:
+    """Return how many epochs come before those that see whole images; the last one always does.
+
+    Args:
+        epochs: of the whole run.
+
+    >>> [smaller_epochs(epochs) for epochs in (1, 2, 4, 6)]
+    [0, 1, 3.0, 4.5]
+    """
+    return min(GROWING * epochs, epochs - 1)
+
+
 class GrowingImages:
     """The sizes of a network's images from epoch to epoch.
 
@@ -38,7 +50,7 @@ class GrowingImages:
     def __init__(self, model: nn.Module, image: Tensor, smallest: float, epochs: int) -> None:
         self._pool, self._last = _whole_average(model, image)
         self._stride = image.shape[-1] // self._last
-        self._smallest, self._growing = smallest, min(GROWING * epochs, epochs - 1)
+        self._smallest, self._growing = smallest, smaller_epochs(epochs)
         self._map = self._last
 
     def side(self, epoch: int) -> int:

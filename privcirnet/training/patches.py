@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.tokens import Tokens
-from privcirnet.training.image_size import GROWING
+from privcirnet.training.image_size import smaller_epochs
 
 
 class FewerPatches:
@@ -31,7 +31,7 @@ class FewerPatches:
     def __init__(self, model: nn.Module, share: float, epochs: int, leader: nn.Module | None = None) -> None:
         self._tokens = _tokens_of(model)
         self._first = _tokens_of(leader) if leader else self._tokens
-        self._share, self._fewer = share, min(GROWING * epochs, epochs - 1)
+        self._share, self._fewer = share, smaller_epochs(epochs)
         self._places = torch.empty(0)
 
     @contextmanager

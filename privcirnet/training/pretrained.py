@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from privcirnet.errors import RuleError, listed
+from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.nn.checks import check_weights
 
 _INSIDE = ("state_dict", "model")
@@ -37,7 +37,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         found = _read(path)
     except Exception as error:  # a damaged file makes torch raise whatever its bytes lead to
-        got = f"{path}: {next(iter(str(error).splitlines()), type(error).__name__)}"
+        got = f"{path}: {first_line(error)}"
         raise RuleError(rule, got=got, remedy=remedy) from error
     for key in _INSIDE:
         found = found[key] if isinstance(found, Mapping) and isinstance(found.get(key), Mapping) else found

@@ -15,8 +15,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from privcirnet.artifact import read_json, write_json, write_masks, write_plan
 from privcirnet.blocksizes.assignment import uniform_latency, uniform_sizes
 from privcirnet.blocksizes.latency import Figures, figures_of, layer_shapes
@@ -26,6 +24,7 @@ from privcirnet.config import RecipeConfig, TrainConfig
 from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
+from privcirnet.nn.pruned import mask_bytes
 from privcirnet.pipeline import train
 from privcirnet.pipeline.pareto.config import Cell, ParetoConfig
 from privcirnet.pipeline.pareto.prepare import Prepared, exclusive, prepare
@@ -137,6 +136,6 @@ def _facts(figures: Figures) -> dict[str, float]:
 def _digest(sizes: dict[str, int], pruned: PrunedNetwork | None) -> str:
     """Of everything that tells the network's structure; 16 hexadecimal digits."""
     found = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
-    for name, mask in sorted(pruned.masks.items()) if pruned else ():
-        found.update(name.encode() + np.packbits(mask.numpy()).tobytes())
+    if pruned:
+        found.update(mask_bytes(dict(sorted(pruned.masks.items()))))
     return found.hexdigest()[:16]
