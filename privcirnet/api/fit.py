@@ -27,6 +27,7 @@ DEFAULTS: dict[str, Any] = {
 DISTILLATION = 0.5
 """Weight of a teacher's soft labels, where nothing else is asked for."""
 _OF_STAGES = (
+    "soup",
     "stage",
     "init",
     "plan",
