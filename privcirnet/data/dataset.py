@@ -8,7 +8,11 @@ import torch
 from torch import Tensor
 
 TEST_BATCH = 256
-"""Held-out images that run together."""
+"""Held-out images that run together on a CPU."""
+_GPU_TEST_BATCH = 2048
+"""The same on a GPU, which small batches leave idle."""
+_GPU_SHARE = 1 / 4
+"""Largest share of a GPU's free memory that images may take."""
 
 
 class Examples(Protocol):
@@ -142,7 +146,8 @@ class ImageData:
 
     def tests(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the held-out images as the input of a network, and labels."""
-        pairs = batches(self.test_images, self.test_labels, TEST_BATCH)
+        size = _GPU_TEST_BATCH if self.test_images.is_cuda else TEST_BATCH
+        pairs = batches(self.test_images, self.test_labels, size)
         return ((self.real(images), labels) for images, labels in pairs)
 
     def real(self, images: Tensor) -> Tensor:
@@ -182,6 +187,20 @@ class ImageData:
         chosen = torch.arange(wanted) * available // max(1, wanted)
         return self.test_images[chosen], self.test_labels[chosen]
 
+    def near(self, device: torch.device) -> "ImageData":
+        """Return the same data in a GPU's memory, where it is then augmented, if it takes no more than a quarter of it.
+
+        Args:
+            device: of training; a CPU has the data already.
+        """
+        if device.type != "cuda":
+            return self
+        held = "train_images", "train_labels", "test_images", "test_labels"
+        free, _ = torch.cuda.mem_get_info(device)
+        if sum(getattr(self, name).nbytes for name in held) > _GPU_SHARE * free:
+            return self
+        return replace(self, **{name: getattr(self, name).to(device) for name in held})
+
     def part(self, count: int) -> "ImageData":
         """Return the same data with fewer training images, those of :meth:`sample`.
 
@@ -209,6 +228,7 @@ def batches(
         Images (n, C, H, W) and labels (n,).
     """
     order = torch.arange(len(labels)) if generator is None else torch.randperm(len(labels), generator=generator)
+    order = order.to(images.device)
     for part in slices(len(labels), size):
         yield images[order[part]], labels[order[part]]
 

@@ -1,8 +1,8 @@
 """RandAugment: a few random operations on each image, all of about the same strength.
 
-Operations and their ranges are those of torchvision's class of that name. Here images that drew the same operation of
-the same strength are changed together, and everything is drawn from a generator: the same state gives the same batch.
-The operations are defined for 256 levels; images with fewer are stretched to 256 and back, which changes nothing else.
+Images that drew the same operation are changed together, each with its own strength (:mod:`.operations`), on the device
+that they are on. Everything is drawn from a generator: the same state gives the same batch. The operations are defined
+for 256 levels; images with fewer are stretched to 256 and back, which changes nothing else.
 
 Magnitudes are torchvision's, 0 to 30. timm's go to 10 for the same strengths, so its m9 with mstd0.5 is 27 with a
 deviation of 1.5.
@@ -11,47 +11,15 @@ Source: Cubuk et al., "RandAugment: Practical Automated Data Augmentation with a
     deviation is timm's.
 """
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torchvision.transforms.v2.functional as F
 from torch import Tensor
+
+from privcirnet.data.operations import OPERATIONS
 
 STRONGEST = 30
 """The largest magnitude."""
-_TRANSLATION = 150 / 331
-"""Largest shift as a share of width or height: the paper's 150 of 331 pixels."""
-
-
-def _sheared(images: Tensor, across: float, down: float) -> Tensor:
-    shear = [math.degrees(math.atan(across)), math.degrees(math.atan(down))]
-    return F.affine(images, 0.0, [0, 0], 1.0, shear, center=[0, 0])
-
-
-def _moved(images: Tensor, across: float, down: float) -> Tensor:
-    height, width = images.shape[2:]
-    return F.affine(images, 0.0, [int(across * width), int(down * height)], 1.0, [0.0, 0.0])
-
-
-OPERATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
-    "Identity": lambda x, m: x,
-    "ShearX": lambda x, m: _sheared(x, 0.3 * m, 0.0),
-    "ShearY": lambda x, m: _sheared(x, 0.0, 0.3 * m),
-    "TranslateX": lambda x, m: _moved(x, _TRANSLATION * m, 0.0),
-    "TranslateY": lambda x, m: _moved(x, 0.0, _TRANSLATION * m),
-    "Rotate": lambda x, m: F.rotate(x, 30 * m),
-    "Brightness": lambda x, m: F.adjust_brightness(x, 1 + 0.9 * m),
-    "Color": lambda x, m: F.adjust_saturation(x, 1 + 0.9 * m),
-    "Contrast": lambda x, m: F.adjust_contrast(x, 1 + 0.9 * m),
-    "Sharpness": lambda x, m: F.adjust_sharpness(x, 1 + 0.9 * m),
-    "Posterize": lambda x, m: F.posterize(x, round(8 - 4 * abs(m))),
-    "Solarize": lambda x, m: F.solarize(x, 255 * (1 - abs(m))),
-    "AutoContrast": lambda x, m: F.autocontrast(x),
-    "Equalize": lambda x, m: F.equalize(x),
-}
-"""Operation by torchvision's name: takes images of 256 levels and a strength in [-1, 1], returns changed images."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +60,12 @@ def rand_augment(images: Tensor, strength: Strength, levels: int, generator: tor
         magnitudes = (magnitudes + strength.deviation * noise.cpu()).clamp(0, STRONGEST)
     signed = (1 - 2 * opposite.cpu()) * magnitudes / STRONGEST
     changed = _scaled(images, 255 / levels)
-    for chosen, strengths in zip(which.cpu(), signed, strict=True):
+    for chosen, strengths in zip(which.cpu(), signed.float(), strict=True):
         for place, operation in enumerate(OPERATIONS.values()):
-            for value in strengths[chosen == place].unique().tolist():
-                alike = ((chosen == place) & (strengths == value)).to(images.device)
-                changed[alike] = operation(changed[alike], value)
+            (alike,) = (chosen == place).nonzero(as_tuple=True)
+            if len(alike):
+                own, there = strengths[alike].to(images.device), alike.to(images.device)
+                changed[there] = operation(changed[there], own)
     return _scaled(changed, levels / 255)
 
 

@@ -100,6 +100,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
     if teacher and recipe.teach_once:
         with bar(f"{recipe.stage} (teacher)", parts(data)) as done:
             (data, recipe), teacher = taught(data, recipe, teacher, lambda: done("")), None
+    data = data.near(torch.device(device))
     epochs = bar(f"{recipe.stage} (epochs)", recipe.epochs)
     events = config.tensorboard and distributed.rank() == 0
     with record.Record(out, events, resumed, before) as book, epochs as advance:

@@ -40,11 +40,11 @@ def accuracy(model: nn.Module, data: Examples) -> float:
         data: with held-out images.
     """
     device = next(model.parameters()).device
-    hits, count = torch.zeros((), dtype=torch.int64), 0
+    hits, count = torch.zeros((), dtype=torch.int64, device=device), 0
     with evaluating(model):
         for images, labels in data.tests():
             own = distributed.share(images).to(device, memory_format=_LAYOUT)
             if len(own):
-                hits += (model(own).argmax(dim=1).cpu() == distributed.share(labels)).sum()
+                hits += (model(own).argmax(dim=1) == distributed.share(labels).to(device)).sum()
             count += len(labels)
     return 100.0 * distributed.total(hits).item() / count
