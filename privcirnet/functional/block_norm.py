@@ -25,6 +25,9 @@ from torch.nn.functional import batch_norm
 from privcirnet.functional.fusion import block_mean, block_variance
 from privcirnet.functional.moments import Total, pooled
 
+_EPS = 2.0**-20
+"""Torch wants a positive eps: with a variance of 1 - _EPS the sum is exactly 1."""
+
 
 class _BlockNorm(torch.autograd.Function):
     @staticmethod
@@ -87,13 +90,15 @@ def _sums(dy: Tensor, x: Tensor, gamma: Tensor, mean: Tensor, var: Tensor, eps: 
     """Each channel's part of dgamma and dbeta, (C,)."""
     if not x.numel():  # torch's kernel divides by the number of images
         return [torch.zeros_like(gamma), torch.zeros_like(gamma)]
-    mask = [False, True, True]
-    return list(torch.ops.aten.native_batch_norm_backward(dy, x, gamma, mean, var, None, None, False, eps, mask)[1:])
+    mask, unsaved = [False, True, True], mean.new_empty(0)  # as in evaluation; CUDA's kernel wants a tensor
+    found = torch.ops.aten.native_batch_norm_backward(dy, x, gamma, mean, var, unsaved, unsaved, False, eps, mask)
+    return list(found[1:])
 
 
 def _scaled(x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """Scale and shift channels by a batch norm of mean 0 and variance 1, the one pass fit for both memory formats."""
-    return batch_norm(x, torch.zeros_like(scale), torch.ones_like(scale), scale, offset, training=False, eps=0.0)
+    var = torch.full_like(scale, 1 - _EPS)
+    return batch_norm(x, torch.zeros_like(scale), var, scale, offset, training=False, eps=_EPS)
 
 
 def _statistics(x: Tensor, b: int) -> tuple[Tensor, Tensor, int]:

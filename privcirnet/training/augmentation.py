@@ -1,10 +1,34 @@
 """What a recipe does to a batch of images before the network sees it; torchvision is imported when it is needed."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from privcirnet.config import RecipeConfig
 from privcirnet.data.augment import crop_and_flip, erase
+from privcirnet.data.dataset import Examples, ImageData, batches
+
+_AT_ONCE = 16384
+"""Images that a GPU augments together: it changes many in the time of a batch."""
+
+
+def augmented_epoch(
+    data: Examples, recipe: RecipeConfig, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the batches of an epoch, augmented: one by one, or, where the images are on a GPU, many of them together.
+
+    Args:
+        data: with training images.
+        recipe: batch size, and what is done to the images.
+        generator: of the order and of all chances.
+    """
+    size = recipe.batch_size
+    near = isinstance(data, ImageData) and data.train_images.is_cuda
+    together = size * max(1, _AT_ONCE // size) if near else size
+    for images, labels in data.epoch(together, generator):
+        changed = augmented(images, recipe, data.levels, generator)
+        yield from batches(changed, labels, size) if near else ((changed, labels),)
 
 
 def augmented(images: Tensor, recipe: RecipeConfig, levels: int, generator: torch.Generator) -> Tensor:

@@ -19,7 +19,7 @@ from privcirnet.data.dataset import Examples
 from privcirnet.errors import RuleError
 from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
 from privcirnet.training.accuracy import accuracy
-from privcirnet.training.augmentation import augmented
+from privcirnet.training.augmentation import augmented_epoch
 from privcirnet.training.bfloat16 import SlowConvolutions, is_faster
 from privcirnet.training.image_size import GrowingImages
 from privcirnet.training.imitation import Imitation
@@ -181,7 +181,7 @@ class _Run:
             self.imitation.begin(number)
         started, seen = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
-        for images, labels in data.epoch(self.recipe.batch_size, self.generator):
+        for images, labels in augmented_epoch(data, self.recipe, self.generator):
             loss = self._loss(images, labels, self.mixer if mix else None)
             if not math.isfinite(here := distributed.total(loss.detach()).item()):
                 remedy = "lower recipe.learning_rate or set recipe.clip_gradient, and resume from the last epoch"
@@ -209,8 +209,7 @@ class _Run:
     def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:
         """Return this process's part of a batch's mean loss."""
         recipe, device = self.recipe, next(self.model.parameters()).device
-        images = augmented(images, recipe, self.data.levels, self.generator).to(device)
-        real, targets = _placed(self.data.real(images), recipe, device), labels.to(device)
+        real, targets = _placed(self.data.real(images.to(device)), recipe, device), labels.to(device)
         if mixer:
             real, targets = mixer(real, targets, self.generator)
         real = self.sizes(real) if self.sizes else real
