@@ -14,21 +14,28 @@ _AT_ONCE = 16384
 
 
 def augmented_epoch(
-    data: Examples, recipe: RecipeConfig, generator: torch.Generator
+    data: Examples, recipe: RecipeConfig, generator: torch.Generator, together: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the batches of an epoch, augmented: one by one, or, where the images are on a GPU, many of them together.
+    """Yield the batches of an epoch, augmented one by one, or many together.
 
     Args:
         data: with training images.
         recipe: batch size, and what is done to the images.
         generator: of the order and of all chances.
+        together: images that are augmented together, about; 0: many where they are on a GPU, else a batch.
+
+    Yields:
+        Images as the data set stores them (N, C, H, W), and labels (N,).
     """
     size = recipe.batch_size
     near = isinstance(data, ImageData) and data.train_images.is_cuda
-    together = size * max(1, _AT_ONCE // size) if near else size
-    for images, labels in data.epoch(together, generator):
-        changed = augmented(images, recipe, data.levels, generator)
-        yield from batches(changed, labels, size) if near else ((changed, labels),)
+    several = (together or (_AT_ONCE if near else 0)) // size
+    if several < 2:
+        for images, labels in data.epoch(size, generator):
+            yield augmented(images, recipe, data.levels, generator), labels
+        return
+    for images, labels in data.epoch(several * size, generator):
+        yield from batches(augmented(images, recipe, data.levels, generator), labels, size)
 
 
 def augmented(images: Tensor, recipe: RecipeConfig, levels: int, generator: torch.Generator) -> Tensor:

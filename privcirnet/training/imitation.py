@@ -12,8 +12,9 @@ images, and after each of the blocks a position p of image n is this far off::
 The logarithm keeps a few exploded positions from ruling the gradient; the peaks keep them from being forgotten, few as
 they are. A position with d above a limit goes on with the original's values, so that the blocks behind it learn from a
 sensible input from the first step on. The limit grows from 1 in the first epoch to FAR in the last, so that they learn
-to stand more and more. In evaluation the network is alone, but its statistics are measured in company: one exploded
-batch in them spoils every image, though no image explodes with good ones.
+to stand more and more. In evaluation the network is alone, but its statistics are measured in company, with a limit of
+NEAR: one exploded batch in them spoils every image, though no image explodes with good ones. A vision transformer had
+85.7 % on CIFAR-10 so, its original 86.0, and with the last epoch's limit 10 %.
 
 Cost: a forward pass of the original in each step.
 
@@ -33,8 +34,8 @@ from privcirnet.errors import RuleError
 
 PEAKS = 0.3
 """Weight of an image's farthest position."""
-FAR = 10.0
-"""Largest d with which a position goes on as it is, in the last epoch."""
+NEAR, FAR = 1.0, 10.0
+"""Largest d with which a position goes on as it is, in the first and in the last epoch."""
 
 
 class Imitation:
@@ -56,7 +57,7 @@ class Imitation:
             got = f"{pattern} matches {len(blocks)} modules in the network, {len(others)} in the original"
             remedy = "name modules that both have, as recipe.imitate='blocks.*' in a transformer"
             raise RuleError("a network must imitate blocks that the original has", got=got, remedy=remedy)
-        self.original, self.limit, self._epochs = original.eval(), 1.0, epochs
+        self.original, self.limit, self._epochs = original.eval(), NEAR, epochs
         self._wanted: dict[str, Tensor] = {}
         self._losses: list[Tensor] = []
         self._names = list(blocks)
@@ -69,7 +70,7 @@ class Imitation:
         Args:
             epoch: from 0.
         """
-        self.limit = FAR ** (epoch / max(self._epochs - 1, 1))
+        self.limit = NEAR * (FAR / NEAR) ** (epoch / max(self._epochs - 1, 1))
 
     def show(self, images: Tensor) -> None:
         """Run the original on the images that the network sees next.
@@ -87,7 +88,7 @@ class Imitation:
 
     @contextmanager
     def beside(self, model: nn.Module) -> Iterator[None]:
-        """Compare another network, as a running average of the weights is, whenever it runs; it gets no penalty.
+        """Keep another network, as a running average of the weights is, near whenever it runs; it gets no penalty.
 
         Args:
             model: with the same blocks.
@@ -96,9 +97,11 @@ class Imitation:
             Nothing; the other network is alone again afterwards.
         """
         handles = [model.register_forward_pre_hook(lambda _, inputs: self.show(*inputs)), *self._compared(model)]
+        usual, self.limit = self.limit, NEAR
         try:
             yield
         finally:
+            self.limit = usual
             for handle in handles:
                 handle.remove()
             self.penalty()

@@ -91,6 +91,19 @@ def test_the_limit_grows_from_epoch_to_epoch():
     assert limits == pytest.approx([1, math.sqrt(FAR), FAR])
 
 
+def test_statistics_are_measured_near_the_original_in_every_epoch():
+    """Values that may go on in the last epoch's training would be in them, exploded as they are."""
+    imitation = Imitation(rows(1.0), rows(1.0), "*", 2)
+    imitation.begin(1)
+    other = rows(1 + math.sqrt(2.0))
+    off = distance(other(X), X)
+    assert (off > 1).any()
+    assert (off < FAR).all()
+    with imitation.beside(other):
+        torch.testing.assert_close(other(X), torch.where(off <= 1, other[0].factor * X, X))
+    assert imitation.limit == FAR
+
+
 def test_values_that_are_not_finite_go_no_further():
     model, original = rows(float("nan"), 1.1), rows(1.0, 1.0)
     imitation = Imitation(model.train(), original, "*", 1)
