@@ -60,7 +60,7 @@ def _sharpened(images: Tensor, m: Tensor) -> Tensor:
     kernel[1, 1] = 5 / 13
     softer = images.float()
     softer[:, :, 1:-1, 1:-1] = F.conv2d(softer, kernel.expand(channels, 1, 3, 3), groups=channels).round()
-    return _blended(images, softer, m)
+    return (images + _of_images(0.9 * m) * (images - softer)).clamp(0, 255).to(images.dtype)
 
 
 def _posterized(images: Tensor, m: Tensor) -> Tensor:
@@ -114,8 +114,10 @@ def _mapped(images: Tensor, across: tuple[Tensor, Tensor, Tensor], down: tuple[T
 
 
 def _blended(images: Tensor, others: Tensor, m: Tensor) -> Tensor:
-    """Return r images + (1 - r) others with r = 1 + 0.9 m, cut to [0, 255]: exactly the images where both agree."""
-    return (images + _of_images(0.9 * m) * (images - others)).clamp(0, 255).to(images.dtype)
+    """Return r images + (1 - r) others with r = 1 + 0.9 m, cut to [0, 255], rounded as torchvision does."""
+    more = _of_images(0.9 * m.double())
+    kept = images * (1 + more).float()
+    return (kept.double() + others * (-more).float().double()).float().clamp(0, 255).to(images.dtype)
 
 
 def _grey(images: Tensor) -> Tensor:

@@ -50,8 +50,8 @@ def test_each_image_is_changed_as_torchvision_does(channels, operations, magnitu
     before = images.clone()
     result = rand_augment(images, Strength(operations, magnitude, deviation), 255, seeded())
     difference = (result.int() - slow(images, operations, magnitude, seeded(), deviation).int()).abs()
-    assert (difference > 0).float().mean() < 2e-3  # "Color" rounds sums down that torchvision rounds before
-    assert (difference > 1).float().mean() < 1e-3  # "Equalize" makes more of one level
+    assert difference.max() <= 1  # strengths are in float32 there, and "Color" rounds down
+    assert (difference > 0).float().mean() < 1e-3
     assert torch.equal(images, before)
     assert (operations > 0) == (not torch.equal(result, images))
 
