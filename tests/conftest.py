@@ -7,7 +7,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,12 +39,17 @@ def image_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def file_limit() -> Iterator:
-    """A function that lets no file grow beyond some bytes until the test is over: a full disk, from the system itself."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+def file_limit() -> Callable[[int], None]:
+    """A function that lets no file grow beyond some bytes while the test runs: a full disk, from the system itself."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
 
-    def limit(size: int) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
 
-    yield limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Lift a test's file limit before its result is written: into a file, maybe."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        return (yield)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

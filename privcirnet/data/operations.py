@@ -11,33 +11,30 @@ import torch.nn.functional as F
 import torchvision.transforms.v2.functional as tv
 from torch import Tensor
 
+_Row = tuple[Tensor | float, Tensor | float, Tensor | float]
 _TRANSLATION = 150 / 331
 """Largest shift as a share of width or height: the RandAugment paper's 150 of 331 pixels."""
 
 
 def _sheared_across(images: Tensor, m: Tensor) -> Tensor:
-    height, zero = images.shape[2], torch.zeros_like(m)
-    return _mapped(images, (1 + zero, 0.3 * m, 0.3 * m * height / 2), (zero, 1 + zero, zero))
+    return _mapped(images, (1, 0.3 * m, 0.3 * m * images.shape[2] / 2), (0, 1, 0))
 
 
 def _sheared_down(images: Tensor, m: Tensor) -> Tensor:
-    width, zero = images.shape[3], torch.zeros_like(m)
-    return _mapped(images, (1 + zero, zero, zero), (0.3 * m, 1 + zero, 0.3 * m * width / 2))
+    return _mapped(images, (1, 0, 0), (0.3 * m, 1, 0.3 * m * images.shape[3] / 2))
 
 
 def _moved_across(images: Tensor, m: Tensor) -> Tensor:
-    zero = torch.zeros_like(m)
-    return _mapped(images, (1 + zero, zero, -(_TRANSLATION * m * images.shape[3]).trunc()), (zero, 1 + zero, zero))
+    return _mapped(images, (1, 0, -(_TRANSLATION * m * images.shape[3]).trunc()), (0, 1, 0))
 
 
 def _moved_down(images: Tensor, m: Tensor) -> Tensor:
-    zero = torch.zeros_like(m)
-    return _mapped(images, (1 + zero, zero, zero), (zero, 1 + zero, -(_TRANSLATION * m * images.shape[2]).trunc()))
+    return _mapped(images, (1, 0, 0), (0, 1, -(_TRANSLATION * m * images.shape[2]).trunc()))
 
 
 def _turned(images: Tensor, m: Tensor) -> Tensor:
-    angle, zero = torch.deg2rad(30 * m), torch.zeros_like(m)
-    return _mapped(images, (angle.cos(), -angle.sin(), zero), (angle.sin(), angle.cos(), zero))
+    angle = torch.deg2rad(30 * m)
+    return _mapped(images, (angle.cos(), -angle.sin(), 0), (angle.sin(), angle.cos(), 0))
 
 
 def _brightened(images: Tensor, m: Tensor) -> Tensor:
@@ -97,19 +94,21 @@ def _of_images(values: Tensor) -> Tensor:
     return values[:, None, None, None]
 
 
-def _mapped(images: Tensor, across: tuple[Tensor, Tensor, Tensor], down: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def _mapped(images: Tensor, across: _Row, down: _Row) -> Tensor:
     """Move pixels: the one at (x, y) from the centre becomes the nearest to (ax + by + c, dx + ey + f).
 
     Args:
         images: (N, C, H, W).
-        across: a, b, c of each image, (N,) each, c in pixels.
-        down: d, e, f of each image.
+        across: a, b, c, each a number or one of each image, (N,); c in pixels.
+        down: d, e, f.
     """
     height, width = images.shape[2:]
     x = torch.arange(width, device=images.device) - (width - 1) / 2
     y = torch.arange(height, device=images.device)[:, None] - (height - 1) / 2
-    sides = (0.5 * width, across), (0.5 * height, down)
-    places = [(a[:, None, None] * x + b[:, None, None] * y + c[:, None, None]) / side for side, (a, b, c) in sides]
+    places = []
+    for side, row in ((0.5 * width, across), (0.5 * height, down)):
+        a, b, c = (value[:, None, None] if isinstance(value, Tensor) else value for value in row)
+        places.append(((a * x + b * y + c) / side).expand(len(images), height, width))
     return F.grid_sample(images.float(), torch.stack(places, -1), "nearest", "zeros", False).to(images.dtype)
 
 

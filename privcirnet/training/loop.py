@@ -115,7 +115,7 @@ def fit(  # noqa: PLR0913, PLR0917
                 measured = run.epoch(progress.epoch, after_step)
             if run.average:
                 with run.imitation.beside(run.trained) if run.imitation else nullcontext():
-                    recalibrate_(run.trained, data, recipe.batch_size)
+                    recalibrate_(run.trained, data, recipe.batch_size, shared=True)
             progress.epoch += 1
             if data.has_tests:
                 measured["top1"] = run.top1(last=progress.epoch == recipe.epochs)

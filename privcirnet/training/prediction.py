@@ -16,7 +16,7 @@ from privcirnet.functional.circulant import expand, project
 from privcirnet.nn.convert import circulant_
 from privcirnet.training.accuracy import predict
 from privcirnet.training.network import weighted_layers
-from privcirnet.training.stages import measure_statistics_
+from privcirnet.training.recalibration import recalibrate_
 
 
 def loss(model: nn.Module, images: tuple[Tensor, Tensor], data: ImageData) -> float:
@@ -60,7 +60,7 @@ def loss_rises(
             weight = weighted_layers(alone)[name].weight
             weight.copy_(expand(project(weight.double(), b, importance[name]), b))
         circulant_(start, {name: b}, {name: importance[name]})
-        measure_statistics_(start, data)
+        recalibrate_(start, data)
         rises = {"weight": loss(alone, some, data) - before, "start": loss(start, some, data) - before}
         rows.append({"layer": name, "b": b, **rises})
         if progress:

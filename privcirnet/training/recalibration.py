@@ -1,8 +1,10 @@
-"""Statistics of norms, measured again with the weights that are kept.
+"""Statistics of norms, measured again with the weights that a network has now.
 
-A running average of the weights is a network that never ran: the average of the statistics that others left is not its
-own. While the learning rate is high the difference costs accuracy, in AESPA networks most: MobileNetV2 in the seventh
-of twelve epochs has 82.4 % on CIFAR-10 with averaged statistics, 88.1 with its own.
+A projection shrinks a layer's outputs: with the dense network's statistics a circulant one would be as bad as a random
+one, however near its weights are. And a running average of the weights is a network that never ran: the average of the
+statistics that others left is not its own. While the learning rate is high the difference costs accuracy, in AESPA
+networks most: MobileNetV2 in the seventh of twelve epochs has 82.4 % on CIFAR-10 with averaged statistics, 88.1 with
+its own.
 """
 
 from typing import Any
@@ -15,20 +17,20 @@ from privcirnet import distributed
 from privcirnet.data.dataset import Examples
 from privcirnet.nn.activations import Aespa1d, Aespa2d
 
-IMAGES = 4096
-"""Of the training set, that are looked at."""
+IMAGES, BATCH = 4096, 128
+"""Training images that are looked at, and how many at once if a recipe does not say."""
 
 
 @torch.no_grad()
-def recalibrate_(model: nn.Module, data: Examples, batch_size: int) -> None:
+def recalibrate_(model: nn.Module, data: Examples, batch_size: int = BATCH, *, shared: bool = False) -> None:
     """Set every norm's running statistics to their means over some batches of training images, which are not augmented.
-
-    Under torchrun all processes must call it.
 
     Args:
         model: on any device; left in evaluation mode. One without running statistics stays as it is.
         data: with training images.
         batch_size: of training.
+        shared: each process that torchrun started takes its share of a batch; all of them must call this, and the
+            model's norms must be those of :func:`privcirnet.distributed.prepare_`.
     """
     model.eval()
     norms: list[Any] = [module for module in model.modules() if isinstance(module, (_BatchNorm, Aespa1d, Aespa2d))]
@@ -43,7 +45,8 @@ def recalibrate_(model: nn.Module, data: Examples, batch_size: int) -> None:
         seen += len(images)
         for norm in norms:
             norm.momentum = len(images) / seen
-        model(distributed.share(images).to(device, memory_format=torch.channels_last))
+        seen_here = distributed.share(images) if shared else images
+        model(seen_here.to(device, memory_format=torch.channels_last))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.eval()

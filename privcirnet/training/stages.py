@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.artifact import Bits, Checkpoint, plan_composed, plan_pads, read_checkpoint, read_masks, read_plan
 from privcirnet.blocksizes.fisher import diagonal_fisher
@@ -19,7 +18,6 @@ from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.functional.sensitivity import damped
-from privcirnet.nn.activations import Aespa
 from privcirnet.nn.bias_correction import correct_biases_
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import reset_circulant_
@@ -38,12 +36,11 @@ from privcirnet.training.network import (
     load_shared,
     weighted_layers,
 )
+from privcirnet.training.recalibration import recalibrate_
 from privcirnet.training.soup import mean_of
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
-_STATISTICS_SAMPLES, _STATISTICS_BATCH = 4096, 128
-"""Number of training images on which statistics of norms and activations are measured before a stage trains."""
 
 
 def begin(
@@ -174,7 +171,7 @@ def start_circulant_(  # noqa: PLR0913
     if projection == "random":
         for layer in weighted_layers(model).values():
             reset_circulant_(layer)
-    measure_statistics_(model, data)
+    recalibrate_(model, data)
 
 
 def start_pruned_(
@@ -195,27 +192,7 @@ def start_pruned_(
         got, remedy = ", ".join(circulant[:3]), "leave masks or block sizes out"
         raise RuleError("a network is either pruned or circulant", got=got, remedy=remedy)
     prune_(model, masks)
-    measure_statistics_(model, data)
-
-
-def measure_statistics_(model: nn.Module, data: ImageData) -> None:
-    """Measure the running statistics of batch norms and AESPA anew, on training images; weights stay as they are.
-
-    A projection shrinks a layer's outputs. With the dense network's statistics the circulant one would be as bad as a
-    random one, however near its weights are.
-
-    Args:
-        model: changed in place, left in evaluation mode; one without such modules is left as it was.
-        data: training images.
-    """
-    if not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
-        return
-    with torch.no_grad():
-        model.train()
-        for images in data.sample(_STATISTICS_SAMPLES)[0].split(_STATISTICS_BATCH):
-            if len(images) > 1:  # a single value has no variance
-                model(data.real(images))
-    model.eval()
+    recalibrate_(model, data)
 
 
 def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) -> BuiltNetwork:
@@ -230,7 +207,7 @@ def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) 
     circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1}, pad=True)
     if not operated:
         load_shared(model, before.model)
-    measure_statistics_(model, data)
+    recalibrate_(model, data)
     return BuiltNetwork(model, before.name, before.block_sizes, None, merged, composed=before.composed)
 
 

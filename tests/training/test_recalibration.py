@@ -49,7 +49,7 @@ def test_a_network_without_norms_stays():
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 def test_an_average_is_recalibrated_before_it_is_measured(ema, monkeypatch):
     seen = []
-    monkeypatch.setattr(loop, "recalibrate_", lambda model, *_: seen.append(model))
+    monkeypatch.setattr(loop, "recalibrate_", lambda model, *_, **__: seen.append(model))
     model = nn.Sequential(nn.BatchNorm2d(DATA.shape[0]), nn.Flatten(), nn.LazyLinear(2))
     model(DATA.real(DATA.test_images))
     fit(model, DATA, dataclasses.replace(RECIPE, epochs=2, ema=ema), seed=0)
