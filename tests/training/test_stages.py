@@ -140,8 +140,8 @@ def test_quantization_starts_from_the_fused_network_calibrated_on_training_image
     assert int(start.model.get_submodule("x_quantizer").log_step) == DATA.log_step
     assert {quantizer_of(start.model.get_submodule(name)).bits for name in PLAN} == {5}
     assert {name: block_size_of(start.model.get_submodule(name)) for name in PLAN} == PLAN
-    before = predict(stages.load_network(str(root / "finetune"), DATA), DATA, DATA.test_images)
-    after = predict(start.model, DATA, DATA.test_images)
+    before = predict(stages.load_network(str(root / "finetune"), DATA), DATA, DATA.train_images)
+    after = predict(start.model, DATA, DATA.train_images)
     assert 0 < (after - before).abs().max() < 0.2 * (before.max() - before.min())
 
 
@@ -211,7 +211,7 @@ def test_replacing_activations_keeps_the_weights_and_measures_statistics(tmp_pat
     assert torch.equal(new, old)
     save(tmp_path / "replace", replaced, "replace")
     loaded = stages.load_network(str(tmp_path / "replace"), DATA)
-    assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(replaced.model, DATA, DATA.test_images))
+    assert torch.equal(predict(loaded, DATA, DATA.train_images), predict(replaced.model, DATA, DATA.train_images))
     with pytest.raises(RuleError, match=r"must leave the layers as they are: got stem.weight, .*; train such"):
         stages.begin(settings, QuantConfig(), ModelConfig(arguments={"width": 16}), DATA)
 
@@ -279,7 +279,9 @@ def test_layers_are_composed_as_the_plan_says_once_they_are_quantized(tmp_path):
     assert [block_size_of(modules[name]) for name in chosen] == [4, 4]
     save(tmp_path / "qat", quantized, "qat")
     loaded = stages.load_network(str(tmp_path / "qat"), DATA)
-    assert torch.equal(predict(loaded, DATA, DATA.test_images), predict(quantized.model, DATA, DATA.test_images))
+    found, expected = (predict(model, DATA, DATA.train_images) for model in (loaded, quantized.model))
+    assert expected.isfinite().all(1).sum() > 100  # of 128 images; others explode, as squares of random weights do
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
     own = stages.begin(settings, QuantConfig(composed=["last"]), ModelConfig(), DATA)
     assert own.composed == ("last",)
     assert "blocks.0.0.project" in dict(own.model.named_modules())
