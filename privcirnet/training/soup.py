@@ -20,7 +20,8 @@ def mean_of(networks: Sequence[Checkpoint]) -> Checkpoint:
     """Return the mean of networks; of one, the network itself.
 
     Args:
-        networks: of the same architecture with the same block sizes, in floating point; at least one.
+        networks: of the same architecture with the same block sizes and composed layers, in floating point; at least
+            one.
 
     Returns:
         The first one's facts, and the mean of all tensors but counters.
@@ -32,7 +33,7 @@ def mean_of(networks: Sequence[Checkpoint]) -> Checkpoint:
     if not others:
         return first
     for other in networks:
-        alike = (other.model, other.arguments, other.block_sizes) == (first.model, first.arguments, first.block_sizes)
+        alike = replace(other, tensors={}, stage="") == replace(first, tensors={}, stage="")
         if not alike or other.bits or other.tensors.keys() != first.tensors.keys():
             got, remedy = f"{other.model} of stage {other.stage} beside {first.model}", "leave it out of recipe.soup"
             raise RuleError("networks must differ in their weights alone to be averaged", got=got, remedy=remedy)

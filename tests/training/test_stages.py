@@ -233,6 +233,9 @@ def test_a_soup_is_the_mean_of_the_weights_with_its_own_statistics(root, tmp_pat
         RuleError, match=r"differ in their weights alone to be averaged: got digits_resnet of stage fin"
     ):
         stages.begin(dataclasses.replace(settings, soup=[str(root / "finetune")]), QuantConfig(), ModelConfig(), DATA)
+    save(tmp_path / "2", dataclasses.replace(networks[1], composed=("classifier",)), "train")
+    with pytest.raises(RuleError, match="differ in their weights alone"):
+        stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
     with pytest.raises(RuleError, match=r"recipe.soup is of recipe=replace: got qat; leave it out"):
         dataclasses.replace(settings, stage="qat")
 
