@@ -39,6 +39,7 @@ _OF_STAGES = (
     "teach_once",
     "imitate",
     "imitation",
+    "original",
 )
 """Settings of train.py alone."""
 _OF_INTEGERS = ("crop_scale", "erase", "rand_augment", "rand_magnitude", "rand_deviation")

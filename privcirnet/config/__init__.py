@@ -1,20 +1,21 @@
 """The schema of configs/: one dataclass per script and group. ``__post_init__`` validates; fields state their units."""
 
-from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
+from privcirnet.config.export import ExportConfig
 from privcirnet.config.inference import InferConfig, LoadConfig, ServeConfig
 from privcirnet.config.ladder import DemoConfig, LadderConfig
-from privcirnet.config.leveled import MODES, LeveledConfig
+from privcirnet.config.leveled import LeveledConfig
 from privcirnet.config.model import ModelConfig
+from privcirnet.config.quant import QuantConfig
+from privcirnet.config.recipe import RecipeConfig
 from privcirnet.config.reproduce import ReproduceConfig
-from privcirnet.config.rules import check as _check
-from privcirnet.config.rules import check_name as _check_name
+from privcirnet.config.rules import check
 from privcirnet.config.search import SearchConfig
+from privcirnet.config.train import TrainConfig
 
 __all__ = [
     "BenchConfig",
@@ -36,251 +37,6 @@ __all__ = [
     "run_file",
 ]
 
-PROJECTIONS = ("fisher", "frobenius", "random")
-STAGES = ("train", "finetune", "replace", "qat")
-COMPACT = ("float16", "rows8")
-"""Kinds of smaller checkpoints, see :mod:`privcirnet.artifact.compact`."""
-OPTIMIZERS = ("adamw", "sgd", "muon")
-COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
-
-
-@dataclass
-class RecipeConfig:
-    """The training of one stage."""
-
-    stage: str = "train"
-    """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
-    init: str = ""
-    """run directory to start from; empty for random weights. In train the weights that fit, as of other classes."""
-    plan: str = ""
-    """plan.json with block sizes; only for finetune."""
-    uniform: int = 0
-    """block size of every layer that can have it, instead of a plan; 0 for none. Only for finetune."""
-    projection: str = "fisher"
-    """what finetune starts from: fisher (loss-aware), frobenius (nearest weights) or random."""
-    pad: bool = False
-    """whether uniform pads layers to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
-    damping: float = 1.0
-    """of fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
-    soup: list[str] = field(default_factory=list[str])
-    """of replace: run directories whose weights are averaged with those of init; statistics are measured anew."""
-    teacher: str = ""
-    """run directory of the network whose soft labels are learned; empty for none."""
-    epochs: int = 40
-    """passes over the training images."""
-    batch_size: int = 64
-    """images in a batch."""
-    optimizer: str = "adamw"
-    """adamw, sgd, or muon: orthogonal updates of matrices, which learn most per epoch; AdamW's of all else."""
-    momentum: float = 0.9
-    """of sgd and muon."""
-    learning_rate: float = 3e-3
-    """at the start of a cosine."""
-    relative: bool = False
-    """learning rates are shares of each tensor's root mean square: for 8 bits, where tensors may be of any size."""
-    min_learning_rate: float = 1e-5
-    """at its end."""
-    warmup_epochs: int = 0
-    """epochs of a linear rise before the cosine."""
-    weight_decay: float = 0.05
-    """of weights; biases and norms have none."""
-    clip_gradient: float = 0.0
-    """largest norm of all gradients together; 0 for none."""
-    ema: float = 0.0
-    """decay of the running average of the weights, which is saved in their place; 0 for none."""
-    crop_padding: int = 0
-    """pixels of padding on each side before a random crop; 0 for no such crops."""
-    crop_scale: float = 0.0
-    """smallest share of the area of a random crop that is resized to the image, the largest is 1; 0 for none."""
-    flip: bool = False
-    """mirror half of the images, drawn at random."""
-    erase: float = 0.0
-    """share of images with a random rectangle erased."""
-    smallest_image: float = 0.0
-    """share of the images' side in the first epoch, growing to 1; 0 for whole images. For convolutional networks."""
-    patches: float = 0.0
-    """share of an image's patches that a transformer sees in the first three quarters of the epochs; 0 for all."""
-    rand_augment: int = 0
-    """random operations (RandAugment) on each image, one after another; 0 for none."""
-    rand_magnitude: int = 9
-    """their strength, 0 to 30."""
-    rand_deviation: float = 0.0
-    """standard deviation of the strength of each operation on each image."""
-    mixup: float = 0.0
-    """alpha of mixup; 0 for none."""
-    cutmix: float = 0.0
-    """alpha of cutmix; 0 for none."""
-    mix_epochs: int = -1
-    """epochs with mixup and cutmix; -1 for all."""
-    amp: str = "false"
-    """automatic mixed precision, bfloat16 where torch considers it safe: true, false, or auto: if it is faster here."""
-    channels_last: bool = False
-    """images with channels innermost: faster convolutions on many machines."""
-    compile: bool = False
-    """compile training steps (torch.compile): the first is slow, the others are faster; needs a C++ compiler."""
-    compile_backend: str = "inductor"
-    """of torch.compile; aot_eager and eager only trace, and need no compiler."""
-    tails: float = 0.0
-    """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
-    tail_limit: float = 6.0
-    """largest usual value, in root mean squares of the batch."""
-    imitate: str = ""
-    """blocks that imitate those of recipe.init's network, as a pattern of module names: 'blocks.*'; empty for none."""
-    imitation: float = 1.0
-    """weight of their distance."""
-    label_smoothing: float = 0.05
-    """in [0, 1)."""
-    distillation: float = 0.0
-    """weight of the teacher's soft labels, in [0, 1]."""
-    teach_once: bool = False
-    """ask the teacher once, of each training image as it is, not of every batch as it is augmented: much faster."""
-
-    def __post_init__(self) -> None:
-        _check(self.stage in STAGES, "recipe.stage must be a known one", self.stage, f"use one of {', '.join(STAGES)}")
-        known = ", ".join(PROJECTIONS)
-        _check(self.projection in PROJECTIONS, "recipe.projection must be a known one", self.projection, f"use {known}")
-        _check(self.damping >= 0, "recipe.damping must not be negative", self.damping, "use 1")
-        _check(self.tails >= 0, "recipe.tails must not be negative", self.tails, "use 0.1")
-        _check(self.tail_limit > 0, "recipe.tail_limit must be positive", self.tail_limit, "use 6")
-        _check(self.imitation >= 0, "recipe.imitation must not be negative", self.imitation, "use 1")
-        imitates, both = bool(self.imitate), f"imitate={self.imitate} compile={self.compile}"
-        _check(not (imitates and self.compile), "an imitation is not compiled", both, "leave one out")
-        _check(not imitates or bool(self.init), "recipe.imitate needs recipe.init", "none", "give a run directory")
-        _check(self.epochs >= 0, "recipe.epochs must not be negative", self.epochs, "use 40")
-        _check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
-        _check_name("recipe.optimizer", self.optimizer, OPTIMIZERS)
-        _check(self.learning_rate > 0, "recipe.learning_rate must be positive", self.learning_rate, "use 3e-3")
-        _check_name("recipe.compile_backend", self.compile_backend, COMPILE_BACKENDS)
-        self.amp = str(self.amp).lower()
-        _check(self.amp in ("true", "false", "auto"), "recipe.amp must be true, false or auto", self.amp, "use auto")
-        in_range = 0 <= self.label_smoothing < 1 and 0 <= self.distillation <= 1
-        got = f"{self.label_smoothing}, {self.distillation}"
-        _check(in_range, "recipe.label_smoothing and distillation must be fractions", got, "use 0.05 and 0.5")
-        fractions = self.momentum, self.ema, self.erase
-        _check(
-            all(0 <= f < 1 for f in fractions), "recipe.momentum, ema, erase must be in [0, 1)", fractions, "use 0.9"
-        )
-        sizes = self.warmup_epochs, self.clip_gradient, self.crop_padding, self.rand_augment, self.mixup, self.cutmix
-        rule = "recipe.warmup_epochs, clip_gradient, crop_padding, rand_augment, mixup and cutmix must not be negative"
-        _check(min(sizes) >= 0, rule, sizes, "use 0 for none")
-        strength = self.rand_magnitude
-        _check(0 <= strength <= 30, "recipe.rand_magnitude must be between 0 and 30", strength, "use 9")
-        spread = self.rand_deviation
-        _check(spread >= 0, "recipe.rand_deviation must not be negative", spread, "use 0.5, or 0 for none")
-        smallest, padding = self.crop_scale, self.crop_padding
-        _check(0 <= smallest <= 1, "recipe.crop_scale must be a share of the area", smallest, "use 0.08, or 0 for none")
-        both = f"crop_scale={smallest} crop_padding={padding}"
-        _check(not (smallest and padding), "a recipe has one kind of random crop", both, "leave one out")
-        share, taught = self.smallest_image, self.distillation
-        _check(0 <= share <= 1, "recipe.smallest_image must be a share of the side", share, "use 0.5, or 0 for none")
-        both = f"smallest_image={share} distillation={taught}"
-        _check(not (share and taught), "a teacher needs whole images", both, "leave one out")
-        patches, both = self.patches, f"patches={self.patches} smallest_image={share}"
-        _check(0 <= patches <= 1, "recipe.patches must be a share of the patches", patches, "use 0.5, or 0 for all")
-        _check(not (patches and share), "a network is made quicker in one way", both, "leave one out")
-        mixes, both = max(self.mixup, self.cutmix), f"teach_once=true mixup={self.mixup} cutmix={self.cutmix}"
-        _check(not (self.teach_once and mixes), "mixed images have no labels of their own", both, "leave one out")
-        useless = self.stage == "train" and self.teacher and not taught
-        _check(not useless, "a recipe.teacher needs recipe.distillation", taught, "use 0.5, or leave the teacher out")
-        _check(not self.soup or self.stage == "replace", "recipe.soup is of recipe=replace", self.stage, "leave it out")
-        started = self.stage == "train" or bool(self.init)
-        _check(started, "a later stage needs recipe.init", "none", "give a run directory")
-
-
-@dataclass
-class QuantConfig:
-    """The fixed-point formats of the qat stage."""
-
-    weight_bits: int = 8
-    """1 to 8; 1: signs, times a power of two of each output."""
-    activation_bits: int = 8
-    """2 to 16."""
-    stream_bits: int = 10
-    """2 to 20, of what the residuals of a transformer add up; never fewer than activation_bits."""
-    calibration_images: int = 512
-    """training images on which the steps are calibrated."""
-    calibration_quantile: float = 1.0
-    """an activation's bits hold all values of this share of these images; larger values are carried. 1: of all, which
-    a few images decide; 0.5: a transformer's steps are finer by a bit or two."""
-    equalize: bool = False
-    """scale channels between layers first, so that one step suits all of them (docs/quantization.md)."""
-    correct_biases: bool = False
-    """add to each bias what rounded weights shift its channel by, measured on calibration images."""
-    composed: list[str] = field(default_factory=list[str])
-    """layers that become one with the layer before them; empty for those of the plan that block sizes come from."""
-    learned_steps: bool = False
-    """train the steps with the weights, clipping values in training only; else they stay as calibrated."""
-
-    def __post_init__(self) -> None:
-        images = self.calibration_images
-        _check(images >= 1, "quant.calibration_images must be at least 1", images, "use 512")
-        quantile = self.calibration_quantile
-        _check(0 < quantile <= 1, "quant.calibration_quantile must be in (0, 1]", quantile, "use 1, or 0.5")
-
-
-@dataclass
-class TrainConfig:
-    """Settings of train.py: train, fine-tune or quantize a network."""
-
-    root: str = "outputs"
-    """folder that holds the run directories."""
-    out: str = "${root}/${if:${evaluate},evaluate,${recipe.stage}}"
-    """this run's directory."""
-    seed: int = 0
-    """of initialisation and batch order."""
-    device: str = "auto"
-    """cpu, cuda, or auto: cuda if there is one."""
-    evaluate: str = ""
-    """checkpoint whose accuracy on the data is measured, without training; empty to train."""
-    compact: str = ""
-    """with evaluate=: also write a smaller copy to out and measure that: float16, or rows8, 8 bits and a step a row."""
-    resume: bool = True
-    """resume an interrupted run; false starts it over."""
-    tensorboard: bool = False
-    """also write TensorBoard events, to the folder tensorboard in out; needs privcirnet[tensorboard]."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    recipe: RecipeConfig = field(default_factory=RecipeConfig)
-    quant: QuantConfig = field(default_factory=QuantConfig)
-
-    def __post_init__(self) -> None:
-        _check_name("compact", self.compact, ("", *COMPACT))
-        _check(not self.compact or bool(self.evaluate), "compact= needs evaluate=", self.compact, "name a checkpoint")
-        found = not self.tensorboard or find_spec("tensorboard") is not None
-        remedy = "pip install privcirnet[tensorboard], or leave tensorboard=true out"
-        _check(found, "tensorboard=true needs the package tensorboard", "none installed", remedy)
-
-
-@dataclass
-class ExportConfig:
-    """Settings of export.py: a quantized network becomes a program folder."""
-
-    root: str = "outputs"
-    """folder that holds the run directories."""
-    out: str = "${root}/export"
-    """this run's directory; the program is the folder program in it."""
-    init: str = "${root}/qat"
-    """run directory of the quantized network."""
-    signing_key: str = ""
-    """file of an Ed25519 key that signs the program; made, with its public half in FILE.pub, where there is none."""
-    mode: str = "interactive"
-    """interactive, or leveled: a network of squares whose client sends one request and gets one answer."""
-    plaintexts: str = "compact"
-    """compact: each distinct slot value once; full: also every plaintext as n coefficients mod t."""
-    rehearsed_images: int = 32
-    """held-out images that are classified in clear with truncations at random, as encrypted ones are; 0: none."""
-    data: DataConfig = field(default_factory=DataConfig)
-    he: HEConfig = field(default_factory=lambda: HEConfig(profile="${root}/search/profile.json"))
-    leveled: LeveledConfig = field(default_factory=LeveledConfig)
-
-    def __post_init__(self) -> None:
-        _check_name("mode", self.mode, MODES)
-        if self.mode == "leveled" and self.init == f"{self.root}/qat":
-            self.init = f"{self.root}/finetune"
-        good = self.plaintexts in ("compact", "full")
-        _check(good, "plaintexts must be compact or full", self.plaintexts, "use plaintexts=compact")
-        _check(self.rehearsed_images >= 0, "rehearsed_images must be at least 0", self.rehearsed_images, "use 32")
-
 
 def run_file(run: str, name: str, made_by: str) -> Path:
     """Return the path of a file in the run directory of an earlier stage.
@@ -294,5 +50,5 @@ def run_file(run: str, name: str, made_by: str) -> Path:
         RuleError: it is not there.
     """
     path = Path(run) / name if name and not Path(run).is_file() else Path(run)
-    _check(path.exists(), f"the result of {made_by} must exist", path, f"run {made_by} first or give its directory")
+    check(path.exists(), f"the result of {made_by} must exist", path, f"run {made_by} first or give its directory")
     return path

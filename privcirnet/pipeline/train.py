@@ -87,7 +87,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
     model = start.model.to(device := distributed.own_device(config.device))
     asked = recipe.teacher and recipe.distillation
     teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if asked else None
-    original = stages.load_network(recipe.init, data).to(device) if recipe.imitate else None
+    original = stages.load_network(recipe.original or recipe.init, data).to(device) if recipe.imitate else None
     settings = asdict(config) | {"block_sizes": start.block_sizes}
     if masks := masks_digest(start.model):
         settings["masks"] = masks

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privcirnet.artifact import compacted, expanded, read_checkpoint, write_checkpoint
 from privcirnet.artifact.compact import KINDS, STEPS
-from privcirnet.config import COMPACT
+from privcirnet.config.train import COMPACT
 from privcirnet.errors import RuleError
 from privcirnet.models import digits_resnet
 from privcirnet.nn.candidates import uniform_sizes

@@ -5,6 +5,7 @@ import dataclasses
 import json
 
 import pytest
+import torch
 
 from privcirnet.artifact import read_checkpoint
 from privcirnet.config import ModelConfig, RecipeConfig, TrainConfig
@@ -134,6 +135,18 @@ def test_images_that_a_network_cannot_take_are_refused_at_once(tmp_path):
     settings = TrainConfig(out=str(tmp_path), device="cpu", model=ModelConfig(name="vit_tiny_patch16_224"))
     with pytest.raises(RuleError, match=r"a network must take the images: got \(1, 8, 8\): .*224"):
         train.train(settings, DATA)
+
+
+@pytest.mark.parametrize("original", ["", "dense"])
+def test_the_network_before_is_imitated_or_the_one_that_is_named(original, tmp_path, monkeypatch):
+    trained = {name: train.train(config(tmp_path / name, epochs=n), DATA) for n, name in ((1, "before"), (2, "dense"))}
+    paths = {name: str(train.write(found, 1.0)) for name, found in trained.items()}
+    begun, imitated = {"stage": "replace", "init": paths["before"], "imitate": "conv1"}, []
+    monkeypatch.setattr(train, "fit", lambda *given: imitated.append(given[-1]) or [])
+    train.train(config(tmp_path / "replace", **begun, original=paths.get(original, ""), epochs=1), DATA)
+    assert len({network.network.model.stem.weight.sum() for network in trained.values()}) == 2
+    expected = trained[original or "before"].network.model
+    assert torch.equal(imitated[0].stem.weight, expected.stem.weight)
 
 
 def test_a_teacher_that_would_teach_nothing_is_refused():

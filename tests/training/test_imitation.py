@@ -143,6 +143,7 @@ def test_networks_without_such_blocks_refuse_it(pattern):
         ({"imitate": "*"}, "needs recipe.init"),
         ({"imitate": "*", "init": "x", "compile": True}, "not compiled"),
         ({"imitation": -1}, "not be negative"),
+        ({"original": "x"}, r"needs recipe.imitate: got x; use imitate='blocks"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings, message):

@@ -1,0 +1,39 @@
+"""The schema of export.py."""
+
+from dataclasses import dataclass, field
+
+from privcirnet.config.data import DataConfig
+from privcirnet.config.encryption import HEConfig
+from privcirnet.config.leveled import MODES, LeveledConfig
+from privcirnet.config.rules import check, check_name
+
+
+@dataclass
+class ExportConfig:
+    """Settings of export.py: a quantized network becomes a program folder."""
+
+    root: str = "outputs"
+    """folder that holds the run directories."""
+    out: str = "${root}/export"
+    """this run's directory; the program is the folder program in it."""
+    init: str = "${root}/qat"
+    """run directory of the quantized network."""
+    signing_key: str = ""
+    """file of an Ed25519 key that signs the program; made, with its public half in FILE.pub, where there is none."""
+    mode: str = "interactive"
+    """interactive, or leveled: a network of squares whose client sends one request and gets one answer."""
+    plaintexts: str = "compact"
+    """compact: each distinct slot value once; full: also every plaintext as n coefficients mod t."""
+    rehearsed_images: int = 32
+    """held-out images that are classified in clear with truncations at random, as encrypted ones are; 0: none."""
+    data: DataConfig = field(default_factory=DataConfig)
+    he: HEConfig = field(default_factory=lambda: HEConfig(profile="${root}/search/profile.json"))
+    leveled: LeveledConfig = field(default_factory=LeveledConfig)
+
+    def __post_init__(self) -> None:
+        check_name("mode", self.mode, MODES)
+        if self.mode == "leveled" and self.init == f"{self.root}/qat":
+            self.init = f"{self.root}/finetune"
+        good = self.plaintexts in ("compact", "full")
+        check(good, "plaintexts must be compact or full", self.plaintexts, "use plaintexts=compact")
+        check(self.rehearsed_images >= 0, "rehearsed_images must be at least 0", self.rehearsed_images, "use 32")

@@ -1,0 +1,36 @@
+"""The schema of fixed-point formats."""
+
+from dataclasses import dataclass, field
+
+from privcirnet.config.rules import check
+
+
+@dataclass
+class QuantConfig:
+    """The fixed-point formats of the qat stage."""
+
+    weight_bits: int = 8
+    """1 to 8; 1: signs, times a power of two of each output."""
+    activation_bits: int = 8
+    """2 to 16."""
+    stream_bits: int = 10
+    """2 to 20, of what the residuals of a transformer add up; never fewer than activation_bits."""
+    calibration_images: int = 512
+    """training images on which the steps are calibrated."""
+    calibration_quantile: float = 1.0
+    """an activation's bits hold all values of this share of these images; larger values are carried. 1: of all, which
+    a few images decide; 0.5: a transformer's steps are finer by a bit or two."""
+    equalize: bool = False
+    """scale channels between layers first, so that one step suits all of them (docs/quantization.md)."""
+    correct_biases: bool = False
+    """add to each bias what rounded weights shift its channel by, measured on calibration images."""
+    composed: list[str] = field(default_factory=list[str])
+    """layers that become one with the layer before them; empty for those of the plan that block sizes come from."""
+    learned_steps: bool = False
+    """train the steps with the weights, clipping values in training only; else they stay as calibrated."""
+
+    def __post_init__(self) -> None:
+        images = self.calibration_images
+        check(images >= 1, "quant.calibration_images must be at least 1", images, "use 512")
+        quantile = self.calibration_quantile
+        check(0 < quantile <= 1, "quant.calibration_quantile must be in (0, 1]", quantile, "use 1, or 0.5")
