@@ -104,9 +104,8 @@ class RecipeConfig:
     """ask the teacher once, of each training image as it is, not of every batch as it is augmented: much faster."""
 
     def __post_init__(self) -> None:
-        check(self.stage in STAGES, "recipe.stage must be a known one", self.stage, f"use one of {', '.join(STAGES)}")
-        known = ", ".join(PROJECTIONS)
-        check(self.projection in PROJECTIONS, "recipe.projection must be a known one", self.projection, f"use {known}")
+        check_name("recipe.stage", self.stage, STAGES)
+        check_name("recipe.projection", self.projection, PROJECTIONS)
         check(self.damping >= 0, "recipe.damping must not be negative", self.damping, "use 1")
         check(self.tails >= 0, "recipe.tails must not be negative", self.tails, "use 0.1")
         check(self.tail_limit > 0, "recipe.tail_limit must be positive", self.tail_limit, "use 6")

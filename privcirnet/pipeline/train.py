@@ -79,6 +79,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
             settings, a loss that is not finite, or a full disk.
     """
     out, recipe = Path(config.out), config.recipe
+    distributed.from_first(lambda: checkpoint.check(out, asdict(config)) if config.resume else None)
     torch.manual_seed(config.seed)
     with bar(f"{recipe.stage} (preparation)", 1) as done:
         start = stages.begin(recipe, config.quant, config.model, data)

@@ -19,6 +19,9 @@ MAY_CHANGE = frozenset({"recipe.learning_rate", "recipe.min_learning_rate", "rec
 """Settings that may change when an interrupted run is resumed: those that rescue a run whose loss became NaN, and where
 its plan is, whose block sizes and masks are compared instead."""
 
+PREPARED = frozenset({"block_sizes", "masks"})
+"""Settings that a run knows only once its network is prepared."""
+
 
 def save(folder: Path, progress: EpochProgress, settings: dict[str, Any]) -> None:
     """Write the state atomically.
@@ -47,26 +50,52 @@ def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
     Raises:
         RuleError: settings differ that must not, or the file is damaged; the state is neither used nor lost.
     """
+    if (saved := _saved(folder)) is None:
+        return None
+    _compare(folder, saved.pop("settings"), settings)
+    return EpochProgress(**saved)
+
+
+def check(folder: Path, settings: dict[str, Any]) -> None:
+    """Refuse early what :func:`load` would refuse: before a run has prepared its network, which can take minutes.
+
+    Args:
+        folder: run directory.
+        settings: as for :func:`load`, but for :data:`PREPARED`.
+
+    Raises:
+        RuleError: as for :func:`load`.
+    """
+    if (saved := _saved(folder)) is not None:
+        given = {name: value for name, value in saved["settings"].items() if name not in PREPARED}
+        _compare(folder, given, settings)
+
+
+def _saved(folder: Path) -> dict[str, Any] | None:
+    """Return what :func:`save` wrote, or None."""
     path = folder / NAME
     if not path.is_file():
         return None
     try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes torch raise whatever its bytes lead to
         got = f"{path}: {first_line(error)}"
         raise RuleError(
             "the state of an interrupted run must be whole", got=got, remedy="start over: resume=false"
         ) from error
+
+
+def _compare(folder: Path, saved: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Refuse settings that are not those of the interrupted run."""
     defaults = flat(asdict(TrainConfig()))
-    before, now = comparable(defaults | flat(saved.pop("settings"))), comparable(defaults | flat(settings))
+    before, now = comparable(defaults | flat(saved)), comparable(defaults | flat(settings))
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if changed := [f"{n}={now.get(n)} after {before.get(n)}" for n in names if n not in MAY_CHANGE]:
         raise RuleError(
             "an interrupted run must be resumed with its settings",
-            got=f"{', '.join(changed)} for {path}",
+            got=f"{', '.join(changed)} for {folder / NAME}",
             remedy="give the earlier ones, another out=, or resume=false to start over",
         )
-    return EpochProgress(**saved)
 
 
 def remove(folder: Path) -> None:

@@ -41,6 +41,15 @@ def test_a_stage_is_trained_written_and_measured_again_without_a_terminal(tmp_pa
     assert capfd.readouterr() == ("", "")
 
 
+def test_another_run_in_the_folder_is_refused_before_anything_is_prepared(tmp_path, monkeypatch):
+    trained = train.train(config(tmp_path, epochs=1), DATA)
+    monkeypatch.setattr(train.stages, "begin", lambda *_: pytest.fail("it prepares"))
+    with pytest.raises(RuleError, match=r"got recipe.epochs=2 after 1 for .*; give the earlier ones, another out="):
+        train.train(config(tmp_path, epochs=2), DATA)
+    monkeypatch.undo()
+    assert train.train(config(tmp_path, epochs=1), DATA).top1 == trained.top1
+
+
 def test_an_interrupted_run_is_resumed_and_its_bar_starts_there(tmp_path, monkeypatch):
     def interrupted(self, history):
         raise KeyboardInterrupt

@@ -26,6 +26,16 @@ def test_other_settings_are_not_resumed(tmp_path):
     assert checkpoint.load(tmp_path / "nowhere", SETTINGS) is None
 
 
+def test_other_settings_are_refused_before_the_network_is_prepared(tmp_path):
+    saved(tmp_path)
+    known = {name: value for name, value in SETTINGS.items() if name not in checkpoint.PREPARED}
+    assert known.keys() < SETTINGS.keys()
+    checkpoint.check(tmp_path, known)
+    checkpoint.check(tmp_path / "nowhere", known)
+    with pytest.raises(RuleError, match=r"with its settings: got seed=1 after 0 for"):
+        checkpoint.check(tmp_path, {**known, "seed": 1})
+
+
 def test_settings_that_a_run_can_go_on_without(tmp_path):
     saved(tmp_path)
     recipe = {**SETTINGS["recipe"], "learning_rate": 1e-4, "clip_gradient": 1.0}
