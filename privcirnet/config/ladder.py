@@ -10,6 +10,18 @@ from privcirnet.config.rules import check, check_name
 CHAIN = ("train", "search", "finetune", "replace", "qat", "export", "infer")
 
 
+def stage_of(name: str) -> str:
+    """Return the stage of :data:`CHAIN` that a stage is one more of.
+
+    Args:
+        name: of the stage.
+
+    >>> stage_of("replace"), stage_of("replace_more")
+    ('replace', 'replace')
+    """
+    return name.partition("_")[0]
+
+
 @dataclass
 class LadderConfig:
     """Settings of ladder.py: a chain of stages, each a script with settings of its own."""
@@ -19,7 +31,7 @@ class LadderConfig:
     root: str = "outputs/${name}"
     """folder that holds the run directories."""
     chain: list[str] = field(default_factory=lambda: list(CHAIN))
-    """stages, in the order of train, search, finetune, replace, qat, export, infer."""
+    """stages, in the order of train, search, finetune, replace, qat, export, infer. replace_more is one more."""
     until: str = ""
     """last stage that is run; empty: all of them."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -27,13 +39,14 @@ class LadderConfig:
     recipe: dict[str, Any] = field(default_factory=dict[str, Any])
     """settings of recipe that all training stages share."""
     stages: dict[str, Any] = field(default_factory=dict[str, Any])
-    """settings of each stage's script, by stage: stages.train.recipe.epochs=20, stages.search.uniform=8."""
+    """settings of each stage's script: stages.train.recipe.epochs=20; replace_more has those of replace and its own."""
 
     def __post_init__(self) -> None:
-        in_order = [name for name in CHAIN if name in self.chain]
-        check(bool(self.chain) and self.chain == in_order, "chain must have stages in order", self.chain, _KNOWN)
+        places = [CHAIN.index(stage_of(name)) for name in self.chain if stage_of(name) in CHAIN]
+        in_order = len(set(self.chain)) == len(self.chain) == len(places) > 0 and places == sorted(places)
+        check(in_order, "chain must have stages in order", self.chain, _KNOWN)
         check_name("until", self.until, ["", *self.chain])
-        unknown = [name for name in self.stages if name not in CHAIN]
+        unknown = [name for name in self.stages if stage_of(name) not in CHAIN]
         check(not unknown, "stages must be known ones", unknown, _KNOWN)
 
 
@@ -45,4 +58,4 @@ class DemoConfig(LadderConfig):
     """folder that holds the run directories and the report."""
 
 
-_KNOWN = f"use some of {', '.join(CHAIN)}"
+_KNOWN = f"use some of {', '.join(CHAIN)}, or one more of a stage, as replace_more"

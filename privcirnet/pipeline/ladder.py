@@ -18,6 +18,7 @@ from typing import Any
 
 from privcirnet.artifact import read_json
 from privcirnet.config import DataConfig, ExportConfig, InferConfig, LadderConfig, SearchConfig, TrainConfig
+from privcirnet.config.ladder import stage_of
 from privcirnet.errors import RuleError
 from privcirnet.training import checkpoint
 
@@ -31,6 +32,8 @@ SCRIPTS: dict[str, tuple[str, type]] = {
     "infer": ("infer", InferConfig),
 }
 """Script and schema of each stage."""
+_STARTS = {"train": "recipe.init", "search": "init", "export": "init"}
+"""Setting that names the network a script starts from."""
 SUMMARY = "summary.json"
 _PLAIN = re.compile(r"(?!(?i:null|true|false|nan|[+-]?inf|[+-]?[0-9._]+(e[+-]?[0-9]+)?)$)[A-Za-z0-9_./:@%+-]+")
 """Text that Hydra reads as text without quotes."""
@@ -69,7 +72,7 @@ class Stage:
         if not self.summary.is_file():
             return None
         held = read_json(self.summary, "a summary", f"remove it, and {self.name} is run again")
-        if held.get("stage") != self.name:
+        if held.get("stage") != stage_of(self.name):
             return None
         default = checkpoint.flat(asdict(type(self.settings)()))  # of settings that are newer than the result
         before = checkpoint.comparable(default | checkpoint.flat(held.get("config", {})))
@@ -90,7 +93,7 @@ def stages(config: LadderConfig, compose: Compose) -> list[Stage]:
     """
     found = []
     for name in config.chain:
-        script, schema = SCRIPTS[name]
+        script, schema = SCRIPTS[stage_of(name)]
         given = overrides(config, name)
         found.append(Stage(name, script, given, compose(script, schema, given)))
     return found
@@ -99,23 +102,35 @@ def stages(config: LadderConfig, compose: Compose) -> list[Stage]:
 def overrides(config: LadderConfig, name: str) -> list[str]:
     """Return what the command of a stage sets.
 
+    A stage starts from the last network that was trained before it. ``replace_more`` is one more ``replace``: it has
+    that one's settings and its own, and a run directory of its own.
+
     Args:
         config: of the ladder.
         name: of the stage.
 
     >>> overrides(LadderConfig(root="here", recipe={"epochs": 2}, stages={"qat": {"quant": {"weight_bits": 4}}}), "qat")
-    ['root=here', 'recipe=qat', 'data=digits', 'recipe.epochs=2', 'quant.weight_bits=4']
+    ['root=here', 'recipe=qat', 'data=digits', 'recipe.init=here/replace', 'recipe.epochs=2', 'quant.weight_bits=4']
     """
-    training = SCRIPTS[name][0] == "train"
+    stage = stage_of(name)
+    script = SCRIPTS[stage][0]
     data = {f.name: getattr(config.data, f.name) for f in fields(DataConfig) if f.name != "name"}
     default = asdict(DataConfig())
     settings = {f"data.{key}": value for key, value in data.items() if value != default[key]}
-    if name == "train":
+    earlier = config.chain[: config.chain.index(name)]
+    before = [other for other in earlier if SCRIPTS[stage_of(other)][0] == "train"]
+    if before and script in _STARTS:
+        settings[_STARTS[script]] = f"{config.root}/{before[-1]}"
+    if name != stage:
+        settings["out"] = f"{config.root}/{name}"
+    if stage == "train":
         settings |= checkpoint.flat({"model": asdict(config.model)})
-    if training:
+    if script == "train":
         settings |= checkpoint.flat({"recipe": config.recipe})
-    settings |= checkpoint.flat(config.stages.get(name) or {})
-    words = [f"root={_literal(config.root)}", *([f"recipe={name}"] if training else []), f"data={config.data.name}"]
+    for given in dict.fromkeys((stage, name)):
+        settings |= checkpoint.flat(config.stages.get(given) or {})
+    recipe = [f"recipe={stage}"] if script == "train" else []
+    words = [f"root={_literal(config.root)}", *recipe, f"data={config.data.name}"]
     for key, value in settings.items():
         words.append(f"{'++' if key.startswith('model.arguments.') else ''}{key}={_literal(value)}")
     return words

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from privcirnet.config import LadderConfig
+from privcirnet.config.ladder import stage_of
 from privcirnet.pipeline import ladder
 from privcirnet.settings import composed
 from privcirnet.training.network import create
@@ -20,11 +21,13 @@ NETWORKS = {
     ("resnet18", "cifar10"): "resnet18_cifar",
     ("resnet18", "cifar100"): "resnet18_cifar",
     ("resnet18", "tiny_imagenet"): "resnet18_tiny",
+    ("resnet18_narrow", "cifar10"): "resnet18_tiny",
     ("vit", "cifar10"): "vit_cifar",
     ("vit", "cifar100"): "vit_cifar",
     ("vit", "tiny_imagenet"): "vit_tiny_imagenet",
 }
-ON_A_GPU = {"mobilenetv2_cifar10_gpu", "vit_cifar10_gpu"}
+ALONE = {"mobilenetv2_cifar10_gpu", "vit_cifar10_gpu", "resnet18_narrow_cifar10_short"}
+"""With no paper's recipe beside them."""
 LEVELED = {
     "lola_cifar_leveled": ("cifar10", "lola_cifar", {"conv2"}, 16),
     "lola_digits_leveled": ("digits", "lola_digits", set(), 8),
@@ -34,6 +37,11 @@ LEVELED = {
 CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "tiny_imagenet": 200}
 
 
+TRAINED = ("train", "finetune", "replace", "qat")
+BRANCHING = {"mobilenetv2_cifar100_short"}
+"""With stages that start from an earlier network than the one before them, as all that a mean is of."""
+
+
 @functools.cache
 def stages(experiment):
     config = composed("ladder", LadderConfig, [f"experiment={experiment}", "data.root=/images"])
@@ -41,8 +49,9 @@ def stages(experiment):
 
 
 def test_every_network_has_both_recipes():
-    wanted = {f"{family}_{data}_{recipe}" for family, data in NETWORKS for recipe in ("short", "paper")}
-    assert set(EXPERIMENTS) == wanted | ON_A_GPU | {"digits"} | LEVELED.keys()
+    named = [f"{family}_{data}" for family, data in NETWORKS if family != "resnet18_narrow"]
+    wanted = {f"{name}_{recipe}" for name in named for recipe in ("short", "paper")}
+    assert set(EXPERIMENTS) == wanted | ALONE | {"digits"} | LEVELED.keys()
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -50,10 +59,13 @@ def test_each_stage_starts_from_the_one_before(experiment):
     config, found = stages(experiment)
     assert (config.name, config.root) == (experiment, f"outputs/{experiment}")
     assert list(found) == config.chain
-    trained = [name for name in config.chain if name in ("train", "finetune", "replace", "qat")]
-    assert [found[name].recipe.stage for name in trained] == trained
+    trained = [name for name in config.chain if stage_of(name) in TRAINED]
+    assert [found[name].recipe.stage for name in trained] == [stage_of(name) for name in trained]
     for before, name in itertools.pairwise(trained):
-        assert found[name].recipe.init == found[before].out
+        outs, recipe = [found[earlier].out for earlier in trained[: trained.index(name)]], found[name].recipe
+        assert recipe.init == found[before].out or (recipe.init in outs and experiment in BRANCHING)
+        assert set(recipe.soup) <= set(outs)
+        assert not recipe.original or recipe.original in outs
     assert found["search"].init == found["train"].out
     assert found["finetune"].recipe.plan == f"{found['search'].out}/plan.json"
     assert found["export"].init == found[trained[-1]].out
@@ -64,14 +76,14 @@ def test_each_stage_starts_from_the_one_before(experiment):
 def test_its_network_is_the_one_of_its_name_and_may_run_encrypted(experiment):
     config, found = stages(experiment)
     recipe = experiment.split("_")[-1]
-    family, data = experiment.removesuffix(f"_{recipe}").split("_", 1)
+    family, data = next(pair for pair in NETWORKS if experiment == "_".join((*pair, recipe)))
     assert config.data.name == data
     assert found["train"].model.name == NETWORKS[family, data]
     replaced = {"activation": "aespa"} | ({"norm": "batch", "attention": "polynomial"} if family == "vit" else {})
     assert found["replace"].model.arguments == replaced
     create(found["train"].model.name, CLASSES[data], (3, 32, 32), replaced)
     assert found["infer"].images == 100
-    epochs = {name: found[name].recipe.epochs for name in ("train", "finetune", "replace", "qat")}
+    epochs = {name: found[name].recipe.epochs for name in config.chain if stage_of(name) in TRAINED}
     assert recipe != "short" or max(epochs.values()) <= 20
     assert recipe != "paper" or epochs["train"] == epochs["finetune"] == 300
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from privcirnet.config import LadderConfig
+from privcirnet.config.ladder import stage_of
 from privcirnet.errors import RuleError
 from privcirnet.pipeline import ladder
 from privcirnet.settings import composed
@@ -28,7 +29,7 @@ def chain(root, *overrides):
 def write(stage):
     """Leave a stage's result."""
     stage.summary.parent.mkdir(parents=True, exist_ok=True)
-    stage.summary.write_text(json.dumps({"stage": stage.name, "config": asdict(stage.settings)}))
+    stage.summary.write_text(json.dumps({"stage": stage_of(stage.name), "config": asdict(stage.settings)}))
     return 0
 
 
@@ -152,9 +153,44 @@ def test_settings_are_checked_before_anything_runs(tmp_path):
         chain(tmp_path, "+stages.fintune.recipe.epochs=3")
     with pytest.raises(RuleError, match="chain must have stages in order"):
         chain(tmp_path, "chain=[search,train]")
+    for wrong in ("chain=[train,train]", "chain=[train,qat_more,replace]", "chain=[train,more_qat]", "chain=[]"):
+        with pytest.raises(RuleError, match=r"chain must have stages in order: got .*, or one more of a stage, as rep"):
+            chain(tmp_path, wrong)
     with pytest.raises(RuleError, match="until must be a known one: got 'replace'"):
         chain(tmp_path, "until=replace")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_stage_may_come_again_under_a_name_of_its_own(tmp_path):
+    """With the settings of the first and its own, from the network before it, in a folder of its own."""
+    stages = chain(
+        tmp_path,
+        "chain=[train,finetune,replace,replace_more,replace_mean,qat,export]",
+        "+stages.replace.recipe={epochs: 3, tails: 0.1}",
+        "+stages.replace_more.recipe={epochs: 2, optimizer: muon}",
+        "+stages.replace_mean.recipe={epochs: 0, init: '${root}/replace', soup: ['${root}/replace_more']}",
+    )
+    _, _, first, more, mean, qat, export = (stage.settings for stage in stages)
+    assert [stage.script for stage in stages] == ["train"] * 6 + ["export"]
+    assert [Path(each.out).name for each in (first, more, mean, qat)] == [
+        "replace",
+        "replace_more",
+        "replace_mean",
+        "qat",
+    ]
+    inits = [each.recipe.init for each in (first, more, mean, qat)]
+    assert [Path(path).name for path in inits] == ["finetune", "replace", "replace", "replace_mean"]
+    assert Path(export.init).name == "qat"
+    assert [(r.epochs, r.tails, r.optimizer) for r in (first.recipe, more.recipe)] == [
+        (3, 0.1, "adamw"),
+        (2, 0.1, "muon"),
+    ]
+    assert mean.recipe.soup == [f"{tmp_path}/replace_more"]
+    for stage in stages:
+        write(stage)
+    assert climbed(stages) == []
+    (tmp_path / "replace_more" / "summary.json").unlink()
+    assert climbed(stages) == ["replace_more", "replace_mean", "qat", "export"]
 
 
 def test_values_arrive_as_they_are(tmp_path):
