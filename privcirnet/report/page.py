@@ -15,7 +15,7 @@ from markupsafe import Markup
 from privcirnet.report import block_sizes, levels, pictures, quantities
 from privcirnet.report.pictures import Bar
 from privcirnet.report.records import Export, Inference, LayerRow, Prediction
-from privcirnet.report.runs import RECORDS, Rung, Runs, rungs, total
+from privcirnet.report.runs import STAGES, Rung, Runs, rungs, total
 
 MOST_PICTURES = 96
 """Number of images shown, at most; those that are wrong or disagree take precedence."""
@@ -76,7 +76,7 @@ def build_page(runs: Runs) -> str:
             place=place(runs.infer),
             truncation=truncation_words(runs.export),
             bounds=bounds_words(runs.export),
-            stages=[(name, found) for name in RECORDS if (found := getattr(runs, name))],
+            stages=[each for name in STAGES for each in runs.of_stage(name)],
         )
     )
 

@@ -31,7 +31,11 @@ RECORDS: dict[str, type] = {
 OPTIONAL: dict[str, type] = {"replace": Training}
 """Stages that a chain may have besides."""
 
-COMMANDS = {"finetune": "train.py recipe=finetune", "qat": "train.py recipe=qat"}
+STAGES = ("train", "search", "finetune", "replace", "qat", "export", "infer")
+"""All of them in order."""
+
+_TRAINING = ("train", "finetune", "replace", "qat")
+COMMANDS = {name: f"train.py recipe={name}" for name in _TRAINING[1:]}
 """Command of a stage where it is not just ``<stage>.py``."""
 
 
@@ -39,7 +43,8 @@ COMMANDS = {"finetune": "train.py recipe=finetune", "qat": "train.py recipe=qat"
 class Runs:
     """A finished chain: one record per stage, and the encrypted images, uint8 (N, H, W) or (N, H, W, 3).
 
-    A leveled chain has no ``qat``; one of CKKS may have no ``search`` and no ``finetune`` either.
+    A leveled chain has no ``qat``; one of CKKS may have no ``search`` and no ``finetune`` either. ``repeated`` are
+    stages that come more than once, as ``replace_more``, in the order in which they were finished.
     """
 
     root: Path
@@ -53,6 +58,16 @@ class Runs:
     version: str
     finished: datetime
     replace: Training | None = None
+    repeated: tuple[tuple[str, Training], ...] = ()
+
+    def of_stage(self, name: str) -> list[tuple[str, Any]]:
+        """Return the records of a stage by the names of their folders, first its own, then those repeated.
+
+        Args:
+            name: of the stage.
+        """
+        own = [(name, found)] if (found := getattr(self, name)) else []
+        return own + [(folder, found) for folder, found in self.repeated if _stage(folder) == name]
 
     @property
     def page_path(self) -> Path:
@@ -88,7 +103,10 @@ def load_runs(root: Path) -> Runs:
     records |= {stage: _load_summary(root, stage) for stage in OPTIONAL if (root / stage / "summary.json").is_file()}
     images = _load_images(root, len(records["infer"].predictions))
     finished = datetime.fromtimestamp((root / "infer" / "summary.json").stat().st_mtime)
-    return Runs(root=root, **records, images=images, version=_version(), finished=finished)
+    more = [path for path in root.glob("*_*/summary.json") if _stage(path.parent.name) in _TRAINING]
+    names = [path.parent.name for path in sorted(more, key=lambda path: path.stat().st_mtime)]
+    repeated = tuple((name, _load_summary(root, name)) for name in names)
+    return Runs(root=root, **records, repeated=repeated, images=images, version=_version(), finished=finished)
 
 
 def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
@@ -97,12 +115,12 @@ def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
     Args:
         runs: a finished chain.
     """
-    tuned, replaced, name = runs.finetune, runs.replace, "8-bit" if runs.replace else "block-circulant, 8-bit"
+    eight = "8-bit" if runs.replace else "block-circulant, 8-bit"
+    names = {"train": "dense", "finetune": "block-circulant", "replace": "polynomial activations", "qat": eight}
     whole = [
-        Rung("dense", runs.train.top1, "whole test set", runs.train.parameters),
-        *([Rung("block-circulant", tuned.top1, "whole test set", tuned.parameters)] if tuned else []),
-        *([Rung("polynomial activations", replaced.top1, "whole test set", replaced.parameters)] if replaced else []),
-        *([Rung(name, runs.qat.top1, "whole test set", runs.qat.parameters)] if runs.qat else []),
+        Rung(name if folder == stage else folder, found.top1, "whole test set", found.parameters)
+        for stage, name in names.items()
+        for folder, found in runs.of_stage(stage)
     ]
     infer = runs.infer
     some = {
@@ -154,6 +172,11 @@ def total(layers: Sequence[LayerRow]) -> LayerRow:
     return LayerRow(name="total", **{f.name: add(f.name) for f in fields(LayerRow) if f.name not in text})
 
 
+def _stage(folder: str) -> str:
+    """Return the stage whose run directory a folder is: ``replace_more`` is one more ``replace``."""
+    return folder.partition("_")[0]
+
+
 def _remedy(root: Path, stage: str) -> str:
     return f"run `python {COMMANDS.get(stage, f'{stage}.py')} root={root}`"
 
@@ -175,7 +198,7 @@ def _load_summary(root: Path, stage: str) -> Any:
     if not path.is_file():
         raise RuleError("a finished run leaves a summary.json", got=f"no {path}", remedy=remedy)
     try:
-        return _complete(read_record((RECORDS | OPTIONAL)[stage], path))
+        return _complete(read_record((RECORDS | OPTIONAL)[_stage(stage)], path))
     except (ValueError, OSError) as error:
         raise RuleError(
             f"the summary of {stage!r} must be well-formed", got=f"{path}: {error}", remedy=remedy

@@ -1,5 +1,6 @@
 """Runs read from disk: what may be absent, and what is refused."""
 
+import os
 import re
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.report import build_page, load_runs
 from privcirnet.report.runs import RECORDS, rungs, wilson_interval
-from tests.report.samples import page_with, summaries, training, write
+from tests.report.samples import Elements, page_with, summaries, training, write
 
 
 def test_only_the_required_keys_are_needed(root):
@@ -41,6 +42,21 @@ def test_a_stage_that_replaced_activations_is_a_rung(root):
     assert names == ["dense", "block-circulant", "polynomial activations", "8-bit"]
     assert whole[2].top1 == 95.11
     assert "95.11" in build_page(load_runs(root))
+
+
+def test_a_stage_that_came_again_is_a_rung_of_its_own(root):
+    """In the order in which they were finished, each behind the stage that it is one more of."""
+    more = {"replace_more": training("replace", 95.2, 61_234), "replace_mean": training("replace", 95.3, 61_234)}
+    write(root, summaries() | {"replace": training("replace", 95.11, 61_234)} | more)
+    for seconds, name in enumerate(more):
+        os.utime(root / name / "summary.json", (seconds, seconds))
+    (root / "of_another_kind").mkdir()
+    (root / "of_another_kind" / "summary.json").write_text("{}")
+    whole, _ = rungs(runs := load_runs(root))
+    assert [rung.name for rung in whole][2:] == ["polynomial activations", *more, "8-bit"]
+    shown = [cell for cells in Elements(build_page(runs)).cells.values() for cell in cells]
+    stages = ["train", "search", "finetune", "replace", *more, "qat", "export", "infer"]
+    assert [cell for cell in shown if cell in stages][-len(stages) :] == stages
 
 
 COMMANDS = ("train.py", "search.py", "train.py recipe=finetune", "train.py recipe=qat", "export.py", "infer.py")
