@@ -44,6 +44,14 @@ def as_started(text: str) -> str:
     return _SCRIPT.sub(r"privcirnet \1", text) if installed() else text
 
 
+def _command() -> str:
+    """Return the name of the command that runs, train for train.py and for privcirnet train."""
+    return os.path.basename(sys.argv[0].split(" ")[-1]).removesuffix(".py")
+
+
+_AGAIN = {"train": "; the same command resumes from the last epoch", "ladder": "; the same command continues"}
+
+
 @contextmanager
 def readable_errors() -> Iterator[None]:
     """Print a broken rule as one line and exit; exit silently if nobody reads the output."""
@@ -56,7 +64,7 @@ def readable_errors() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_RULE)
     except KeyboardInterrupt:
-        print("error: interrupted; a training run resumes from its last epoch when started again", file=sys.stderr)  # noqa: T201
+        print(f"error: interrupted{_AGAIN.get(_command(), '')}", file=sys.stderr)  # noqa: T201
         sys.exit(130)
 
 

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, first_line
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.norm import BlockBatchNorm2d
 
@@ -64,10 +64,15 @@ def own_device(wanted: str) -> str:
         wanted: "cpu", "cuda", or "auto" for a GPU if there is one.
 
     Raises:
-        RuleError: there are more processes than GPUs on this machine.
+        RuleError: there is no such device, or there are more processes than GPUs on this machine.
     """
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=wanted)
+    except Exception as error:  # of several kinds, by device and by how torch was built
+        got = f"{wanted}: {first_line(error)}"
+        raise RuleError("device must be one of this machine", got=got, remedy="use device=cpu or auto") from None
     if wanted != "cuda" or not _together():
         return wanted
     place, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()

@@ -11,7 +11,7 @@ from hydra._internal.hydra import Hydra
 from rich.console import Console
 
 from privcirnet import console
-from privcirnet.console import counting, progress_bar
+from privcirnet.console import counting, progress_bar, readable_errors
 
 
 @pytest.mark.parametrize(("width", "lines"), [(80, 2), (160, 1)])
@@ -35,6 +35,21 @@ def test_a_bar_appears_with_the_first_step_only(capsys):
     with counting("Images"):
         pass
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("train.py", "interrupted; the same command resumes from the last epoch"),
+        ("privcirnet ladder", "interrupted; the same command continues"),
+        ("export.py", "interrupted"),
+    ],
+)
+def test_an_interrupted_command_says_what_goes_on(monkeypatch, capsys, command, said):
+    monkeypatch.setattr(sys, "argv", [command])
+    with pytest.raises(SystemExit, match="130"), readable_errors():
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == f"error: {said}\n"
 
 
 def test_help_that_nobody_reads_to_its_end():

@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from privcirnet.artifact import read_profile, read_program
+from privcirnet.config import InferConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning.fit import scaled
+from privcirnet.settings import composed
 from privcirnet.training import record
 
 FORMATS = (Path(__file__).parents[1] / "docs" / "formats.md").read_text()
@@ -353,6 +355,8 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
             ["init=${root}/train"],
             "an exported network must be quantized: got DigitsResNet; run train.py recipe=qat first, or give its",
         ),
+        ("train", ["device=tpu"], "device must be one of this machine: got tpu: .*; use device=cpu or auto"),
+        ("export", ["init=${root}/qet/qat"], "the result of train.py recipe=qat must exist: got .*; run train.py reci"),
         ("export", ["plaintexts=some"], "plaintexts must be compact or full: got some; use plaintexts=compact"),
         ("infer", ["engine=seal"], "engine must be a known one: got 'seal'; use one of kernel, tenseal, cleartext"),
         ("infer", ["imgaes=3"], "settings must exist and have the right type: got .*'imgaes'; did you mean images="),
@@ -390,6 +394,24 @@ def test_bad_settings(root, monkeypatch, capsys, tmp_path, script, overrides, ma
     error = refused(monkeypatch, capsys, script, *at, *overrides, f"out={tmp_path / 'out'}")
     assert re.search(match, error), error
     assert not (tmp_path / "out").exists(), "something was written"
+
+
+@pytest.mark.parametrize("script", ["train", "search", "export", "infer"])
+def test_a_place_for_results_is_looked_at_before_anything_is_done(monkeypatch, capsys, tmp_path, script):
+    (tmp_path / "file").write_text("mine")
+    for place in ("file", "file/below"):
+        error = refused(monkeypatch, capsys, script, f"root={tmp_path}", f"out={tmp_path / place}")
+        assert f"error: out must be a folder that can be written: got {tmp_path / place}; give another out=" in error
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_client_needs_no_network(tmp_path):
+    """With server= there is nothing to compare with, unless a run is there or named."""
+    fresh = composed("infer", InferConfig, [f"root={tmp_path}", "server=127.0.0.1:5077"])
+    named = composed("infer", InferConfig, [f"root={tmp_path}", "server=127.0.0.1:5077", "reference=elsewhere"])
+    (tmp_path / "finetune").mkdir()
+    there = composed("infer", InferConfig, [f"root={tmp_path}", "server=127.0.0.1:5077"])
+    assert [each.reference for each in (fresh, named, there)] == ["", "elsewhere", f"{tmp_path}/finetune"]
 
 
 def exported(root, monkeypatch, tmp_path, *overrides):

@@ -55,10 +55,10 @@ def replacing(path: Path) -> Iterator[Path]:
         The path of the draft, which exists and is empty.
 
     Raises:
-        RuleError: the disk is full.
+        RuleError: the disk is full, or the folder around it cannot be made.
     """
     with room_for(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         handle, name = tempfile.mkstemp(_DRAFT, f".{path.name}.", path.parent)
         os.close(handle)
         draft = Path(name)
@@ -81,6 +81,17 @@ def forget_drafts(folder: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
+def _make(folder: Path) -> None:
+    """Create a folder unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise
+        rule, remedy = "results must have a folder that can be written", "give another out= or root="
+        raise RuleError(rule, got=f"{folder}: {error.strerror}", remedy=remedy) from None
+
+
 def _to_disk(path: Path) -> None:
     """Wait until a file is on the disk: only then may it take the place of another."""
     with path.open("rb") as file:
@@ -100,10 +111,10 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         The path of the draft, an empty folder.
 
     Raises:
-        RuleError: the disk is full.
+        RuleError: the disk is full, or the folder around it cannot be made.
     """
     with room_for(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        _make(folder.parent)
         draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         old = draft.with_name(f"{draft.name}.old")
         try:

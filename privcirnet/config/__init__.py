@@ -38,6 +38,11 @@ __all__ = [
 ]
 
 
+_COMMANDS = {"train": "train.py", "search": "search.py", "export": "export.py"}
+_COMMANDS |= {stage: f"train.py recipe={stage}" for stage in ("finetune", "replace", "qat")}
+"""Name of a run directory -> command that makes it."""
+
+
 def run_file(run: str, name: str, made_by: str) -> Path:
     """Return the path of a file in the run directory of an earlier stage.
 
@@ -49,6 +54,7 @@ def run_file(run: str, name: str, made_by: str) -> Path:
     Raises:
         RuleError: it is not there.
     """
+    made_by = _COMMANDS.get(Path(run).name, made_by)
     path = Path(run) / name if name and not Path(run).is_file() else Path(run)
     check(path.exists(), f"the result of {made_by} must exist", path, f"run {made_by} first or give its directory")
     return path

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.leveled import MODES, LeveledConfig
-from privcirnet.config.rules import check, check_name
+from privcirnet.config.rules import check, check_name, check_place
 
 
 @dataclass
@@ -31,6 +31,7 @@ class ExportConfig:
     leveled: LeveledConfig = field(default_factory=LeveledConfig)
 
     def __post_init__(self) -> None:
+        check_place("out", self.out)
         check_name("mode", self.mode, MODES)
         if self.mode == "leveled" and self.init == f"{self.root}/qat":
             self.init = f"{self.root}/finetune"

@@ -1,10 +1,11 @@
 """The schemas of encrypted inference: infer.py, and serve.py for a server by itself."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from privcirnet.config.data import DataConfig
 from privcirnet.config.leveled import MODES
-from privcirnet.config.rules import check, check_name
+from privcirnet.config.rules import check, check_name, check_place
 from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.service.address import is_loopback, parse_address
@@ -28,7 +29,7 @@ class InferConfig:
     model_key: str = ""
     """public key with which the program, or what the server says of it, must be signed; empty: any program."""
     reference: str = "${root}/finetune"
-    """run directory of the float network that encrypted predictions are compared with; empty for none, with server=."""
+    """run directory of the float network that encrypted predictions are compared with; with server= empty for none."""
     engine: str = "kernel"
     """kernel (the server's compiled, on all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
     server: str = ""
@@ -68,6 +69,7 @@ class InferConfig:
     data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
+        check_place("out", self.out)
         check_name("engine", self.engine, ENGINES)
         check_name("mode", self.mode, MODES)
         unprepared = self.mode == "interactive" or not self.prepare
@@ -87,6 +89,8 @@ class InferConfig:
         if self.server:
             parse_address(self.server)
             self.out = f"{self.root}/client" if self.out == f"{self.root}/infer" else self.out
+            usual = self.reference == f"{self.root}/finetune"
+            self.reference = "" if usual and not Path(self.reference).exists() else self.reference
 
     def check_ckks(self) -> None:
         """Raise unless the settings are ones that a CKKS program can be run with: both parties in one process.

@@ -42,12 +42,16 @@ class LadderConfig:
     """settings of each stage's script: stages.train.recipe.epochs=20; replace_more has those of replace and its own."""
 
     def __post_init__(self) -> None:
-        places = [CHAIN.index(stage_of(name)) for name in self.chain if stage_of(name) in CHAIN]
-        in_order = len(set(self.chain)) == len(self.chain) == len(places) > 0 and places == sorted(places)
-        check(in_order, "chain must have stages in order", self.chain, _KNOWN)
+        for setting in ("chain", "stages"):
+            unknown = [name for name in getattr(self, setting) if stage_of(name) not in CHAIN]
+            check(not unknown, f"{setting} must have known stages", ", ".join(unknown), _KNOWN)
+        twice = sorted({name for name in self.chain if self.chain.count(name) > 1})
+        remedy = f"give it a name of its own: {twice[0]}_more" if twice else ""
+        check(not twice, "a stage stands in chain once", ", ".join(twice), remedy)
+        in_order = sorted(self.chain, key=lambda name: CHAIN.index(stage_of(name)))
+        check(self.chain == in_order, "chain must have stages in order", self.chain, f"use {in_order}")
+        check(bool(self.chain), "chain must have a stage", "none", _KNOWN)
         check_name("until", self.until, ["", *self.chain])
-        unknown = [name for name in self.stages if stage_of(name) not in CHAIN]
-        check(not unknown, "stages must be known ones", unknown, _KNOWN)
 
 
 @dataclass

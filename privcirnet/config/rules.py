@@ -1,6 +1,8 @@
 """Checks of settings."""
 
+import os
 from collections.abc import Collection
+from pathlib import Path
 
 from privcirnet.errors import RuleError
 
@@ -19,6 +21,22 @@ def check(condition: bool, rule: str, got: object, remedy: str) -> None:
     """
     if not condition:
         raise RuleError(rule, got=got, remedy=remedy)
+
+
+def check_place(what: str, path: str) -> None:
+    """Raise a :class:`RuleError` unless a folder is there or can be made, before hours of work go into it.
+
+    Args:
+        what: setting.
+        path: its value.
+
+    Raises:
+        RuleError: a file is in the way, or nothing may be written there.
+    """
+    place = Path(path).absolute()
+    there = next(folder for folder in (place, *place.parents) if os.path.exists(folder))
+    fits = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    check(fits, f"{what} must be a folder that can be written", path, f"give another {what}=")
 
 
 def check_name(what: str, got: str, known: Collection[str]) -> None:

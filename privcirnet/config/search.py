@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.leveled import MODES, LeveledConfig
-from privcirnet.config.rules import check, check_name
+from privcirnet.config.rules import check, check_name, check_place
 from privcirnet.he.encodings.stacking import MOST_IMAGES
 
 BUDGETS = {"all": "seconds", "server": "server"}
@@ -82,6 +82,7 @@ class SearchConfig:
     leveled: LeveledConfig = field(default_factory=LeveledConfig)
 
     def __post_init__(self) -> None:
+        check_place("out", self.out)
         good = bool(self.block_sizes) and all(b >= 1 and b & (b - 1) == 0 for b in self.block_sizes)
         check(good, "block_sizes must be powers of two", self.block_sizes, "use [1,2,4,8,16,32]")
         check(self.uniform in self.block_sizes, "uniform must be one of block_sizes", self.uniform, "use 4")

@@ -7,7 +7,7 @@ from privcirnet.config.data import DataConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.quant import QuantConfig
 from privcirnet.config.recipe import RecipeConfig
-from privcirnet.config.rules import check, check_name
+from privcirnet.config.rules import check, check_name, check_place
 
 COMPACT = ("float16", "rows8")
 """Kinds of smaller checkpoints, see :mod:`privcirnet.artifact.compact`."""
@@ -39,6 +39,7 @@ class TrainConfig:
     quant: QuantConfig = field(default_factory=QuantConfig)
 
     def __post_init__(self) -> None:
+        check_place("out", self.out)
         check_name("compact", self.compact, ("", *COMPACT))
         check(not self.compact or bool(self.evaluate), "compact= needs evaluate=", self.compact, "name a checkpoint")
         found = not self.tensorboard or find_spec("tensorboard") is not None

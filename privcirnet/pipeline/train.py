@@ -79,13 +79,14 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
             settings, a loss that is not finite, or a full disk.
     """
     out, recipe = Path(config.out), config.recipe
+    device = distributed.own_device(config.device)
     distributed.from_first(lambda: checkpoint.check(out, asdict(config)) if config.resume else None)
     torch.manual_seed(config.seed)
     with bar(f"{recipe.stage} (preparation)", 1) as done:
         start = stages.begin(recipe, config.quant, config.model, data)
         done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
     logits_of_one(start.model, data.real(data.train_images[:1]))
-    model = start.model.to(device := distributed.own_device(config.device))
+    model = start.model.to(device)
     asked = recipe.teacher and recipe.distillation
     teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if asked else None
     original = stages.load_network(recipe.original or recipe.init, data).to(device) if recipe.imitate else None

@@ -5,7 +5,8 @@ circulant, or pruned if the plan has masks. replace: the same weights in a netwo
 norms and AESPA folded, weights and activations quantized.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.pruned import prune_
 from privcirnet.nn.quantize import quantize
 from privcirnet.training.architectures import LOADING
+from privcirnet.training.imitation import Imitation
 from privcirnet.training.network import (
     BuiltNetwork,
     build,
@@ -69,7 +71,7 @@ def begin(
     before = built(held, data)
     model = before.model
     if recipe.stage == "replace":
-        return _replaced(before, _lasting(wanted.arguments), data)
+        return _replaced(before, _lasting(wanted.arguments), data, recipe)
     if recipe.stage == "finetune":
         uniform = uniform_sizes(model, recipe.uniform, pad=recipe.pad) if recipe.uniform else None
         made_for = {"model": held.model, "checkpoint": held.digest()}
@@ -195,7 +197,7 @@ def start_pruned_(
     recalibrate_(model, data)
 
 
-def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) -> BuiltNetwork:
+def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData, recipe: RecipeConfig) -> BuiltNetwork:
     """Return the network with other arguments, the tensors that both have, and measured statistics.
 
     Surgery takes what it puts in place of positions and gates from the weights, so another's network has them before.
@@ -207,8 +209,21 @@ def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData) 
     circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1}, pad=True)
     if not operated:
         load_shared(model, before.model)
-    recalibrate_(model, data)
+    with _company(model, recipe, data):
+        recalibrate_(model, data)
     return BuiltNetwork(model, before.name, before.block_sizes, None, merged, composed=before.composed)
+
+
+@contextmanager
+def _company(model: nn.Module, recipe: RecipeConfig, data: ImageData) -> Iterator[None]:
+    """Keep a network that imitates another near it: statistics with an exploded batch in them would spoil it."""
+    if not recipe.imitate:
+        yield
+        return
+    imitation = Imitation(model, load_network(recipe.original or recipe.init, data), recipe.imitate, epochs=1)
+    with imitation.beside(model):
+        yield
+    imitation.detach()
 
 
 def load_checkpoint(path: Path, data: ImageData) -> BuiltNetwork:

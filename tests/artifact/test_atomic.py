@@ -140,3 +140,15 @@ def _inner(path: Path) -> None:
 def _half_a_file(first: Path, *_: object, **__: object) -> None:
     (first / "half" if first.is_dir() else first).write_bytes(b"half")
     raise OSError("disk full")
+
+
+@pytest.mark.parametrize("context", [replacing, replacing_folder])
+def test_a_file_in_the_way_is_one_line(tmp_path, context):
+    (tmp_path / "file").write_text("mine")
+    place = tmp_path / "file" / "below" / "result"
+    with (
+        pytest.raises(RuleError, match=r"results must have a folder .*: got .*/file/below: .*; give another out= or"),
+        context(place),
+    ):
+        pytest.fail("it writes")
+    assert (tmp_path / "file").read_text() == "mine"

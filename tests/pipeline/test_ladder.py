@@ -149,13 +149,21 @@ def test_settings_are_checked_before_anything_runs(tmp_path):
         chain(tmp_path, "+stages.qat.recipe.epoch=3")
     with pytest.raises(RuleError, match="images must be at least 1: got 0"):
         chain(tmp_path, "stages.infer.images=0")
-    with pytest.raises(RuleError, match=r"stages must be known ones: got \['fintune'\]; use some of train, search"):
+    with pytest.raises(RuleError, match=r"stages must have known stages: got fintune; use some of train, search"):
         chain(tmp_path, "+stages.fintune.recipe.epochs=3")
-    with pytest.raises(RuleError, match="chain must have stages in order"):
+    with pytest.raises(RuleError, match=r"must have stages in order: got \['search', 'train'\]; use \['train', 'sea"):
         chain(tmp_path, "chain=[search,train]")
-    for wrong in ("chain=[train,train]", "chain=[train,qat_more,replace]", "chain=[train,more_qat]", "chain=[]"):
-        with pytest.raises(RuleError, match=r"chain must have stages in order: got .*, or one more of a stage, as rep"):
-            chain(tmp_path, wrong)
+    for wrong, message in [
+        ("[train,train]", "stands in chain once: got train; give it a name of its own: train_more"),
+        ("[train,qat_more,replace]", "must have stages in order"),
+        (
+            "[train,more_qat]",
+            "chain must have known stages: got more_qat; use .*, or one more of a stage, as replace_m",
+        ),
+        ("[]", "chain must have a stage"),
+    ]:
+        with pytest.raises(RuleError, match=message):
+            chain(tmp_path, f"chain={wrong}")
     with pytest.raises(RuleError, match="until must be a known one: got 'replace'"):
         chain(tmp_path, "until=replace")
     assert not list(tmp_path.iterdir())

@@ -16,8 +16,10 @@ from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.tokens import Tokens
 from privcirnet.training import stages
 from privcirnet.training.accuracy import predict
+from privcirnet.training.imitation import Imitation
 from privcirnet.training.loop import fit
 from privcirnet.training.network import BuiltNetwork, checkpoint_of
+from privcirnet.training.recalibration import recalibrate_
 from tests.nn.networks import rows_of
 from tests.nn.quantized import log_steps
 
@@ -386,3 +388,23 @@ def test_a_plan_says_whether_its_layers_are_padded(root, tmp_path):
         stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
     write_plan(tmp_path / "plan.json", plan, pad=True)
     assert stages.begin(settings, QuantConfig(), ModelConfig(), DATA).block_sizes == plan
+
+
+def test_statistics_of_a_network_that_imitates_are_measured_near_its_original(tmp_path):
+    """Alone, what explodes in one block would be in the statistics of all behind it."""
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        save(tmp_path / str(seed), stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA), "train")
+    settings = RecipeConfig(stage="replace", init=str(tmp_path / "1"), imitate="stem", original=str(tmp_path / "2"))
+    found = stages.begin(settings, QuantConfig(), ModelConfig(), DATA).model
+    other = stages.load_network(settings.original, DATA)
+    wanted = stages.load_network(settings.init, DATA)
+    imitation = Imitation(wanted, other, "stem", 1)
+    with imitation.beside(wanted):
+        recalibrate_(wanted, DATA)
+    alone = stages.begin(RecipeConfig(stage="replace", init=settings.init), QuantConfig(), ModelConfig(), DATA).model
+    assert found.state_dict().keys() == wanted.state_dict().keys()
+    assert all(torch.equal(found.state_dict()[name], value) for name, value in wanted.state_dict().items())
+    assert any(not torch.equal(found.state_dict()[name], value) for name, value in alone.state_dict().items())
+    assert not found.stem._forward_hooks
+    assert not found._forward_pre_hooks
