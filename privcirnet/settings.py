@@ -101,11 +101,29 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
         try:
             return OmegaConf.to_object(hydra.compose(name, overrides=overrides))
         except (HydraException, OmegaConfBaseException) as error:
-            known = [f"{key}=" for key in _keys(OmegaConf.to_container(hydra.compose(name)))]
-            first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
-            close = difflib.get_close_matches(first.split("=")[0] + "=", known, n=1, cutoff=0.7)
-            remedy = f"did you mean {close[0]}..." if close else "--help lists the settings and groups"
-            raise RuleError(rule, got=str(error).splitlines()[0].rstrip("."), remedy=remedy) from None
+            got, remedy = _explained(error, overrides, _keys(OmegaConf.to_container(hydra.compose(name))))
+            raise RuleError(rule, got=got, remedy=remedy) from None
+
+
+def _explained(error: Exception, overrides: list[str], known: list[str]) -> tuple[str, str]:
+    """Return what was wrong with the settings, and the remedy, from Hydra's error."""
+    got, cause = str(error).splitlines()[0].rstrip("."), str(error.__cause__ or "").splitlines()
+    listed = str(error).partition("Available options in '")[2].partition("Config search path")[0]
+    if listed:
+        group, *options = (line.strip("\t':") for line in listed.split("\n") if line.strip("\t':"))
+        name = got.rpartition("/")[2].rstrip("'")
+        close = [f"{group}={option}" for option in difflib.get_close_matches(name, options, n=1, cutoff=0.7)]
+        close += [f"model.name={name} of timm or torchvision"] if group == "model" else []
+        return f"{group}={name}", f"did you mean {' or '.join(close)}?" if close else f"use one of {', '.join(options)}"
+    if got.startswith("Error merging override ") and cause:
+        return f"{got.removeprefix('Error merging override ')}: {cause[0].rstrip('.')}", "give a value of that type"
+    first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
+    if any("reference_type=Dict" in line for line in cause):
+        return got, f"what is not there yet takes a plus: +{first}"
+    setting = first.split("=")[0]
+    close = difflib.get_close_matches(setting, known, n=1, cutoff=0.7)
+    close = close or [key for key in known if setting and key.rpartition(".")[2] == setting][:1]
+    return got, f"did you mean {close[0]}=..." if close else "--help lists the settings and groups"
 
 
 def again(name: str, schema: type) -> Any:

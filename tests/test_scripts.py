@@ -365,7 +365,15 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
             ["--cfg=job", "imgaes=3"],
             "settings must exist and have the right type: got .*; did you mean images=",
         ),
-        ("infer", ["images=many"], "settings must exist and have the right type"),
+        (
+            "infer",
+            ["images=many"],
+            "right type: got images=many: Value 'many' .* to Integer; give a value of that type",
+        ),
+        ("infer", ["data=cifar"], r"right type: got data=cifar; did you mean data=cifar10\?"),
+        ("train", ["data=birds"], r"right type: got data=birds; use one of cifar10, cifar100, digits"),
+        ("train", ["model=resnet50"], r"got model=resnet50; did you mean model.name=resnet50 of timm or torchvision\?"),
+        ("train", ["epochs=3"], r"got Could not override 'epochs'; did you mean recipe.epochs=\.\.\."),
         (
             "infer",
             ["images"],
@@ -394,6 +402,17 @@ def test_bad_settings(root, monkeypatch, capsys, tmp_path, script, overrides, ma
     error = refused(monkeypatch, capsys, script, *at, *overrides, f"out={tmp_path / 'out'}")
     assert re.search(match, error), error
     assert not (tmp_path / "out").exists(), "something was written"
+
+
+def test_a_reference_that_was_not_exported_is_doubted(root, tmp_path, monkeypatch, capsys):
+    call(monkeypatch, "train", f"root={tmp_path}", "recipe.epochs=0")
+    settings = f"root={root}", f"out={tmp_path / 'out'}", "images=8", "engine=cleartext"
+    doubt = re.compile(r"reference +\d of 8 images have the integer network's class in it: is .*what was exported\?")
+    for reference, doubted in ((f"{tmp_path}/train", True), (f"{root}/finetune", False)):
+        capsys.readouterr()
+        call(monkeypatch, "infer", *settings, f"reference={reference}")
+        shown = " ".join(capsys.readouterr().out.split())
+        assert bool(doubt.search(shown)) == doubted, shown
 
 
 @pytest.mark.parametrize("script", ["train", "search", "export", "infer"])

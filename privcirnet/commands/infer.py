@@ -60,6 +60,8 @@ def main(config: InferConfig) -> None:
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
     images, labels = data.held_out(config.images)
+    if len(labels) < config.images:
+        show_text(f"{len(labels)} images: the test set has no more")
     threads.use(config.threads)
     found = (_ask if config.server else _audit)(config, data, images, labels.numpy())
     stage = "client" if config.server else "infer"
@@ -227,6 +229,16 @@ def _links(phase: dict[str, Any]) -> str:
     return f"{links}, predicted" if links else "messages were held up as on a link"
 
 
+def _strange(config: InferConfig, predictions: list[dict[str, Any]]) -> dict[str, str]:
+    """A doubt about the reference: rounding to integers leaves most classes as they are."""
+    both = [(p["float"], p["integer"]) for p in predictions if {"float", "integer"} <= p.keys()]
+    agree = sum(float_ == integer for float_, integer in both)
+    if 2 * agree >= len(both):
+        return {}
+    same = f"{agree} of {len(both)} images have the integer network's class in it"
+    return {"reference": f"{same}: is {config.reference} what was exported?"}
+
+
 def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None:
     """Show the result in a few lines; for a client alone also the first images' classes."""
     if config.server:
@@ -236,6 +248,7 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
         show_rows(f"infer: the first {len(rows)} images", rows)
     top1 = {n: summary.get(f"top1_{n}") for n in ("float", "integer", "clear", "encrypted")}
     facts = {"top-1": ", ".join(f"{name} {value:.2f} %" for name, value in top1.items() if value is not None)}
+    facts |= _strange(config, summary["predictions"])
     if "logits_bits" in summary:
         facts |= _in_words_ckks(summary)
     elif not config.server:

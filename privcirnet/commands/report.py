@@ -13,7 +13,7 @@ def main() -> None:
     """Read the runs, write the page, print the tables."""
     parser = argparse.ArgumentParser(Path(sys.argv[0]).name, description="Report on a finished chain of runs.")
     parser.add_argument("root", type=Path, help="the directory that holds train, search, finetune, qat, export, infer")
-    root = parser.parse_args().root
+    root = Path(str(parser.parse_args().root).removeprefix("root="))  # as it is written for the other scripts
     with readable_errors():
         report(root)
 

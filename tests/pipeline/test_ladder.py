@@ -153,6 +153,8 @@ def test_settings_are_checked_before_anything_runs(tmp_path):
         chain(tmp_path, "+stages.fintune.recipe.epochs=3")
     with pytest.raises(RuleError, match=r"must have stages in order: got \['search', 'train'\]; use \['train', 'sea"):
         chain(tmp_path, "chain=[search,train]")
+    with pytest.raises(RuleError, match=r"what is not there yet takes a plus: \+recipe.epochs=1"):
+        chain(tmp_path, "recipe.epochs=1")
     for wrong, message in [
         ("[train,train]", "stands in chain once: got train; give it a name of its own: train_more"),
         ("[train,qat_more,replace]", "must have stages in order"),
