@@ -20,6 +20,7 @@ from privcirnet.he.program.signature import PrivateKey, PublicKey
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 INTERACTIVE, LEVELED, CKKS = "privcirnet-program", "privcirnet-leveled-program", "privcirnet-ckks-program"
 """Formats of programs."""
+_MODES = {INTERACTIVE: "interactive", LEVELED: "leveled"}
 REMEDY = "export it again with export.py"
 
 
@@ -114,6 +115,10 @@ def read_manifest(folder: Path, key: PublicKey | None, name: str, versions: Sequ
     if data.get("format") == CKKS != name:
         rule, remedy = "a CKKS program is run by infer.py, in one process", "use infer.py mode=leveled"
         raise RuleError(rule, got=folder, remedy=f"{remedy} without server=, ui= and processes=2")
+    made, asked = _MODES.get(str(data.get("format"))), _MODES.get(name)
+    if made and asked and made != asked:
+        rule, remedy = f"this reads programs of mode={asked}", f"give mode={made}, or export it with mode={asked}"
+        raise RuleError(rule, got=f"{folder} of mode={made}", remedy=remedy)
     check_format(data, name, folder, versions)
     return data
 

@@ -116,11 +116,10 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        raise RuleError(
-            "a checkpoint's tensors must fit its architecture",
-            got=str(error).splitlines()[1].strip(),
-            remedy="train it again with this version",
-        ) from None
+        other = "size mismatch" in str(error)  # of a stem or a classifier: images or classes are others
+        remedy = "give the data= that it was trained on, or train it again" if other else "train it again"
+        got, remedy = str(error).splitlines()[1].strip(), f"{remedy} with this version"
+        raise RuleError("a checkpoint's tensors must fit its architecture", got=got, remedy=remedy) from None
     return model.eval()
 
 

@@ -92,7 +92,7 @@ def without(tensors: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
         (lambda t: t | {"extra": np.zeros(1)}, 'must fit its architecture: got Unexpected key.*"extra"'),
         (
             lambda t: t | {"stem.weight": np.zeros((2, 2))},
-            "must fit its architecture: got size mismatch for stem.weight",
+            "must fit its architecture: got size mismatch for stem.weight: .*; give the data= that it was trained on, or",
         ),
     ],
 )
