@@ -103,3 +103,12 @@ def test_completion_is_registered(monkeypatch, capsys, shell):
     monkeypatch.setattr(sys, "argv", ["privcirnet", "completion", shell])
     command.main()
     assert "privcirnet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("error", "said"), [("KeyboardInterrupt", "KeyboardInterrupt"), ("ValueError", "Traceback")])
+def test_a_command_that_is_interrupted_while_it_starts_says_so_in_one_line(error, said):
+    words = [sys.executable, "-c", f"import privcirnet.commands; raise {error}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode != 0
+    assert done.stderr.startswith(said)
+    assert (done.stderr.count("\n") == 1) == (error == "KeyboardInterrupt")

@@ -1,5 +1,8 @@
 """What the command ``privcirnet`` does, a module for each subcommand; ``main`` of one is also what its script runs."""
 
+import sys
+from types import TracebackType
+
 SUBCOMMANDS = {
     "demo": "the whole chain on small digits, with a report page",
     "train": "train a network: dense, circulant, polynomial or 8-bit",
@@ -16,3 +19,14 @@ SUBCOMMANDS = {
     "completion": "print what makes a shell complete subcommands, settings",
 }
 """Subcommand -> what it does, for --help."""
+
+
+def _in_short(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+    """Show an error as ever, but Ctrl-C while a command still imports its libraries in one line."""
+    if issubclass(kind, KeyboardInterrupt):
+        error, at = error.with_traceback(None), None
+    sys.__excepthook__(kind, error, at)
+
+
+if sys.excepthook is sys.__excepthook__:
+    sys.excepthook = _in_short
