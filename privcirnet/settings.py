@@ -101,12 +101,14 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
         try:
             return OmegaConf.to_object(hydra.compose(name, overrides=overrides))
         except (HydraException, OmegaConfBaseException) as error:
-            got, remedy = _explained(error, overrides, _keys(OmegaConf.to_container(hydra.compose(name))))
+            got, hint = _explained(error, overrides, _keys(OmegaConf.to_container(hydra.compose(name))))
+            remedy = "--help lists the settings and groups"
+            remedy = f"{hint}; {remedy}" if hint else remedy
             raise RuleError(rule, got=got, remedy=remedy) from None
 
 
 def _explained(error: Exception, overrides: list[str], known: list[str]) -> tuple[str, str]:
-    """Return what was wrong with the settings, and the remedy, from Hydra's error."""
+    """Return what was wrong with the settings, and a hint at what was meant or "", from Hydra's error."""
     got, cause = str(error).splitlines()[0].rstrip("."), str(error.__cause__ or "").splitlines()
     listed = str(error).partition("Available options in '")[2].partition("Config search path")[0]
     if listed:
@@ -114,7 +116,7 @@ def _explained(error: Exception, overrides: list[str], known: list[str]) -> tupl
         name = got.rpartition("/")[2].rstrip("'")
         close = [f"{group}={option}" for option in difflib.get_close_matches(name, options, n=1, cutoff=0.7)]
         close += [f"model.name={name} of timm or torchvision"] if group == "model" else []
-        return f"{group}={name}", f"did you mean {' or '.join(close)}?" if close else f"use one of {', '.join(options)}"
+        return f"{group}={name}", f"did you mean {' or '.join(close)}" if close else f"use one of {', '.join(options)}"
     if got.startswith("Error merging override ") and cause:
         return f"{got.removeprefix('Error merging override ')}: {cause[0].rstrip('.')}", "give a value of that type"
     first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
@@ -123,7 +125,7 @@ def _explained(error: Exception, overrides: list[str], known: list[str]) -> tupl
     setting = first.split("=")[0]
     close = difflib.get_close_matches(setting, known, n=1, cutoff=0.7)
     close = close or [key for key in known if setting and key.rpartition(".")[2] == setting][:1]
-    return got, f"did you mean {close[0]}=..." if close else "--help lists the settings and groups"
+    return got, f"did you mean {close[0]}=..." if close else ""
 
 
 def again(name: str, schema: type) -> Any:

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 from pathlib import Path
 
 import hydra
@@ -144,3 +145,11 @@ def test_stages_chain_by_default():
 def test_values_are_validated(make, match):
     with pytest.raises(RuleError, match=match):
         make()
+
+
+def test_defaults_that_no_command_has_filled_in_are_no_places(monkeypatch):
+    """A user of the library may be in a folder where nothing can be written."""
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert SearchConfig().out == "${root}/search"
+    with pytest.raises(RuleError, match="out must be a folder that can be written: got results; give another out="):
+        SearchConfig(out="results")

@@ -370,9 +370,9 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
             ["images=many"],
             "right type: got images=many: Value 'many' .* to Integer; give a value of that type",
         ),
-        ("infer", ["data=cifar"], r"right type: got data=cifar; did you mean data=cifar10\?"),
+        ("infer", ["data=cifar"], r"right type: got data=cifar; did you mean data=cifar10;"),
         ("train", ["data=birds"], r"right type: got data=birds; use one of cifar10, cifar100, digits"),
-        ("train", ["model=resnet50"], r"got model=resnet50; did you mean model.name=resnet50 of timm or torchvision\?"),
+        ("train", ["model=resnet50"], r"got model=resnet50; did you mean model.name=resnet50 of timm or torchvision;"),
         ("train", ["epochs=3"], r"got Could not override 'epochs'; did you mean recipe.epochs=\.\.\."),
         (
             "infer",

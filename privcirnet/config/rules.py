@@ -28,7 +28,7 @@ def check_place(what: str, path: str) -> None:
 
     Args:
         what: setting.
-        path: its value.
+        path: its value; one with ``${`` is a default that no command has filled in, and nothing is written there.
 
     Raises:
         RuleError: a file is in the way, or nothing may be written there.
@@ -36,7 +36,7 @@ def check_place(what: str, path: str) -> None:
     place = Path(path).absolute()
     there = next(folder for folder in (place, *place.parents) if os.path.exists(folder))
     fits = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
-    check(fits, f"{what} must be a folder that can be written", path, f"give another {what}=")
+    check(fits or "${" in path, f"{what} must be a folder that can be written", path, f"give another {what}=")
 
 
 def check_name(what: str, got: str, known: Collection[str]) -> None:
