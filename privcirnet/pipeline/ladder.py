@@ -128,7 +128,10 @@ def overrides(config: LadderConfig, name: str) -> list[str]:
     if script == "train":
         settings |= checkpoint.flat({"recipe": config.recipe})
     for given in dict.fromkeys((stage, name)):
-        settings |= checkpoint.flat(config.stages.get(given) or {})
+        found = checkpoint.flat(config.stages.get(given) or {})
+        if given != name:
+            found.pop(_STARTS.get(script, ""), None)  # where a stage starts is its own
+        settings |= found
     recipe = [f"recipe={stage}"] if script == "train" else []
     words = [f"root={_literal(config.root)}", *recipe, f"data={config.data.name}"]
     for key, value in settings.items():

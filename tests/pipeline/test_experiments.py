@@ -88,6 +88,12 @@ def test_its_network_is_the_one_of_its_name_and_may_run_encrypted(experiment):
     assert recipe != "paper" or epochs["train"] == epochs["finetune"] == 300
 
 
+def test_a_stage_that_comes_again_does_not_start_where_the_first_did():
+    _, found = stages("mobilenetv2_cifar100_short")
+    assert found["replace"].recipe.init == found["finetune"].out
+    assert found["replace_on"].recipe.init == found["replace"].out
+
+
 @pytest.mark.parametrize("experiment", LEVELED)
 def test_a_leveled_chain_has_no_quantized_stage(experiment):
     config, found = stages(experiment)
