@@ -74,6 +74,7 @@ def test_an_experiment_gives_the_dense_network_the_data_and_the_recipe(pareto, e
 def test_arguments_without_an_experiment_stay_and_an_unknown_one_is_refused(pareto):
     for arguments in ([], ["method=uniform", "b=4"], ["-m", "b=2,4"]):
         assert pareto.expanded(arguments) == arguments
-    assert pareto.expanded(["digits", "-m", "b=2,4"])[::2] == ["-m", "recipe=finetune", "recipe.epochs=40"]
+    place = ["root=outputs/digits", "recipe=finetune", "data=digits", "recipe.init=outputs/digits/train"]
+    assert pareto.expanded(["digits", "-m", "b=2,4"]) == ["-m", *place, "recipe.epochs=40", "b=2,4"]
     with pytest.raises(RuleError, match=r"settings must exist and have the right type: got .*nonsense"):
         pareto.expanded(["nonsense", "b=4"])

@@ -1,5 +1,6 @@
 import functools
 import math
+import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -102,14 +103,16 @@ def test_noise_model_holds_for_every_candidate_set(candidate: ParameterSet) -> N
 
 @pytest.mark.parametrize("bits", [(60, 60, 60, 38), (55, 55, 54, 20)], ids=str)
 def test_noise_model_knows_a_short_special_prime(bits: tuple[int, ...]) -> None:
-    """Without its lack the model promises 40 bits of flooding where 23 and 10 are left."""
-    measured = bench(41, 8192, bits)[1]
-    lack, budget = special_prime_lack(bits), measured[1]
-    for products, found in measured.items():
+    """Without its lack the model promises 40 bits of flooding where 23 and 10 are left.
+
+    The budget of one product is a bit more or less once in twenty times, so that one is the median of five.
+    """
+    lack, runs = special_prime_lack(bits), [bench.__wrapped__(41, 8192, bits)[1] for _ in range(5)]
+    for products, found in ((products, found) for measured in runs for products, found in measured.items()):
         predicted = sum(bits[:-1]) - 41 - noise_bits(8192, 41, products, lack) - 1
         assert found - 8 <= predicted <= found
     blind = sum(bits[:-1]) - 41 - noise_bits(8192, 41, 1) - 1
-    assert blind > budget + 16
+    assert blind > statistics.median(measured[1] for measured in runs) + 16
 
 
 def test_the_lack_counts_where_something_is_rotated() -> None:
