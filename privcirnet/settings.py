@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +17,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from privcirnet.console import as_started, readable_errors
+from privcirnet import explain
+from privcirnet.console import as_started, readable_errors, show_text
 from privcirnet.errors import RuleError
 from privcirnet.pipeline.allocator import keep_freed_memory
 
@@ -29,7 +31,6 @@ _ALONE = ("-m", "--multirun", "-cd", "--config-dir")
 _TIMEOUT = {"patience": "timeout_s"}
 _RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT | {"connections": "sessions"}}
 """Command -> settings that had another name before -> their name."""
-OmegaConf.register_new_resolver("as_started", as_started, replace=True)  # of the text of --help, in quiet.yaml
 OmegaConf.register_new_resolver("if", lambda this, then, other: then if this else other, replace=True)
 
 
@@ -40,8 +41,8 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
     ends the program with status 2; anything else is a bug and keeps its traceback. The program keeps the memory that
     it frees (:mod:`.pipeline.allocator`).
 
-    Hydra's own runner composes the settings twice. It runs only for what it alone does: options, such as --help, and
-    settings of its own.
+    Hydra's own runner composes the settings twice. It runs only for what it alone does: options, such as --multirun,
+    and settings of its own. --help is ours: it says what each setting means.
 
     Args:
         schema: dataclass of the settings.
@@ -67,6 +68,9 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
             keep_freed_memory()
             arguments = sys.argv[1:]
             with readable_errors():
+                if not {"-h", "--help"}.isdisjoint(arguments):
+                    show_text(explained(path.stem, schema, _overrides()))
+                    return
                 if not any(argument.startswith("-") or "hydra" in argument for argument in arguments):
                     main(compose(arguments))
                     return
@@ -128,6 +132,28 @@ def _explained(error: Exception, overrides: list[str], known: list[str]) -> tupl
     return got, f"did you mean {close[0]}=..." if close else ""
 
 
+def explained(name: str, schema: type, overrides: list[str]) -> str:
+    """Return the text of a command's --help: what it does, and all settings as they are under overrides.
+
+    Args:
+        name: of the command.
+        schema: dataclass of its settings.
+        overrides: "setting=value" each.
+
+    Raises:
+        RuleError: as for :func:`composed`.
+    """
+    composed(name, schema, overrides)
+    with _opened():
+        found = hydra.compose(name, overrides=overrides, return_hydra_config=True)
+        settings: Any = OmegaConf.to_container(hydra.compose(name, overrides=overrides))
+    header = as_started(found.hydra.help.header)
+    width = min(max(shutil.get_terminal_size().columns, 60), 120)
+    groups = {group: _stems(group) for group in _groups(found)}
+    kinds = "settings name=value" + (", whole groups of them group=option" if groups else "")
+    return f"{header}\nGive {kinds}:\n\n{explain.listing(schema, settings, groups, width)}"
+
+
 def again(name: str, schema: type) -> Any:
     """Return the settings of the command that runs, read again: files may have changed since it began.
 
@@ -156,10 +182,17 @@ def offers(name: str, schema: type) -> list[str]:
     ConfigStore.instance().store(name=f"{name}_schema", node=schema)
     with _opened():
         found = hydra.compose(name, return_hydra_config=True)
-    groups = [group for group in found.hydra.runtime.choices if "/" not in group]
-    options = [f"{group}={path.stem}" for group in groups for path in sorted((CONFIGS / group).glob("*.yaml"))]
+    options = [f"{group}={stem}" for group in _groups(found) for stem in _stems(group)]
     keys = [key for key in _keys(OmegaConf.to_container(found)) if not key.startswith("hydra.")]
     return [*(f"{key}=" for key in keys), *options]
+
+
+def _groups(config: DictConfig) -> list[str]:
+    return [group for group in config.hydra.runtime.choices if "/" not in group]
+
+
+def _stems(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
 
 
 def _opened() -> AbstractContextManager[object]:

@@ -67,7 +67,8 @@ PARTS = {
     },
     "page": {"data", "errors", "he", "pipeline"},
     "console": {"commands", "errors", "he", "pipeline"},
-    "settings": {"console", "errors", "pipeline"},
+    "explain": set(),
+    "settings": {"console", "errors", "explain", "pipeline"},
     "commands": {
         *("artifact", "config", "console", "data", "distributed", "errors", "he", "page", "pipeline", "report"),
         *("service", "settings", "training"),

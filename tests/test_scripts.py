@@ -168,6 +168,19 @@ def test_other_settings_do_not_overwrite_an_interrupted_run(tmp_path, monkeypatc
     assert [entry["epoch"] for entry in summary(tmp_path, "train")["history"]] == [1, 2]
 
 
+def test_a_complete_run_is_named_before_another_takes_its_place(tmp_path, monkeypatch, capsys):
+    settings = "recipe.epochs=0", f"root={tmp_path}"
+    call(monkeypatch, "train", *settings)
+    assert "will be replaced" not in capsys.readouterr().out
+    before = summary(tmp_path, "train")["top1"]
+    call(monkeypatch, "train", *settings, "seed=1")
+    told = capsys.readouterr().out
+    facts = rf"folder +{tmp_path}/train\n  top-1 +{before:.2f} %\n  changed +seed=1 after 0\n  kept .*another out= keeps both"
+    assert re.search(rf"^a complete run will be replaced\n  {facts}\n", told, re.M)
+    call(monkeypatch, "train", *settings, "seed=1", f"out={tmp_path}/other")
+    assert "will be replaced" not in capsys.readouterr().out
+
+
 def documented(stage):
     """Top-level keys that docs/formats.md documents for a stage."""
     row = next(line for line in FORMATS.splitlines() if line.startswith("|") and f"`{stage}`" in line.split("|")[1])

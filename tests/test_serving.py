@@ -205,9 +205,11 @@ def test_bad_settings(root, monkeypatch, capsys, script, overrides, match):
     assert re.search(match, refused(monkeypatch, capsys, script, f"root={root}", *overrides))
 
 
-def test_a_port_that_is_taken_is_one_line(root, server, monkeypatch, capsys):
-    settings = f"root={root}", f"port={server[1].split(':')[1]}", "engine=cleartext", "rehearsal=false"
-    assert f"able to listen at its address: got {server[1]}; choose" in refused(monkeypatch, capsys, "serve", *settings)
+@pytest.mark.parametrize("program", [[], ["program=nowhere"]])
+def test_a_port_that_is_taken_is_one_line_before_anything_is_read(root, server, monkeypatch, capsys, program):
+    settings = f"root={root}", f"port={server[1].split(':')[1]}", "engine=cleartext", *program
+    words = f"able to listen at its address: got {server[1]}: Address already in use; choose"
+    assert words in refused(monkeypatch, capsys, "serve", *settings)
 
 
 def test_a_program_that_serves_has_no_room_for_a_pipe(root):

@@ -11,7 +11,7 @@ from privcirnet.api.settings import known_settings
 from privcirnet.config import RecipeConfig
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
-from privcirnet.nn.checks import logits_of_one
+from privcirnet.nn.checks import check_module, logits_of_one
 from privcirnet.nn.graph import evaluating
 from privcirnet.training import loop
 from privcirnet.training.taught import teaching
@@ -78,6 +78,7 @@ def fit(
         RuleError: a setting is unknown or out of range, the images or labels do not fit the network, or the loss is not
             finite.
     """
+    check_module(model)
     recipe = _recipe(settings, teacher)
     data = OwnImages(images, validation, partial(logits_of_one, model))
     bar = bars(progress)("fit (epochs)", recipe.epochs)

@@ -27,9 +27,13 @@ def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine
         logits, float32 (N, classes), on the CPU.
 
     Raises:
-        RuleError: no images, or of another size or range, or a value that is not the integer network's.
+        RuleError: no program, no images, or of another size or range, or a value that is not the integer network's.
         WrongResult: a result is wider than right ones are, and not to be used.
     """
+    if not isinstance(program, CompiledProgram):
+        raise RuleError(
+            "a program must be a compiled one", got=type(program).__name__, remedy="give compile(network, ...)"
+        )
     integers = program.integers(images.detach().cpu())
     if check:
         found = evaluate(program.integer, program.spectra, integers, engine)

@@ -58,8 +58,8 @@ def search(  # noqa: PLR0913
     check_weights(model)
     named = "" if isinstance(profile, Profile) else str(profile)
     he = HEConfig(profile=named or "calibrate", link=link, family=family)
-    own: dict[str, Any] = {"sweep": 0, **known_settings("search", settings, SearchConfig, _NOT_OWN)}
-    config = SearchConfig(uniform=uniform, budget=budget, he=he, **own)
+    given = {"sweep": 0, "uniform": uniform, "budget": budget, **settings}
+    config = SearchConfig(he=he, **known_settings("search", given, SearchConfig, _NOT_OWN))
     data, bar = OwnImages(images, None, partial(_finite_logits, model)), bars(progress)
     found = profile if isinstance(profile, Profile) else find_profile(he, bar=bar)
     return search_in(model, data, config, found, bar)

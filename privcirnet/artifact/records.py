@@ -65,7 +65,7 @@ def read_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise RuleError(f"{what} must exist", got=path, remedy=remedy) from None
     except (ValueError, OSError) as error:
         raise RuleError(f"{what} must be readable JSON", got=f"{path}: {error}", remedy=remedy) from None

@@ -29,7 +29,7 @@ from privcirnet.he.ring import threads
 from privcirnet.pipeline.answers import answers
 from privcirnet.pipeline.serving import ProgramFolders
 from privcirnet.service.access import ServerAccess
-from privcirnet.service.address import show_address
+from privcirnet.service.address import check_free, show_address
 from privcirnet.service.books import Books
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial
 from privcirnet.service.limits import ServiceLimits
@@ -51,6 +51,7 @@ def main(config: ServeConfig) -> None:
     Args:
         config: of the command line.
     """
+    check_free((config.host, config.port))  # again when it listens, but encoding and rehearsal take long
     threads.use(config.threads)
     named = config.programs or {_ONLY: config.program}
     folders = ProgramFolders(

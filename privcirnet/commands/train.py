@@ -4,11 +4,12 @@ import time
 from pathlib import Path
 
 from privcirnet import distributed
-from privcirnet.artifact import write_json
+from privcirnet.artifact import read_json, write_json
 from privcirnet.config import TrainConfig
 from privcirnet.console import counting, progress_bar, show
 from privcirnet.data import ImageData, load_for
 from privcirnet.pipeline import train
+from privcirnet.pipeline.ladder import Stage
 from privcirnet.settings import script
 
 
@@ -26,6 +27,7 @@ def main(config: TrainConfig) -> None:
     if config.evaluate:
         _evaluate(config, data)
         return
+    _say_what_is_replaced(config)
     trained = train.train(config, data, progress_bar)
     if distributed.rank() > 0:
         return
@@ -33,6 +35,17 @@ def main(config: TrainConfig) -> None:
     shown = f"{trained.top1:.2f} % of {trained.test_images} held-out images (was {trained.top1_before:.2f} %)"
     facts = {"top-1": shown, "parameters": f"{trained.parameters:,}", "saved": path}
     show(trained.title, facts | ({"precision": "bfloat16"} if trained.mixed else {}))
+
+
+def _say_what_is_replaced(config: TrainConfig) -> None:
+    """Name a complete run in the same folder while there is time to keep it."""
+    stage = Stage(config.recipe.stage, "train", [], config)
+    changes = stage.changes()
+    if changes is None:
+        return
+    top1 = read_json(stage.summary, "a summary", "remove it")["top1"]
+    facts = {"folder": config.out, "top-1": f"{top1:.2f} %", "changed": ", ".join(changes) or "nothing"}
+    show("a complete run will be replaced", facts | {"kept": "until this one is complete; another out= keeps both"})
 
 
 def _evaluate(config: TrainConfig, data: ImageData) -> None:

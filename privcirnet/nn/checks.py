@@ -10,6 +10,19 @@ IMAGE = "image"
 """Key of a graph's ``meta``: (C, H, W) of the only images it is made for."""
 
 
+def check_module(model: object) -> None:
+    """Raise unless something is a network.
+
+    Args:
+        model: what was given as one.
+
+    Raises:
+        RuleError: it is something else.
+    """
+    if not isinstance(model, nn.Module):
+        raise RuleError("a network must be a torch module", got=type(model).__name__, remedy="give an nn.Module")
+
+
 def check_weights(model: nn.Module) -> None:
     """Raise unless all weights are finite and each belongs to one layer.
 
@@ -17,8 +30,9 @@ def check_weights(model: nn.Module) -> None:
         model: a network; left as it was.
 
     Raises:
-        RuleError: names the tensors that break the rule.
+        RuleError: it is no network, or names the tensors that break the rule.
     """
+    check_module(model)
     owners: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         owners.setdefault(id(parameter), []).append(name)
@@ -31,6 +45,20 @@ def check_weights(model: nn.Module) -> None:
         raise RuleError("weights must be finite", got=f"NaN or infinity in {listed(broken)}", remedy=remedy)
 
 
+def check_batch(images: object) -> None:
+    """Raise unless something is a batch of images.
+
+    Args:
+        images: what was given as (N, C, H, W).
+
+    Raises:
+        RuleError: it is no such tensor, or an empty one.
+    """
+    if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
+        got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+        raise RuleError("images must be a tensor (N, C, H, W), N at least 1", got=got, remedy="give a batch of them")
+
+
 def check_images(model: nn.Module, images: Tensor) -> None:
     """Raise unless a network can take images: there are some, they are finite and of the size that it is made for.
 
@@ -41,9 +69,7 @@ def check_images(model: nn.Module, images: Tensor) -> None:
     Raises:
         RuleError: says which rule the images break.
     """
-    if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
-        got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
-        raise RuleError("images must be a tensor (N, C, H, W), N at least 1", got=got, remedy="give a batch of them")
+    check_batch(images)
     if not images.isfinite().all():
         raise RuleError("images must be finite", got="NaN or infinity", remedy="leave such images out")
     size, made_for = tuple(images.shape[1:]), getattr(model, "meta", {}).get(IMAGE)

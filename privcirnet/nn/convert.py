@@ -56,13 +56,16 @@ def circulant_(
 
     Raises:
         RuleError: A name is not in the model, a layer is neither Linear nor Conv2d, is grouped (unless b = 1), shares
-            its weight or is parametrized already, a block size or an importance does not fit, or the model's batch
-            norms cannot be found or shared.
+            its weight or is parametrized already, a block size or an importance does not fit, the model's batch norms
+            cannot be found or shared, or the block sizes are not given by name.
 
     >>> model = circulant_(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)), {"0": 4, "2": 2})
     >>> [tuple(p.shape) for p in model.parameters() if p.ndim == 2]
     [(2, 8), (1, 8)]
     """
+    if not isinstance(block_sizes, Mapping):
+        got, remedy = type(block_sizes).__name__, "give {name: b, ...}, or block_sizes of a search"
+        raise RuleError("block sizes must be given by the layers' names", got=got, remedy=remedy)
     importance = importance or {}
     layers = {name: checked_layer(model, name, b, pad=pad) for name, b in block_sizes.items()}
     for name, values in importance.items():

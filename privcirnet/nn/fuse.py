@@ -29,6 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.checks import check_module
 from privcirnet.nn.compose import compose_
 from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
 from privcirnet.nn.graph import module_of, trace
@@ -64,6 +65,7 @@ def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
       (2): ReLU()
     )
     """
+    check_module(model)
     fused = trace(copy.deepcopy(model).eval())
     calls = Counter(node.target for node in fused.graph.nodes if node.op == "call_module")
     for node in list(fused.graph.nodes):

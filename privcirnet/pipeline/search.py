@@ -124,6 +124,8 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> StoredSe
     """
     held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
     model = stages.built(held, data).model
+    shapes = layer_shapes(model, next(data.sampled(1, 1))[0])
+    rules_for({name: {} for name in shapes}, config.pinned, config.equal)  # said before a minute of calibrating
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
     return StoredSearch(held.model, held.digest(), search_in(model, data, config, profile, bar), config.pad)
 

@@ -1,6 +1,7 @@
 """Where a server listens: "HOST:PORT"."""
 
 import ipaddress
+import socket
 
 from privcirnet.errors import RuleError
 
@@ -49,3 +50,21 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def check_free(address: tuple[str, int]) -> None:
+    """Raise unless a server could listen at an address now.
+
+    Args:
+        address: host and port; port 0 is any that is free.
+
+    Raises:
+        RuleError: another process listens there, it is not this machine's, or it takes rights that this process lacks.
+    """
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    try:
+        socket.create_server(address, family=family).close()
+    except OSError as error:
+        why, remedy = str(error.strerror).partition(" (")[0], "choose another port= or host="
+        got = f"{show_address(address)}: {why}"
+        raise RuleError("a server must be able to listen at its address", got=got, remedy=remedy) from None

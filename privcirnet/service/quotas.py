@@ -37,10 +37,10 @@ class Quota:
     prepared: int = 16
 
     def __post_init__(self) -> None:
-        numbers = self.sessions, self.images_hour, self.images, self.keys, self.prepared
-        if min(numbers) < 0 or not self.keys:
+        wrong = [f"{name}={value}" for name, value in vars(self).items() if value < (name == "keys")]
+        if wrong:
             rule = "a quota must have sessions, images_hour, images, prepared >= 0 and keys >= 1"
-            raise RuleError(rule, got=", ".join(map(str, numbers)), remedy="use 0 for any number of images")
+            raise RuleError(rule, got=", ".join(wrong), remedy="use 0 for any number of images")
 
 
 class Quotas:

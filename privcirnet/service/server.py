@@ -11,7 +11,7 @@ from grpc_health.v1.health import aio as health  # pyright: ignore[reportAttribu
 
 from privcirnet.errors import RuleError
 from privcirnet.service.access import PLAIN_SERVER, ServerAccess
-from privcirnet.service.address import is_loopback, show_address
+from privcirnet.service.address import check_free, is_loopback, show_address
 from privcirnet.service.books import Books
 from privcirnet.service.calls import Calls
 from privcirnet.service.messages import SERVICE
@@ -124,13 +124,10 @@ class Service:
         return server, found
 
     def _bound(self, address: tuple[str, int], access: ServerAccess) -> int:
-        try:
-            if access.credentials is None:
-                return self._server.add_insecure_port(show_address(address))
-            return self._server.add_secure_port(show_address(address), access.credentials)
-        except RuntimeError:
-            got, remedy = f"{show_address(address)}", "choose another port= or host="
-            raise RuleError("a server must be able to listen at its address", got=got, remedy=remedy) from None
+        check_free(address)  # gRPC says it too, after a line of its own on stderr
+        if access.credentials is None:
+            return self._server.add_insecure_port(show_address(address))
+        return self._server.add_secure_port(show_address(address), access.credentials)
 
     async def _run(self) -> None:
         limits, serving = self._books.limits, health_pb2.HealthCheckResponse.SERVING

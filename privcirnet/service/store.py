@@ -36,7 +36,7 @@ class StoreLimits:
     days: float = 30.0
 
     def __post_init__(self) -> None:
-        got, remedy = f"{self.gigabytes}, {self.days}", "use 4 and 30"
+        got, remedy = f"gigabytes={self.gigabytes}, days={self.days}", "use 4 and 30"
         if min(self.gigabytes, self.days) <= 0:
             raise RuleError("a store of keys must have gigabytes and days over 0", got=got, remedy=remedy)
 

@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
-from privcirnet.nn.checks import IMAGE
+from privcirnet.nn.checks import IMAGE, check_batch, check_module
 from privcirnet.nn.graph import is_sum
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.surgery import norms, sums
@@ -48,7 +48,8 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
         What was replaced, in the order of the forward.
 
     Raises:
-        RuleError: the network cannot be traced, something has no replacement, or the activation is unknown.
+        RuleError: the network or the images are none, it cannot be traced, something has no replacement, or the
+            activation is unknown.
 
     >>> network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
     >>> print(*polynomial_(network, torch.zeros(1, 3, 6, 6)), sep="\n")
@@ -58,6 +59,8 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise RuleError("the activation must be a polynomial", got=repr(activation), remedy=f"use one of {known}")
+    check_module(model)
+    check_batch(images)
     shown = torch.zeros(2, *images.shape[1:]).to(images)
     with attentions_replaced(model, shown) as attentions:
         edit = Edit(trace_at(model, shown))

@@ -37,7 +37,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         found = _read(path)
     except Exception as error:  # a damaged file makes torch raise whatever its bytes lead to
-        got = f"{path}: {first_line(error)}"
+        torchs = path.suffix != ".safetensors" and not isinstance(error, OSError)
+        why = "not of torch.save, or with objects besides tensors" if torchs else first_line(error)
+        got = f"{path}: {why}"  # torch's own text tells how to load the file unsafely
         raise RuleError(rule, got=got, remedy=remedy) from error
     for key in _INSIDE:
         found = found[key] if isinstance(found, Mapping) and isinstance(found.get(key), Mapping) else found

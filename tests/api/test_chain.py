@@ -181,6 +181,28 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
         pc.compile(quantized, IMAGES, bounds="seen")
 
 
+@pytest.mark.parametrize(
+    ("verb", "message"),
+    [
+        (lambda: pc.fit("net", (IMAGES, LABELS)), "a network must be a torch module: got str; give an nn.Module"),
+        (lambda: pc.search("net", (IMAGES, LABELS)), "a network must be a torch module: got str"),
+        (lambda: pc.polynomial_("net", IMAGES), "a network must be a torch module: got str"),
+        (lambda: pc.fuse("net"), "a network must be a torch module: got str"),
+        (lambda: pc.polynomial_(nn.Identity(), [1]), r"images must be a tensor \(N, C, H, W\), N at least 1: got list"),
+        (
+            lambda: pc.circulant_(nn.Linear(8, 8), 4),
+            r"by the layers' names: got int; give {name: b, ...}, or block_sizes",
+        ),
+        (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), uniform="4"), "type: got uniform='4'; give an integer"),
+        (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), block_sizes=4), "got block_sizes=4; give a list"),
+        (lambda: pc.run("program", IMAGES), r"a program must be a compiled one: got str; give compile\(network, ...\)"),
+    ],
+)
+def test_an_argument_of_another_kind_is_one_line(verb, message):
+    with pytest.raises(pc.RuleError, match=message):
+        verb()
+
+
 VERBS = {
     "search": lambda network: pc.search(network, (IMAGES, LABELS), profile="counted", progress=False),
     "quantize": lambda network: pc.quantize(pc.fuse(network), IMAGES),

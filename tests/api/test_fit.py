@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -107,6 +108,10 @@ def test_a_quantized_network_learns_too():
         (PAIR, {"stage": "qat"}, "a setting of fit must be a known one: got stage"),
         (PAIR, {"rand_augment": 2}, "a setting of fit must be a known one: got rand_augment"),
         (PAIR, {"distillation": 0.5}, "distillation needs a teacher: got none"),
+        (PAIR, {"epochs": "3"}, "a setting of fit must have its type: got epochs='3'; give an integer"),
+        (PAIR, {"epochs": 1.5}, "must have its type: got epochs=1.5; give an integer"),
+        (PAIR, {"learning_rate": True}, "must have its type: got learning_rate=True; give a number"),
+        (PAIR, {"flip": 1}, "must have its type: got flip=1; give True or False"),
         (PAIR, {"learning_rate": 0}, "recipe.learning_rate must be positive: got 0"),
     ],
 )
@@ -116,6 +121,11 @@ def test_what_cannot_be_trained_on_leaves_the_network_as_it_was(images, settings
     with pytest.raises(pc.RuleError, match=message):
         pc.fit(model, images, progress=False, **settings)
     assert_unchanged(model, before)
+
+
+def test_numbers_of_numpy_and_a_boolean_amp_are_settings():
+    settings = {"epochs": np.int64(1), "learning_rate": np.float32(1e-3), "amp": True}
+    assert len(pc.fit(convolutional(), PAIR, progress=False, **settings)) == 1
 
 
 def test_labels_of_a_loader_are_checked_as_they_come():

@@ -192,3 +192,6 @@ def test_a_directory_is_no_json(tmp_path):
         read_plan(tmp_path)
     with pytest.raises(RuleError, match=r"a thing must exist: got .*; get one"):
         read_json(tmp_path / "x", "a thing", "get one")
+    (tmp_path / "file").touch()
+    with pytest.raises(RuleError, match=r"a thing must exist: got .*file/x; get one"):
+        read_json(tmp_path / "file" / "x", "a thing", "get one")

@@ -149,6 +149,13 @@ def test_rules_are_obeyed(found, run):
     assert capped.solution.sensitivity > 0
 
 
+@pytest.mark.parametrize("changes", [{"pinned": ["up:2"]}, {"equal": [["up*"]]}])
+def test_a_pattern_without_a_layer_is_refused_before_the_machine_is_measured(monkeypatch, run, changes):
+    monkeypatch.setattr(search, "find_profile", lambda *_, **__: pytest.fail("measured"))
+    with pytest.raises(RuleError, match=r"a pattern must match a searched layer: got up.*; use some of "):
+        search.search(config(run, **changes), DATA)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -250,7 +250,8 @@ def test_health():
 
 def test_nobody_listens():
     with serving(Server(network(), "cleartext")) as service:
-        with pytest.raises(RuleError, match=f"able to listen at its address: got 127.0.0.1:{service.address[1]}; choo"):
+        words = f"able to listen at its address: got 127.0.0.1:{service.address[1]}: Address already in use; choose"
+        with pytest.raises(RuleError, match=words):
             Service(catalogue(only=Server(network(), "cleartext")), service.address)
     words = f"a server must listen at its address: got the server at 127.0.0.1:{service.address[1]}: .*refused"
     with pytest.raises(RuleError, match=words):

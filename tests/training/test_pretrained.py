@@ -120,10 +120,10 @@ def test_what_is_no_file_of_weights(tmp_path):
     torch.save([1, 2], tmp_path / "list.pt")
     torch.save({1: torch.ones(1)}, tmp_path / "numbered.pt")
     for name in ("pickled.pt", "text.pt", "more.pt", "text.safetensors", "list.pt", "numbered.pt", "nowhere.pt"):
-        with pytest.raises(
-            RuleError, match=rf"model.weights must be a file of weights: got .*{name}.*; give a .safetens"
-        ):
+        rule = rf"model.weights must be a file of weights: got .*{name}.*; give a .safetens"
+        with pytest.raises(RuleError, match=rule) as refused:
             read_weights(tmp_path / name)
+        assert "can still be loaded" not in str(refused.value), "torch's advice is unsafe"
 
 
 def test_one_set_of_weights_to_begin_with(tmp_path):
