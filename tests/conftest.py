@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import privcirnet.service  # noqa: F401  before a test loads gRPC: TLS 1.3 alone
 
@@ -43,6 +44,12 @@ def file_limit() -> Callable[[int], None]:
     """A function that lets no file grow beyond some bytes while the test runs: a full disk, from the system itself."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     return lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Give each test, and the fixtures that it is the first to need, the same random numbers whatever ran before it."""
+    torch.manual_seed(0)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,6 @@
 """Encrypted inference with both parties in this process."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from privcirnet.errors import RuleError, listed
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
-from privcirnet.pipeline.answers import answers
+from privcirnet.pipeline.answers import Answer, answers
 from privcirnet.pipeline.compiled import CompiledProgram
 from privcirnet.pipeline.evaluation import evaluate
 
@@ -19,7 +19,7 @@ def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine
 
     Args:
         program: of :func:`privcirnet.compile` or :func:`privcirnet.load`.
-        images: real, (N, C, H, W), in the program's range.
+        images: real, (N, C, H, W), in the program's range; a NumPy array will do.
         check: whether every value of every image is compared with the integer network's.
         engine: of both parties: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
 
@@ -34,21 +34,27 @@ def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine
         raise RuleError(
             "a program must be a compiled one", got=type(program).__name__, remedy="give compile(network, ...)"
         )
-    integers = program.integers(images.detach().cpu())
+    integers = program.integers(images.detach().cpu().double() if isinstance(images, Tensor) else images)
     if check:
         found = evaluate(program.integer, program.spectra, integers, engine)
         if wrong := {i: nodes[0] for i, nodes in enumerate(found.wrong) if nodes}:
             raise _wrong(program, wrong)
+        _check_refused(found.inference.answers)
         values = found.encrypted
     else:
         server = Server(program.integer, engine, program.spectra)
         client = Client(server.greeting(), engine)
         session = server.session(client.keys())
         found = [*answers(client, session, integers)]
-        if refused := next((answer.refused for answer in found if answer.refused), None):
-            raise refused
+        _check_refused(found)
         values = np.stack([answer.logits for answer in found])
     return torch.from_numpy(program.logits(values)).float()
+
+
+def _check_refused(found: Sequence[Answer]) -> None:
+    """Raise if a result is wider than right ones are."""
+    if refused := next((answer.refused for answer in found if answer.refused), None):
+        raise refused
 
 
 def _wrong(program: CompiledProgram, first: Mapping[int, str]) -> RuleError:

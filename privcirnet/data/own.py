@@ -121,11 +121,11 @@ class OwnImages:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         if isinstance(source, tuple):
             images, labels = source
-            yield from batches(images, labels, size, generator)
+            yield from batches(images, _numbers(labels), size, generator)
             return
         for images, labels in _pairs(source):
             self._check(images, labels)
-            yield images, labels
+            yield images, _numbers(labels)
 
     def _check(self, images: Tensor, labels: Tensor) -> None:
         """Raise unless there is a label in range for each image; probabilities of classes are labels too."""
@@ -177,3 +177,8 @@ def _is_pair(given: Any) -> bool:
 def _said(given: Any) -> str:
     parts = f" of {', '.join(type(part).__name__ for part in given)}" if isinstance(given, tuple | list) else ""
     return f"{type(given).__name__}{parts}"
+
+
+def _numbers(labels: Tensor) -> Tensor:
+    """Return labels as torch's losses take them: probabilities as they are, classes of any integer type as int64."""
+    return labels if labels.is_floating_point() else labels.long()

@@ -95,7 +95,7 @@ def compose_(fused: fx.GraphModule, seconds: Collection[str]) -> fx.GraphModule:
         `fused` itself.
 
     Raises:
-        RuleError: A name is not one of a pair's second layer, or the two have different block sizes.
+        RuleError: No names are given, one is not that of a pair's second layer, or the two have different block sizes.
 
     >>> from privcirnet.nn.graph import trace
     >>> compose_(trace(nn.Sequential(nn.Conv2d(8, 4, 1), nn.Conv2d(4, 16, 1))), ["1"])
@@ -103,6 +103,9 @@ def compose_(fused: fx.GraphModule, seconds: Collection[str]) -> fx.GraphModule:
       (1): Conv2d(8, 16, kernel_size=(1, 1), stride=(1, 1))
     )
     """
+    if isinstance(seconds, str) or not isinstance(seconds, Collection):
+        got, remedy = type(seconds).__name__, "give a list of names, or composed of a search"
+        raise RuleError("composed layers must be given by their names", got=got, remedy=remedy)
     known = {pair.second: pair for pair in pairs(fused)}
     if unknown := [name for name in seconds if name not in known]:
         rule = "a composed layer must be a 1 x 1 convolution behind another, with at most a sum between"

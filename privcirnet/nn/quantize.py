@@ -11,7 +11,8 @@ its own. :mod:`privcirnet.nn.steps` sets their steps.
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor, fx, nn
@@ -20,7 +21,7 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
-from privcirnet.nn.checks import IMAGE, check_weights, value_of_one
+from privcirnet.nn.checks import IMAGE, check_batch, check_weights, value_of_one
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.ranges import peaks, usual
@@ -50,8 +51,8 @@ def quantize(  # noqa: PLR0913
 
     Args:
         fused: from :func:`privcirnet.nn.fuse.fuse`; left as it was.
-        images: network inputs, (N, C, H, W), or batches of them; none to leave all steps at 0, for a checkpoint to fill
-            in. Images whose values explode in a row of squares are left out.
+        images: network inputs, (N, C, H, W), or batches of them, with labels or without; none to leave all steps at 0,
+            for a checkpoint to fill in. Images whose values explode in a row of squares are left out.
         input_log_step: log2 of the images' step; None to choose it from the images (:func:`input_step_for`).
         weight_bits: 1 to 8; 1: signs, times a power of two of each output.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
@@ -63,12 +64,11 @@ def quantize(  # noqa: PLR0913
         The quantized network, in the mode of ``fused``.
 
     Raises:
-        RuleError: bits are out of range, weights are quantized already, shared or not finite, a layer runs twice,
-            summands cannot share a step, values are not finite, or the images are none or of another size.
+        RuleError: the network is not fused, bits or shares are out of range, weights are quantized already, shared or
+            not finite, a layer runs twice, summands cannot share a step, values are not finite, or the images are none
+            or of another size.
     """
-    for (what, (least, most)), bits in zip(_BITS.items(), (weight_bits, activation_bits, stream_bits), strict=True):
-        if not least <= bits <= most:
-            raise RuleError(f"{what} bits must be in [{least}, {most}]", got=bits, remedy=f"use {min(most, 8)}")
+    _check_settings(fused, (weight_bits, activation_bits, stream_bits), input_log_step, quantile)
     _check_layers(fused)
     check_weights(fused)
     graph = copy.deepcopy(fused)
@@ -85,7 +85,7 @@ def quantize(  # noqa: PLR0913
     for node in stream_summands(graph):
         activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
     if isinstance(images, Tensor) or (images := list(images)):
-        shown = images if isinstance(images, Tensor) else torch.cat(images)
+        shown = images if isinstance(images, Tensor) else torch.cat([_images_of(batch) for batch in images])
         shown = shown.to(next(fused.parameters(), shown).device)
         value_of_one(fused, shown)
         found = peaks(fused, shown)
@@ -131,6 +131,26 @@ def input_step(graph: fx.GraphModule) -> int:
             return int(module.log_step)
     got, remedy = type(graph).__name__, "give quantize(fuse(model), images)"
     raise RuleError("a network must be quantized", got=got, remedy=remedy)
+
+
+def _images_of(batch: object) -> Tensor:
+    """Return the images of a batch, which may come with labels."""
+    images = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    check_batch(images)
+    assert isinstance(images, Tensor)
+    return images
+
+
+def _check_settings(fused: object, widths: Sequence[int], input_log_step: int | None, quantile: float) -> None:
+    if not isinstance(fused, fx.GraphModule):
+        raise RuleError("a network must be fused before", got=type(fused).__name__, remedy="give fuse(model)")
+    if not isinstance(input_log_step, Integral | None) or not 0 < quantile <= 1:
+        got = f"input_log_step={input_log_step}, quantile={quantile}"
+        remedy = "give the integer log2 of the images' step, or None, and 1"
+        raise RuleError("input_log_step must be an integer and quantile in (0, 1]", got=got, remedy=remedy)
+    for (what, (least, most)), bits in zip(_BITS.items(), widths, strict=True):
+        if not isinstance(bits, Integral) or not least <= bits <= most:
+            raise RuleError(f"{what} bits must be in [{least}, {most}]", got=bits, remedy=f"use {min(most, 8)}")
 
 
 def _check_layers(fused: fx.GraphModule) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.artifact import read_program, write_program
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, first_line
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.operations import Input
@@ -75,7 +75,11 @@ class CompiledProgram:
         Raises:
             RuleError: no images, or of another size, range or kind.
         """
-        array = np.asarray(images, dtype=np.float64)
+        try:
+            array = np.asarray(images, dtype=np.float64)
+        except (TypeError, ValueError, RuntimeError) as error:  # the last of tensors that training or a GPU holds
+            got, remedy = first_line(error), "give a NumPy array, or a tensor: images.detach().cpu()"
+            raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
         if array.ndim != 4 or not len(array) or array.shape[1:] != self.image:
             got, remedy = f"shape {array.shape}", "resize them, or compile with images of this size"
             raise RuleError(

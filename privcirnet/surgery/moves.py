@@ -50,7 +50,7 @@ def _made(edit: Edit, node: fx.Node) -> fx.Node | None:
     except RuleError as error:
         edit.cannot(node, error.remedy)
         return None
-    except RuntimeError:
+    except (RuntimeError, IndexError):
         edit.cannot(node, "move the values of each image alone, without making parts of it images of their own")
         return None
     if len(move.after) > 3:

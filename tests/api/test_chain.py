@@ -119,6 +119,18 @@ def test_a_value_that_is_not_the_integer_networks_is_named(program, monkeypatch)
         pc.run(program, IMAGES[:1], check=True, engine="cleartext")
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_a_result_that_is_too_wide_is_no_answer(program, monkeypatch, check):
+    from privcirnet.he.protocol import answer
+
+    def refuse(_program: object, _seen: object, values: np.ndarray) -> None:
+        raise answer.WrongResult("values must be narrow", got="26 bits", remedy="do not use it", values=values)
+
+    monkeypatch.setattr(answer, "check_width", refuse)
+    with pytest.raises(pc.RuleError, match="values must be narrow: got 26 bits; do not use it"):
+        pc.run(program, IMAGES[:1], check=check, engine="cleartext")
+
+
 def test_images_beyond_measured_bounds_are_counted_and_found(plan):
     squares = [layer for _ in range(3) for layer in (nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), pc.Square())]
     quantized = pc.quantize(pc.fuse(nn.Sequential(*squares, nn.Flatten(), nn.Linear(12, 2))), IMAGES)
@@ -161,6 +173,26 @@ def test_images_that_do_not_fit_a_program(program):
             pc.run(program, images)
 
 
+def test_images_may_be_an_array_and_a_client_wants_integers(program):
+    one = pc.run(program, IMAGES[:1], engine="cleartext")
+    assert torch.allclose(pc.run(program, IMAGES[:1].double().numpy(), engine="cleartext"), one, atol=0.05)
+    for images, message in (([["x"]], "could not convert"), (IMAGES.clone().requires_grad_(), "Can't call numpy")):
+        with pytest.raises(
+            pc.RuleError, match=rf"images must be real numbers \(N, C, H, W\): got {message}.*; give a N"
+        ):
+            program.integers(images)
+    client = pc.Client(pc.Server(program.integer, "cleartext", program.spectra).greeting(), "cleartext")
+    with pytest.raises(pc.RuleError, match="an image must be a NumPy array of integers: got Tensor; give one of what"):
+        next(client.infer(IMAGES[0]))
+
+
+def test_batches_with_labels_calibrate_as_their_images_do(trained):
+    fused = pc.fuse(trained)
+    batches = [(IMAGES[:40], LABELS[:40]), [IMAGES[40:], LABELS[40:]]]
+    first, second = (pc.quantize(fused, images)(IMAGES[:4]) for images in (batches, IMAGES))
+    assert torch.equal(first, second)
+
+
 def test_what_cannot_be_compiled(quantized, trained, plan):
     for images, message in [
         (IMAGES[:, :, :4], r"a network must get images of the size it was traced at: got \(3, 4, 8\) for \(3, 8, 8\)"),
@@ -195,6 +227,31 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
         ),
         (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), uniform="4"), "type: got uniform='4'; give an integer"),
         (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), block_sizes=4), "got block_sizes=4; give a list"),
+        (
+            lambda: pc.fuse(nn.Linear(8, 8), "0"),
+            "composed layers must be given by their names: got str; give a list of",
+        ),
+        (
+            lambda: pc.quantize(pc.fuse(nn.Sequential(nn.Conv2d(3, 8, 1))), ["x"]),
+            r"images must be a tensor .*: got str; give a batch",
+        ),
+        (
+            lambda: pc.quantize(nn.Conv2d(3, 8, 1), IMAGES),
+            r"a network must be fused before: got Conv2d; give fuse\(model\)",
+        ),
+        (
+            lambda: pc.quantize(pc.fuse(nn.Conv2d(3, 8, 1)), IMAGES, 1 / 16),
+            "input_log_step must be an integer .*: got i",
+        ),
+        (lambda: pc.quantize(pc.fuse(nn.Conv2d(3, 8, 1)), IMAGES, quantile=2), "quantile in .*=None, quantile=2; give"),
+        (
+            lambda: pc.quantize(pc.fuse(nn.Conv2d(3, 8, 1)), IMAGES, weight_bits=8.0),
+            r"weight bits must be in .*: got 8.0",
+        ),
+        (
+            lambda: pc.Server("program"),
+            "a server must have a program of integers: got str; of a compiled one give .int",
+        ),
         (lambda: pc.run("program", IMAGES), r"a program must be a compiled one: got str; give compile\(network, ...\)"),
     ],
 )

@@ -34,6 +34,12 @@ def test_a_network_learns(given):
     assert history[-1]["top1"] == pytest.approx(100 * right)
 
 
+def test_labels_may_be_integers_of_any_size():
+    losses = [pc.fit(convolutional(), (IMAGES, y), epochs=1, progress=False)[0]["loss"] for y in (LABELS, LABELS.int())]
+    assert losses[0] == losses[1]
+    pc.fit(convolutional(), DataLoader(TensorDataset(IMAGES, LABELS.to(torch.int16)), 16), epochs=1, progress=False)
+
+
 def test_batches_of_a_loader_are_taken_as_they_come():
     model, sizes = convolutional(), []
 

@@ -6,6 +6,8 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import cast
 
+import numpy as np
+
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.interface import ClientEngine, check_engine, client_engine
@@ -235,13 +237,16 @@ def check_image(node: Node, image: Values) -> None:
 
     Args:
         node: the program's input node.
-        image: what is to be checked, an array of any shape and type.
+        image: what is to be checked.
 
     Raises:
-        RuleError: wrong shape, not integers, or out of range.
+        RuleError: no array, wrong shape, not integers, or out of range.
     """
     assert isinstance(node.operation, Input)
     low, high = node.operation.low, node.operation.high
+    if not isinstance(image, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance]
+        got, remedy = type(image).__name__, "give one of what a compiled program's integers() returns"
+        raise RuleError("an image must be a NumPy array of integers", got=got, remedy=remedy)
     if tuple(image.shape) != node.shape:
         raise RuleError(
             "an image must have the program's input shape",

@@ -53,7 +53,8 @@ class Server:
         rounds: by name of the nodes that take one, in order: the exchange, and what the server holds for it.
 
     Raises:
-        RuleError: a value bound over t / 2, too little noise budget, a layer without a weight, or an unknown engine.
+        RuleError: no program, a value bound over t / 2, too little noise budget, a layer without a weight, or an
+            unknown engine.
     """
 
     def __init__(  # noqa: PLR0913
@@ -67,6 +68,9 @@ class Server:
         *,
         watched: bool = True,
     ) -> None:
+        if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
+            got, remedy = type(program).__name__, "of a compiled one give .integer, and spectra=.spectra"
+            raise RuleError("a server must have a program of integers", got=got, remedy=remedy)
         self._signature, self._watched, self._lock = signature, watched, Lock()
         intervals = bounds.prove(program) if program.bounds == "proved" else {}
         bounds.check_modulus(program, intervals)
