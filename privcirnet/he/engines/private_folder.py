@@ -1,5 +1,6 @@
 """A folder that only its owner can read and write: of encoded weights, of clients' keys."""
 
+import os
 from pathlib import Path
 
 from privcirnet.errors import RuleError
@@ -14,12 +15,17 @@ def private_folder(folder: Path) -> None:
         folder: to make, with its parents, or to check.
 
     Raises:
-        RuleError: others can read or write there.
+        RuleError: others can read or write there, or it is another user's: also for root, whose files its owner could
+            replace.
         OSError: it cannot be made.
     """
     if not folder.is_dir():
         folder.mkdir(parents=True, mode=0o700)
-    mode = folder.stat().st_mode & 0o777
+    status = folder.stat()
+    owner, mode = status.st_uid, status.st_mode & 0o777
+    if owner != os.geteuid():
+        rule, remedy = "a folder with weights or keys must be this user's own", "run as its owner, or name another"
+        raise RuleError(rule, got=f"{folder} of user {owner}, for user {os.geteuid()}", remedy=remedy)
     if mode & 0o077:
         rule, remedy = "a folder with weights or keys must be its owner's alone", f"chmod 700 {folder}, or name another"
         raise RuleError(rule, got=f"{folder} with mode {mode:o}", remedy=remedy)

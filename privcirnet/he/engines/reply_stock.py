@@ -1,4 +1,7 @@
-"""What replies to one client need whatever they say, made while nobody waits: each piece hides or masks one reply."""
+"""What replies to one client need whatever they say, made while nobody waits: each piece hides or masks one reply.
+
+A copy of the process (fork) begins without any of it.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,6 +10,7 @@ import numpy as np
 
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.process import Process
 from privcirnet.he.ring.wipe import wipe
 
 
@@ -22,6 +26,7 @@ class ReplyStock:
     def __init__(self, n: int, t: int, hide: Callable[[], Residues] | None = None) -> None:
         self._n, self._t, self._hide = n, t, hide
         self._hidings, self._masks = deque[Residues](), deque[Residues]()
+        self._process = Process()
 
     def full(self, most: int) -> bool:
         """Return whether there is enough.
@@ -29,6 +34,7 @@ class ReplyStock:
         Args:
             most: replies for which there may be some.
         """
+        self._drop_copied()
         return self._hide is None or min(len(self._hidings), len(self._masks)) >= most
 
     def make(self, most: int) -> bool:
@@ -51,6 +57,7 @@ class ReplyStock:
 
     def hiding(self) -> Residues | None:
         """Return what hides one reply, which nobody else gets; None if there is none."""
+        self._drop_copied()
         return _popped(self._hidings)
 
     def masks(self, count: int) -> Residues:
@@ -62,6 +69,7 @@ class ReplyStock:
         Returns:
             residues, (count, n).
         """
+        self._drop_copied()
         ready = [found for _ in range(count) if (found := _popped(self._masks)) is not None]
         now = sampling.uniform((count - len(ready), self._n), self._t)
         return np.concatenate([*(row[None] for row in ready), now]) if ready else now
@@ -71,6 +79,11 @@ class ReplyStock:
         wipe([*self._hidings, *self._masks])
         self._hidings.clear()
         self._masks.clear()
+
+    def _drop_copied(self) -> None:
+        """Drop what the process that this is a copy of uses."""
+        if self._process.changed():
+            self.close()
 
 
 def _popped(made: deque[Residues]) -> Residues | None:

@@ -28,6 +28,7 @@ from privcirnet.he.protocol.store import MaterialStore
 from privcirnet.he.protocol.store_files import DIGEST_BYTES
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.process import in_one_process
 from privcirnet.he.ring.threads import beside
 from privcirnet.he.ring.wipe import wipe
 
@@ -120,7 +121,8 @@ class Client:
             the logits as integers in units of the output's step.
 
         Raises:
-            RuleError: the image has the wrong shape or range, or a reply is not what the protocol expects.
+            RuleError: the image has the wrong shape or range, a reply is not what the protocol expects, or this is a
+                copy (fork) of the process that began the image.
             WrongResult: the result, or a value that this client saw on the way to it, is wider than right ones are. The
                 server is not told: all of the image's requests were sent.
         """
@@ -129,9 +131,7 @@ class Client:
         wiped = beside(lambda: wipe(before))  # while the server works on its first reply
         self._finished, seen = False, dict[str, tuple[int, int]]()
         try:
-            part = yield from self._prepared_image(image, seen)
-            if part is None:
-                part = yield from self._direct(image, seen)
+            part = yield from in_one_process(self._image(image, seen))
         finally:
             wiped()
         self._finished = True
@@ -150,11 +150,12 @@ class Client:
             requests for the server; the generator is sent the reply to each.
 
         Raises:
-            RuleError: the program's masks are bounded, a reply is not what the protocol expects, or there is no room.
+            RuleError: the program's masks are bounded, a reply is not what the protocol expects, there is no room, or
+                this is a copy (fork) of the process that began the work.
         """
         yield from self.agree()
         for first in range(0, count, self.together):
-            yield from self._prepared.prepare(self._open, min(self.together, count - first))
+            yield from in_one_process(self._prepared.prepare(self._open, min(self.together, count - first)))
 
     def agree(self) -> Generator[bytes, bytes, None]:
         """Drop the material of which the server has no half, and the server's of which this client has none.
@@ -188,6 +189,11 @@ class Client:
     def dropped(self) -> list[str]:
         """Why material was dropped, in words."""
         return self._prepared.dropped
+
+    def _image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, bytes]:
+        """What the server hands out of the result."""
+        part = yield from self._prepared_image(image, seen)
+        return (yield from self._direct(image, seen)) if part is None else part
 
     def _prepared_image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, bytes | None]:
         """What the server hands out of the result, if both parties have material; None otherwise."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.store import Binding, digest_of
 from privcirnet.he.protocol.store_files import DIGEST_BYTES, SERIAL_BYTES, Label, MaterialFiles, Note, Unusable
+from privcirnet.he.ring.process import Process
 
 _DAY_S = 86_400.0
 
@@ -24,7 +25,7 @@ class _Kept:
 
 
 class Materials:
-    """Material of all owners, within one limit.
+    """Material of all owners, within one limit. A copy of the process (fork) begins without any.
 
     Args:
         folder: for files; None: in memory, forgotten at the end.
@@ -49,7 +50,7 @@ class Materials:
         self._limit, self._days, self._note, self._clock = limit, days, note, clock
         self._files = MaterialFiles(folder, note) if folder else None
         self._owner = b""
-        self._lock, self._kept = threading.Lock(), dict[Label, _Kept]()
+        self._lock, self._kept, self._process = threading.Lock(), dict[Label, _Kept](), Process()
         if self._files is not None:
             found = sorted(self._files.found(), key=lambda one: one.since)
             self._kept = {one.label: _Kept(one.size, one.since) for one in found}
@@ -57,7 +58,7 @@ class Materials:
     @property
     def size(self) -> int:
         """Bytes of all material."""
-        with self._lock:
+        with self._held():
             return sum(kept.size for kept in self._kept.values())
 
     @property
@@ -67,9 +68,15 @@ class Materials:
             self._owner = self._files.owner() if self._files else secrets.token_bytes(DIGEST_BYTES)
         return self._owner
 
+    def _held(self) -> threading.Lock:
+        """The lock of what is kept; of a copy of the process another one, and nothing is kept."""
+        if self._process.changed():
+            self._lock, self._kept = threading.Lock(), {}
+        return self._lock
+
     def close(self) -> None:
         """Let another process have the folder. Nothing is kept or taken afterwards."""
-        with self._lock:
+        with self._held():
             self._kept.clear()
         if self._files is not None:
             self._files.close()
@@ -104,7 +111,7 @@ class Materials:
         """
         self.expire()
         digest = digest_of(peer)
-        with self._lock:
+        with self._held():
             return sum(label.peer == digest for label in self._kept)
 
     def expire(self) -> None:
@@ -138,12 +145,12 @@ class Materials:
         """
         excess = self.count(binding.peer) + more - most
         digest = digest_of(binding.peer)
-        with self._lock:
+        with self._held():
             others = [of for of in self._kept if of.peer == digest and of.owner != binding.owner][: max(excess, 0)]
         self._drop_all(lambda label, kept: label in others, "left behind by its owner")
 
     def _drop_all(self, chosen: Callable[[Label, _Kept], bool], why: str) -> int:
-        with self._lock:
+        with self._held():
             labels = [label for label, kept in self._kept.items() if chosen(label, kept)]
         for label in labels:
             self.drop(label)
@@ -162,7 +169,7 @@ class Materials:
             RuleError: as there.
         """
         self.expire()
-        with self._lock:
+        with self._held():
             used = sum(kept.size for kept in self._kept.values())
             if label in self._kept:
                 rule, remedy = "prepared material must have a serial of its own", "prepare again"
@@ -178,10 +185,10 @@ class Materials:
         try:
             files.put(label, data)
         except BaseException:
-            with self._lock:
+            with self._held():
                 self._kept.pop(label, None)
             raise
-        with self._lock:
+        with self._held():
             kept = self._kept.get(label)
             if kept is not None:
                 kept.whole = True
@@ -201,7 +208,7 @@ class Materials:
             Unusable: as there.
         """
         self.expire()
-        with self._lock:
+        with self._held():
             kept = self._kept.get(label)
             if kept is None or not kept.whole:
                 rule, remedy = "prepared material must be there and whole", "go on without it: prepare again"
@@ -215,7 +222,7 @@ class Materials:
         Args:
             label: of the material.
         """
-        with self._lock:
+        with self._held():
             kept = self._kept.pop(label, None)
         if kept is not None and self._files is not None:
             self._files.remove(label)
@@ -228,7 +235,7 @@ class Materials:
         """
         self.expire()
         wanted = binding.label(bytes(SERIAL_BYTES))[:-1]
-        with self._lock:
+        with self._held():
             return {
                 label.serial: kept.size for label, kept in self._kept.items() if label[:-1] == wanted and kept.whole
             }

@@ -26,6 +26,7 @@ from privcirnet.he.protocol.stacked import StackedExchange
 from privcirnet.he.protocol.store import MaterialStore
 from privcirnet.he.protocol.store_files import DIGEST_BYTES
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.process import Process
 from privcirnet.he.ring.wipe import wipe
 
 _STOCK_BYTES, _WORD = 1 << 26, 8
@@ -76,8 +77,7 @@ class Server:
         bounds.check_modulus(program, intervals)
         if intervals and not program.output_bits:  # a program of version 1
             program = replace(program, output_bits=bounds.value_bits(intervals[program.output.name]))
-        self.program = program
-        self.engine = server_engine(engine, program.parameters, cache)
+        self.program, self.engine = program, server_engine(engine, program.parameters, cache)
         mask_bounds = truncation.mask_bounds(program, intervals) if program.masks == "bounded" else {}
         exchanges = exchanges_of(program)
         for name, exchange in exchanges.items():
@@ -166,9 +166,9 @@ class Session:
     """
 
     def __init__(self, server: Server, keys: EvaluationKeys | None, form: Form, store: MaterialStore) -> None:
-        self.meter, self.preparation = Meter(), Meter()
+        self.meter, self.preparation, self._process = Meter(), Meter(), Process()
         self.shares: dict[str, Residues | None] = {}
-        self._server = server
+        self._server, self._keys = server, keys
         self._prepared = PreparedServer(
             server.program,
             server.rounds,
@@ -181,7 +181,6 @@ class Session:
             self.preparation,
         )
         self.dropped = self._prepared.dropped
-        self._keys: EvaluationKeys | None = keys
         self._lanes: dict[bool, Generator[bytes, bytes, None]] | None = {ahead: self._start(ahead) for ahead in _LANES}
 
     def close(self) -> None:
@@ -216,6 +215,8 @@ class Session:
                 the request was about it.
         """
         assert self._lanes is not None, "a closed session handles nothing"
+        if self._process.changed():  # what images and work in progress have drawn is the other's
+            self._lanes = {lane: self._start(lane) for lane in _LANES}
         ahead = wire.is_ahead(message)
         if wire.begins(message) == wire.PREPARE:  # instead of one that the client gave up
             self._lanes[ahead].close()

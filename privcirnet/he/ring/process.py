@@ -1,0 +1,56 @@
+"""What is used once belongs to one process: a copy of the process (fork) must not use it too."""
+
+import os
+from collections.abc import Generator
+from typing import TypeVar
+
+from privcirnet.errors import RuleError
+
+Y = TypeVar("Y")
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+class Process:
+    """The process that made this, until it is asked in a copy of that process."""
+
+    def __init__(self) -> None:
+        self._id = os.getpid()
+
+    def changed(self) -> bool:
+        """Return whether this is a copy of the process of the last answer. That it is from now on."""
+        before, self._id = self._id, os.getpid()
+        return before != self._id
+
+
+def in_one_process(steps: Generator[Y, S, R]) -> Generator[Y, S, R]:
+    """Take the steps of something that draws random numbers once, and no further one in a copy of the process.
+
+    Args:
+        steps: what a generator does.
+
+    Yields:
+        what it yields; it is sent what this is sent.
+
+    Returns:
+        what it returns.
+
+    Raises:
+        RuleError: this is a copy of the process that took the first step.
+    """
+    process = Process()
+    try:
+        found = next(steps)
+        while True:
+            given = yield found
+            if process.changed():
+                rule, remedy = (
+                    "what a process begins must end in it",
+                    "begin anew after a fork, with a client of its own",
+                )
+                raise RuleError(rule, got="a copy of the process", remedy=remedy)
+            found = steps.send(given)
+    except StopIteration as end:
+        return end.value
+    finally:
+        steps.close()
