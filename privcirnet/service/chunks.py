@@ -9,6 +9,13 @@ CHUNK = 1 << 20
 """Bytes of every chunk of a body but the last."""
 MAX_MESSAGE = CHUNK + 4096
 """Bytes of a gRPC message, at most: a chunk and what is around it."""
+TRANSPORT = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none but identity: a call that names another is refused,
+    ("grpc.per_message_decompression", 0),  # and until it is, nothing is inflated: a megabyte could become a thousand
+)
+"""Options of gRPC on both sides. They hold before either party has said who it is."""
 _DATA, _LAST = b"\x0a", b"\x10\x01"
 """What protobuf writes before field 1 of bytes, and as field 2 that is true."""
 _MORE, _BITS = 0x80, 7

@@ -22,7 +22,7 @@ from privcirnet.he.protocol.store import Binding
 from privcirnet.service import messages
 from privcirnet.service.access import PLAIN_CLIENT, ClientAccess
 from privcirnet.service.address import is_loopback, show_address
-from privcirnet.service.chunks import MAX_MESSAGE, Body, split
+from privcirnet.service.chunks import TRANSPORT, Body, split
 from privcirnet.service.programs import digest_of
 from privcirnet.service.refusals import Lost, Refused, unpacked
 
@@ -33,7 +33,7 @@ _CONNECTING_S = 10.0
 _WATCH_S = 0.1
 """Seconds between two looks at whether a reply is overdue."""
 _OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    *TRANSPORT,
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from privcirnet.service.chunks import MAX_MESSAGE
+from privcirnet.service.chunks import TRANSPORT
 
 HANDSHAKE_S = 10.0
 """Seconds for a connection's handshake, and for the first message of a call."""
@@ -47,8 +47,7 @@ class ServiceLimits:
         """Options of gRPC's server. They hold before a client has said who it is."""
         return (
             ("grpc.so_reuseport", 0),  # two servers at one port are a mistake
-            ("grpc.max_receive_message_length", MAX_MESSAGE),
-            ("grpc.max_send_message_length", MAX_MESSAGE),
+            *TRANSPORT,
             ("grpc.max_concurrent_streams", _CALLS),
             ("grpc.max_allowed_incoming_connections", 4 * self.sessions + _SPARE),
             ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE_S)),
