@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from privcirnet.api.progress import bars
-from privcirnet.api.settings import known_settings
+from privcirnet.api.settings import arguments_named, known_settings
 from privcirnet.config import HEConfig
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_weights
@@ -21,6 +21,7 @@ _NOT_OWN = ("profile", "bounds", "link", "bound_images")
 """Settings that have an argument of their own."""
 
 
+@arguments_named()
 def compile(
     network: fx.GraphModule,
     images: Tensor,
@@ -67,5 +68,5 @@ def compile(
     if found and found["beyond"]:
         remedy = "train longer, or with tails=0.1, which keeps values near each other"
         many = f"{found['beyond']} of {found['images']} images go beyond the measured bounds"
-        warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=2)
+        warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=3)
     return CompiledProgram(lowered.program)

@@ -7,13 +7,14 @@ from typing import Any
 from torch import nn
 
 from privcirnet.api.progress import bars
-from privcirnet.api.settings import known_settings
+from privcirnet.api.settings import arguments_named, known_settings
 from privcirnet.config import RecipeConfig
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
-from privcirnet.nn.checks import check_module, logits_of_one
+from privcirnet.nn.checks import check_finite, check_module, logits_of_one
 from privcirnet.nn.graph import evaluating
 from privcirnet.training import loop
+from privcirnet.training.restoring import restored_on_failure
 from privcirnet.training.taught import teaching
 
 DEFAULTS: dict[str, Any] = {
@@ -46,6 +47,7 @@ _OF_INTEGERS = ("crop_scale", "erase", "rand_augment", "rand_magnitude", "rand_d
 """Augmentation of pixels that are integers."""
 
 
+@arguments_named()
 def fit(
     model: nn.Module,
     images: Pairs,
@@ -59,7 +61,7 @@ def fit(
     """Train a network in place: dense, circulant or quantized.
 
     Args:
-        model: on the device to train on; left in evaluation mode.
+        model: on the device to train on; left in evaluation mode, or as it was if its training fails.
         images: (images (N, C, H, W), labels (N,)), which are shuffled and cut into batches, or a DataLoader, whose
             batches are taken as they come.
         validation: the same, held out; the history then has its accuracy.
@@ -75,14 +77,15 @@ def fit(
         "seconds"}.
 
     Raises:
-        RuleError: a setting is unknown or out of range, the images or labels do not fit the network, or the loss is not
-            finite.
+        RuleError: a setting is unknown or out of range, the images or labels do not fit the network, or weights, images
+            or the loss are not finite.
     """
     check_module(model)
     recipe = _recipe(settings, teacher)
+    check_finite(model)
     data = OwnImages(images, validation, partial(logits_of_one, model))
     bar = bars(progress)("fit (epochs)", recipe.epochs)
-    with evaluating(teacher) if teacher else nullcontext(), bar as advance:
+    with restored_on_failure(model), evaluating(teacher) if teacher else nullcontext(), bar as advance:
         taught_by = teaching(teacher) if teacher else None
         said = {"top1": ""}
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from privcirnet.api.progress import bars
-from privcirnet.api.settings import known_settings
+from privcirnet.api.settings import arguments_named, known_settings
 from privcirnet.config import HEConfig, SearchConfig
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
@@ -20,6 +20,7 @@ _NOT_OWN = ("root", "out", "init", "data", "he")
 """Settings of search.py alone."""
 
 
+@arguments_named()
 def search(  # noqa: PLR0913
     model: nn.Module,
     images: Pairs,

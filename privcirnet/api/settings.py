@@ -1,6 +1,8 @@
 """Settings of a verb: those of a schema of configs/ that mean something outside of the scripts."""
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any, get_origin, get_type_hints
@@ -10,6 +12,8 @@ from privcirnet.errors import RuleError
 _NUMBERS = (int, float)
 _TAKEN: dict[type, Any] = {int: Integral, float: Real, list: (list, tuple), str: (str, bool)}
 """Type of a field -> what is taken for it; amp may be True."""
+_GROUP = re.compile(r"\b(?:recipe|he|quant)\.(?=\w)")
+"""What the scripts write before a setting's name."""
 _WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a text", list: "a list"}
 
 
@@ -36,3 +40,18 @@ def known_settings(verb: str, given: Mapping[str, Any], schema: type, others: Co
             remedy = f"give {_WORDS.get(kind, kind.__name__)}"
             raise RuleError(f"a setting of {verb} must have its type", got=f"{name}={value!r}", remedy=remedy)
     return dict(given)
+
+
+@contextmanager
+def arguments_named() -> Generator[None]:
+    """Name settings as a verb's arguments in the mistakes that are found: learning_rate, not recipe.learning_rate.
+
+    Yields:
+        Nothing; also a decorator.
+    """
+    try:
+        yield
+    except RuleError as error:
+        error.rule, error.remedy = _GROUP.sub("", error.rule), _GROUP.sub("", error.remedy)
+        error.args = (f"{error.rule}: got {error.got}; {error.remedy}",)
+        raise

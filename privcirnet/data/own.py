@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from privcirnet.data.dataset import TEST_BATCH, batch_count, batches, slices
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, listed
 
 Pairs = tuple[Tensor, Tensor] | Iterable[Any]
 """Images (N, C, H, W) and labels (N,), or an iterable of such batches that can be started again, as a DataLoader."""
@@ -24,7 +24,7 @@ class OwnImages:
         logits: of the network, by one image (1, C, H, W): they tell how many classes there are.
 
     Raises:
-        RuleError: neither tensors nor a loader, no images, labels that do not fit.
+        RuleError: neither tensors nor a loader, no images, images that are not finite, labels that do not fit.
     """
 
     levels = 0
@@ -35,8 +35,7 @@ class OwnImages:
         self.classes = tuple(map(str, range(logits(self.first).shape[1])))
         for source in (self._train, self._tests):
             if isinstance(source, tuple):
-                images, labels = source
-                self._check(images, labels)
+                self._check(source, *source)
 
     @property
     def count(self) -> int:
@@ -78,7 +77,7 @@ class OwnImages:
             generator: their order is drawn from it.
 
         Raises:
-            RuleError: a batch of a loader is none, or its labels do not fit.
+            RuleError: a batch of a loader is none, not finite, or its labels do not fit.
         """
         return self._batches(self._train, size, generator)
 
@@ -98,7 +97,7 @@ class OwnImages:
             size: images in a batch at most.
 
         Raises:
-            RuleError: a batch of a loader is none, or its labels do not fit.
+            RuleError: a batch of a loader is none, not finite, or its labels do not fit.
         """
         generator = torch.Generator().manual_seed(0)
         for images, labels in self._batches(self._train, size, generator):
@@ -112,7 +111,7 @@ class OwnImages:
         """Yield the held-out images and labels.
 
         Raises:
-            RuleError: a batch of a loader is none, or its labels do not fit.
+            RuleError: a batch of a loader is none, not finite, or its labels do not fit.
         """
         return iter(()) if self._tests is None else self._batches(self._tests, TEST_BATCH)
 
@@ -124,11 +123,14 @@ class OwnImages:
             yield from batches(images, _numbers(labels), size, generator)
             return
         for images, labels in _pairs(source):
-            self._check(images, labels)
+            self._check(source, images, labels)
             yield images, _numbers(labels)
 
-    def _check(self, images: Tensor, labels: Tensor) -> None:
-        """Raise unless there is a label in range for each image; probabilities of classes are labels too."""
+    def _check(self, source: Pairs, images: Tensor, labels: Tensor) -> None:
+        """Raise unless images are finite, each with a label in range; probabilities of classes are labels too."""
+        held_out = "" if source is self._train else "validation "
+        _check_finite(f"{held_out}images", images)
+        _check_finite(f"{held_out}labels", labels)
         count = len(self.classes)
         shape = (len(images), count) if labels.is_floating_point() else (len(images),)
         if tuple(labels.shape) != shape:
@@ -177,6 +179,15 @@ def _is_pair(given: Any) -> bool:
 def _said(given: Any) -> str:
     parts = f" of {', '.join(type(part).__name__ for part in given)}" if isinstance(given, tuple | list) else ""
     return f"{type(given).__name__}{parts}"
+
+
+def _check_finite(what: str, values: Tensor) -> None:
+    """Raise unless each image, or each one's label, is finite: norms never forget one that is not."""
+    if (finite := values.isfinite()).all():
+        return
+    broken = (~finite.reshape(len(values), -1).all(1)).nonzero().flatten().tolist()
+    got = f"NaN or infinity in number {listed([str(i) for i in broken])} of {len(values)}"
+    raise RuleError(f"{what} must be finite", got=got, remedy="leave such images out")
 
 
 def _numbers(labels: Tensor) -> Tensor:

@@ -39,6 +39,18 @@ def check_weights(model: nn.Module) -> None:
     if shared := next((names for names in owners.values() if len(names) > 1), []):
         remedy = "give each layer a copy, for example nn.Parameter(weight.detach().clone())"
         raise RuleError("each layer must have weights of its own", got=" = ".join(shared), remedy=remedy)
+    check_finite(model)
+
+
+def check_finite(model: nn.Module) -> None:
+    """Raise unless all weights and buffers of a network are finite.
+
+    Args:
+        model: a network; left as it was.
+
+    Raises:
+        RuleError: names the tensors that are not.
+    """
     named = [*model.named_parameters(), *model.named_buffers()]
     if broken := [name for name, values in named if values.is_floating_point() and not values.isfinite().all()]:
         remedy = "load other weights, or train again with a lower learning rate"

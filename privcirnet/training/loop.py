@@ -149,6 +149,7 @@ class _Run:
         self.optimizer = optimizer_of(model, recipe)
         self.schedule = schedule_of(self.optimizer, recipe, data.steps(recipe.batch_size))
         self.average = average_of(model, recipe)
+        self.sizes = _sizes(model, data, recipe, original)
         self.penalties: list[tuple[float, Tails | Imitation]] = []
         self.imitation = Imitation(model, original, recipe.imitate, recipe.epochs) if original else None
         if self.imitation:
@@ -159,7 +160,6 @@ class _Run:
         self.step = torch.compile(_step, backend=recipe.compile_backend) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
-        self.sizes = _sizes(model, data, recipe, original)
         self.generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed + distributed.rank())
 
@@ -184,7 +184,7 @@ class _Run:
         for images, labels in augmented_epoch(data, self.recipe, self.generator):
             loss = self._loss(images, labels, self.mixer if mix else None)
             if not math.isfinite(here := distributed.total(loss.detach()).item()):
-                remedy = "lower recipe.learning_rate or set recipe.clip_gradient, and resume from the last epoch"
+                remedy = "lower recipe.learning_rate or set recipe.clip_gradient=1"
                 raise RuleError("the training loss must stay finite", got=here, remedy=remedy)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()

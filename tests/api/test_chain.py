@@ -209,7 +209,7 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
         pc.RuleError, match="a setting of compile must be a known one: got bits; use some of ring_degree"
     ):
         pc.compile(quantized, IMAGES, bits=8)
-    with pytest.raises(pc.RuleError, match=r"he.bounds must be a known one: got 'seen'; use one of proved, measured"):
+    with pytest.raises(pc.RuleError, match=r"^bounds must be a known one: got 'seen'; use one of proved, measured"):
         pc.compile(quantized, IMAGES, bounds="seen")
 
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import privcirnet as pc
+from privcirnet.nn.activations import Aespa2d
 from tests.api.samples import convolutional, images_and_labels
 from tests.nn.networks import assert_unchanged, snapshot
 
@@ -118,7 +119,18 @@ def test_a_quantized_network_learns_too():
         (PAIR, {"epochs": 1.5}, "must have its type: got epochs=1.5; give an integer"),
         (PAIR, {"learning_rate": True}, "must have its type: got learning_rate=True; give a number"),
         (PAIR, {"flip": 1}, "must have its type: got flip=1; give True or False"),
-        (PAIR, {"learning_rate": 0}, "recipe.learning_rate must be positive: got 0"),
+        (PAIR, {"learning_rate": 0}, "^learning_rate must be positive: got 0; use 3e-3"),
+        (
+            PAIR,
+            {"learning_rate": 1e30},
+            "^the training loss must stay finite: got .*; lower learning_rate or set clip_g",
+        ),
+        (
+            PAIR,
+            {"smallest_image": 0.5},
+            "^smallest_image needs a network that ends in one average: .* smallest_image=0",
+        ),
+        (PAIR, {"patches": 0.5, "tails": 0.1}, "^patches needs a transformer: got .*; use patches=0"),
     ],
 )
 def test_what_cannot_be_trained_on_leaves_the_network_as_it_was(images, settings, message):
@@ -127,6 +139,94 @@ def test_what_cannot_be_trained_on_leaves_the_network_as_it_was(images, settings
     with pytest.raises(pc.RuleError, match=message):
         pc.fit(model, images, progress=False, **settings)
     assert_unchanged(model, before)
+
+
+def spoiled(values: torch.Tensor, place: int, value: float = torch.nan) -> torch.Tensor:
+    values = values.float().clone()
+    values[place].view(-1)[-1:] = value
+    return values
+
+
+SOFT = nn.functional.one_hot(LABELS, 2).float()
+BROKEN = {
+    "an image": (lambda: (spoiled(IMAGES, 5), LABELS), None, "images .*: got NaN or infinity in number 5 of 96; leave"),
+    "the first image": (lambda: (spoiled(IMAGES, 0, torch.inf), LABELS), None, "images must be finite"),
+    "a soft label": (
+        lambda: (IMAGES, spoiled(SOFT, 7)),
+        None,
+        "labels must be finite: got NaN or infinity in number 7",
+    ),
+    "the last batch": (
+        lambda: DataLoader(TensorDataset(spoiled(IMAGES, 95), LABELS), 32),
+        None,
+        "images must be finite: got NaN or infinity in number 31 of 32; leave",
+    ),
+    "validation": (lambda: PAIR, lambda: (spoiled(HELD_OUT[0], 3), HELD_OUT[1]), "validation images must be finite"),
+    "a batch of the validation": (
+        lambda: PAIR,
+        lambda: DataLoader(TensorDataset(spoiled(HELD_OUT[0], 39, torch.inf), HELD_OUT[1]), 16),
+        "validation images must be finite: got NaN or infinity in number 7 of 8",
+    ),
+    "an image far too large": (lambda: (spoiled(IMAGES, 5, 1e38), LABELS), None, "the training loss must stay finite"),
+}
+
+
+@pytest.mark.parametrize("which", BROKEN)
+def test_a_number_that_is_not_finite_leaves_the_network_as_it_was(which):
+    """With its statistics, gradients and modes: a later training is that of a network that saw nothing."""
+    images, validation, message = BROKEN[which]
+    model, other = squares(), squares()
+    for network in (model, other):
+        network[1].eval()
+        network(IMAGES[:2]).sum().backward()
+    before, gradient = snapshot(model), model[0].weight.grad.clone()
+    with pytest.raises(pc.RuleError, match=f"^{message}"):
+        pc.fit(model, images(), validation=validation and validation(), epochs=2, batch_size=32, progress=False)
+    assert_unchanged(model, before)
+    assert torch.equal(model[0].weight.grad, gradient)
+    for network in (model, other):
+        pc.fit(network, PAIR, epochs=1, progress=False)
+    assert torch.equal(model(IMAGES), other(IMAGES))
+    assert model(IMAGES).isfinite().all()
+
+
+def squares() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), Aespa2d(8), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), Aespa2d(8)),
+        *(nn.Flatten(), nn.Linear(8 * 16, 2)),
+    )
+
+
+def test_a_failed_training_leaves_no_hooks():
+    model = squares()
+    with pytest.raises(pc.RuleError, match="smallest_image needs a network that ends in one average"):
+        pc.fit(model, PAIR, tails=0.1, smallest_image=0.5, progress=False)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_network_whose_statistics_are_not_finite_is_not_trained():
+    model = squares()
+    model[1].running_mean[3] = torch.nan
+    with pytest.raises(
+        pc.RuleError, match=r"weights must be finite: got NaN or infinity in 1.running_mean; load other"
+    ):
+        pc.fit(model, PAIR, progress=False)
+
+
+def test_a_training_that_is_interrupted_keeps_what_it_has_learned():
+    model = squares()
+    before = model[0].weight.clone()
+
+    class Interrupted(TensorDataset):
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+            if index == 95:
+                raise KeyboardInterrupt
+            return super().__getitem__(index)
+
+    with pytest.raises(KeyboardInterrupt):
+        pc.fit(model, DataLoader(Interrupted(*PAIR), 16), epochs=1, progress=False)
+    assert not torch.equal(model[0].weight, before)
 
 
 def test_numbers_of_numpy_and_a_boolean_amp_are_settings():

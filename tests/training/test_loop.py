@@ -174,9 +174,7 @@ def test_a_run_whose_loss_breaks_goes_on_with_a_lower_learning_rate(tmp_path, mo
         return loss(*arguments) * (math.nan if len(calls) == 10 else 1)
 
     monkeypatch.setattr(loop, "training_loss", breaking)
-    with pytest.raises(
-        RuleError, match=r"stay finite: got nan; lower recipe.learning_rate or .* resume from the last epoch"
-    ):
+    with pytest.raises(RuleError, match=r"stay finite: got nan; lower recipe.learning_rate or set recipe.clip_gradi"):
         fit(small(), DATA, RECIPE, 0, after_epoch=lambda p: checkpoint.save(tmp_path, p, SETTINGS))
     lower = dataclasses.replace(RECIPE, learning_rate=RECIPE.learning_rate / 8)
     start = checkpoint.load(tmp_path, {**SETTINGS, "recipe": dataclasses.asdict(lower)})

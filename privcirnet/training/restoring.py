@@ -1,0 +1,37 @@
+"""A network that is as it was before, if its training fails."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def restored_on_failure(model: nn.Module) -> Generator[None]:
+    """Give a network its weights, buffers, gradients and modes back if an exception ends what is done with it.
+
+    An interruption (Ctrl-C) is none: the network keeps what it has learned so far.
+
+    Cost: a copy of its tensors.
+
+    Args:
+        model: changed in place meanwhile.
+
+    Yields:
+        Nothing.
+    """
+    tensors = [(tensor, tensor.detach().clone()) for tensor in (*model.parameters(), *model.buffers())]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    except Exception:
+        with torch.no_grad():
+            for tensor, before in tensors:
+                tensor.copy_(before)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for module, training in modes:
+            module.training = training
+        raise
