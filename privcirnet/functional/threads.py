@@ -4,9 +4,13 @@ On Linux torch's loops run on the threads of GNU's OpenMP, which look for the ne
 sleep. Another pool's threads would share the cores with them: on 2 cores each pass of AESPA took twice its time. So
 Python functions are handed to OpenMP itself, which runs each on one thread of the team; they let go of Python's lock in
 compiled code.
+
+A forked process has none of its parent's threads, but GNU's OpenMP waits for them, in torch's own operations too. So
+there torch works on one thread, as in its data loaders' processes.
 """
 
 import ctypes
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -77,3 +81,12 @@ def _call(work: Work, errors: list[BaseException]) -> None:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="privcirnet")
+
+
+def _begin_anew() -> None:
+    _pool.cache_clear()
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # where processes fork
+    os.register_at_fork(after_in_child=_begin_anew)

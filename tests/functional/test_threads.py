@@ -37,3 +37,30 @@ def test_an_error_is_raised_when_all_are_done():
     with pytest.raises(KeyError, match="broken"):
         threads.run([fail, lambda: done.append(1), lambda: done.append(2)])
     assert sorted(done) == [1, 2]
+
+
+FORKED = """
+import multiprocessing, sys, torch
+from privcirnet.functional import squares, threads
+
+values = torch.ones(1, 8, 256, 256).contiguous(memory_format=torch.channels_last)
+
+def work():
+    if {pool}:
+        threads.openmp = lambda: None
+    print(float(squares.power_sums(values, 1).sum()), float(torch.relu(values).sum()))
+
+torch.set_num_threads(2)
+work()
+sys.stdout.flush()
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join(20)
+child.kill()
+"""
+
+
+def test_a_forked_process_makes_its_own_threads(request, subprocess_python):
+    """It has none of its parent's; without that, compiled passes and torch's own operations waited for them."""
+    pool = request.node.callspec.params["_runtime"] == "a pool"
+    assert subprocess_python(FORKED.format(pool=pool)).splitlines() == [f"{3.0 * 8 * 2**16} {8.0 * 2**16}"] * 2

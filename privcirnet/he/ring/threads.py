@@ -1,6 +1,7 @@
 """Threads: one pool for all work on many ciphertexts, and matrix products of libraries limited to one thread.
 
-After a product the library's threads spin for some 30 ms and take the cores from what comes next.
+After a product the library's threads spin for some 30 ms and take the cores from what comes next. A forked process has
+none of its parent's threads: it makes its own pool.
 """
 
 import os
@@ -178,3 +179,8 @@ class _OneThread:
         for library in self._blas.lib_controllers:
             if hasattr(library, "clear_controlling_thread"):
                 library.clear_controlling_thread(force=True)
+
+
+if hasattr(os, "register_at_fork"):  # where processes fork
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=one_thread.cache_clear)  # another thread may have held its lock

@@ -1,6 +1,6 @@
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Barrier, Event, Thread, current_thread
 from typing import Any
 
@@ -227,3 +227,28 @@ def test_what_is_done_holds_nothing_while_helpers_are_busy() -> None:
         busy.set()
         blocker.result()
         threads.use(before)
+
+
+FORKED = """
+import multiprocessing, sys, threading
+from privcirnet.he.ring import threads
+
+def work():
+    print(threads.each(abs, [-1, 2]), threads.beside(lambda: "beside")())
+    with threads.one_thread():
+        print("inside")
+
+threads.use(2)
+work()
+with threads.one_thread()._lock:  # another thread's, at that moment
+    child = multiprocessing.get_context("fork").Process(target=work)
+    sys.stdout.flush()
+    child.start()
+child.join(20)
+child.kill()
+"""
+
+
+def test_a_forked_process_makes_its_own_threads(subprocess_python: Callable[[str], str]) -> None:
+    """It has none of its parent's, and waited for them."""
+    assert subprocess_python(FORKED).splitlines() == ["[1, 2] beside", "inside"] * 2
