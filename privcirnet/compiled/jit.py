@@ -3,42 +3,29 @@
 Every kernel is a plain Python function over numpy arrays and scalars. Those of residues work on ``uint64``; sizes and
 positions are Python integers. The two must not meet in arithmetic: Numba, like numpy 1, makes a float of their sum.
 Kernels let go of Python's lock, so threads work side by side.
+
+Machine code is kept where Numba keeps it: in ``NUMBA_CACHE_DIR``, beside the sources, or in the user's cache folder.
+Numba looks only at the file that a kernel stands in, but kernels have those of other files compiled into them. So the
+names of the kept files tell what all kernels were compiled from.
 """
 
 # Numba has no type stubs.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportPrivateImportUsage=false, reportAttributeAccessIssue=false
 
 import hashlib
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numba
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def forget_stale(folder: Path, *others: Path) -> None:
-    """Remove machine code that was compiled before any source of a folder changed, or this file.
-
-    Numba looks only at the file that a kernel stands in, but kernels have those of other files compiled into them. Each
-    folder of kernels calls this before they are loaded.
-
-    Args:
-        folder: of kernels; their machine code is in its ``__pycache__``.
-        others: folders whose kernels are compiled into those of this one.
-    """
-    sources, kept = hashlib.sha256(), folder / "__pycache__" / "sources.sha256"
-    with suppress(OSError):  # of an installation that cannot be written to, whose sources do not change either
-        for path in [Path(__file__), *(path for part in (folder, *others) for path in sorted(part.glob("*.py")))]:
-            sources.update(path.read_bytes())
-        if not kept.exists() or kept.read_text() != sources.hexdigest():
-            for path in [*kept.parent.glob("*.nbi"), *kept.parent.glob("*.nbc")]:
-                path.unlink(missing_ok=True)
-            kept.parent.mkdir(exist_ok=True)
-            kept.write_text(sources.hexdigest())
 
 
 def jit(function: Callable[P, R]) -> Callable[P, R]:
@@ -47,7 +34,7 @@ def jit(function: Callable[P, R]) -> Callable[P, R]:
     Args:
         function: a kernel.
     """
-    return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    return _kept(numba.njit(nogil=True, error_model="numpy")(function))
 
 
 def jit_of_floats(function: Callable[P, R]) -> Callable[P, R]:
@@ -58,7 +45,7 @@ def jit_of_floats(function: Callable[P, R]) -> Callable[P, R]:
     Args:
         function: a kernel of floating-point numbers.
     """
-    return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})(function)
+    return _kept(numba.njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})(function))
 
 
 def inline(function: Callable[P, R]) -> Callable[P, R]:
@@ -80,3 +67,65 @@ def inline_late(function: Callable[P, R]) -> Callable[P, R]:
         function: a part of a kernel.
     """
     return numba.njit(forceinline=True, error_model="numpy")(function)
+
+
+def source_files() -> list[Path]:
+    """Return the files that hold kernels which others are made of: in this folder, and in those named after them."""
+    package = Path(__file__).parents[1]
+    return sorted([*package.glob("compiled/*.py"), *package.glob("he/*/kernels/*.py")])
+
+
+@cache
+def _sources() -> str:
+    found = hashlib.sha256()
+    for path in source_files():
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+class _Names(CompileResultCacheImpl):
+    def get_filename_base(self, fullname: str, abiflags: str) -> str:
+        checked = "-checked" if numba.config.BOUNDSCHECK else ""
+        return f"{super().get_filename_base(fullname, abiflags)}-{_sources()}{checked}"
+
+
+class _Kept(FunctionCache):
+    """Machine code of a kernel on disk; where that fails, it stays in memory."""
+
+    _impl_class = _Names
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        with self._else_in_memory():
+            return super().load_overload(sig, target_context)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with self._else_in_memory():
+            super().save_overload(sig, data)
+            kernel = self._impl.filename_base.split("-")[0]
+            for path in Path(self.cache_path).glob(f"{kernel}-*.nb[ic]"):
+                if _sources() not in path.name:
+                    path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _else_in_memory(self) -> Generator[None]:
+        try:
+            yield
+        except Exception as error:  # a full disk, or whatever reading half a file raises
+            self.disable()
+            _say_why(f"{self.cache_path} cannot be used ({type(error).__name__}: {error})", "empty it, or set")
+
+
+def _kept(kernel: Any) -> Any:
+    if numba.config.DISABLE_JIT:
+        return kernel
+    try:
+        kernel._cache = _Kept(kernel.py_func)  # as its enable_caching does with Numba's own
+    except RuntimeError:  # Numba found no folder
+        _say_why("no folder can be written", "set")
+    return kernel
+
+
+@cache
+def _say_why(problem: str, remedy: str) -> None:
+    lost = "machine code of kernels is not kept, and each process compiles them anew"
+    warnings.warn(f"{lost}: {problem}; {remedy} NUMBA_CACHE_DIR to a folder that can be written", stacklevel=2)

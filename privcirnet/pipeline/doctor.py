@@ -109,12 +109,13 @@ def _kernels() -> str:
     product = factors[:1] * factors[1:] % np.uint64(p)
     ntt.inverse(product, tables, 0)
     _correct(product[0, 0] == p - 1 and not product[0, 1:].any())
-    return f"work; machine code is kept in {_kept(ntt.forward)}"
+    return f"work; machine code is {_kept(ntt.forward)}"
 
 
 def _kept(kernel: Any) -> str:
     """Return where Numba keeps a kernel's machine code."""
-    return kernel.stats.cache_path
+    folder = kernel.stats.cache_path
+    return f"kept in {folder}" if folder else "not kept; set NUMBA_CACHE_DIR to a folder that can be written"
 
 
 def _seal() -> str:
