@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import itertools
 import shutil
 import sys
 from collections.abc import Callable
@@ -28,6 +29,12 @@ CONFIGS = next(folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "co
 _HYDRA = "1.3"
 _ALONE = ("-m", "--multirun", "-cd", "--config-dir")
 """Options that only Hydra's own runner understands: it takes several values apart, and reads another folder too."""
+_OPTIONS = {
+    *("-h", "--help", "--hydra-help", "--version", "-c", "--cfg", "--resolve", "-p", "--package", "-r", "--run"),
+    *("-sc", "--shell-completion", "-cp", "--config-path", "-cn", "--config-name", "-i", "--info"),
+    *("--experimental-rerun", *_ALONE),
+}
+"""All options that Hydra knows."""
 _TIMEOUT = {"patience": "timeout_s"}
 _RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT | {"connections": "sessions"}}
 """Command -> settings that had another name before -> their name."""
@@ -71,6 +78,7 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
                 if not {"-h", "--help"}.isdisjoint(arguments):
                     show_text(explained(path.stem, schema, _overrides()))
                     return
+                _check_options(path.stem, arguments)
                 if not any(argument.startswith("-") or "hydra" in argument for argument in arguments):
                     main(compose(arguments))
                     return
@@ -81,6 +89,20 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
         return main_program
 
     return decorate
+
+
+def _check_options(name: str, arguments: list[str]) -> None:
+    """Raise where a setting was written as an option, as other programs have them."""
+    for argument, after in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        option, _, value = argument.partition("=")
+        if not option.startswith("-") or option in _OPTIONS:
+            continue
+        with _opened():
+            close = _nearest(option.strip("-").replace("-", "_"), _keys(OmegaConf.to_container(hydra.compose(name))))
+        apart = after if not value and "=" not in after and not after.startswith("-") else ""
+        got = f"{argument} {apart}".rstrip()
+        remedy = f"did you mean {close}={value or apart or '...'}?" if close else "--help lists the settings"
+        raise RuleError("settings must be given as name=value", got=got, remedy=remedy)
 
 
 def composed(name: str, schema: type, overrides: list[str]) -> Any:
@@ -126,10 +148,15 @@ def _explained(error: Exception, overrides: list[str], known: list[str]) -> tupl
     first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
     if any("reference_type=Dict" in line for line in cause):
         return got, f"what is not there yet takes a plus: +{first}"
-    setting = first.split("=")[0]
+    close = _nearest(first.split("=")[0], known)
+    return got, f"did you mean {close}=..." if close else ""
+
+
+def _nearest(setting: str, known: list[str]) -> str:
+    """Return the setting that was meant, or ""."""
     close = difflib.get_close_matches(setting, known, n=1, cutoff=0.7)
-    close = close or [key for key in known if setting and key.rpartition(".")[2] == setting][:1]
-    return got, f"did you mean {close[0]}=..." if close else ""
+    close = close or [key for key in known if setting and key.rpartition(".")[2] == setting]
+    return close[0] if close else ""
 
 
 def explained(name: str, schema: type, overrides: list[str]) -> str:

@@ -396,6 +396,9 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("bench", ["plan=best"], r"and have the right type: got plan=best; it is called layout= now"),
         ("infer", ["patience=9"], r"and have the right type: got patience=9; it is called timeout_s= now"),
         ("serve", ["patience=9"], r"and have the right type: got patience=9; it is called timeout_s= now"),
+        ("train", ["--epochs", "3"], r"be given as name=value: got --epochs 3; did you mean recipe\.epochs=3\?"),
+        ("infer", ["--imgaes=3"], r"got --imgaes=3; did you mean images=3\?"),
+        ("search", ["--model", "--help-me"], "got --model; --help lists the settings"),
         (
             "train",
             ["model.name=digits_resnext"],

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from privcirnet.api.profiles import profile_for
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import arguments_named, known_settings
 from privcirnet.config import HEConfig, SearchConfig
@@ -13,7 +14,6 @@ from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one
-from privcirnet.pipeline.profiles import find_profile
 from privcirnet.pipeline.search import SearchResult, search_in
 
 _NOT_OWN = ("root", "out", "init", "data", "he")
@@ -26,7 +26,7 @@ def search(  # noqa: PLR0913
     images: Pairs,
     *,
     budget: float = 0.0,
-    uniform: int = 4,
+    uniform: int = 0,
     profile: Profile | str | Path = "calibrate",
     link: str = "local",
     family: str = "spectral",
@@ -39,9 +39,9 @@ def search(  # noqa: PLR0913
         model: trained and dense; left as it was.
         images: what it was trained on: (images (N, C, H, W), labels (N,)), or a DataLoader.
         budget: seconds for an image; 0 for the latency of ``uniform``.
-        uniform: block size whose latency everywhere is the budget.
-        profile: operation times: measured now ("calibrate", some seconds), a file's, "counted" for the papers' units,
-            or that of an earlier search.
+        uniform: block size whose latency everywhere is the budget; 0 for 4 unless ``budget`` is given.
+        profile: operation times: measured once a process ("calibrate", some seconds), a file's, "counted" for the
+            papers' units, or that of an earlier search.
         link: "local", "lan", "wan44" or "wan": the network between client and server.
         family: encodings that layers may have: "spectral", or "any" with coefficient encodings besides.
         progress: whether bars are shown.
@@ -62,8 +62,7 @@ def search(  # noqa: PLR0913
     given = {"sweep": 0, "uniform": uniform, "budget": budget, **settings}
     config = SearchConfig(he=he, **known_settings("search", given, SearchConfig, _NOT_OWN))
     data, bar = OwnImages(images, None, partial(_finite_logits, model)), bars(progress)
-    found = profile if isinstance(profile, Profile) else find_profile(he, bar=bar)
-    return search_in(model, data, config, found, bar)
+    return search_in(model, data, config, profile_for(profile, he, bar), bar)
 
 
 def _finite_logits(model: nn.Module, image: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from privcirnet.config import SearchConfig
 from privcirnet.console import counting, progress_bar, show
 from privcirnet.data import load_for
 from privcirnet.pipeline import search
+from privcirnet.pipeline.profiles import PROFILE
 from privcirnet.settings import script
 
 _WHEN = {"direct": "", "online": ", with the image", "prepared": ", before the image", "total": ", before and with it"}
@@ -32,7 +33,7 @@ def main(config: SearchConfig) -> None:
         return
     search.write(stored, out)
     found = stored.result
-    files = {"plan": str(out / "plan.json"), "profile": str(out / "profile.json")}
+    files = {"plan": str(out / "plan.json"), "profile": str(out / PROFILE)}
     seconds = {"seconds": time.perf_counter() - started, "config": asdict(config)}
     write_json(out / "summary.json", {**search.summary(found), **files, **seconds})
     show("search: block sizes", _in_words(found, config) | {"saved": files["plan"], "look at": out / "pareto.png"})

@@ -18,6 +18,7 @@ OBJECTIVES = {
 }
 """What is to be fast -> what a budget limits -> the prediction of that name. Preparation does what an inference does
 without it; with the image a linear layer is the server's work alone."""
+_UNIFORM = 4
 SENSITIVITIES = ("fisher", "batch_gradient", "weights")
 
 
@@ -37,8 +38,8 @@ class SearchConfig:
     """sizes to choose from."""
     pad: bool = False
     """whether layers may be padded to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
-    uniform: int = 4
-    """block size whose latency everywhere is the budget."""
+    uniform: int = 0
+    """block size whose latency everywhere is the budget; 0 for 4, where budget and fraction give none."""
     budget: float = 0.0
     """budget in seconds instead, if positive."""
     fraction: float = 0.0
@@ -85,11 +86,14 @@ class SearchConfig:
         check_place("out", self.out)
         good = bool(self.block_sizes) and all(b >= 1 and b & (b - 1) == 0 for b in self.block_sizes)
         check(good, "block_sizes must be powers of two", self.block_sizes, "use [1,2,4,8,16,32]")
-        check(self.uniform in self.block_sizes, "uniform must be one of block_sizes", self.uniform, "use 4")
+        known = self.uniform in (0, *self.block_sizes)
+        check(known, "uniform must be one of block_sizes", self.uniform, "use 4, or 0 with budget= or fraction=")
         check(self.budget >= 0, "budget must not be negative", self.budget, "give seconds, or 0 for uniform=")
         check(0 <= self.fraction <= 1, "fraction must be in [0, 1]", self.fraction, "use 0.5, or 0 for uniform=")
-        both = self.budget > 0 and self.fraction > 0
-        check(not both, "a budget is given once", f"budget={self.budget} fraction={self.fraction}", "leave one out")
+        given = {"budget": self.budget, "fraction": self.fraction, "uniform": self.uniform}
+        named = " ".join(f"{name}={value}" for name, value in given.items() if value)
+        once = sum(map(bool, given.values())) <= 1
+        check(once, "a budget is given once", named, "leave all but one out, or at 0")
         check_name("budget_on", self.budget_on, BUDGETS)
         check_name("objective", self.objective, OBJECTIVES)
         check_name("mode", self.mode, MODES)
@@ -111,6 +115,11 @@ class SearchConfig:
         caps = self.traffic_mb, self.memory_mb
         check(min(caps) >= 0, "traffic_mb and memory_mb must not be negative", caps, "use 0 for no cap")
         check_name("solver", self.solver, ("cbc", "highs"))
+
+    @property
+    def reference(self) -> int:
+        """Block size whose latency everywhere is the budget, unless that is given otherwise."""
+        return self.uniform or _UNIFORM
 
     @property
     def limited(self) -> str:

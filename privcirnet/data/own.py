@@ -16,7 +16,8 @@ Pairs = tuple[Tensor, Tensor] | Iterable[Any]
 class OwnImages:
     """Labelled images for training and search (:class:`~privcirnet.data.dataset.Examples`).
 
-    Batches of a loader are taken as they come: their size, order and augmentation are the loader's.
+    Batches of a loader are taken as they come: their size, order and augmentation are the loader's. A single image
+    joins the batch before, as in :func:`~privcirnet.data.dataset.batches`.
 
     Args:
         train: images and labels.
@@ -122,9 +123,17 @@ class OwnImages:
             images, labels = source
             yield from batches(images, _numbers(labels), size, generator)
             return
+        waiting: tuple[Tensor, Tensor] | None = None
         for images, labels in _pairs(source):
             self._check(source, images, labels)
-            yield images, _numbers(labels)
+            given = images, _numbers(labels)
+            if waiting and len(images) == 1 < len(waiting[0]):  # norms cannot train on one
+                given, waiting = (torch.cat([waiting[0], images]), torch.cat([waiting[1], given[1]])), None
+            if waiting:
+                yield waiting
+            waiting = given
+        if waiting:
+            yield waiting
 
     def _check(self, source: Pairs, images: Tensor, labels: Tensor) -> None:
         """Raise unless images are finite, each with a label in range; probabilities of classes are labels too."""
@@ -132,6 +141,11 @@ class OwnImages:
         _check_finite(f"{held_out}images", images)
         _check_finite(f"{held_out}labels", labels)
         count = len(self.classes)
+        labels = _numbers(labels)
+        if labels.is_floating_point() and labels.ndim < 2:
+            broken = labels[labels != labels.round()].flatten()[0]
+            remedy = "give the number of each image's class, or probabilities (N, classes)"
+            raise RuleError("labels must be numbers of classes", got=f"{broken:g}", remedy=remedy)
         shape = (len(images), count) if labels.is_floating_point() else (len(images),)
         if tuple(labels.shape) != shape:
             got, remedy = f"labels {tuple(labels.shape)} for {len(images)} images", "give the number of its class"
@@ -191,5 +205,6 @@ def _check_finite(what: str, values: Tensor) -> None:
 
 
 def _numbers(labels: Tensor) -> Tensor:
-    """Return labels as torch's losses take them: probabilities as they are, classes of any integer type as int64."""
-    return labels if labels.is_floating_point() else labels.long()
+    """Return labels as torch's losses take them: probabilities as they are, classes of any type as int64."""
+    whole = not labels.is_floating_point() or (labels.ndim < 2 and torch.equal(labels, labels.round()))
+    return labels.long() if whole else labels

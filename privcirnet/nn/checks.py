@@ -2,25 +2,55 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.graph import evaluating
 
 IMAGE = "image"
 """Key of a graph's ``meta``: (C, H, W) of the only images it is made for."""
+_INNER = ("_orig_mod", "module")
+"""Where wrappers of torch keep the network: compiled ones, and DataParallel, DistributedDataParallel, AveragedModel."""
 
 
 def check_module(model: object) -> None:
-    """Raise unless something is a network.
+    """Raise unless something is a network itself, not a wrapper around one, with weights that can be computed with.
 
     Args:
         model: what was given as one.
 
     Raises:
-        RuleError: it is something else.
+        RuleError: it is something else, a part of it is wrapped or scripted, or a weight is of another type or state.
     """
     if not isinstance(model, nn.Module):
         raise RuleError("a network must be a torch module", got=type(model).__name__, remedy="give an nn.Module")
+    for name, module in model.named_modules():
+        _check_unwrapped(module, f"model.{name}".rstrip("."))
+    for name, values in (*model.named_parameters(), *model.named_buffers()):
+        if values.is_floating_point():
+            _check_number(name, values)
+
+
+def _check_unwrapped(module: nn.Module, path: str) -> None:
+    rule, kind = "a network must be given without what wraps it", type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule):
+        raise RuleError(rule, got=f"{kind} at {path}", remedy="give the module that was scripted")
+    inner = next((name for name in _INNER if name in module._modules), "")
+    if inner and type(module).__module__.startswith("torch."):
+        raise RuleError(rule, got=f"{kind} at {path}", remedy=f"give {path}.{inner}")
+
+
+def _check_number(name: str, values: Tensor) -> None:
+    rule, kind = "weights must be float32 or float64", str(values.dtype).removeprefix("torch.")
+    if is_lazy(values):
+        raise RuleError(rule, got=f"none yet at {name}", remedy="show the network an image first: model(images[:1])")
+    if values.is_meta:
+        raise RuleError(rule, got=f"none at {name}, which is on device meta", remedy="load weights: model.to_empty")
+    if values.dtype not in (torch.float32, torch.float64):
+        raise RuleError(rule, got=f"{kind} at {name}", remedy="give model.float()")
+    if values.is_inference():
+        got, remedy = f"{name} of torch.inference_mode", "give copy.deepcopy(model), made outside of it"
+        raise RuleError("weights must be such that training can change", got=got, remedy=remedy)
 
 
 def check_weights(model: nn.Module) -> None:

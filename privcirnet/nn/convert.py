@@ -21,6 +21,7 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import check_block_size, check_importance
 from privcirnet.nn.activations import AESPA_SHARED, Aespa
+from privcirnet.nn.checks import check_module
 from privcirnet.nn.circulant import check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
@@ -57,12 +58,13 @@ def circulant_(
     Raises:
         RuleError: A name is not in the model, a layer is neither Linear nor Conv2d, is grouped (unless b = 1), shares
             its weight or is parametrized already, a block size or an importance does not fit, the model's batch norms
-            cannot be found or shared, or the block sizes are not given by name.
+            cannot be found or shared, or the block sizes are not given by name; or the model is none.
 
     >>> model = circulant_(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)), {"0": 4, "2": 2})
     >>> [tuple(p.shape) for p in model.parameters() if p.ndim == 2]
     [(2, 8), (1, 8)]
     """
+    check_module(model)
     if not isinstance(block_sizes, Mapping):
         got, remedy = type(block_sizes).__name__, "give {name: b, ...}, or block_sizes of a search"
         raise RuleError("block sizes must be given by the layers' names", got=got, remedy=remedy)

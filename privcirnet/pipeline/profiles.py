@@ -1,10 +1,13 @@
 """Profiles: read, or measured on this machine."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from privcirnet.artifact import read_profile
+from privcirnet.artifact import read_profile, write_json
 from privcirnet.config import HEConfig
+from privcirnet.errors import RuleError
 from privcirnet.he.measure.calibrate import calibrate
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.params.security import TABLE
@@ -12,6 +15,8 @@ from privcirnet.he.planning.chooser import WIDE, sets_for
 from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.pipeline.progress import Bar, silent
 
+PROFILE = "profile.json"
+"""File of a search with the operation times behind its predictions."""
 CALIBRATION_ROUNDS = 25
 """Rounds over all operations, of which medians are taken."""
 RANKING_ROUNDS = 5
@@ -41,6 +46,32 @@ def find_profile(
     if he.profile != "calibrate":
         return read_profile(Path(he.profile))
     return measure(_one_set(he), engine or he.engine, bar, rounds, table)
+
+
+@contextmanager
+def kept(profile: Profile, he: HEConfig, path: Path) -> Iterator[None]:
+    """Keep a profile that was measured if a rule stops what is done with it, and say where.
+
+    Args:
+        profile: of :func:`find_profile`.
+        he: its settings.
+        path: of the file.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        RuleError: what is done raised it; its remedy names the file.
+    """
+    try:
+        yield
+    except RuleError as error:
+        if he.profile != "calibrate":
+            raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, profile.to_dict())
+        remedy = f"{error.remedy}; he.profile={path} is what was measured now"
+        raise type(error)(error.rule, got=error.got, remedy=remedy) from error
 
 
 def _one_set(he: HEConfig) -> ParameterSet:

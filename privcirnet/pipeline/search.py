@@ -27,7 +27,7 @@ from privcirnet.nn.compose import Pair, pairs
 from privcirnet.nn.convert import paddable
 from privcirnet.nn.fuse import fuse
 from privcirnet.pipeline.leveled_export import lowered_for, planners_of
-from privcirnet.pipeline.profiles import find_profile
+from privcirnet.pipeline.profiles import PROFILE, find_profile, kept
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import sensitivities, stages
 
@@ -127,7 +127,9 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> StoredSe
     shapes = layer_shapes(model, next(data.sampled(1, 1))[0])
     rules_for({name: {} for name in shapes}, config.pinned, config.equal)  # said before a minute of calibrating
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
-    return StoredSearch(held.model, held.digest(), search_in(model, data, config, profile, bar), config.pad)
+    with kept(profile, config.he, Path(config.out) / PROFILE):
+        found = search_in(model, data, config, profile, bar)
+    return StoredSearch(held.model, held.digest(), found, config.pad)
 
 
 def search_in(
@@ -205,7 +207,7 @@ def write(stored: StoredSearch, out: Path) -> None:
         facts = {"budget_s": budget, "latency_predicted_s": solution.latency, "objective": solution.sensitivity}
         joined = {"composed": list(solution.composed)} if solution.composed else {}
         write_plan(path, solution.block_sizes, **joined, **facts, **about)
-    write_json(out / "profile.json", found.profile.to_dict())
+    write_json(out / PROFILE, found.profile.to_dict())
     front = [(solution.latency, solution.sensitivity) for _, solution in found.front]
     uniform = {b: (point.latency, point.sensitivity) for b, point in found.uniform.items()}
     chosen = found.solution.latency, found.solution.sensitivity
@@ -274,7 +276,7 @@ def _rules(config: SearchConfig, figures: FigureTable, pairs: Sequence[Composabl
 def _budget(config: SearchConfig, latency: Table) -> float:
     if config.fraction:
         return config.fraction * uniform_latency(latency, min(config.block_sizes))
-    return config.budget or uniform_latency(latency, config.uniform)
+    return config.budget or uniform_latency(latency, config.reference)
 
 
 def _in_ms(budgets: Sequence[float]) -> list[str]:

@@ -9,6 +9,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import privcirnet as pc
+from privcirnet.api import profiles
+from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Input
 from privcirnet.nn.circulant import block_size_of
@@ -58,6 +60,20 @@ def test_a_budget_is_in_seconds(plan):
     )
     assert loose.budget == 1.1 * plan.budget
     assert loose.solution.latency <= loose.budget
+
+
+def test_a_budget_is_given_once_and_out_of_reach_keeps_what_was_measured(monkeypatch):
+    measured = []
+    monkeypatch.setattr(profiles, "_measured", {})
+    monkeypatch.setattr(profiles, "find_profile", lambda *_, **__: measured.append(1) or COUNTED)
+    dense, settings = convolutional(), {"samples": 16, "progress": False}
+    with pytest.raises(pc.RuleError, match=r"a budget is given once: got budget=1\.0 uniform=4; leave all but one out"):
+        pc.search(dense, (IMAGES, LABELS), uniform=4, budget=1.0)
+    assert not measured
+    with pytest.raises(pc.RuleError, match="latency budget must be at least the fastest assignment's"):
+        pc.search(dense, (IMAGES, LABELS), budget=1e-9, **settings)
+    assert pc.search(dense, (IMAGES, LABELS), **settings).budget > 1e-9
+    assert measured == [1]
 
 
 def test_encrypted_answers_are_the_integer_networks_and_near_the_quantized_ones(program, quantized):

@@ -41,6 +41,33 @@ def test_labels_may_be_integers_of_any_size():
     pc.fit(convolutional(), DataLoader(TensorDataset(IMAGES, LABELS.to(torch.int16)), 16), epochs=1, progress=False)
 
 
+def test_labels_may_be_whole_numbers_of_any_type():
+    losses = [pc.fit(convolutional(), (IMAGES, y), epochs=1, progress=False)[0]["loss"] for y in (LABELS, 1.0 * LABELS)]
+    assert losses[0] == losses[1]
+    pc.fit(convolutional(), DataLoader(TensorDataset(IMAGES, LABELS.half()), 16), epochs=1, progress=False)
+
+
+class Headed(nn.Module):
+    """With a norm of vectors, which cannot train on one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+        self.sizes: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.sizes.append(len(x))
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("given", [PAIR, DataLoader(TensorDataset(*PAIR), 19)], ids=["tensors", "loader"])
+def test_a_single_image_at_the_end_joins_the_batch_before(given):
+    model = Headed()
+    pc.fit(model, given, epochs=1, batch_size=19, progress=False)
+    assert model.sizes == [19, 19, 19, 19, 20]
+
+
 def test_batches_of_a_loader_are_taken_as_they_come():
     model, sizes = convolutional(), []
 
@@ -101,6 +128,11 @@ def test_a_quantized_network_learns_too():
         ((IMAGES, LABELS + 1), {}, r"labels must be in \[0, 1\], as the network has logits: got 1 to 2; number the cl"),
         ((IMAGES, LABELS - 1), {}, r"labels must be in \[0, 1\], as the network has logits: got -1 to 0"),
         ((IMAGES, LABELS[:3]), {}, r"each image must have one label: got labels \(3,\) for 96 images"),
+        (
+            (IMAGES, LABELS + 0.5),
+            {},
+            r"labels must be numbers of classes: got \d\.5; give the number of each image's cl",
+        ),
         ((IMAGES[:0], LABELS[:0]), {}, "there must be images: got none; give at least one batch"),
         ((IMAGES[0], LABELS), {}, r"images must be \(N, C, H, W\): got shape \(3, 8, 8\); reshape them"),
         (IMAGES, {}, r"images must be tensors \(images, labels\) or a loader: got Tensor; give two tensors, or a D"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from privcirnet.artifact import plan_composed, read_plan, write_checkpoint
+from privcirnet.artifact import plan_composed, read_plan, read_profile, write_checkpoint
 from privcirnet.blocksizes.assignment import reach
 from privcirnet.blocksizes.composition import paying
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchConfig
@@ -159,7 +159,12 @@ def test_a_pattern_without_a_layer_is_refused_before_the_machine_is_measured(mon
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"budget": 1.0, "fraction": 0.5}, "a budget is given once: got budget=1.0 fraction=0.5; leave one out"),
+        (
+            {"budget": 1.0, "fraction": 0.5},
+            "a budget is given once: got budget=1.0 fraction=0.5; leave all but one out",
+        ),
+        ({"budget": 1.0, "uniform": 4}, "given once: got budget=1.0 uniform=4; leave all but one out, or at 0"),
+        ({"fraction": 0.5, "uniform": 8}, "a budget is given once: got fraction=0.5 uniform=8"),
         ({"fraction": 1.5}, r"fraction must be in \[0, 1\]: got 1.5"),
         ({"sensitivity": "hessian"}, "sensitivity must be a known one: got 'hessian'; use one of fisher, batch"),
         ({"solver": "gurobi"}, "solver must be a known one"),
@@ -176,6 +181,15 @@ def test_settings_are_checked(run, changes, message):
 def test_a_budget_out_of_reach_is_said_before_anything_is_measured(run):
     with pytest.raises(RuleError, match="latency budget must be at least the fastest assignment's"):
         search.search(config(run, budget=1e-12), DATA)
+
+
+def test_what_was_measured_is_kept_if_the_budget_is_out_of_reach(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(search, "find_profile", lambda *_, **__: COUNTED)
+    asked = config(run, budget=1e-12, he=HEConfig(profile="calibrate"), out=str(tmp_path / "found"))
+    kept = tmp_path / "found" / "profile.json"
+    with pytest.raises(RuleError, match=rf"; allow at least .* s; he\.profile={kept} is what was measured now$"):
+        search.search(asked, DATA)
+    assert read_profile(kept) == COUNTED
 
 
 def test_a_search_may_compose_layers():

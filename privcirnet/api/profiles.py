@@ -1,0 +1,33 @@
+"""Operation times for verbs: given, or measured once a process."""
+
+from pathlib import Path
+
+from privcirnet.config import HEConfig
+from privcirnet.he.planning.profile import Profile
+from privcirnet.he.ring import threads
+from privcirnet.pipeline.profiles import find_profile
+from privcirnet.pipeline.progress import Bar
+
+_measured: dict[tuple[int, ...], Profile] = {}
+"""This machine's by the number of threads and the primes: a search that a rule stops need not measure again."""
+
+
+def profile_for(profile: Profile | str | Path, he: HEConfig, bar: Bar) -> Profile:
+    """Return the profile that a verb was given, or this machine's.
+
+    Args:
+        profile: operation times, a file's path, "counted" or "calibrate".
+        he: settings, with the name of a profile that is none of operation times.
+        bar: shows progress, if this machine is measured.
+
+    Raises:
+        RuleError: the file is no profile.
+    """
+    if isinstance(profile, Profile):
+        return profile
+    if he.profile != "calibrate":
+        return find_profile(he, bar=bar)
+    key = threads.count(), he.ring_degree, *he.coefficient_bits
+    if key not in _measured:
+        _measured[key] = find_profile(he, bar=bar)
+    return _measured[key]
