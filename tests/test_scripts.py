@@ -333,7 +333,11 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("script", "overrides", "match"),
     [
-        ("search", ["budget=1e-6"], "latency budget must be at least the fastest assignment's: got 1e-06 s; allow"),
+        (
+            "search",
+            ["budget=1e-6", "he.profile=PROFILE"],
+            "latency budget must be at least the fastest assignment's: got 1e-06 s; allow",
+        ),
         (
             "search",
             ["he.ring_degree=16384", "he.coefficient_bits=[60,60,60,60,60,60,60,60]"],
@@ -398,7 +402,7 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("serve", ["patience=9"], r"and have the right type: got patience=9; it is called timeout_s= now"),
         ("train", ["--epochs", "3"], r"be given as name=value: got --epochs 3; did you mean recipe\.epochs=3\?"),
         ("infer", ["--imgaes=3"], r"got --imgaes=3; did you mean images=3\?"),
-        ("search", ["--model", "--help-me"], "got --model; --help lists the settings"),
+        ("search", ["--hepl"], "got --hepl; --help lists the settings"),
         (
             "train",
             ["model.name=digits_resnext"],
