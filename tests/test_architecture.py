@@ -35,7 +35,7 @@ ONLY_USER = {
     "uvicorn": {"page/server.py"},
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
     "google": {"service/messages.py"},
-    "grpc_health": {"service/server.py"},
+    "grpc_health": {"service/health.py"},
     "cryptography": {"he/program/signature.py", "he/ring/stream.py", "service/certificates.py"},
     "prometheus_client": {"service/metrics.py"},
 }

@@ -56,6 +56,15 @@ class Calls:
             handlers[name] = make(guarded, method.read_request, messages.write)
         return grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
 
+    def unwatched(self, peer: str) -> None:
+        """Note that a watch of the server's health was refused.
+
+        Args:
+            peer: where it came from.
+        """
+        self._books.log.event("refused", peer=peer, call="Watch", why="too many watches of the server's health")
+        self._books.metrics.refused.labels(grpc.StatusCode.RESOURCE_EXHAUSTED.name).inc()
+
     def _guarded(self, name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
         """A handler that knows the client and ends a call with a reason, whatever happens."""
 

@@ -3,17 +3,17 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health  # pyright: ignore[reportAttributeAccessIssue]
 
 from privcirnet.errors import RuleError
 from privcirnet.service.access import PLAIN_SERVER, ServerAccess
 from privcirnet.service.address import check_free, is_loopback, show_address
 from privcirnet.service.books import Books
 from privcirnet.service.calls import Calls
+from privcirnet.service.health import Health
 from privcirnet.service.messages import SERVICE
 from privcirnet.service.programs import Catalogue
 from privcirnet.service.quotas import Quota
@@ -118,10 +118,11 @@ class Service:
             self._loop.call_soon_threadsafe(function)
 
     async def _built(self) -> tuple[Any, Any]:
-        server, found = grpc.aio.server(options=self._books.limits.options()), health.HealthServicer()
+        server = grpc.aio.server(options=self._books.limits.options())
         server.add_generic_rpc_handlers((self._calls.handlers(),))
-        health_pb2_grpc.add_HealthServicer_to_server(found, server)
-        return server, found
+        health = Health(("", SERVICE), self._books.limits, self._calls.unwatched)
+        health.add_to(server)
+        return server, health
 
     def _bound(self, address: tuple[str, int], access: ServerAccess) -> int:
         check_free(address)  # gRPC says it too, after a line of its own on stderr
@@ -130,17 +131,15 @@ class Service:
         return self._server.add_secure_port(show_address(address), access.credentials)
 
     async def _run(self) -> None:
-        limits, serving = self._books.limits, health_pb2.HealthCheckResponse.SERVING
         await self._server.start()
-        for name in ("", SERVICE):
-            await self._health.set(name, serving)
         await self._ended.wait()
-        await self._health.enter_graceful_shutdown()
         self._sessions.stop()
-        end = time.monotonic() + limits.grace_s
+        self._health.stop()
+        end = time.monotonic() + self._books.limits.grace_s
         while self._sessions.open and time.monotonic() < end:
             await asyncio.sleep(_POLL_S)
-        await self._server.stop(0)
+        with suppress(TimeoutError):  # a peer that takes nothing holds nobody up
+            await asyncio.wait_for(self._server.stop(0), _AT_END_S)
         calls = asyncio.all_tasks() - {asyncio.current_task()}
         for call in calls:
             call.cancel()
