@@ -36,7 +36,7 @@ ONLY_USER = {
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
     "google": {"service/messages.py"},
     "grpc_health": {"service/health.py"},
-    "cryptography": {"he/program/signature.py", "he/ring/stream.py", "service/certificates.py"},
+    "cryptography": {"he/program/signature.py", "he/ring/stream.py", "service/certificates.py", "service/validity.py"},
     "prometheus_client": {"service/metrics.py"},
 }
 """Library -> the only files that may import it."""

@@ -67,7 +67,7 @@ def read_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise RuleError(f"{what} must exist", got=path, remedy=remedy) from None
-    except (ValueError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise RuleError(f"{what} must be readable JSON", got=f"{path}: {error}", remedy=remedy) from None
     if not isinstance(data, dict):
         raise RuleError(f"{what} must be a JSON object", got=path, remedy=remedy)
@@ -166,7 +166,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         arguments, composed = json.loads(about.get("arguments", "{}")), json.loads(about.get("composed", "[]"))
         facts = about["model"], about["stage"], dict(block_sizes), _bits(bits) if bits else None, dict(arguments)
         return Checkpoint(tensors, *facts, tuple(map(str, composed)))
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, RecursionError, TypeError) as error:
         raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
 
 

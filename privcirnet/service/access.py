@@ -18,6 +18,7 @@ import grpc
 from privcirnet.errors import RuleError
 from privcirnet.service import tls13
 from privcirnet.service.refusals import stranger
+from privcirnet.service.validity import check_authority, check_pair, in_force
 
 LOCAL = "local"
 """What every client of a plain server on loopback is called."""
@@ -52,10 +53,12 @@ class ServerAccess:
     Attributes:
         credentials: of TLS; None: plain, on loopback only.
         tokens: name by SHA-256 of a bearer token, in hexadecimal; None: certificates or nothing tell who a client is.
+        authority: of clients' certificates, PEM; empty: none.
     """
 
     credentials: Any = None
     tokens: dict[str, str] | None = field(default=None, repr=False)
+    authority: bytes = b""
     _shown: _Shown | None = field(default=None, repr=False)
 
     @classmethod
@@ -66,7 +69,8 @@ class ServerAccess:
             folder: see above; None for plain text.
 
         Raises:
-            RuleError: a file is missing or damaged, or the key can be read by everyone.
+            RuleError: a file is missing or damaged, certificates do not hold, the key is another one's or can be read
+                by everyone.
         """
         if folder is None:
             return cls()
@@ -77,10 +81,13 @@ class ServerAccess:
             got = "both" if tokens.is_file() else "neither"
             rule = "a server's folder must have clients.crt or tokens.json"
             raise RuleError(rule, got=f"{got} in {folder}", remedy="say in one way who its clients are")
+        check_pair(folder / "server.crt", certificate, key)
         authority = _bytes(clients) if clients.is_file() else None
+        if authority is not None:
+            check_authority(clients, authority)
         shown = _Shown(grpc.ssl_server_certificate_configuration([(key, certificate)], authority))
         credentials = grpc.dynamic_ssl_server_credentials(shown.current, shown, authority is not None)
-        return cls(credentials, None if authority else _tokens(tokens), shown)
+        return cls(credentials, None if authority else _tokens(tokens), authority or b"", shown)
 
     def renewed(self, later: "ServerAccess") -> "ServerAccess":
         """Return later access for a server that listens with this one, which shows later certificates from now on.
@@ -99,7 +106,7 @@ class ServerAccess:
             raise RuleError(rule, got=got, remedy="restart it")
         if self._shown and later._shown:
             self._shown.change(later._shown.current)
-        return replace(self, tokens=later.tokens)
+        return replace(self, tokens=later.tokens, authority=later.authority)
 
     def name_of(self, context: Any) -> str:
         """Return what the client of a call is called.
@@ -113,7 +120,11 @@ class ServerAccess:
         if self.credentials is None:
             return LOCAL
         if self.tokens is None:
-            names = context.auth_context().get("x509_common_name", [])
+            shown = context.auth_context()
+            own, others = (b"".join(shown.get(f"x509_pem_cert{which}", [])) for which in ("", "_chain"))
+            if not in_force(own, others, self.authority):
+                raise stranger("a certificate that has expired, or of another authority")
+            names = shown.get("x509_common_name", [])
             return _checked(names[0].decode(errors="replace") if len(names) == 1 else "")
         given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         if len(given) != 1 or not str(given[0]).startswith(_BEARER):
@@ -145,16 +156,19 @@ class ClientAccess:
             folder: see above; None for plain text.
 
         Raises:
-            RuleError: a file is missing or damaged, or a secret can be read by everyone.
+            RuleError: a file is missing or damaged, certificates do not hold, the key is another one's, or a secret can
+                be read by everyone.
         """
         if folder is None:
             return cls()
         tls13.require()
         authority, token = _bytes(folder / "ca.crt"), folder / "client.token"
+        check_authority(folder / "ca.crt", authority)
         if token.is_file():
             text = _secret(token).decode("ascii", "replace").strip()
             return cls(grpc.ssl_channel_credentials(authority), (("authorization", _BEARER + text),))
         certificate, key = _bytes(folder / "client.crt"), _secret(folder / "client.key")
+        check_pair(folder / "client.crt", certificate, key)
         return cls(grpc.ssl_channel_credentials(authority, key, certificate))
 
 
@@ -190,7 +204,7 @@ def _tokens(path: Path) -> dict[str, str]:
     rule, remedy = "tokens.json must map names to SHA-256 of tokens", '{"alice": "9f86d081..."}, each one once'
     try:
         found = json.loads(_bytes(path))
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise RuleError(rule, got=path, remedy=remedy)

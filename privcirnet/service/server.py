@@ -162,12 +162,16 @@ class Service:
         try:
             found = await self._loop.run_in_executor(None, reload, self._calls.catalogue)
             access = self._calls.access.renewed(found.access)
-        except RuleError as error:
-            self._books.log.event("nothing is reloaded", why=str(error))
+        except Exception as error:  # whatever files hold
+            why = str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
+            self._books.log.event("nothing is reloaded", why=why)
             return
         self._calls.catalogue, self._calls.access = found.catalogue, access
         if found.quotas:
             self._books.quotas.change(*found.quotas)
-        await self._loop.run_in_executor(None, self._retain)
+        try:
+            await self._loop.run_in_executor(None, self._retain)
+        except RuleError as error:
+            self._books.log.event("prepared material of other programs stays", why=str(error))
         offers = [f"{offer.name} {offer.version}" for offer in self._calls.catalogue.offers]
         self._books.log.event("reloaded", programs=", ".join(offers))

@@ -140,6 +140,7 @@ PLAN = {"format": "privcirnet-plan", "version": 1, "block_sizes": {"a": 2}}
     ("text", "message"),
     [
         (None, "a plan must exist: got .*plan.json; make one with search.py"),
+        ("[" * 200_000, "a plan must be readable JSON"),
         ("{", "a plan must be readable JSON: got .*; make one with search.py"),
         ("\xff", "a plan must be readable JSON"),
         ("[1]", "a plan must be a JSON object"),
