@@ -2,7 +2,8 @@
 
 `circulant_` changes a network in place and keeps its module names; `dense_state_dict` returns a new state dict. Layers
 are addressed by module name. The batch norm that belongs to a convolution is the one that consumes its output in the
-torch.fx graph; a batch norm of tokens belongs to the layers that read it. Names and order of definition play no part.
+torch.fx graph; a batch norm of tokens or vectors belongs to the linear layer before it, or to those that read it. Names
+and order of definition play no part.
 
 Cost: one projection for each converted layer; one symbolic trace for networks with batch norms.
 
@@ -14,7 +15,7 @@ import math
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
@@ -25,6 +26,7 @@ from privcirnet.nn.checks import check_module
 from privcirnet.nn.circulant import check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
+from privcirnet.nn.places import place_of
 from privcirnet.nn.summands import channel_readers, reached_by
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
@@ -41,8 +43,9 @@ def circulant_(
 
     Every layer gets the block-circulant weight nearest to its own, weighted by its importance where one is given. The
     batch norm that consumes a converted convolution's output becomes a `BlockBatchNorm2d` of the same block size, and
-    an AESPA activation behind it is shared by the same blocks. A `TokenBatchNorm` is shared by the blocks of the layers
-    that read it. Everything is checked before anything changes. Build the optimizer afterwards.
+    an AESPA activation behind it is shared by the same blocks. A batch norm of tokens or vectors becomes a
+    `TokenBatchNorm`, shared by the blocks of the linear layers that it is folded into (:mod:`privcirnet.nn.places`).
+    Everything is checked before anything changes. Build the optimizer afterwards.
 
     Args:
         model: A network with plain weights.
@@ -77,9 +80,16 @@ def circulant_(
         make_circulant_(layer, block_sizes[name], importance.get(name), pad=pad)
     for name, b in shared.items():
         module = model.get_submodule(name)
-        by_block = module.shared_by(b) if isinstance(module, Aespa | TokenBatchNorm) else None
-        model.set_submodule(name, by_block or BlockBatchNorm2d.from_batch_norm(_batch_norm(model, name), b))
+        model.set_submodule(name, _shared_by(module, b))
     return model
+
+
+def _shared_by(module: nn.Module, b: int) -> nn.Module:
+    if isinstance(module, Aespa | TokenBatchNorm):
+        return module.shared_by(b)
+    assert isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)
+    kind = TokenBatchNorm if isinstance(module, nn.BatchNorm1d) else BlockBatchNorm2d
+    return kind.from_batch_norm(module, b)
 
 
 def checked_layer(model: nn.Module, name: str, b: int, *, pad: bool = False) -> nn.Linear | nn.Conv2d:
@@ -115,13 +125,6 @@ def checked_layer(model: nn.Module, name: str, b: int, *, pad: bool = False) -> 
     return layer
 
 
-def _batch_norm(model: nn.Module, name: str) -> nn.BatchNorm2d:
-    norm = model.get_submodule(name)
-    check_can_share(norm)
-    assert isinstance(norm, nn.BatchNorm2d)
-    return norm
-
-
 def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the block size of every batch norm and AESPA that will be folded into a named layer.
 
@@ -131,7 +134,7 @@ def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str
     for name, layers in _folded(model) if block_sizes else ():
         b = math.lcm(*(block_sizes.get(layer, 1) for layer in layers))
         if b > 1 and not isinstance(model.get_submodule(name), Aespa | TokenBatchNorm):
-            _batch_norm(model, name)
+            check_can_share(model.get_submodule(name))
         _agree(found, name, b)
     found = {name: b for name, b in found.items() if b > 1}
     for name, b in found.items():
@@ -150,14 +153,21 @@ def _folded(model: nn.Module) -> list[tuple[str, list[str]]]:
         module = module_of(graph, node)
         if isinstance(module, Aespa):
             layers = list(reached_by(graph, node))
-        elif isinstance(module, TokenBatchNorm):
-            layers = channel_readers(graph, node)
         elif isinstance(module, _BatchNorm):
-            layers = [before for before in node.all_input_nodes[:1] if before.op == "call_module"]
+            place = place_of(graph, node)
+            layers = list(place.layers) if place else _around(graph, node, module)
         else:
             continue
         found.append((str(node.target), [str(layer.target) for layer in layers]))
     return found
+
+
+def _around(graph: fx.GraphModule, node: fx.Node, norm: _BatchNorm) -> list[fx.Node]:
+    """Return what a batch norm should be folded into, where that is not possible."""
+    if isinstance(norm, TokenBatchNorm):
+        return channel_readers(graph, node)
+    before = [] if isinstance(norm, nn.BatchNorm1d) else node.all_input_nodes[:1]
+    return [each for each in before if each.op == "call_module"]
 
 
 def paddable(model: nn.Module) -> frozenset[str]:

@@ -7,11 +7,11 @@ divide by it::
 
     scale (f + u^2) = (scale f) + (sqrt(scale) u)^2         W g = (W / scale) (sqrt(scale) u)^2
 
-Hence the activations are processed from the last to the first. A batch norm of tokens scales and shifts the columns of
-the linear layers behind it, W (s x + t) = (W s) x + W t. A polynomial attention becomes its pieces
-(:mod:`privcirnet.nn.attention`). All of this is exact. Circulant weights stay circulant as long as scales are shared by
-blocks, which :func:`privcirnet.nn.convert.circulant_` ensures. The divisor of an average pooling becomes a power of two
-(:mod:`privcirnet.nn.pooling`).
+Hence the activations are processed from the last to the first. A batch norm of tokens or vectors that follows no linear
+layer scales and shifts the columns of those behind it, W (s x + t) = (W s) x + W t. A polynomial attention becomes its
+pieces (:mod:`privcirnet.nn.attention`). All of this is exact. Circulant weights stay circulant as long as scales are
+shared by blocks, which :func:`privcirnet.nn.convert.circulant_` ensures. The divisor of an average pooling becomes a
+power of two (:mod:`privcirnet.nn.pooling`).
 
 Source: PrivCirNet (NeurIPS 2024), Section 3.4 for batch norms. Folding through residuals is ours. AESPA's own code
 keeps three coefficients for each channel, which costs another plaintext product.
@@ -28,12 +28,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa, Square
+from privcirnet.nn.affine import Affine
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.checks import check_module
 from privcirnet.nn.compose import compose_
 from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.places import place_of
 from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 
@@ -75,9 +77,11 @@ def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
         if node.target in (nn.functional.batch_norm, torch.batch_norm):
             raise _cannot_fold(node, "a batch norm must be a module", "use nn.BatchNorm2d")
         match module := module_of(fused, node):
-            case TokenBatchNorm():
-                for name, layer in _layers_behind(fused, node, calls).items():
-                    fold_norm_before_(layer, module, name)
+            case TokenBatchNorm() | nn.BatchNorm1d():
+                _fold_channels_last_(fused, node, module, calls)
+                _drop_norm_(fused, node, module)
+            case Affine():
+                _fold_affine_(fused, node, module, calls)
                 _drop_norm_(fused, node, module)
             case _BatchNorm():
                 fold_norm_(_conv_before(fused, node, calls), module, str(node.target))
@@ -93,6 +97,37 @@ def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
     fused.graph.lint()
     fused.recompile()
     return compose_(fused, composed) if composed else fused
+
+
+def _fold_channels_last_(fused: fx.GraphModule, node: fx.Node, norm: _BatchNorm, calls: Mapping[Any, int]) -> None:
+    """Fold a batch norm of tokens or vectors into the linear layer before it, or into those behind it."""
+    place = place_of(fused, node)
+    if place is None and isinstance(norm, nn.BatchNorm1d):
+        rule = "a BatchNorm1d must work on vectors (N, C), right behind or before linear layers"
+        raise _cannot_fold(node, rule, "flatten first, or use polynomial_, which knows the shapes")
+    if place and not place.behind:
+        _check_single_use(node, [*place.layers], "batch norm", calls)
+        fold_norm_(_layer_of(fused, place.layers[0]), norm, str(node.target))
+        return
+    for name, layer in _layers_behind(fused, node, calls).items():
+        fold_norm_before_(layer, norm, name)
+
+
+def _fold_affine_(fused: fx.GraphModule, node: fx.Node, affine: Affine, calls: Mapping[Any, int]) -> None:
+    place = place_of(fused, node)
+    if place is None:
+        rule = "values must be scaled and shifted right behind a layer"
+        raise _cannot_fold(node, rule, "use polynomial_, which puts a layer there")
+    if any(calls[each.target] > 1 for each in (node, *place.layers)):
+        rule, remedy = "a scale and the layers it is folded into must be used once", "give each use its own module"
+        raise _cannot_fold(node, rule, remedy)
+    for each in place.layers:
+        layer, name = _layer_of(fused, each), str(each.target)
+        if place.behind:
+            scale_input_(layer, affine.scale, name)
+        else:
+            ones = layer.weight.new_ones(layer.weight.shape[0])
+            scale_outputs_(layer, affine.scale * ones, affine.shift / affine.scale * ones, name)
 
 
 def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:

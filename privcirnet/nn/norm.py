@@ -94,7 +94,7 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         return f"b={self.b}, {super().extra_repr()}"
 
     @classmethod
-    def from_batch_norm(cls, norm: nn.BatchNorm2d, b: int) -> Self:
+    def from_batch_norm(cls, norm: nn.BatchNorm1d | nn.BatchNorm2d, b: int) -> Self:
         """Return a batch norm shared by blocks of b channels: gamma, beta and mean averaged, variance of the block.
 
         Options, training mode, device, dtype and `requires_grad` are kept. Child modules are shared, not copied.
@@ -136,8 +136,8 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 class TokenBatchNorm(BlockBatchNorm2d):
     """A batch norm over the channels of tokens, channels last, with statistics shared by blocks of b channels.
 
-    It is folded into the linear layers *behind* it (:mod:`privcirnet.nn.fuse`). Circulant ones stay circulant if its
-    blocks are theirs.
+    It is folded into the linear layer before it, or into those *behind* it (:mod:`privcirnet.nn.places`). Circulant
+    ones stay circulant if its blocks are theirs.
 
     Args:
         num_features: Number of channels C.
@@ -193,15 +193,16 @@ def check_can_share(norm: nn.Module) -> None:
         norm: A module.
 
     Raises:
-        RuleError: It is neither nn.BatchNorm2d nor a subclass with exactly the children `drop` and `act`, as timm's.
+        RuleError: It is neither nn.BatchNorm1d nor nn.BatchNorm2d, nor a subclass with exactly the children `drop` and
+            `act`, as timm's.
     """
     with_activation = isinstance(norm, nn.BatchNorm2d) and {name for name, _ in norm.named_children()} == {
         "drop",
         "act",
     }
-    if isinstance(norm, BlockBatchNorm2d) or not (type(norm) is nn.BatchNorm2d or with_activation):
+    if isinstance(norm, BlockBatchNorm2d) or not (type(norm) in (nn.BatchNorm1d, nn.BatchNorm2d) or with_activation):
         raise RuleError(
-            "the batch norm of a circulant convolution must be a BatchNorm2d or timm's BatchNormAct2d",
+            "the batch norm of a circulant layer must be a BatchNorm1d, BatchNorm2d or timm's BatchNormAct2d",
             got=type(norm).__name__,
-            remedy="replace it before conversion, or leave the convolution dense",
+            remedy="replace it before conversion, or leave the layer dense",
         )

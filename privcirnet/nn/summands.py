@@ -11,6 +11,7 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.activations import Aespa, Square
+from privcirnet.nn.affine import Affine
 from privcirnet.nn.graph import is_sum, module_of
 from privcirnet.nn.moves import Move
 from privcirnet.nn.tokens import Take
@@ -68,7 +69,7 @@ def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:  # noqa: PLR0911
             return Summands(squares=(node,))
         case nn.Identity() | nn.Dropout():
             return _terms(graph, node.all_input_nodes[0])
-        case _BatchNorm():
+        case _BatchNorm() | Affine():
             before = _terms(graph, node.all_input_nodes[0])
             return before if before.layers and not before.between else Summands(others=(node,))
         case nn.AvgPool2d(divisor_override=None):

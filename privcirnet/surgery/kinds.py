@@ -1,6 +1,6 @@
 """What an operation of a traced network is, whether it is a module, a function or a method.
 
-timm's classes are known by name: the package does not import timm for them.
+What timm and torchvision define is known by name: the package does not import them for it.
 """
 
 import operator
@@ -20,7 +20,7 @@ ACTIVATION_MODULES = (
 )
 _ACTIVATION_NAMES = frozenset({"Swish", "Mish", "HardSwish", "HardMish", "PReLU", "GELU", "GELUTanh", "QuickGELU"})
 _NOTHING_MODULES = (nn.Identity, nn.modules.dropout._DropoutNd)
-_NOTHING_NAMES = frozenset({"DropPath", "StochasticDepth", "DropBlock2d"})
+_NOTHING_NAMES = frozenset({"DropPath", "StochasticDepth", "DropBlock2d", "stochastic_depth", "drop_block2d"})
 _MOVE_NAMES = frozenset({"Flatten", "Unflatten", "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Permute"})
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "activation": (
@@ -38,6 +38,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
             F.selu,
         ),
         *(F.hardtanh, F.hardtanh_, F.gelu, F.silu, F.mish, F.hardswish, F.softplus),
+        *(torch.clamp, torch.clip, torch.clamp_min, torch.clamp_max),
     ),
     "nothing": (F.dropout, F.dropout2d, F.alpha_dropout, torch.dropout),
     "average": (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean),
@@ -49,12 +50,14 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     ),
     "gate": (torch.sigmoid, F.sigmoid, F.hardsigmoid),
     "sum": ADDITIONS,
-    "product": (operator.mul, operator.imul, torch.mul),
+    "difference": (operator.sub, operator.isub, torch.sub, torch.subtract, torch.rsub),
+    "product": (operator.mul, operator.imul, torch.mul, torch.multiply),
+    "numbers": (operator.neg, torch.neg, torch.negative, operator.truediv, operator.itruediv, torch.div, torch.divide),
     "square": (torch.square, operator.pow, torch.pow),
     "concat": (torch.cat, torch.concat, torch.concatenate),
 }
 _METHODS: dict[str, tuple[str, ...]] = {
-    "activation": ("relu", "relu_"),
+    "activation": ("relu", "relu_", "clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max"),
     "nothing": ("contiguous", "clone", "detach"),
     "average": ("mean",),
     "move": (
@@ -63,7 +66,9 @@ _METHODS: dict[str, tuple[str, ...]] = {
     ),
     "gate": ("sigmoid", "sigmoid_"),
     "sum": ("add", "add_"),
-    "product": ("mul", "mul_"),
+    "difference": ("sub", "sub_", "subtract", "rsub"),
+    "product": ("mul", "mul_", "multiply"),
+    "numbers": ("neg", "neg_", "negative", "div", "div_", "divide"),
     "square": ("square", "square_", "pow", "pow_"),
 }
 
@@ -76,7 +81,8 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
         node: one of its nodes.
 
     Returns:
-        "activation", "gate", "nothing", "average", "maximum", "move", "sum", "product", "square", "concat", "norm" (a
+        "activation", "gate", "nothing", "average", "maximum", "move", "sum", "difference",
+        "product", "numbers" (a value with its sign changed, or divided), "square", "concat", "norm" (a
         batch norm, with or without an activation), "layer norm", "layer", "kept" (this toolkit's own modules); "" for
         all else.
     """
@@ -88,7 +94,7 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
             assert module is not None
             return _kind_of_module(module)
         case "call_function":
-            return _in_table(_FUNCTIONS, node.target)
+            return _in_table(_FUNCTIONS, node.target) or _named_nothing(node.target)
         case "call_method":
             return _in_table(_METHODS, node.target)
         case _:
@@ -118,6 +124,10 @@ def _kind_of_module(module: nn.Module) -> str:  # noqa: PLR0911
             return "activation"
         case _:
             return "kept" if type(module).__module__.startswith("privcirnet.nn") else ""
+
+
+def _named_nothing(target: Any) -> str:
+    return "nothing" if getattr(target, "__name__", "") in _NOTHING_NAMES else ""
 
 
 def _in_table(table: dict[str, tuple[Any, ...]], target: Any) -> str:

@@ -41,8 +41,8 @@ def _made(edit: Edit, node: fx.Node) -> fx.Node | None:
         return None
 
     def moved(values: Tensor) -> Tensor:
-        for each in chain:
-            values = edit.compute(each, values)
+        for each in chain:  # a copy (`contiguous`) between two moves is gone, and a view needs it
+            values = edit.compute(each, values.contiguous() if isinstance(values, Tensor) else values)
         return values
 
     try:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from privcirnet.nn.affine import Affine
 from privcirnet.nn.moves import Move
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.summands import channel_readers
+from privcirnet.nn.places import place_of
 from privcirnet.surgery.changes import ONE_MORE, TRAIN, Change
 from privcirnet.surgery.edit import Edit, path_of, shape_of
 from privcirnet.surgery.kinds import named
@@ -34,11 +35,7 @@ def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
     if not inside and type(norm).__module__.startswith(("torch.", "privcirnet.")):
         return []
     path = str(node.target)
-    plain = nn.BatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-    plain.weight, plain.bias = norm.weight, norm.bias
-    for name, buffer in norm.named_buffers(recurse=False):
-        plain.register_buffer(name, buffer)
-    edit.graph.add_submodule(path, plain.train(norm.training))
+    edit.graph.add_submodule(path, _of_maps(norm))
     last, appended = node, list[fx.Node]()
     for name, child in norm.named_children():
         if child in inside:
@@ -53,10 +50,8 @@ def put_behind_layer(edit: Edit, node: fx.Node) -> None:
         edit: the network.
         node: a batch norm.
     """
-    source = node.all_input_nodes[0]
-    follows = isinstance(edit.module(source), nn.Conv2d) and len(source.users) == 1
-    if not follows and isinstance(edit.module(node), nn.BatchNorm2d):
-        edit.put_layer_before(node, source, "BatchNorm2d")
+    if isinstance(edit.module(node), nn.BatchNorm2d) and not place_of(edit.graph, node):
+        edit.put_layer_before(node, node.all_input_nodes[0], "BatchNorm2d")
 
 
 def layer_norm(edit: Edit, node: fx.Node) -> None:
@@ -111,38 +106,45 @@ def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: st
 
 
 def put_unfoldable_behind_layers(edit: Edit) -> None:
-    """Give each batch norm of tokens that feeds other than linear layers a depthwise convolution of its own.
+    """Give what can be folded into no layer beside it a depthwise convolution of its own.
+
+    Batch norms of tokens and vectors work on a map of them then.
 
     Args:
         edit: the network, moves settled.
     """
     for node in list(edit.graph.graph.nodes):
-        norm = edit.module(node)
-        if isinstance(norm, TokenBatchNorm) and not _feeds_only_layers(edit, node):
-            _become_map_norm(edit, node, norm)
+        module = edit.module(node)
+        if not isinstance(module, TokenBatchNorm | nn.BatchNorm1d | Affine) or place_of(edit.graph, node):
+            continue
+        if not channels_last(edit, node):
+            edit.put_layer_before(node, node.all_input_nodes[0], type(module).__name__)
+            continue
+        _put_on_a_map(edit, node)
+        if isinstance(module, _BatchNorm):
+            edit.graph.set_submodule(path_of(node), _of_maps(module))
+            edit.changes.append(Change(path_of(node), type(module).__name__, "BatchNorm2d of a map", ONE_MORE))
 
 
-def _feeds_only_layers(edit: Edit, node: fx.Node) -> bool:
-    return all(isinstance(edit.module(reader), nn.Linear) for reader in channel_readers(edit.graph, node))
+def _of_maps(norm: _BatchNorm) -> nn.BatchNorm2d:
+    """Return a batch norm of maps with the parameters and statistics of another, whatever is inside of it."""
+    plain = nn.BatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    plain.weight, plain.bias = norm.weight, norm.bias
+    for name, buffer in norm.named_buffers(recurse=False):
+        plain.register_buffer(name, buffer)
+    return plain.train(norm.training)
 
 
-def _become_map_norm(edit: Edit, node: fx.Node, norm: TokenBatchNorm) -> None:
-    """Let the norm work on a map of the tokens, behind a depthwise convolution."""
-    shape, path = shape_of(node), path_of(node)
+def _put_on_a_map(edit: Edit, node: fx.Node) -> None:
+    """Let a node that reads tokens or vectors read a map of them, behind a depthwise convolution."""
+    shape, path, source = shape_of(node), path_of(node), node.all_input_nodes[0]
     count, channels = prod(shape[1:-1]), shape[-1]
-    to_map, to_tokens = Move.to_map(channels, count, 1), Move.to_tokens(channels, count, 1)
-    batch = nn.BatchNorm2d(channels)
-    _set(batch, norm.weight, norm.bias)
-    source = node.all_input_nodes[0]
-    first = edit.insert(source, edit.free(f"{path}_map"), to_map, (source,))
-    first.meta["shape"] = (shape[0], channels, count, 1)
+    first = edit.insert(source, edit.free(f"{path}_map"), Move.to_map(channels, count, 1), (source,))
+    first.meta["shape"] = node.meta["shape"] = (shape[0], channels, count, 1)
     node.replace_input_with(source, first)
-    edit.graph.add_submodule(path, batch.to(edit.like).train(edit.graph.training))
-    node.meta["shape"] = first.meta["shape"]
-    edit.put_layer_before(node, first, "BatchNorm2d")
-    last = edit.append(node, edit.free(f"{path}_tokens"), to_tokens)
-    last.meta["shape"] = shape
-    edit.changes.append(Change(path, "TokenBatchNorm", "BatchNorm2d of a map", ONE_MORE))
+    edit.put_layer_before(node, first, type(edit.module(node)).__name__)
+    back = Move.to_tokens(channels, count, 1) if len(shape) > 2 else nn.Flatten()
+    edit.append(node, edit.free(f"{path}_tokens"), back).meta["shape"] = shape
 
 
 def _set(batch: _BatchNorm, weight: Tensor | None, bias: Tensor | None) -> None:

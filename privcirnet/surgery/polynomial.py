@@ -82,8 +82,10 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
         return
     if kind in _REPLACED:
         _REPLACED[kind](edit, node)
-    elif kind == "activation":
+    elif kind == "activation" and len(node.all_input_nodes) == 1:
         edit.replace(node, _activation(edit, node, activation), TRAIN)
+    elif isinstance(edit.module(node), nn.BatchNorm1d) and len(shape_of(node)) != 2:
+        edit.cannot(node, "let a BatchNorm1d work on vectors (N, C)")
     elif kind == "norm":
         inside = norms.split(edit, node)
         norms.put_behind_layer(edit, node)
@@ -100,7 +102,9 @@ _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
     "average": partial(pool, average=True),
     "maximum": partial(pool, average=False),
     "sum": sums.add,
+    "difference": sums.subtract,
     "product": sums.multiply,
+    "numbers": sums.with_numbers,
     "square": sums.square,
     "concat": sums.concat,
 }

@@ -1,11 +1,13 @@
 """Sums, products and concatenations of values, of which one may be a constant."""
 
+import math
 import operator
 
 import torch
 from torch import Tensor, fx
 
 from privcirnet.nn.activations import Square
+from privcirnet.nn.affine import Affine
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.moves import Move
 from privcirnet.nn.tokens import HeadProduct, Tokens
@@ -15,16 +17,21 @@ from privcirnet.surgery.kinds import named
 from privcirnet.surgery.layout import channels_last
 from privcirnet.surgery.norms import scale
 
+_LARGE = 2.0**40
+"""A slope is measured over so much: a number that is added then changes no digit of it."""
+
 
 def add(edit: Edit, node: fx.Node) -> None:
-    """Make a sum one of two values; constants go into a :class:`Tokens`, or into a batch norm of a map.
+    """Make a sum one of two values; constants go into a :class:`Tokens` or a batch norm, numbers into an Affine.
 
     Args:
         edit: the network.
         node: a sum.
     """
     values, constants = _terms(node)
-    if len(values) == 1 and len(constants) == 1 and len(node.args) == 2:
+    if len(node.all_input_nodes) == 1:
+        with_numbers(edit, node)
+    elif len(values) == 1 and len(constants) == 1 and len(node.args) == 2:
         _add_constant(edit, node, values[0], constants[0])
     elif len(values) != 2 or constants or node.kwargs or shape_of(values[0]) != shape_of(values[1]):
         edit.cannot(node, "add two values of one shape")
@@ -43,11 +50,12 @@ def multiply(edit: Edit, node: fx.Node) -> None:
     if len(values) == 2 and values[0] is values[1]:
         square(edit, node)
         return
-    numbers = [given for given in node.args if isinstance(given, int | float)]
+    if len(node.all_input_nodes) == 1:
+        with_numbers(edit, node)
+        return
     shapes = [shape_of(value) for value in values]
-    if len(values) == 1 and len(node.args) == 2 and len(shapes[0]) == 4 and not channels_last(edit, values[0]):
-        found = constants[0] if constants else torch.tensor(float(numbers[0]))
-        factors = _of_channels(found, shapes[0][1])
+    if len(values) == len(constants) == 1 and len(shapes[0]) == 4 and not channels_last(edit, values[0]):
+        factors = _of_channels(constants[0], shapes[0][1])
         if factors is not None:
             node.args = (values[0],)
             scale(edit, node, factors, torch.zeros_like(factors), "")
@@ -58,6 +66,47 @@ def multiply(edit: Edit, node: fx.Node) -> None:
             _gated(edit, node, first, second)
             return
     edit.cannot(node, "multiply a map by a value for each channel")
+
+
+def subtract(edit: Edit, node: fx.Node) -> None:
+    """Make a difference the sum of a value and another times -1.
+
+    Args:
+        edit: the network.
+        node: a difference.
+    """
+    if len(node.all_input_nodes) == 1:
+        with_numbers(edit, node)
+        return
+    if len(node.args) != 2 or node.kwargs or any(constant_of(each, 0) is not None for each in node.all_input_nodes):
+        edit.cannot(node, "subtract values from each other, or add constants")
+        return
+    first, second = node.args if named(edit.graph, node) != "rsub" else node.args[::-1]
+    assert isinstance(second, fx.Node)
+    negative = edit.insert(second, edit.free(f"{node.name}_negative"), Affine(-1.0, 0.0), (second,))
+    node.args = (first, negative)
+    add(edit, node)
+
+
+def with_numbers(edit: Edit, node: fx.Node) -> None:
+    """Replace a value that numbers are added to, subtracted from, multiplied with or divided by.
+
+    Args:
+        edit: the network.
+        node: that reads one value.
+    """
+    shift = _at(edit, node, 0.0)
+    scale = (_at(edit, node, _LARGE) - _at(edit, node, -_LARGE)) / (2 * _LARGE)
+    if not math.isfinite(scale) or not scale or not math.isclose(_at(edit, node, 0.7), scale * 0.7 + shift):
+        edit.cannot(node, "scale values by a number that is not 0, or add one")
+    elif (scale, shift) == (1, 0):
+        edit.skip(node)
+    else:
+        edit.replace(node, Affine(scale, shift), "")
+
+
+def _at(edit: Edit, node: fx.Node, value: float) -> float:
+    return float(edit.compute(node, torch.tensor(value, dtype=torch.float64)))
 
 
 def square(edit: Edit, node: fx.Node) -> None:

@@ -98,7 +98,7 @@ REFUSED = [
     (Tied, {"other": 2}, "must not share its weight: got one.weight = other.weight"),
     (Untraceable, {"conv": 2}, "traceable by torch.fx.*: got Untraceable: symbolically traced variables cannot be"),
     (Twice, {"one": 2, "other": 4}, "needs one block size: got 2 and 4 before 'norm'"),
-    (sync_norm, {"0": 2}, "must be a BatchNorm2d or timm's BatchNormAct2d: got SyncBatchNorm"),
+    (sync_norm, {"0": 2}, "must be a BatchNorm1d, BatchNorm2d or timm's BatchNormAct2d: got SyncBatchNorm"),
 ]
 
 

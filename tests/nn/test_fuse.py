@@ -92,8 +92,8 @@ UNFUSABLE = [
         "must directly follow a convolution: got '0' after 'in",
     ),
     (
-        lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4)),
-        "must directly follow a convolution: got '1' after '0'",
+        lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4)),  # its input may be tokens: then it works on those
+        r"must work on vectors \(N, C\), right behind or before linear layers: got '1' after '0'",
     ),
     (Branch, "a convolution must feed only its batch norm: got 'norm' after 'conv'"),
     (Twice, "must be used once: got 'norm' after 'one'"),

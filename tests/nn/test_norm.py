@@ -148,7 +148,7 @@ SHARED_ALREADY = [BlockBatchNorm2d(4, 2), BlockBatchNorm2d.from_batch_norm(Batch
 
 @pytest.mark.parametrize("norm", [Frozen(4), nn.SyncBatchNorm(4), nn.ReLU(), *SHARED_ALREADY])
 def test_norms_of_unknown_behaviour(norm):
-    message = f"must be a BatchNorm2d or timm's BatchNormAct2d: got {type(norm).__name__}"
+    message = f"must be a BatchNorm1d, BatchNorm2d or timm's BatchNormAct2d: got {type(norm).__name__}"
     with pytest.raises(RuleError, match=message):
         check_can_share(norm)
     with pytest.raises(RuleError, match=message):

@@ -1,0 +1,97 @@
+"""Which layers a norm or an :class:`.Affine` is folded into: the one before it, or those behind it.
+
+Behind it is a batch norm of tokens or vectors, whose scales belong to the columns of linear layers, and a scale without
+a shift. A batch norm of maps has the zeros of padding behind it, so it needs a convolution before it.
+"""
+
+from typing import NamedTuple
+
+from torch import fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from privcirnet.nn.affine import Affine
+from privcirnet.nn.graph import module_of
+from privcirnet.nn.moves import Move
+from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.pooling import layers_behind
+from privcirnet.nn.summands import channel_readers
+from privcirnet.nn.tokens import Take
+
+
+class Place(NamedTuple):
+    """Where a node is folded.
+
+    Attributes:
+        layers: nodes of linear layers or convolutions; one of them if they are before it.
+        behind: whether they read the node.
+    """
+
+    layers: tuple[fx.Node, ...]
+    behind: bool = False
+
+
+def place_of(graph: fx.GraphModule, node: fx.Node) -> Place | None:
+    """Return the layers that a batch norm or an Affine is folded into, None if there are none.
+
+    Args:
+        graph: a traced network, fused or not.
+        node: that calls a batch norm or an :class:`Affine`.
+
+    >>> from privcirnet.nn.graph import trace
+    >>> graph = trace(nn.Sequential(nn.Linear(2, 2), Affine(2.0, 1.0)))
+    >>> place_of(graph, list(graph.graph.nodes)[2])
+    Place(layers=(_0,), behind=False)
+    """
+    module, before = module_of(graph, node), _layer_before(graph, node)
+    match module:
+        case nn.BatchNorm1d() if not _is_vector(graph, node.all_input_nodes[0]):
+            return None
+        case TokenBatchNorm() | nn.BatchNorm1d():
+            before = before if before and isinstance(module_of(graph, before), nn.Linear) else None
+            behind = channel_readers(graph, node)
+            linear = all(isinstance(module_of(graph, each), nn.Linear) for each in behind)
+        case Affine(shift=0):
+            behind = layers_behind(graph, node) or []
+            linear = True
+        case Affine():
+            behind, linear = [], False
+        case _:
+            before = before if before and isinstance(module_of(graph, before), nn.Conv2d) else None
+            behind, linear = [], False
+    if before is not None:
+        return Place((before,))
+    return Place(tuple(behind), behind=True) if behind and linear else None
+
+
+def _layer_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+    """Return the layer that a node alone reads, at most through what is folded into that layer too."""
+    source = node.all_input_nodes[0]
+    if len(source.users) > 1:
+        return None
+    match module_of(graph, source):
+        case nn.Linear() | nn.Conv2d():
+            return source
+        case _BatchNorm() as norm if not all(isinstance(child, nn.Identity) for child in norm.children()):
+            return None
+        case _BatchNorm() | Affine():
+            place = place_of(graph, source)
+            return place.layers[0] if place and not place.behind else None
+        case nn.Identity() | nn.Dropout():
+            return _layer_before(graph, source)
+        case _:
+            return None
+
+
+def _is_vector(graph: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether a value is known to be vectors (N, C), whose channels are the axis that a BatchNorm1d works on."""
+    while node.all_input_nodes:
+        match module_of(graph, node):
+            case nn.Flatten(start_dim=1, end_dim=-1) | Take():
+                return True
+            case Move(after=after):
+                return len(after) == 1
+            case nn.Conv2d() | nn.AvgPool2d() | None:
+                return False
+            case _:
+                node = node.all_input_nodes[0]
+    return False
