@@ -5,14 +5,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import arguments_named, known_settings
 from privcirnet.config import HEConfig
 from privcirnet.he.planning.profile import Profile
-from privcirnet.nn.checks import check_images, check_weights
+from privcirnet.nn.checks import check_images, check_module, check_weights
 from privcirnet.nn.quantize import input_step
+from privcirnet.nn.reference import check_reference
 from privcirnet.pipeline.compiled import CompiledProgram
 from privcirnet.pipeline.export import exceeding, lower_on, pixels_of
 from privcirnet.pipeline.profiles import find_profile
@@ -22,13 +23,15 @@ _NOT_OWN = ("profile", "bounds", "link", "bound_images")
 
 
 @arguments_named()
-def compile(
+def compile(  # noqa: PLR0913
     network: fx.GraphModule,
     images: Tensor,
     *,
     bounds: str = "measured",
     profile: Profile | str | Path = "calibrate",
     link: str = "local",
+    reference: nn.Module | None = None,
+    tolerance: float = 0.25,
     progress: bool = True,
     **settings: Any,
 ) -> CompiledProgram:
@@ -42,6 +45,9 @@ def compile(
             2^``margin_bits`` times gets a wrong answer), or "proved" for every image, which few squares in a row allow.
         profile: operation times that plans are chosen by, as for :func:`privcirnet.search`.
         link: "local", "lan", "wan44" or "wan": the network between client and server.
+        reference: the network that you began with, before fuse and quantize: its logits on some of the images must be
+            those of the program but for quantization.
+        tolerance: largest difference from the reference's logits, as a share of their size.
         progress: whether bars are shown.
         settings: further ones of :class:`privcirnet.config.HEConfig`, as ``failure_bits``, ``margin_bits``,
             ``guard_bits``, ``ring_degree``, ``family``.
@@ -52,7 +58,8 @@ def compile(
     Raises:
         DoesNotFit: a bound or a modulus is out of reach, or there is too little noise budget.
         RuleError: the network is not quantized or has an operation that does not run encrypted, its weights are not
-            finite, images are none, not finite or of another size, or a setting is out of range.
+            finite, images are none, not finite or of another size, a setting is out of range, or the program computes
+            something other than the network or the reference.
     """
     input_step(network)
     check_weights(network)
@@ -62,6 +69,9 @@ def compile(
     he = HEConfig(profile=named, bounds=bounds, link=link, **own)
     given = profile if isinstance(profile, Profile) else None if named == "calibrate" else find_profile(he, bar=bar)
     network, images = copy.deepcopy(network).cpu(), images.cpu()
+    if reference is not None:
+        check_module(reference)
+        check_reference(network, copy.deepcopy(reference).cpu(), images, tolerance)
     lowered, _ = lower_on(he, network, pixels_of(network, images), images, bar, given)
     with bar("checking bounds", 0):
         found = exceeding(lowered.program, network, images)

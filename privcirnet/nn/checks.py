@@ -5,10 +5,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from privcirnet.errors import RuleError, listed
+from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating
 
-IMAGE = "image"
-"""Key of a graph's ``meta``: (C, H, W) of the only images it is made for."""
 _INNER = ("_orig_mod", "module")
 """Where wrappers of torch keep the network: compiled ones, and DataParallel, DistributedDataParallel, AveragedModel."""
 

@@ -29,9 +29,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.affine import Affine
+from privcirnet.nn.agreement import agree, check_traced, exact_value, some_of
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.checks import check_module
 from privcirnet.nn.compose import compose_
+from privcirnet.nn.example import example_for
 from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
@@ -40,7 +42,7 @@ from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 
 
-def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
+def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None = None) -> fx.GraphModule:
     """Return the network for inference, with every batch norm and AESPA folded into the layers around it.
 
     Circulant layers stay circulant, with their rows scaled. The convolutions get a bias, and the batch norms disappear.
@@ -50,16 +52,18 @@ def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
     Args:
         model: A network; left as it was.
         composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.nn.compose`).
+        images: Some as the network reads them, (N, C, H, W): on two of them the result is compared with the network. If
+            there are none, random ones of its size will do.
 
     Returns:
         A graph module in evaluation mode that shares nothing with `model`.
 
     Raises:
-        RuleError: The network cannot be traced, a batch norm does not directly follow a convolution or has no running
-            statistics, one of tokens or an attention feeds other than linear layers, an AESPA follows neither a layer
-            nor a sum of layers and squares, a convolution feeds more than what is folded into it, either is used twice,
-            what is folded into a circulant layer is not shared by its blocks, weights are quantized already, or a
-            layer cannot be composed with the one before it.
+        RuleError: The network cannot be traced or computes what its modules do not say, a batch norm does not directly
+            follow a convolution or has no running statistics, one of tokens or an attention feeds other than linear
+            layers, an AESPA follows neither a layer nor a sum of layers and squares, a convolution feeds more than what
+            is folded into it, either is used twice, what is folded into a circulant layer is not shared by its blocks,
+            weights are quantized already, or a layer cannot be composed with the one before it.
 
     >>> fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU()))
     Sequential(
@@ -68,7 +72,22 @@ def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
     )
     """
     check_module(model)
-    fused = trace(copy.deepcopy(model).eval())
+    copied = copy.deepcopy(model).eval()
+    shown = example_for(copied) if images is None else some_of(images)
+    fused = trace(copied, shown)
+    if shown is None:
+        return _folded_(fused, composed)
+    check_traced(fused, copied, shown)
+    wanted = exact_value(copied, shown)
+    _folded_(fused, composed)
+    if not agree(exact_value(fused, shown), wanted):
+        rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"
+        raise RuleError(rule, got=got, remedy="report this network")
+    return fused
+
+
+def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule:
+    """Fold what can be folded in a traced network, in place."""
     calls = Counter(node.target for node in fused.graph.nodes if node.op == "call_module")
     for node in list(fused.graph.nodes):
         if isinstance(module_of(fused, node), nn.Identity):

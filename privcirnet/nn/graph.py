@@ -5,22 +5,33 @@ Cost: one symbolic run of the network's forward; computes nothing on tensors.
 
 import difflib
 import operator
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
+from torch.fx.node import Target
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.inplace import Memory, Proxy, without_writing
+from privcirnet.nn.own_forward import check_own_forwards
 
-ADDITIONS = (operator.add, operator.iadd, torch.add)
+ADDITIONS = (operator.add, torch.add)
 
 
 class Tracer(fx.Tracer):
-    """A torch.fx tracer that does not enter the layers this toolkit knows: torch.nn's, its own, and subclasses."""
+    """A torch.fx tracer that does not enter the layers this toolkit knows: torch.nn's, its own, and subclasses.
+
+    What is written in place is read by whoever holds it, see :mod:`privcirnet.nn.inplace`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._memory = Memory()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Return whether a module stays one node of the graph.
@@ -32,34 +43,136 @@ class Tracer(fx.Tracer):
         known = isinstance(m, nn.Linear | nn.Conv2d | _BatchNorm) or type(m).__module__.startswith("privcirnet.nn")
         return known or super().is_leaf_module(m, module_qualified_name)
 
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """Return what stands for a node's value in the forward.
 
-def trace(model: nn.Module) -> fx.GraphModule:
+        Args:
+            node: just made.
+        """
+        return Proxy(node, self)
+
+    def create_proxy(  # noqa: PLR0913, PLR0917
+        self,
+        kind: str,
+        target: Target,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None = None,
+        type_expr: Any | None = None,
+        proxy_factory_fn: Callable[[fx.Node], fx.Proxy] | None = None,
+    ) -> Any:
+        """Record an operation, in the form that writes into none of its arguments.
+
+        Args:
+            kind: of the node, as torch.fx names it.
+            target: of the call.
+            args: of the call.
+            kwargs: of the call.
+            name: wished for the node.
+            type_expr: as in torch.fx.
+            proxy_factory_fn: as in torch.fx.
+
+        Returns:
+            The result's proxy; that of the value that was written to, if one was.
+        """
+        self._memory.check((args, kwargs))
+        found = without_writing(self.root, kind, target, args, kwargs)
+        made = self._record(kind, found.target, found.args, found.kwargs, name, type_expr, proxy_factory_fn)
+        if not isinstance(made, fx.Proxy):
+            return made
+        self._memory.note(self.root, made.node)
+        if found.written is None:
+            return made
+        self._memory.write(found.written, made)
+        return found.written
+
+    def _record(self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], *more: Any) -> Any:
+        return super().create_proxy(kind, target, args, kwargs, *more)
+
+
+def trace(model: nn.Module, images: Tensor | None = None) -> fx.GraphModule:
     """Return the network as a graph, in its present training or evaluation mode.
 
     Args:
         model: A network.
+        images: Some that it takes, for its forward hooks; None to try images of usual sizes if it has any.
 
     Returns:
         A graph module that shares the network's submodules under their names.
 
     Raises:
-        RuleError: torch.fx cannot trace the network, for example because of its control flow.
+        RuleError: torch.fx cannot trace the network, for example because of its control flow; a module computes more
+            than its class says; or the network does not return one tensor.
 
     >>> [node.target for node in trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU())).graph.nodes]
     ['input', '0', '1', 'output']
     """
     tracer = Tracer()
+    with evaluating(model):
+        check_own_forwards(model, tracer.is_leaf_module, images)
     try:
         graph = tracer.trace(model)
+    except RuleError:
+        raise
     except Exception as error:
         raise RuleError(
             "a network must be traceable by torch.fx to find its batch norms",
             got=f"{type(model).__name__}: {error}",
             remedy="write its forward without branches on tensors",
         ) from error
+    check_one_output(graph, model)
+    return graph_module(tracer, graph, model)
+
+
+def graph_module(tracer: Tracer, graph: fx.Graph, model: nn.Module) -> fx.GraphModule:
+    """Return a graph as a module in a network's place, with the network's own hooks, without what nothing reads.
+
+    Args:
+        tracer: that traced the network.
+        graph: of its forward.
+        model: the network.
+    """
     found = fx.GraphModule(tracer.root, graph, type(model).__name__)
     found.meta.update(getattr(model, "meta", {}))
+    vars(found).update({name: value for name, value in vars(model).items() if "_hooks" in name})
+    drop_unused(found)
     return found
+
+
+def drop_unused(graph: fx.GraphModule) -> None:
+    """Remove what the output does not depend on; a traced network has no operation that does anything besides.
+
+    Args:
+        graph: a traced network; changed in place.
+    """
+    graph.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
+    graph.recompile()
+
+
+def check_one_output(graph: fx.Graph, model: nn.Module) -> None:
+    """Raise unless a network returns one tensor.
+
+    Args:
+        graph: of its forward.
+        model: the network, for the error.
+
+    Raises:
+        RuleError: it returns several, or none, or a collection of them.
+    """
+    returned = output_of(graph).args[0]
+    if not isinstance(returned, fx.Node):
+        got = f"{type(model).__name__} returns a {type(returned).__name__.removeprefix('immutable_')}"
+        remedy = "return the logits alone, for example from a module around it"
+        raise RuleError("a network must return one tensor", got=got, remedy=remedy)
+
+
+def output_of(graph: fx.Graph) -> fx.Node:
+    """Return the node of a graph's output.
+
+    Args:
+        graph: of a traced network.
+    """
+    return next(node for node in reversed(graph.nodes) if node.op == "output")
 
 
 def module_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
@@ -83,6 +196,8 @@ def is_plain_layer(module: nn.Module | None) -> bool:
     if not isinstance(module, nn.Conv2d | nn.Linear):
         return False
     forward = type(module).forward
+    if isinstance(module, nn.Conv2d) and type(module)._conv_forward is not nn.Conv2d._conv_forward:
+        return False
     return forward in (nn.Conv2d.forward, nn.Linear.forward) or forward.__module__ == "timm.layers.linear"
 
 

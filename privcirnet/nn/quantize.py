@@ -21,7 +21,8 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
-from privcirnet.nn.checks import IMAGE, check_batch, check_weights, value_of_one
+from privcirnet.nn.checks import check_batch, check_weights, value_of_one
+from privcirnet.nn.example import IMAGE
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.ranges import peaks, usual

@@ -22,6 +22,7 @@ from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.message_sizes import together
 from privcirnet.lower import Lowered, drafts, refined
+from privcirnet.lower.agreement import check_program
 from privcirnet.nn.quantize import input_step
 from privcirnet.nn.ranges import Range, peaks, ranges, usual_ranges
 from privcirnet.pipeline.profiles import CALIBRATION_ROUNDS, RANKING_ROUNDS, find_profile, measure, profile_at
@@ -116,8 +117,18 @@ def lower_on(
 
     Raises:
         DoesNotFit: A bound or a modulus is out of reach, or there is too little noise budget.
-        RuleError: An operation is not supported, no parameters are secure, or the profile's file is none.
+        RuleError: An operation is not supported, no parameters are secure, the profile's file is none, or the program
+            computes something other than the network.
     """
+    lowered, profile = _lowered(he, network, pixels, images, bar, given)
+    with bar("comparing with the network", 0):
+        check_program(lowered, network, images)
+    return lowered, profile
+
+
+def _lowered(
+    he: HEConfig, network: fx.GraphModule, pixels: Pixels, images: torch.Tensor, bar: Bar, given: Profile | None
+) -> tuple[Lowered, Profile]:
     target = _target(he, given, bar)
     if he.bounds == "measured" or he.answer == "rounded":
         with bar("measuring ranges", 0):

@@ -7,8 +7,9 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from privcirnet.errors import RuleError, listed
+from privcirnet.nn.agreement import returned
 from privcirnet.nn.graph import module_of
-from privcirnet.surgery.changes import ONE_MORE, Change
+from privcirnet.surgery.changes import ONE_MORE, TRAIN, Change
 from privcirnet.surgery.kinds import named
 
 
@@ -20,13 +21,19 @@ class Edit:
 
     Attributes:
         changes: what was replaced.
+        inexact: name of a node that computes other values than before -> that of the node whose value it approximates.
+        inside: name of a node that a module was taken apart into, the last one -> that of the module's node.
         problems: what could not be, each with its remedy.
+        returned: name of the node whose value the network returned before it was changed.
     """
 
     def __init__(self, graph: fx.GraphModule) -> None:
         self.graph = graph
         self.like = next((p.detach() for p in graph.parameters() if p.is_floating_point()), torch.empty(0))
         self.changes: list[Change] = []
+        self.inexact: dict[str, str] = {}
+        self.inside: dict[str, str] = {}
+        self.returned = returned(graph).name
         self.problems: list[tuple[str, str]] = []
 
     def module(self, node: fx.Node) -> nn.Module | None:
@@ -52,6 +59,8 @@ class Edit:
         taken = node.op != "call_module" or self._calls(node.target) > 1
         made = self.insert(node, self.free(path) if taken else path, module, (node.all_input_nodes[0],))
         self.put_for(node, made)
+        if effect == TRAIN:
+            self.inexact[made.name] = self.inside.get(node.name, node.name)
         if effect or before != type(module).__name__:
             self.changes.append(Change(path, before, _said(module), effect))
         return made

@@ -24,20 +24,8 @@ _NOTHING_NAMES = frozenset({"DropPath", "StochasticDepth", "DropBlock2d", "stoch
 _MOVE_NAMES = frozenset({"Flatten", "Unflatten", "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Permute"})
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "activation": (
-        *(
-            F.relu,
-            F.relu_,
-            torch.relu,
-            torch.relu_,
-            F.relu6,
-            F.leaky_relu,
-            F.leaky_relu_,
-            F.elu,
-            F.elu_,
-            F.celu,
-            F.selu,
-        ),
-        *(F.hardtanh, F.hardtanh_, F.gelu, F.silu, F.mish, F.hardswish, F.softplus),
+        *(F.relu, torch.relu, F.relu6, F.leaky_relu, F.elu, F.celu, F.selu),
+        *(F.hardtanh, F.gelu, F.silu, F.mish, F.hardswish, F.softplus),
         *(torch.clamp, torch.clip, torch.clamp_min, torch.clamp_max),
     ),
     "nothing": (F.dropout, F.dropout2d, F.alpha_dropout, torch.dropout),
@@ -50,26 +38,26 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     ),
     "gate": (torch.sigmoid, F.sigmoid, F.hardsigmoid),
     "sum": ADDITIONS,
-    "difference": (operator.sub, operator.isub, torch.sub, torch.subtract, torch.rsub),
-    "product": (operator.mul, operator.imul, torch.mul, torch.multiply),
-    "numbers": (operator.neg, torch.neg, torch.negative, operator.truediv, operator.itruediv, torch.div, torch.divide),
+    "difference": (operator.sub, torch.sub, torch.subtract, torch.rsub),
+    "product": (operator.mul, torch.mul, torch.multiply),
+    "numbers": (operator.neg, torch.neg, torch.negative, operator.truediv, torch.div, torch.divide),
     "square": (torch.square, operator.pow, torch.pow),
     "concat": (torch.cat, torch.concat, torch.concatenate),
 }
 _METHODS: dict[str, tuple[str, ...]] = {
-    "activation": ("relu", "relu_", "clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max"),
+    "activation": ("relu", "clamp", "clip", "clamp_min", "clamp_max"),
     "nothing": ("contiguous", "clone", "detach"),
     "average": ("mean",),
     "move": (
-        *("flatten", "reshape", "view", "squeeze", "squeeze_", "unsqueeze", "unflatten", "permute", "transpose"),
+        *("flatten", "reshape", "view", "squeeze", "unsqueeze", "unflatten", "permute", "transpose"),
         *("chunk", "split", "unbind", "narrow", "movedim", "swapaxes"),
     ),
-    "gate": ("sigmoid", "sigmoid_"),
-    "sum": ("add", "add_"),
-    "difference": ("sub", "sub_", "subtract", "rsub"),
-    "product": ("mul", "mul_", "multiply"),
-    "numbers": ("neg", "neg_", "negative", "div", "div_", "divide"),
-    "square": ("square", "square_", "pow", "pow_"),
+    "gate": ("sigmoid",),
+    "sum": ("add",),
+    "difference": ("sub", "subtract", "rsub"),
+    "product": ("mul", "multiply"),
+    "numbers": ("neg", "negative", "div", "divide"),
+    "square": ("square", "pow"),
 }
 
 

@@ -16,7 +16,7 @@ from privcirnet.surgery.kinds import named
 from privcirnet.surgery.layout import channels_last
 
 GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
-"""Slope and value at 0 of what squeezes a value into [0, 1]; by name in lower case, without a _ at its end."""
+"""Slope and value at 0 of what squeezes a value into [0, 1]; by name in lower case."""
 
 
 def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
@@ -40,6 +40,7 @@ def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
     for name, child in norm.named_children():
         if child in inside:
             appended.append(last := edit.append(last, f"{path}_{name}", child))
+    edit.inside[last.name] = node.name
     return appended
 
 
@@ -82,7 +83,7 @@ def gate(edit: Edit, node: fx.Node) -> None:
         edit: the network.
         node: a sigmoid or hard sigmoid.
     """
-    slope, middle = GATES[named(edit.graph, node).lower().rstrip("_")]
+    slope, middle = GATES[named(edit.graph, node).lower()]
     if channels_last(edit, node):
         edit.cannot(node, "let a convolution compute gates")
         return

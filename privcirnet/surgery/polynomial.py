@@ -10,13 +10,14 @@ becomes such an average. What depends on batch or image size in the forward is g
 from collections.abc import Callable
 from functools import partial
 
-import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
-from privcirnet.nn.checks import IMAGE, check_batch, check_module
-from privcirnet.nn.graph import is_sum
+from privcirnet.nn.agreement import agree, check_traced, node_values, returned, some_of
+from privcirnet.nn.checks import check_batch, check_module
+from privcirnet.nn.example import IMAGE
+from privcirnet.nn.graph import evaluating, is_sum
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.surgery import norms, sums
 from privcirnet.surgery.attention import attentions_replaced
@@ -41,15 +42,16 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
 
     Args:
         model: a network on images, with any weights.
-        images: some as the network reads them, (N, C, H, W); only their shape matters.
+        images: some as the network reads them, (N, C, H, W). The network is made for their size, and what is said to
+            compute the same is compared on two of them.
         activation: "aespa" or "square".
 
     Returns:
         What was replaced, in the order of the forward.
 
     Raises:
-        RuleError: the network or the images are none, it cannot be traced, something has no replacement, or the
-            activation is unknown.
+        RuleError: the network or the images are none, it cannot be traced, something has no replacement, the activation
+            is unknown, or the network computes something that its modules and operations do not say.
 
     >>> network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
     >>> print(*polynomial_(network, torch.zeros(1, 3, 6, 6)), sep="\n")
@@ -61,18 +63,33 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
         raise RuleError("the activation must be a polynomial", got=repr(activation), remedy=f"use one of {known}")
     check_module(model)
     check_batch(images)
-    shown = torch.zeros(2, *images.shape[1:]).to(images)
-    with attentions_replaced(model, shown) as attentions:
+    shown = some_of(images)
+    with attentions_replaced(model, shown) as attentions, evaluating(model):
         edit = Edit(trace_at(model, shown))
+        values = check_traced(edit.graph, model, shown)
         for node in list(edit.graph.graph.nodes):
             _visit(edit, node, activation)
         settle_moves(edit)
         norms.put_unfoldable_behind_layers(edit)
         _put_layers_before_activations(edit)
         edit.finish()
+        _check_exact(edit, values, shown)
     edit.graph.meta[IMAGE] = tuple(images.shape[1:])
     _become_(model, edit.graph)
     return (*attentions, *edit.changes)
+
+
+def _check_exact(edit: Edit, before: dict[str, Tensor], images: Tensor) -> None:
+    """Raise unless the network computes what it did, but for the changes that say otherwise.
+
+    Those give the values that they gave before, so that what follows them is compared, too.
+    """
+    after = node_values(edit.graph, images, {made: before[name] for made, name in edit.inexact.items()})
+    last = returned(edit.graph)
+    if not agree(after[last.name], before[edit.returned]):
+        first = next((name for name in after if name in before and not agree(after[name], before[name])), last.name)
+        rule = "a change that is exact must leave the network's values as they were"
+        raise RuleError(rule, got=f"other values from {first!r} on", remedy="report this network")
 
 
 def _visit(edit: Edit, node: fx.Node, activation: str) -> None:

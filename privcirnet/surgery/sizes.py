@@ -13,10 +13,12 @@ from torch import Tensor, fx, nn
 from torch.fx.node import Argument, Target, map_aggregate
 
 from privcirnet.errors import RuleError, listed
-from privcirnet.nn.graph import Tracer, evaluating
+from privcirnet.nn.graph import Tracer, check_one_output, evaluating, graph_module
+from privcirnet.nn.inplace import Proxy
+from privcirnet.nn.own_forward import check_own_forwards
 
 
-class _Valued(fx.Proxy):
+class _Valued(Proxy):
     """A proxy that knows the value it stands for: a tensor, or tensors in a list or tuple."""
 
     value: Any = None
@@ -60,19 +62,10 @@ class _SizedTracer(Tracer):
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         return attr_val if self._computing else super().getattr(attr, attr_val, parameter_proxy_cache)
 
-    def create_proxy(  # noqa: PLR0913, PLR0917
-        self,
-        kind: str,
-        target: Target,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        name: str | None = None,
-        type_expr: Any | None = None,
-        proxy_factory_fn: Callable[[fx.Node], fx.Proxy] | None = None,
-    ) -> Any:
+    def _record(self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], *more: Any) -> Any:
         if kind == "placeholder" and args:  # an option of the forward keeps its default
             return args[0]
-        made: Any = super().create_proxy(kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
+        made = super()._record(kind, target, args, kwargs, *more)
         if kind == "output":
             return made
         value = self._value(kind, target, args, kwargs)
@@ -93,7 +86,7 @@ class _SizedTracer(Tracer):
         try:
             match kind:
                 case "placeholder":
-                    return self._images
+                    return self._images.clone()
                 case "get_attr":
                     return _attribute(self.root, str(target))
                 case "call_module":
@@ -113,19 +106,24 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
 
     Args:
         model: a network; left as it was.
-        images: some, (N, C, H, W); only their shape matters. Each node's ``meta["shape"]`` is that of its value, None
-            if it is no single tensor; ``meta["constant"]`` the value itself of what depends on parameters alone.
+        images: some, (N, C, H, W); what is recorded depends on their shape alone. Each node's ``meta["shape"]`` is that
+            of its value, None if it is no single tensor; ``meta["constant"]`` the value itself of what depends on
+            parameters alone.
 
     Returns:
         A graph module that shares the network's submodules under their names.
 
     Raises:
-        RuleError: the forward fails on such images, depends on their values, or changes the network.
+        RuleError: the forward fails on such images, depends on their values, changes the network or returns other than
+            one tensor, or a module computes more than its class says.
     """
     tracer, before = _SizedTracer(images), _own_state(model)
     try:
         with evaluating(model), torch.no_grad():
+            check_own_forwards(model, tracer.is_leaf_module, images)
             graph = tracer.trace(model)
+    except RuleError:
+        raise
     except Exception as error:
         lines = str(error).splitlines() or [""]
         got = f"{type(model).__name__} on {tuple(images.shape)}: {type(error).__name__}: {lines[0]}"
@@ -135,12 +133,10 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
     if changed:
         got, remedy = listed(changed), "keep what changes from image to image out of it"
         raise RuleError("a network must not change itself in its forward", got=got, remedy=remedy)
+    check_one_output(graph, model)
     plain, copies = fx.Graph(tracer_cls=Tracer), dict[fx.Node, fx.Node]()  # a copy that is pickled is traced anew
     plain.output(plain.graph_copy(graph, copies))
-    found = fx.GraphModule(tracer.root, plain, type(model).__name__)
-    found.graph.eliminate_dead_code()
-    found.recompile()
-    return found
+    return graph_module(tracer, plain, model)
 
 
 def _own_state(model: nn.Module) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def square(edit: Edit, node: fx.Node) -> None:
         edit: the network.
         node: a product of a value with itself, a square or a power of two.
     """
-    if named(edit.graph, node) in ("pow", "pow_") and node.args[1:] not in ((2,), (2.0,)):
+    if named(edit.graph, node) == "pow" and node.args[1:] not in ((2,), (2.0,)):
         edit.cannot(node, "use squares")
     else:
         edit.replace(node, Square(), "")

@@ -1,0 +1,39 @@
+"""Images that a network takes, where nobody gave any: for what must run it once, whatever the values."""
+
+import torch
+from torch import Tensor, nn
+
+IMAGE = "image"
+"""Key of a graph's ``meta``: (C, H, W) of the only images it is made for."""
+_SIDES = tuple(dict.fromkeys((32, 64, 28, 224, 8, 96, 16, 299, *range(1, 65))))
+"""Of square images that are tried, the usual ones first."""
+
+
+@torch.no_grad()
+def example_for(model: nn.Module) -> Tensor | None:
+    """Return two images of random numbers in [0, 1) that a network takes, or None if no usual size would do.
+
+    Args:
+        model: a network in evaluation mode; left as it was.
+    """
+    generator = torch.Generator().manual_seed(0)
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+    for size in _sizes(model):
+        images = torch.rand(2, *size, generator=generator).to(like)
+        try:
+            model(images.clone())
+        except Exception:  # whatever a forward raises on images of another size
+            continue
+        return images
+    return None
+
+
+def _sizes(model: nn.Module) -> list[tuple[int, ...]]:
+    """Sizes to try, of one image: that of its graph, or all that its first layer could read."""
+    if size := getattr(model, "meta", {}).get(IMAGE):
+        return [size]
+    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)), None)
+    if isinstance(first, nn.Linear):
+        return [(first.in_features,), (4, first.in_features)]
+    channels = dict.fromkeys([first.in_channels, 3, 1] if first else [3, 1])
+    return [(channel, side, side) for channel in channels for side in _SIDES]

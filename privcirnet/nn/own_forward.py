@@ -1,0 +1,79 @@
+"""Modules that compute more than their class says: through forward hooks that return something, or another forward.
+
+A traced network calls a layer by its name, and surgery, folding and lowering go by its class. What is computed around
+the class is refused before it would be lost. Hooks that return None, which only look or set a weight, are let be.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privcirnet.errors import RuleError, listed
+from privcirnet.nn.example import example_for
+
+_RULE = "a module must compute what its class says"
+_FORWARDS = ("forward", "_conv_forward")
+
+
+def check_own_forwards(model: nn.Module, is_leaf: Callable[[nn.Module, str], bool], images: Tensor | None) -> None:
+    """Raise if the network or a layer that tracing does not enter computes more than its class says.
+
+    Args:
+        model: a network in evaluation mode; left as it was.
+        is_leaf: (module, path) -> whether tracing does not enter a module.
+        images: some that it takes; None to try images of usual sizes.
+
+    Raises:
+        RuleError: one does.
+    """
+    kept = {path: module for path, module in model.named_modules() if not path or is_leaf(module, path)}
+    replaced = [_name(path, module) for path, module in kept.items() if any(f in vars(module) for f in _FORWARDS)]
+    if replaced:
+        remedy = "write a module of a class of its own, with this forward"
+        raise RuleError(_RULE, got=f"another forward at {listed(replaced)}", remedy=remedy)
+    hooked = {path: module for path, module in kept.items() if module._forward_hooks or module._forward_pre_hooks}
+    if not hooked:
+        return
+    shown = example_for(model) if images is None else images
+    changing = list(hooked) if shown is None else _changing(model, hooked, shown)
+    if changing:
+        where = listed([_name(path, hooked[path]) for path in changing])
+        remedy = "write what the hook computes as a module, or merge it into the weights, and remove the hook"
+        raise RuleError(_RULE, got=f"forward hooks that return values at {where}", remedy=remedy)
+
+
+@torch.no_grad()
+def _changing(model: nn.Module, hooked: dict[str, nn.Module], images: Tensor) -> list[str]:
+    """Return the paths of the modules with a hook that returned something when the network ran."""
+    found: list[str] = []
+
+    def watched(path: str, hook: Callable[..., Any]) -> Callable[..., Any]:
+        def watch(*given: Any, **options: Any) -> Any:
+            result = hook(*given, **options)
+            if result is not None and path not in found:
+                found.append(path)
+            return result
+
+        return watch
+
+    before = [(hooks, dict(hooks)) for module in hooked.values() for hooks in _hooks(module)]
+    try:
+        for path, module in hooked.items():
+            for hooks in _hooks(module):
+                hooks.update({key: watched(path, hook) for key, hook in hooks.items()})
+        model(images.clone())
+    finally:
+        for hooks, own in before:
+            hooks.update(own)
+    return found
+
+
+def _hooks(module: nn.Module) -> Iterator[dict[int, Callable[..., Any]]]:
+    yield module._forward_pre_hooks  # type: ignore[misc]
+    yield module._forward_hooks  # type: ignore[misc]
+
+
+def _name(path: str, module: nn.Module) -> str:
+    return f"{path or 'the network itself'} ({type(module).__name__})"

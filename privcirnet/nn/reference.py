@@ -1,0 +1,52 @@
+"""Whether a quantized network is near the network that it was made of."""
+
+import torch
+from torch import Tensor, fx, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.nn.agreement import node_values, returned
+from privcirnet.nn.fuse import fuse
+from privcirnet.nn.graph import evaluating
+
+_COMPARED = 8
+"""Images."""
+
+
+@torch.no_grad()
+def check_reference(network: fx.GraphModule, reference: nn.Module, images: Tensor, tolerance: float) -> None:
+    """Raise unless the logits of a quantized network are near those of the network that it was made of.
+
+    Args:
+        network: quantized.
+        reference: the other, not quantized; left as it was.
+        images: real, (N, C, H, W); the first few are compared.
+        tolerance: largest difference, as a share of the reference's logits (root mean square).
+
+    Raises:
+        RuleError: they are not; names the first layer whose values differ as much.
+    """
+    shown = images[:_COMPARED]
+    with evaluating(reference), evaluating(network):
+        wanted, found = reference(shown.clone()), network(shown.clone())
+        share = _distance(found, wanted)
+        if share <= tolerance:
+            return
+        first = _first(network, fuse(reference, images=shown), shown, tolerance)
+    rule = f"a program's logits must be within {tolerance:g} of those of the reference"
+    remedy = "give the network that was fused; train it quantized, with more bits, or give a larger tolerance"
+    raise RuleError(rule, got=f"{share:.2g} of their size, from {first!r} on", remedy=remedy)
+
+
+def _first(network: fx.GraphModule, fused: fx.GraphModule, images: Tensor, tolerance: float) -> str:
+    """The first node of both graphs whose values differ by more than the tolerance, else the output."""
+    ours, theirs = node_values(network, images), node_values(fused, images)
+    common = (name for name in theirs if name in ours and ours[name].shape == theirs[name].shape)
+    return next((name for name in common if _distance(ours[name], theirs[name]) > tolerance), returned(network).name)
+
+
+def _distance(found: Tensor, wanted: Tensor) -> float:
+    """Difference as a share of the size of what is wanted; infinite where shapes differ or values are no numbers."""
+    if found.shape != wanted.shape:
+        return float("inf")
+    share = ((found - wanted).double().square().mean() / wanted.double().square().mean()).sqrt().item()
+    return share if share == share else float("inf")  # noqa: PLR0124

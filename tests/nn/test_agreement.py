@@ -1,0 +1,128 @@
+"""Two forms of a network are compared by numbers, and the first layer that differs is named."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import privcirnet as pc
+from privcirnet.errors import RuleError
+from privcirnet.nn import fuse as fuse_module
+from privcirnet.nn.agreement import agree, check_traced
+from privcirnet.nn.graph import trace
+from privcirnet.surgery import sums
+from privcirnet.surgery.norms import scale
+
+
+@pytest.mark.parametrize(
+    ("found", "same"),
+    [
+        ([[1.0, 2.0]], True),
+        ([[1.0, 2.0000001]], True),
+        ([[1.0, 2.01]], False),
+        ([[1.0, torch.nan]], True),
+        ([[1.0, 2.0, 3.0]], False),
+        ([1.0, 2.0], True),
+    ],
+)
+def test_agree(found, same):
+    assert agree(torch.tensor(found), torch.tensor([[1.0, 2.0]])) == same
+
+
+def test_each_image_has_its_own_scale():
+    assert not agree(torch.tensor([[1e6], [1.1]]), torch.tensor([[1e6], [1.0]]))
+
+
+class Noisy(nn.Module):
+    """What it adds is another number in every run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x) + float(torch.rand(())))
+
+
+def test_a_traced_network_that_differs_names_the_layer():
+    model, images = Noisy().eval(), torch.rand(2, 3, 8, 8)
+    with pytest.raises(
+        RuleError, match="must compute what its modules and operations say: got other values from 'second'"
+    ):
+        check_traced(trace(model), model, images)
+    with pytest.raises(RuleError, match="got other values from 'second' on"):
+        pc.polynomial_(model, images)
+    with pytest.raises(RuleError, match="got other values from 'second' on"):
+        pc.fuse(model)
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.second(torch.relu(self.first(x) * 2.0)) * 3.0).flatten(1)
+
+
+def test_a_wrong_change_that_should_be_exact_is_found(monkeypatch):
+    def wrong(edit, node, factors, shifts, effect):
+        scale(edit, node, 1.5 * factors, shifts, effect)
+
+    polynomial = Scaled()
+    pc.polynomial_(polynomial, torch.rand(2, 3, 8, 8))
+    monkeypatch.setattr(sums, "scale", wrong)
+    with pytest.raises(RuleError, match="a change that is exact must leave the network's values as they were: got"):
+        pc.polynomial_(Scaled(), torch.rand(2, 3, 8, 8))
+
+
+def test_a_wrong_fold_is_found(monkeypatch):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    model(torch.randn(8, 3, 8, 8))
+    pc.fuse(model)
+    monkeypatch.setattr(fuse_module, "fold_norm_", lambda layer, norm, name: None)
+    with pytest.raises(RuleError, match="a fused network must compute what the network does"):
+        pc.fuse(model)
+    with pytest.raises(RuleError, match="a fused network must compute what the network does"):
+        pc.fuse(model, images=torch.rand(1, 3, 5, 5))
+
+
+class Heads(nn.Module):
+    """Two classifiers; what is returned depends on ``returns``."""
+
+    def __init__(self, returns) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), pc.Square(), nn.Flatten())
+        self.first, self.second, self.returns = nn.Linear(64, 2), nn.Linear(64, 2), returns
+
+    def forward(self, x: Tensor) -> object:
+        x = self.body(x)
+        return self.returns(self, self.first(x), self.second(x))
+
+
+IMAGES = torch.rand(8, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_output_is_the_one_that_is_returned():
+    model = Heads(lambda net, a, b: (a, b) if net.training else a).eval()
+    wanted = model(IMAGES)
+    program = pc.compile(
+        pc.quantize(pc.fuse(model), IMAGES, activation_bits=12), IMAGES, profile="counted", progress=False
+    )
+    torch.testing.assert_close(pc.run(program, IMAGES[:2], check=True), wanted[:2], atol=0.02, rtol=0)
+    pc.polynomial_(model, IMAGES)
+    torch.testing.assert_close(model.eval()(IMAGES), wanted)
+
+
+@pytest.mark.parametrize(
+    ("returns", "got"),
+    [
+        (lambda net, a, b: (a, b), "tuple"),
+        (lambda net, a, b: [a], "list"),
+        (lambda net, a, b: {"logits": a, "other": b}, "dict"),
+    ],
+)
+@pytest.mark.parametrize("verb", [lambda model: pc.polynomial_(model, IMAGES), pc.fuse])
+def test_several_outputs_are_refused(returns, got, verb):
+    with pytest.raises(RuleError, match=f"a network must return one tensor: got Heads returns a {got}"):
+        verb(Heads(returns))

@@ -1,0 +1,145 @@
+"""What a module computes besides its class is not lost: every verb refuses it, or keeps it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import privcirnet as pc
+from privcirnet.errors import RuleError
+
+IMAGES = torch.rand(8, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), pc.Square(), nn.Conv2d(4, 4, 3)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64, 2)).eval()
+
+
+VERBS = {
+    "polynomial_": lambda model: pc.polynomial_(model, IMAGES),
+    "fuse": pc.fuse,
+    "circulant_": lambda model: pc.circulant_(model, {"3": 2}),
+}
+
+
+def on_layer(model):
+    model[3].register_forward_hook(lambda module, given, result: result + 0.5)
+
+
+def before_layer(model):
+    model[3].register_forward_pre_hook(lambda module, given: (given[0] * 0.5,))
+
+
+def adapter(model):
+    model[3].register_forward_hook(lambda module, given, result: result + F.conv2d(given[0], torch.ones(4, 4, 3, 3)))
+
+
+def with_keywords(model):
+    model[5].register_forward_hook(lambda module, given, named, result: result / 0.1, with_kwargs=True)
+
+
+def on_a_square(model):
+    model[2].register_forward_hook(lambda module, given, result: 2 * result)
+
+
+def on_the_root(model):
+    model.register_forward_pre_hook(lambda module, given: ((given[0] - 0.5) / 0.25,))
+
+
+def behind_the_root(model):
+    model.register_forward_hook(lambda module, given, result: result * 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (on_layer, r"3 \(Conv2d\)"),
+        (before_layer, r"3 \(Conv2d\)"),
+        (adapter, r"3 \(Conv2d\)"),
+        (with_keywords, r"5 \(Linear\)"),
+        (on_a_square, r"2 \(Square\)"),
+        (on_the_root, r"the network itself \(Sequential\)"),
+        (behind_the_root, r"the network itself \(Sequential\)"),
+    ],
+)
+@pytest.mark.parametrize("verb", VERBS)
+def test_hooks_that_return_something_are_refused(change, where, verb):
+    model = network()
+    change(model)
+    with pytest.raises(
+        RuleError, match=f"compute what its class says: got forward hooks that return values at {where}"
+    ):
+        VERBS[verb](model)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_hooks_that_look_stay(verb):
+    model, seen = network(), []
+    for module in model.modules():
+        module.register_forward_hook(lambda module, given, result: seen.append(result.abs().max().item()))
+        module.register_forward_pre_hook(lambda module, given, named: None, with_kwargs=True)
+    before = [len(module._forward_hooks) for module in model.modules()]
+    VERBS[verb](model)
+    assert seen
+    assert [len(module._forward_hooks) for module in model.modules()][:2] == before[:2]
+    model(IMAGES)
+    assert all(hook.__name__ == "<lambda>" for module in model.modules() for hook in module._forward_hooks.values())
+
+
+class Padded(nn.Conv2d):
+    """Computes something else than torch's, inside."""
+
+    def _conv_forward(self, input, weight, bias):
+        return super()._conv_forward(input, weight, bias) + 0.5
+
+
+class Shifted(nn.BatchNorm2d):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + 0.5
+
+
+def replaced(model):
+    before = model[3].forward
+    model[3].forward = lambda x: before(x) + 0.5
+
+
+def replaced_inside(model):
+    before = model[3]._conv_forward
+    model[3]._conv_forward = lambda *given: before(*given) + 0.5
+
+
+def replaced_on_the_root(model):
+    before = model.forward
+    model.forward = lambda x: before(x) + 0.5
+
+
+@pytest.mark.parametrize("change", [replaced, replaced_inside, replaced_on_the_root])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_forward_that_was_replaced_is_refused(change, verb):
+    model = network()
+    change(model)
+    with pytest.raises(RuleError, match=r"compute what its class says: got another forward at (3|the network itself)"):
+        VERBS[verb](model)
+
+
+def through(model: nn.Module) -> object:
+    pc.polynomial_(model, IMAGES)
+    return pc.compile(pc.quantize(pc.fuse(model), IMAGES), IMAGES, profile="counted", progress=False)
+
+
+def test_a_subclass_with_its_own_convolution_is_refused():
+    model = network()
+    model[3] = Padded(4, 4, 3)
+    with pytest.raises(RuleError, match=r"must have a polynomial form: got 3 \(Padded\)"):
+        through(model)
+    with pytest.raises(RuleError, match=r"must be one that runs encrypted: got 3 \(ParametrizedPadded\)"):
+        pc.compile(pc.quantize(pc.fuse(model), IMAGES), IMAGES, profile="counted", progress=False)
+
+
+def test_a_batch_norm_that_computes_more_is_refused_by_numbers():
+    model = network()
+    model[1] = Shifted(4)
+    with pytest.raises(RuleError, match="a fused network must compute what the network does"):
+        pc.fuse(model.eval())

@@ -1,0 +1,59 @@
+"""A program is compared with its quantized network, and with the network that the user began with."""
+
+import pytest
+import torch
+from torch import nn
+
+import privcirnet as pc
+from privcirnet.errors import RuleError
+from privcirnet.lower import builder
+
+IMAGES = torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+OPTIONS = {"profile": "counted", "progress": False}
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), pc.Square(), nn.Conv2d(4, 4, 3), pc.Square()
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64, 3)).eval()
+
+
+@pytest.fixture(scope="module")
+def quantized():
+    return pc.quantize(pc.fuse(network()), IMAGES)
+
+
+def test_a_quantized_network_that_computes_more_names_the_layer():
+    quantized = pc.quantize(pc.fuse(network()), IMAGES)
+    quantized.get_submodule("3").register_forward_hook(lambda module, given, result: result + 0.5)
+    with pytest.raises(RuleError, match="compute what its quantized network does: got other values from '3' on"):
+        pc.compile(quantized, IMAGES, **OPTIONS)
+
+
+def test_a_layer_that_is_lowered_wrongly_is_found(quantized, monkeypatch):
+    right = builder.integer_weights
+
+    def wrong(module, b, log_step, name):
+        found = right(module, b, log_step, name)
+        return type(found)(-found.rows, found.bias) if name == "3" else found
+
+    monkeypatch.setattr(builder, "integer_weights", wrong)
+    with pytest.raises(RuleError, match="got other values from '3' on"):
+        pc.compile(quantized, IMAGES, **OPTIONS)
+
+
+def test_a_reference_is_compared(quantized):
+    reference = network()
+    pc.compile(quantized, IMAGES, reference=reference, **OPTIONS)
+    with torch.no_grad():
+        reference[3].bias.add_(10)
+    with pytest.raises(RuleError, match=r"logits must be within 0.25 of those of the reference: got .* from '_3' on"):
+        pc.compile(quantized, IMAGES, reference=reference, **OPTIONS)
+    pc.compile(quantized, IMAGES, reference=reference, tolerance=100.0, **OPTIONS)
+
+
+def test_a_reference_with_a_hook_names_the_hook(quantized):
+    reference = network()
+    reference[6].register_forward_hook(lambda module, given, result: result / 0.1)
+    with pytest.raises(RuleError, match=r"forward hooks that return values at 6 \(Linear\)"):
+        pc.compile(quantized, IMAGES, reference=reference, **OPTIONS)
