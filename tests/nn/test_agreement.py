@@ -10,7 +10,6 @@ from privcirnet.nn import fuse as fuse_module
 from privcirnet.nn.agreement import agree, check_traced
 from privcirnet.nn.graph import trace
 from privcirnet.surgery import sums
-from privcirnet.surgery.norms import scale
 
 
 @pytest.mark.parametrize(
@@ -55,24 +54,28 @@ def test_a_traced_network_that_differs_names_the_layer():
         pc.fuse(model)
 
 
-class Scaled(nn.Module):
+class Squared(nn.Module):
+    """A square of its own, behind an activation that surgery replaces."""
+
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return (self.second(torch.relu(self.first(x) * 2.0)) * 3.0).flatten(1)
+        x = self.second(torch.relu(self.first(x)))
+        return (x * x).flatten(1)
+
+
+class Wrong(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 1.1 * x.square()
 
 
 def test_a_wrong_change_that_should_be_exact_is_found(monkeypatch):
-    def wrong(edit, node, factors, shifts, effect):
-        scale(edit, node, 1.5 * factors, shifts, effect)
-
-    polynomial = Scaled()
-    pc.polynomial_(polynomial, torch.rand(2, 3, 8, 8))
-    monkeypatch.setattr(sums, "scale", wrong)
+    pc.polynomial_(Squared(), torch.rand(2, 3, 8, 8))
+    monkeypatch.setattr(sums, "Square", Wrong)
     with pytest.raises(RuleError, match="a change that is exact must leave the network's values as they were: got"):
-        pc.polynomial_(Scaled(), torch.rand(2, 3, 8, 8))
+        pc.polynomial_(Squared(), torch.rand(2, 3, 8, 8))
 
 
 def test_a_wrong_fold_is_found(monkeypatch):
