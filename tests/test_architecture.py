@@ -15,7 +15,7 @@ MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 300, 10, 50
 
 ONLY_USER = {
     "tenseal": {"he/engines/tenseal.py", "he/leveled/tenseal.py"},
-    "pulp": {"blocksizes/solve.py"},
+    "pulp": {"blocksizes/cbc.py", "blocksizes/solve.py"},
     "zstandard": {"he/engines/sealfile.py"},
     "sklearn": {"data/digits.py"},
     "timm": {
