@@ -63,7 +63,7 @@ PARTS = {
     },
     "pipeline": {
         *("artifact", "blocksizes", "config", "data", "distributed", "errors", "he", "lower", "nn", "plots"),
-        *("service", "training"),
+        *("service", "surgery", "training"),
     },
     "page": {"data", "errors", "he", "pipeline"},
     "console": {"commands", "errors", "he", "pipeline"},
@@ -103,7 +103,14 @@ NO_TORCH = {
 
 WITH_TORCH = {
     *("pipeline/doctor.py", "pipeline/export.py", "pipeline/ckks_export.py", "pipeline/leveled_export.py"),
-    *("pipeline/search.py", "pipeline/train.py", "commands/infer.py", "pipeline/reproduce/untrained.py"),
+    *(
+        "pipeline/check.py",
+        "pipeline/forecast.py",
+        "pipeline/search.py",
+        "pipeline/train.py",
+        "commands/infer.py",
+        "pipeline/reproduce/untrained.py",
+    ),
 }
 
 
