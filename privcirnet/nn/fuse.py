@@ -38,6 +38,7 @@ from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_input_, s
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.places import place_of
+from privcirnet.nn.plain import with_plain_weights
 from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 
@@ -73,7 +74,7 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
     )
     """
     check_module(model)
-    copied = copy.deepcopy(model).eval()
+    copied = copy.deepcopy(with_plain_weights(model)).eval()
     shown = example_for(copied) if images is None else some_of(images)
     fused = trace(copied, shown)
     if shown is None:
