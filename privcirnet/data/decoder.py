@@ -17,7 +17,7 @@ from privcirnet.errors import RuleError
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")
 """What a file may be, whatever its name says. Pillow has many more decoders; one starts Ghostscript."""
 MOST_PIXELS = 2**25
-"""Limit for one image. On its way a pixel takes 8 bytes, 17 in a WebP file."""
+"""Limit for one image. On its way a pixel takes 8 bytes; 17 in a WebP file, or as a real number."""
 MOST_SCANS = 500
 """Limit for the passes of a progressive JPEG file over all its pixels; usual files have ten."""
 _WHITE = 255
@@ -54,6 +54,9 @@ def decode(content: bytes) -> Decoded:
 
     Args:
         content: of the file.
+
+    Returns:
+        the image as it is seen.
 
     Raises:
         RuleError: the file is not a whole image of :data:`FORMATS`, is too large, or has other numbers than integers of
@@ -150,7 +153,7 @@ def _eight_bits(picture: Image.Image, tags: dict[int, Any]) -> Image.Image:
     if picture.mode == "F":
         if not (values.min() >= 0 and values.max() <= 1):
             raise RuleError(rule, got=f"{values.min():g} to {values.max():g}", remedy=remedy)
-        grey = (values * 255 + 0.5).astype(np.uint8)
+        grey = np.rint(values * 255).astype(np.uint8)
     elif picture.mode == "I" and picture.format == "TIFF":
         raise RuleError(rule, got=f"integers of {tags[_BITS_PER_SAMPLE][0]} bits with a sign, or of 32", remedy=remedy)
     else:
@@ -163,7 +166,7 @@ def _eight_bits(picture: Image.Image, tags: dict[int, Any]) -> Image.Image:
 
 
 def _opaque(picture: Image.Image) -> Image.Image:
-    picture = picture.convert("RGBA")
+    picture = picture if picture.mode == "RGBA" else picture.convert("RGBA")
     white = Image.new("RGB", picture.size, "white")
     white.paste(picture, mask=picture)
     return white
