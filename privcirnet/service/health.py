@@ -7,6 +7,7 @@ nothing keeps the server from ending.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import grpc
@@ -26,10 +27,17 @@ class Health(health_pb2_grpc.HealthServicer):
         names: that can be asked for.
         limits: a watcher must take what it is told in ``timeout_s``, and watches ``age_s`` at most.
         refused: is told where a watch was refused from.
+        staying: lets the connection of a watch stay open for as long as it.
     """
 
-    def __init__(self, names: tuple[str, ...], limits: ServiceLimits, refused: Callable[[str], object]) -> None:
-        self._names, self._limits, self._refused = names, limits, refused
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        limits: ServiceLimits,
+        refused: Callable[[str], object],
+        staying: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        self._names, self._limits, self._refused, self._staying = names, limits, refused, staying
         self._watches, self._stopping = Counter[str](), asyncio.Event()
 
     def add_to(self, server: Any) -> None:
@@ -59,8 +67,9 @@ class Health(health_pb2_grpc.HealthServicer):
         self._watches[address] += 1
         try:
             await self._tell(request, context)
-            async with asyncio.timeout(self._limits.age_s):
-                await self._stopping.wait()
+            with self._staying(context.peer()):
+                async with asyncio.timeout(self._limits.age_s):
+                    await self._stopping.wait()
             await self._tell(request, context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "watch again")
