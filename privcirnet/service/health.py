@@ -53,13 +53,23 @@ class Health(health_pb2_grpc.HealthServicer):
         self._stopping.set()
 
     async def Check(self, request: Any, context: Any) -> Any:
-        """Say whether a name is served, as gRPC's health protocol has it."""
+        """Return whether a name is served, as gRPC's health protocol has it.
+
+        Args:
+            request: with the name.
+            context: gRPC's.
+        """
         if request.service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND)
         return self._found(request.service)
 
     async def Watch(self, request: Any, context: Any) -> None:
-        """Say it now, and when it changes, which it does once."""
+        """Say it now, and when it changes, which it does once.
+
+        Args:
+            request: with the name.
+            context: gRPC's.
+        """
         address = context.peer().rpartition(":")[0]
         if self._watches.total() >= _WATCHES or self._watches[address] >= _WATCHES_EACH:
             self._refused(context.peer())
