@@ -1,12 +1,9 @@
 """Serve programs to clients over gRPC. `privcirnet serve --help`."""
 
-import logging
 import signal
 import socket
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +30,7 @@ from privcirnet.service.address import check_free, show_address
 from privcirnet.service.books import Books
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial
 from privcirnet.service.limits import ServiceLimits
-from privcirnet.service.log import Log
+from privcirnet.service.log import Log, appending
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.quotas import Quotas
 from privcirnet.service.server import Reloaded, Service
@@ -100,11 +97,11 @@ def _books(config: ServeConfig, stack: ExitStack) -> Books:
         private_folder(state)
     quotas = Quotas(config.quota, config.quotas, state and state / "images.sqlite")
     stack.callback(quotas.close)
-    log = Log(_write, config.log, _appending(state / "audit.jsonl", stack) if state else None)
+    log = Log(_write, config.log, appending(state / "audit.jsonl") if state else None)
     materials = _materials(config, state, log)
     stack.callback(materials.close)
     return Books(
-        limits=ServiceLimits(config.sessions, config.timeout_s, config.age_s, config.grace_s, config.connections),
+        limits=ServiceLimits(config.sessions, config.timeout_s, config.age_s, config.grace_s),
         quotas=quotas,
         store=KeyStore(config.keys, state and state / "keys"),
         materials=materials,
@@ -126,14 +123,6 @@ def _materials(config: ServeConfig, state: Path | None, log: Log) -> Materials:
             raise
         note(f"kept in memory: {error}")
         return Materials(None, limit, config.keys.days, note)
-
-
-def _appending(path: Path, stack: ExitStack) -> Callable[[str], object]:
-    """A function that appends lines to a file, which may be rotated meanwhile."""
-    file = WatchedFileHandler(path)
-    stack.callback(file.close)
-    path.chmod(0o600)
-    return lambda line: file.emit(logging.makeLogRecord({"msg": line}))
 
 
 def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, commands: str, more: dict[str, str]) -> None:

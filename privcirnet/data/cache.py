@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from privcirnet.data.images import Allocate
 from privcirnet.errors import RuleError
 
-VERSION = 2
-"""Another one when files are decoded otherwise."""
+VERSION = 1
 FACTS = "facts.json"
 _ATTEMPTS = 100
 _log = logging.getLogger(__name__)

@@ -3,6 +3,7 @@
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -11,7 +12,6 @@ from privcirnet.errors import RuleError
 from privcirnet.service import messages, refusals
 from privcirnet.service.access import ServerAccess
 from privcirnet.service.books import Books
-from privcirnet.service.connections import Connections
 from privcirnet.service.limits import HANDSHAKE_S
 from privcirnet.service.messages import KEY_ID_BYTES, KeysKept, ProgramList
 from privcirnet.service.programs import Catalogue
@@ -30,18 +30,15 @@ class Calls:
         access: whom it lets in.
         books: limits, keys, quotas, log and metrics.
         sessions: of the service.
-        connections: are told which of them may stay.
 
     Attributes:
         catalogue: may be replaced; sessions keep what they have.
         access: may be replaced, for the calls to come.
     """
 
-    def __init__(
-        self, catalogue: Catalogue, access: ServerAccess, books: Books, sessions: Sessions, connections: Connections
-    ) -> None:
+    def __init__(self, catalogue: Catalogue, access: ServerAccess, books: Books, sessions: Sessions) -> None:
         self.catalogue, self.access = catalogue, access
-        self._books, self._sessions, self._connections = books, sessions, connections
+        self._books, self._sessions = books, sessions
         self._registering = Counter[str]()
 
     def handlers(self) -> Any:
@@ -76,7 +73,7 @@ class Calls:
             client = ""
             try:
                 client = self.access.name_of(context)
-                self._connections.know(context.peer())
+                self._books.quotas.admit(client)
                 if request is None:
                     raise refusals.garbled()
                 return await handler(client, request, context)
@@ -85,6 +82,10 @@ class Calls:
             except RuleError as found:
                 error = found
                 self._books.log.event("refused", client=client, peer=context.peer(), call=name, why=str(found))
+            except refusals.Unwritten as problem:
+                error = refusals.failure()
+                self._books.metrics.unwritten.inc()
+                self._books.log.event("nothing is answered", client=client, call=name, why=str(problem))
             except Exception:
                 error = refusals.failure()
                 self._books.log.event("the server failed", client=client, call=name, why=traceback.format_exc())
@@ -114,7 +115,11 @@ class Calls:
         books = self._books
         if books.store.seconds_left(client, first.id) <= 0:
             await self._receive(client, first.id, most, context)
-            books.log.audit("keys registered", client, keys=first.id.hex()[:16])
+            try:
+                books.log.audit("keys registered", client, keys=first.id.hex()[:16])
+            except refusals.Unwritten:
+                books.store.forget(client, first.id)
+                raise
         return self._kept(client, first.id)
 
     async def _receive(self, client: str, key_id: bytes, most: int, context: Any) -> None:
@@ -138,4 +143,10 @@ class Calls:
         return KeysKept(found=seconds > 0, seconds_left=max(int(seconds), 0))
 
     async def _session(self, client: str, request: Any, context: Any) -> None:
-        await self._sessions.serve(client, self.catalogue, context)
+        await self._sessions.serve(client, self.catalogue, context, partial(self._admit, client, context))
+
+    def _admit(self, client: str, context: Any) -> None:
+        """Raise unless a session's client would be let in now as it was then: a reload may have shut it out."""
+        if self.access.name_of(context) != client:
+            raise refusals.stranger("what another client shows now")
+        self._books.quotas.admit(client)

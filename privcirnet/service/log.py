@@ -1,13 +1,19 @@
 """What a service writes down: events for who runs it, and an audit log of who did what.
 
 A line has facts about a connection, never a secret: no key, no token, no share, nothing of an image. Lines of one kind
-about one client are limited in number, and what is left out is counted; the audit log is complete.
+about one client are limited in number, and what is left out is counted; the audit log is complete: what cannot be
+written there is not answered either.
 """
 
+import errno
 import json
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
+
+from privcirnet.service.refusals import Unwritten
 
 Write = Callable[[str], object]
 """Takes one line."""
@@ -25,7 +31,7 @@ class Log:
     Args:
         write: takes the events' lines.
         form: "json", or "text" for a terminal.
-        audit: takes the audit log's lines, JSON; None for no such log.
+        audit: takes the audit log's lines, JSON, or raises OSError; None for no such log.
         clock: seconds.
     """
 
@@ -50,16 +56,35 @@ class Log:
         if left_out is not None:
             self._write(self._line(what, facts | ({"left_out": left_out} if left_out else {})))
 
-    def audit(self, what: str, client: str, **facts: object) -> None:
-        """Write an event, and in any case a line of the audit log.
+    def record(self, what: str, client: str, **facts: object) -> None:
+        """Write a line of the audit log alone.
 
         Args:
             what: happened.
             client: who did it.
             facts: about it.
+
+        Raises:
+            Unwritten: it cannot be written; the client must get no answer.
         """
         if self._audit is not None:
-            self._audit(_json(what, {"client": client, **facts}))
+            try:
+                self._audit(_json(what, {"client": client, **facts}))
+            except OSError as problem:
+                raise Unwritten(f"the audit log cannot be written: {problem}") from problem
+
+    def audit(self, what: str, client: str, **facts: object) -> None:
+        """Write a line of the audit log, and an event.
+
+        Args:
+            what: happened.
+            client: who did it.
+            facts: about it.
+
+        Raises:
+            Unwritten: see :meth:`record`.
+        """
+        self.record(what, client, **facts)
         self.event(what, client=client, **facts)
 
     def _left_out(self, what: str, client: object) -> int | None:
@@ -79,6 +104,34 @@ class Log:
             return _json(what, facts)
         texts = (f"{name}={json.dumps(value, default=str)}" for name, value in facts.items() if value not in (None, ""))
         return " ".join([datetime.now().strftime("%H:%M:%S"), what, *texts])
+
+
+def appending(path: Path) -> Write:
+    """Return a function that appends lines to a file, its owner's alone, which may be rotated meanwhile.
+
+    A line that the disk took in part ends where it was cut; the next one is whole again.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        the function; it raises OSError unless the whole line is in the file.
+    """
+    path.touch(0o600)
+    path.chmod(0o600)
+
+    def append(line: str) -> None:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            size = os.fstat(file).st_size
+            cut = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+            data = b"\n" * cut + line.encode() + b"\n"
+            if os.write(file, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        finally:
+            os.close(file)
+
+    return append
 
 
 def _json(what: str, facts: dict[str, object]) -> str:

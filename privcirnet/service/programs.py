@@ -64,6 +64,11 @@ class Offer:
         """
         return cls(name, hashlib.sha256(server.greeting()).hexdigest()[:_VERSION], server)
 
+    @property
+    def facts(self) -> dict[str, object]:
+        """What a log says of it."""
+        return {"program": self.name, "version": self.version}
+
     @cached_property
     def greeting(self) -> bytes:
         """The program's public description."""

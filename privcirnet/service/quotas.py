@@ -1,4 +1,8 @@
-"""What each client may ask for: sessions, images an hour and in all, keys, preparations. Counts outlive a restart."""
+"""What each client may ask for: sessions, images an hour and in all, keys, preparations. Counts outlive a restart.
+
+An image counts once: when its preparation begins, or when it comes if it was not prepared. By then the count is on the
+disk, so nobody gets anything of an image for nothing by giving it up, leaving, or ending the server.
+"""
 
 import sqlite3
 import time
@@ -11,7 +15,8 @@ from pathlib import Path
 from grpc import StatusCode
 
 from privcirnet.errors import RuleError
-from privcirnet.service.refusals import Refusing, busy
+from privcirnet.service.access import LOCAL
+from privcirnet.service.refusals import Refusing, Unwritten, busy
 
 _MINUTE_S, _HOUR_S = 60, 3600
 _SOON_S = 10.0
@@ -23,9 +28,10 @@ class Quota:
     """What one client may ask for.
 
     Attributes:
-        sessions: at once; 0: none, which shuts a client out.
-        images_hour: images begun in any hour; 0: any number.
-        images: images begun in all; 0: any number.
+        sessions: at once; the server's last one is for others, unless quotas= names the client; 0: none, which shuts a
+            client out, also of sessions that it has.
+        images_hour: images begun or prepared in any hour; 0: any number.
+        images: images begun or prepared in all; 0: any number.
         keys: sets of evaluation keys that are kept; older ones make room for new ones.
         prepared: inferences whose material may lie at the server at once; 0: none.
     """
@@ -68,7 +74,7 @@ class Quotas:
         try:
             self._counts = sqlite3.connect(file or ":memory:", isolation_level=None, check_same_thread=False)
             self._counts.execute("PRAGMA journal_mode=WAL")
-            self._counts.execute("PRAGMA synchronous=NORMAL")
+            self._counts.execute("PRAGMA synchronous=FULL")  # each count is on the disk when it is committed
             self._counts.execute(
                 "CREATE TABLE IF NOT EXISTS images"
                 " (client TEXT, minute INTEGER, count INTEGER, PRIMARY KEY (client, minute)) WITHOUT ROWID"
@@ -94,9 +100,22 @@ class Quotas:
         """
         return self._own.get(client, self._default)
 
+    def admit(self, client: str) -> None:
+        """Raise if a client is shut out, maybe since it came.
+
+        Args:
+            client: its name.
+
+        Raises:
+            Refusing: it is.
+        """
+        if not self.of(client).sessions:
+            rule, remedy = "a client must have a quota of sessions", "ask whoever runs the server"
+            raise Refusing(rule, got=0, remedy=remedy)
+
     @contextmanager
     def session(self, client: str, most: int) -> Generator[None]:
-        """Hold a place for a client's session.
+        """Hold a place for a client's session. The last place is for another client, where clients have names.
 
         Args:
             client: its name.
@@ -108,12 +127,11 @@ class Quotas:
         Raises:
             Refusing: the client has as many as it may, or there is no place.
         """
-        quota = self.of(client).sessions
-        if not quota:
-            rule, remedy = "a client must have a quota of sessions", "ask whoever runs the server"
-            raise Refusing(rule, got=0, remedy=remedy)
-        if self._sessions[client] >= quota:
-            raise busy(f"a client has at most {quota} sessions at once", "one more", _SOON_S)
+        self.admit(client)
+        quota, shared = self.of(client).sessions, client != LOCAL and client not in self._own
+        places = min(quota, max(most - 1, 1)) if shared else quota
+        if self._sessions[client] >= places:
+            raise busy(f"a client has at most {places} sessions at once", "one more", _SOON_S)
         if self._sessions.total() >= most:
             raise busy(f"a server has at most {most} sessions at once", "one more", _SOON_S)
         self._sessions[client] += 1
@@ -124,29 +142,26 @@ class Quotas:
             if not self._sessions[client]:
                 del self._sessions[client]
 
-    def image(self, client: str) -> None:
-        """Count an image that begins, whether or not it ends.
+    def images(self, client: str, count: int = 1) -> None:
+        """Count images that begin, or whose preparation does, whether or not they end.
 
         Args:
-            client: whose it is.
+            client: whose they are.
+            count: of images.
 
         Raises:
-            Refusing: the client has begun as many as it may.
+            Refusing: the client would begin more than it may. Nothing is counted then.
+            Unwritten: they cannot be counted.
         """
-        quota, minute = self.of(client), int(self._clock()) // _MINUTE_S
-        if quota.images and self._begun(client, 0) >= quota.images:
-            remedy = "ask whoever runs the server"
-            raise Refusing(f"a client may begin {quota.images} images in all", got="one more", remedy=remedy)
-        since = minute - _HOUR_S // _MINUTE_S
-        if quota.images_hour and self._begun(client, since + 1) >= quota.images_hour:
-            oldest = self._first(client, since + 1)
-            seconds = (oldest - since) * _MINUTE_S - self._clock() % _MINUTE_S
-            raise busy(f"a client may begin {quota.images_hour} images an hour", "one more", seconds)
-        self._counts.execute(
-            "INSERT INTO images VALUES (?, ?, 1) ON CONFLICT (client, minute) DO UPDATE SET count = count + 1",
-            (client, minute),
-        )
-        self._condense(client, since)
+        minute = int(self._clock()) // _MINUTE_S
+        try:
+            with self._counts:
+                self._counts.execute("BEGIN IMMEDIATE")  # another server of the same folder waits
+                self._check(client, count, minute)
+                self._add(client, minute, count)
+                self._condense(client, minute - _HOUR_S // _MINUTE_S)
+        except sqlite3.Error as problem:
+            raise Unwritten(f"images cannot be counted: {problem}") from problem
 
     def preparation(self, client: str, held: int, count: int = 1) -> None:
         """Check that a client may prepare some inferences more.
@@ -169,23 +184,34 @@ class Quotas:
         """Close the file."""
         self._counts.close()
 
+    def _check(self, client: str, count: int, minute: int) -> None:
+        """Raise unless a client may begin some images more."""
+        quota, since = self.of(client), minute - _HOUR_S // _MINUTE_S
+        got = "one more" if count == 1 else f"{count} more"
+        if quota.images and self._begun(client, 0) + count > quota.images:
+            remedy = "ask whoever runs the server"
+            raise Refusing(f"a client may begin {quota.images} images in all", got=got, remedy=remedy)
+        if quota.images_hour and self._begun(client, since + 1) + count > quota.images_hour:
+            oldest = self._first(client, since + 1) or minute
+            seconds = (oldest - since) * _MINUTE_S - self._clock() % _MINUTE_S
+            raise busy(f"a client may begin {quota.images_hour} images an hour", got, seconds)
+
     def _begun(self, client: str, since: int) -> int:
         query = "SELECT COALESCE(SUM(count), 0) FROM images WHERE client = ? AND minute >= ?"
         return self._counts.execute(query, (client, since)).fetchone()[0]
 
-    def _first(self, client: str, since: int) -> int:
+    def _first(self, client: str, since: int) -> int | None:
         query = "SELECT MIN(minute) FROM images WHERE client = ? AND minute >= ?"
         return self._counts.execute(query, (client, since)).fetchone()[0]
+
+    def _add(self, client: str, minute: int, count: int) -> None:
+        query = "INSERT INTO images VALUES (?, ?, ?) ON CONFLICT (client, minute) DO UPDATE SET count = count + ?"
+        self._counts.execute(query, (client, minute, count, count))
 
     def _condense(self, client: str, before: int) -> None:
         """Put all minutes that no hour needs any more into the first row, 0."""
         query = "SELECT SUM(count) FROM images WHERE client = ? AND minute BETWEEN 1 AND ?"
         old = self._counts.execute(query, (client, before)).fetchone()[0]
         if old:
-            self._counts.execute("BEGIN")
             self._counts.execute("DELETE FROM images WHERE client = ? AND minute BETWEEN 1 AND ?", (client, before))
-            self._counts.execute(
-                "INSERT INTO images VALUES (?, 0, ?) ON CONFLICT (client, minute) DO UPDATE SET count = count + ?",
-                (client, old, old),
-            )
-            self._counts.execute("COMMIT")
+            self._add(client, 0, old)

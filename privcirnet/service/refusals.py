@@ -28,6 +28,10 @@ class Lost(RuleError):
     """The server cannot be reached, went, or was too slow."""
 
 
+class Unwritten(Exception):
+    """What must be on a disk before an answer could not be written there. Nothing is answered."""
+
+
 class Refusing(RuleError):
     """A rule that a client broke, or that there is no room for it now.
 

@@ -7,9 +7,9 @@ What was prepared with the client stays, for its next session.
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.stacking import MOST_IMAGES
@@ -46,13 +46,13 @@ class Sessions:
     def __init__(self, books: Books, turns: Turns, finished: Finished) -> None:
         self._books, self._turns, self._finished = books, turns, finished
         self._idle: set[asyncio.Timeout] = set()
-        self._open = 0
+        self._open: list[Conversation] = []
         self.stopping = False
 
     @property
     def open(self) -> int:
         """Sessions that are open."""
-        return self._open
+        return len(self._open)
 
     def stop(self) -> None:
         """End the sessions that are between two images; others end after theirs."""
@@ -60,13 +60,16 @@ class Sessions:
         for wait in self._idle:
             wait.reschedule(asyncio.get_running_loop().time())
 
-    async def serve(self, client: str, catalogue: Catalogue, context: Any) -> None:
+    async def serve(
+        self, client: str, catalogue: Catalogue, context: Any, admit: Callable[[], object] = lambda: None
+    ) -> None:
         """Serve one session to its end.
 
         Args:
             client: what it is called.
             catalogue: what is offered now.
             context: gRPC's.
+            admit: raises, at any request, if the client is not let in any more.
 
         Raises:
             RuleError: the client broke a rule, or there is no room.
@@ -88,40 +91,41 @@ class Sessions:
                 books.store.forget(client, first.keys)
                 raise
             del loading
-            await self._bounded(Conversation(client, offer, session, binding, context))
+            await self._bounded(Conversation(client, offer, session, binding, context, admit))
 
     async def _bounded(self, with_client: "Conversation") -> None:
         """Converse until the session's greatest age."""
-        client, offer, session, _, context = with_client
-        books, facts = self._books, {"program": offer.name, "version": offer.version}
-        books.log.audit("session opened", client, **facts)
+        client, offer, context = with_client.client, with_client.offer, with_client.context
+        books, facts = self._books, offer.facts
         books.metrics.opened.labels(offer.name).inc()
         books.metrics.sessions.inc()
-        self._open += 1
+        self._open.append(with_client)
         try:
+            books.log.audit("session opened", client, **facts)
             async with asyncio.timeout(books.limits.age_s):
                 await write_body(context, b"", books.limits)
                 await self._converse(with_client)
         except TimeoutError:
             raise late("a session's end", books.limits.age_s) from None
         finally:
-            self._open -= 1
+            self._open.remove(with_client)
             books.metrics.sessions.dec()
+            self._turns.later(with_client.session.close)
             books.log.audit("session closed", client, **facts)
-            self._turns.later(session.close)
 
     async def _converse(self, with_client: "Conversation") -> None:
-        client, offer, session, _, context = with_client
-        running, counted = dict[bool, _Work](), False  # work ahead, and an image that may come between two rounds of it
+        client, offer, session = with_client.client, with_client.offer, with_client.session
+        running, context = with_client.running, with_client.context
         while True:
             if not session.stocked:
                 self._turns.spare(session.make_ahead)
             request = await self._request(offer, context, between=not running)
+            with_client.admit()
             ahead = wire.is_ahead(request)
             if ahead not in running or wire.begins(request) == wire.PREPARE:
-                running[ahead] = self._begun(with_client, request, counted)
+                running[ahead] = self._begun(with_client, request)
             work = running[ahead]
-            here = self._open == 1 and not ahead and offer.took.get(work.step, _QUICK_S) < _QUICK_S
+            here = self.open == 1 and not ahead and offer.took.get(work.step, _QUICK_S) < _QUICK_S
             seconds, reply = await self._turns.run(client, partial(_timed, session, request), here=here)
             offer.took[work.step] = seconds
             work.add(seconds, request, reply)
@@ -130,43 +134,53 @@ class Sessions:
                 del running[ahead]
             await write_body(context, reply, self._books.limits)
             self._measured(offer, seconds, request, reply)
-            if ahead not in running and not ahead:
-                # an image that was begun with material that is not here goes on without it
-                counted = wire.begins(reply) == wire.ONLINE or (counted and work.phase == wire.AGREE)
-                if wire.position_of(reply) == wire.OUTPUT:
-                    self._finished(session)
+            if wire.position_of(reply) == wire.OUTPUT:
+                self._finished(session)
 
-    def _begun(self, with_client: "Conversation", request: bytes, counted: bool) -> "_Work":
-        """Raise unless a client may begin what it asks for; an image that is begun anew was ``counted``."""
-        phase = wire.begins(request)
+    def _begun(self, with_client: "Conversation", request: bytes) -> "_Work":
+        """Count and write down what a client begins, before anything of it is answered, or raise.
+
+        With material it was counted when it was prepared.
+        """
         if self.stopping:
             raise stopping()
-        count = prepared.read_count(request, MOST_IMAGES) if phase == wire.PREPARE else 0
-        if count:
-            self._admit(with_client, count)
-        elif phase != wire.AGREE and not wire.is_ahead(request) and not counted:
-            self._books.quotas.image(with_client.client)
-        return _Work(phase, count)
+        client, facts = with_client.client, with_client.offer.facts
+        quotas, log, phase = self._books.quotas, self._books.log, wire.begins(request)
+        if phase == wire.PREPARE:
+            count = prepared.read_count(request, MOST_IMAGES)
+            size = self._room(with_client, count)
+            quotas.images(client, count)
+            log.record("preparation begun", client, **facts, count=count)
+            return _Work(phase, count, size)
+        if phase == wire.ONLINE:
+            log.record("image begun", client, **facts, prepared=True)
+        elif phase != wire.AGREE:
+            quotas.images(client)
+            log.record("image begun", client, **facts)
+        return _Work(phase)
 
-    def _admit(self, with_client: "Conversation", count: int) -> None:
-        """Raise unless a client may prepare some inferences more, and make room for them."""
-        client, offer, _, binding, _ = with_client
+    def _room(self, with_client: "Conversation", count: int) -> int:
+        """Make room for some inferences beside those that other sessions are preparing, or raise; how many bytes."""
+        client, offer, binding = with_client.client, with_client.offer, with_client.binding
         materials, quotas = self._books.materials, self._books.quotas
+        others = [(of.client, of.running[True]) for of in self._open if of is not with_client and True in of.running]
+        same = sum(work.count for of, work in others if of == client)
         if isinstance(offer.server, LeveledServer):
             rule, remedy = "work can be done ahead of images of interactive programs alone", "send the image"
             raise RuleError(rule, got="a preparation", remedy=remedy)
-        quotas.preparation(client, len(materials.of(binding).serials()), count)
-        materials.make_room(binding, quotas.of(client).prepared, count)
+        quotas.preparation(client, len(materials.of(binding).serials()) + same, count)
+        materials.make_room(binding, quotas.of(client).prepared, count + same)
         size = count * prepared.Form("server", offer.server.program, binding.owner).length
-        if not materials.fits(size):
+        if not materials.fits(size + sum(work.size for _, work in others)):
             rule = f"a server must have room for prepared material, of {materials.limit} bytes"
             raise busy(rule, f"{size} bytes more", _SOON_S)
+        return size
 
     def _note(self, with_client: "Conversation", work: "_Work", reply: bytes) -> None:
         """Count and write down what has ended."""
-        client, offer, session, _, _ = with_client
+        client, offer, session = with_client.client, with_client.offer, with_client.session
         phase, measured = work.phase, {"seconds": round(work.seconds, 3), "bytes": work.exchanged}
-        books, facts = self._books, {"program": offer.name, "version": offer.version}
+        books, facts = self._books, offer.facts
         for why in session.dropped:
             books.log.event("prepared material dropped", client=client, **facts, why=why)
         session.dropped.clear()
@@ -216,13 +230,15 @@ class _Work:
     Attributes:
         phase: what its first message began.
         count: of images that are prepared.
+        size: bytes of their material.
         rounds: so far.
         seconds: of work.
         exchanged: bytes both ways.
     """
 
     phase: int
-    count: int
+    count: int = 0
+    size: int = 0
     rounds: int = 0
     seconds: float = 0.0
     exchanged: int = 0
@@ -238,7 +254,8 @@ class _Work:
         self.exchanged += len(request) + len(reply)
 
 
-class Conversation(NamedTuple):
+@dataclass(eq=False)
+class Conversation:
     """One session of one client.
 
     Attributes:
@@ -247,6 +264,8 @@ class Conversation(NamedTuple):
         session: the server's.
         binding: of the material that is prepared in it.
         context: gRPC's.
+        admit: raises if the client is not let in any more.
+        running: what goes on: an image, and by True work ahead, between two rounds of which the image may come.
     """
 
     client: str
@@ -254,6 +273,8 @@ class Conversation(NamedTuple):
     session: AnySession
     binding: Binding
     context: Any
+    admit: Callable[[], object]
+    running: dict[bool, _Work] = field(default_factory=dict[bool, _Work])
 
 
 def _timed(session: AnySession, request: bytes) -> tuple[float, bytes]:

@@ -160,9 +160,8 @@ class Edit:
         """
         if self.problems:
             names, remedies = zip(*self.problems, strict=True)
-            rule, remedy = "every operation must have a polynomial form", "; ".join(dict.fromkeys(remedies))
-            each = [RuleError(rule, got=name, remedy=remedy) for name, remedy in self.problems]
-            raise RuleError(rule, got=listed(list(names)), remedy=remedy).of(each)
+            remedy = "; ".join(dict.fromkeys(remedies))
+            raise RuleError("every operation must have a polynomial form", got=listed(list(names)), remedy=remedy)
         self.graph.graph.eliminate_dead_code()
         self.graph.delete_all_unused_submodules()
         self._forget_parameters()

@@ -12,11 +12,14 @@ from datetime import timedelta
 import pytest
 
 from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.session import run
 from privcirnet.service import validity
-from privcirnet.service.access import ServerAccess
+from privcirnet.service.access import ClientAccess, ServerAccess
+from privcirnet.service.client import ServiceClient
 from privcirnet.service.messages import METHODS
+from privcirnet.service.refusals import Refused
 from privcirnet.service.server import Reloaded
-from tests.he.networks import network
+from tests.he.networks import network, random_image
 from tests.service.authorities import Issued
 from tests.service.running import catalogue, serving, until
 
@@ -132,6 +135,19 @@ def test_an_expired_certificate_opens_nothing(between, resumed, tmp_path, servic
         assert not client.served()
     assert "a certificate that has expired, or of another authority" in service.lines.of("refused")[-1]["why"]
     assert not service.audited
+
+
+def test_an_open_session_ends_with_its_certificate(tmp_path, service, authority, monkeypatch):
+    folder = tmp_path / "client"
+    Issued("alice", authority, hours=1).write(folder, "client")
+    (folder / "ca.crt").write_bytes(authority.pem)
+    at = "localhost", service.address[1]
+    with ServiceClient(at, "cleartext", access=ClientAccess.of(folder)) as remote:
+        run(remote.client, remote, random_image(network()))
+        later = validity.now() + timedelta(hours=2)
+        monkeypatch.setattr(validity, "now", lambda: later)
+        with pytest.raises(Refused, match="a certificate that has expired"):
+            run(remote.client, remote, random_image(network()))
 
 
 def test_an_authority_that_was_taken_away_lets_nobody_in(tmp_path, service, authority, folder):

@@ -36,15 +36,15 @@ def test_images_in_any_hour():
     clock = Clock()
     with closing(Quotas(Quota(images_hour=3), clock=clock)) as quotas:
         for _ in range(3):
-            quotas.image("alice")
+            quotas.images("alice")
             clock.now += 600
         with pytest.raises(RuleError, match="a client may begin 3 images an hour") as refused:
-            quotas.image("alice")
-        quotas.image("bob")
+            quotas.images("alice")
+        quotas.images("bob")
         clock.now += refused.value.retry_after_s
-        quotas.image("alice")
+        quotas.images("alice")
         with pytest.raises(RuleError, match="3 images an hour"):
-            quotas.image("alice")
+            quotas.images("alice")
 
 
 def test_images_in_all_outlive_a_restart(tmp_path):
@@ -52,11 +52,11 @@ def test_images_in_all_outlive_a_restart(tmp_path):
     for _ in range(2):
         with closing(Quotas(Quota(images=4), file=file, clock=clock)) as quotas:
             for _ in range(2):
-                quotas.image("alice")
+                quotas.images("alice")
                 clock.now += 10_000
     with closing(Quotas(Quota(images=4), file=file, clock=clock)) as quotas:
         with pytest.raises(RuleError, match="a client may begin 4 images in all"):
-            quotas.image("alice")
+            quotas.images("alice")
     with closing(sqlite3.connect(file)) as stored:
         assert stored.execute("SELECT COUNT(*) FROM images").fetchone()[0] <= 2, "old minutes are put together"
 

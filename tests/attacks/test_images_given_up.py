@@ -1,0 +1,198 @@
+"""Each reply about a layer says something of its weights to a client that deviates. So nothing of an image is for nothing.
+
+A client that gives up preparations read a whole stem in 23 of them, under a quota of one image: they were not counted,
+nor audited. Now an image counts once, when its preparation begins or when it comes without one; the count and a line of
+the audit log are on the disk before the engine sees a request.
+"""
+
+import os
+import signal
+import sqlite3
+from contextlib import ExitStack, closing
+
+import pytest
+
+from privcirnet.he.protocol import prepared, wire
+from privcirnet.he.protocol.materials import Materials
+from privcirnet.he.protocol.prepared import Form
+from privcirnet.he.protocol.server import Server, Session
+from privcirnet.he.protocol.session import prepare, run
+from privcirnet.service.client import ServiceClient
+from privcirnet.service.quotas import Quota, Quotas
+from privcirnet.service.refusals import Lost, Refused
+from tests.he.networks import network, random_image
+from tests.service.running import Lines, serving, started, until
+
+IMAGE = random_image(network())
+SIZE = Form("server", network(), bytes(32)).length
+NO_MORE = "a client may begin 1 images in all: got one more"
+
+
+def begun(remote, kind, count=1):
+    """A preparation, or an image, after the first reply that has something of a layer's weights."""
+    exchange = remote.client.prepare(count) if kind == "prepare" else remote.client.infer(IMAGE)
+    message = next(exchange)
+    while True:
+        reply = remote.handle(message)
+        if wire.begins(reply) not in (wire.PREPARE, wire.AGREE):
+            return exchange
+        message = exchange.send(reply)
+
+
+WAYS = [
+    (way, then) for way in ("with its session", "with its connection", "not at all") for then in ("prepare", "direct")
+]
+
+
+@pytest.mark.parametrize(("given_up", "then"), [("in its session", "prepare"), *WAYS])
+def test_a_preparation_that_is_given_up_was_an_image(given_up, then):
+    """However it is given up, the quota of one image is used up, and the audit log has it."""
+    books = {"quotas": Quotas(Quota(images=1, prepared=1))}
+    with serving(Server(network(), "cleartext"), books=books) as service, ExitStack() as stack:
+        remote = stack.enter_context(ServiceClient(service.address, "cleartext"))
+        begun(remote, "prepare")
+        if given_up == "with its session":
+            remote.reopen()
+        elif given_up == "with its connection":
+            remote.close()
+            remote = stack.enter_context(ServiceClient(service.address, "cleartext"))
+        elif given_up == "not at all":
+            remote = stack.enter_context(ServiceClient(service.address, "cleartext"))
+        with pytest.raises(Refused, match=NO_MORE if given_up != "not at all" or then == "direct" else "1 inferences"):
+            begun(remote, then)
+        (line,) = service.audited.of("preparation begun")
+        assert (line["client"], line["count"]) == ("local", 1)
+        assert not service.audited.of("image begun")
+
+
+def test_an_image_that_is_given_up_was_one():
+    books = {"quotas": Quotas(Quota(images=1))}
+    with serving(Server(network(), "cleartext"), books=books) as service:
+        with ServiceClient(service.address, "cleartext") as remote:
+            begun(remote, "direct")
+            remote.reopen()
+            with pytest.raises(Refused, match=NO_MORE):
+                begun(remote, "direct")
+        assert len(service.audited.of("image begun")) == 1
+
+
+def test_all_images_of_a_preparation_count():
+    books = {"quotas": Quotas(Quota(images=3))}
+    with serving(Server(network(), "cleartext"), books=books) as service:
+        with ServiceClient(service.address, "cleartext") as remote:
+            begun(remote, "prepare", 2)
+            remote.reopen()
+            with pytest.raises(Refused, match="a client may begin 3 images in all: got 2 more"):
+                begun(remote, "prepare", 2)
+            remote.reopen()
+            begun(remote, "prepare", 1)
+        assert [line["count"] for line in service.audited.of("preparation begun")] == [2, 1]
+
+
+def test_a_prepared_image_counts_once():
+    books = {"quotas": Quotas(Quota(images=2))}
+    with serving(Server(network(), "cleartext"), books=books) as service:
+        with ServiceClient(service.address, "cleartext") as remote:
+            prepare(remote.client, remote, 2)
+            for _ in range(2):
+                run(remote.client, remote, IMAGE)
+                assert remote.client.used == "prepared"
+            with pytest.raises(Refused, match="a client may begin 2 images in all"):
+                run(remote.client, remote, IMAGE)
+        assert [line["prepared"] for line in service.audited.of("image begun")] == [True, True]
+
+
+def test_an_image_whose_material_is_gone_counts():
+    """What the server does not have it has not counted, or lost with what was: a made-up number buys nothing."""
+    books = {"quotas": Quotas(Quota(images=1))}
+    with serving(Server(network(), "cleartext"), books=books) as service:
+        with ServiceClient(service.address, "cleartext") as remote:
+            prepare(remote.client, remote, 1)
+            service.books.materials.retain([])
+            with pytest.raises(Refused, match=NO_MORE):
+                run(remote.client, remote, IMAGE)
+
+
+@pytest.mark.parametrize("kind", ["prepare", "direct"])
+def test_it_is_counted_and_audited_before_the_engine_sees_it(tmp_path, monkeypatch, kind):
+    found, handle = [], Session.handle
+
+    def handled(session, message):
+        with closing(sqlite3.connect(tmp_path / "images.sqlite")) as other:
+            count = other.execute("SELECT COALESCE(SUM(count), 0) FROM images").fetchone()[0]
+        if wire.begins(message) != wire.AGREE:
+            lines = service.audited.of("image begun") + service.audited.of("preparation begun")
+            found.append((count, len(lines)))
+        return handle(session, message)
+
+    monkeypatch.setattr(Session, "handle", handled)
+    with closing(Quotas(file=tmp_path / "images.sqlite")) as quotas:
+        with serving(Server(network(), "cleartext"), books={"quotas": quotas}) as service:
+            with ServiceClient(service.address, "cleartext") as remote:
+                begun(remote, kind)
+    assert set(found) == {(1, 1)}
+
+
+SERVER = """
+import sys
+from pathlib import Path
+from privcirnet.he.protocol.server import Server
+from privcirnet.service.books import Books
+from privcirnet.service.log import Log, appending
+from privcirnet.service.quotas import Quota, Quotas
+from privcirnet.service.server import Service
+from tests.he.networks import network
+from tests.service.running import catalogue
+
+folder = Path(sys.argv[1])
+quotas = Quotas(Quota(images=1), file=folder / "images.sqlite")
+books = Books(quotas=quotas, log=Log(audit=appending(folder / "audit.jsonl")))
+service = Service(catalogue(only=Server(network(), "cleartext")), ("127.0.0.1", int(sys.argv[2])), books=books)
+print(service.address[1], flush=True)
+service.run()
+"""
+
+
+@pytest.mark.parametrize("kind", ["prepare", "direct"])
+def test_a_killed_server_has_counted_and_audited(tmp_path, kind):
+    """The client may be quick, and lucky: the server is gone as soon as the first reply has come."""
+    with started(SERVER, tmp_path) as (port, process):
+        with ServiceClient(("127.0.0.1", port), "cleartext") as remote:
+            begun(remote, kind)
+            os.kill(process.pid, signal.SIGKILL)
+    lines = Lines((tmp_path / "audit.jsonl").read_text().splitlines())
+    assert len(lines.of("preparation begun" if kind == "prepare" else "image begun")) == 1
+    with started(SERVER, tmp_path) as (port, _), ServiceClient(("127.0.0.1", port), "cleartext") as remote:
+        with pytest.raises(Refused, match=NO_MORE):
+            begun(remote, "direct")
+
+
+def test_preparations_in_several_sessions_share_the_quota():
+    """What is being prepared counts as prepared, until it is given up."""
+    books = {"quotas": Quotas(Quota(prepared=2))}
+    with serving(Server(network(), "cleartext"), books=books) as service:
+        with ServiceClient(service.address, "cleartext") as first, ServiceClient(service.address, "cleartext") as other:
+            begun(first, "prepare", 2)
+            with pytest.raises(Refused, match="a client may have 2 inferences prepared here: got one more"):
+                begun(other, "prepare")
+            first.close()
+            until(lambda: service.sessions == 0)
+            other.reopen()
+            prepare(other.client, other, 2)
+
+
+def test_preparations_in_several_sessions_share_the_room():
+    with closing(Materials(limit=int(1.5 * SIZE))) as materials:
+        with serving(Server(network(), "cleartext"), books={"materials": materials}) as service:
+            with ServiceClient(service.address, "cleartext") as one, ServiceClient(service.address, "cleartext") as two:
+                begun(one, "prepare")
+                with pytest.raises(Refused, match="a server must have room for prepared material"):
+                    begun(two, "prepare")
+
+
+def test_a_round_without_a_beginning_gets_nothing():
+    """A request about a layer, ahead or not, that is not the first of anything."""
+    with serving(Server(network(), "cleartext")) as service:
+        for position in (wire.AHEAD + 1, wire.PREPARED, 2, wire.OUTPUT):
+            with ServiceClient(service.address, "cleartext") as remote, pytest.raises((Refused, Lost), match="must be"):
+                remote.handle(wire.frame(position, [prepared.write_count(1)]))
