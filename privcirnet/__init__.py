@@ -4,6 +4,7 @@ A network of a user's own, from training to encrypted answers::
 
     import privcirnet as pc
 
+    print(pc.check(model, images))                    # before training: what verbs change, refuse and cost
     pc.polynomial_(model, images)                     # in place: activations and pools become polynomials
     pc.fit(model, loader, epochs=20)                  # or a training loop of your own
     plan = pc.search(model, loader, uniform=4)        # block sizes with the least loss within a latency budget
@@ -24,6 +25,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privcirnet.api.check import check
     from privcirnet.api.compile import compile
     from privcirnet.api.fit import fit
     from privcirnet.api.run import run
@@ -56,6 +58,7 @@ _HOME = {
     "Server": "he.protocol.server",
     "Square": "nn.activations",
     "candidates": "nn.candidates",
+    "check": "api.check",
     "circulant_": "nn.convert",
     "compile": "api.compile",
     "dense_state_dict": "nn.convert",
@@ -81,6 +84,7 @@ __all__ = [
     "Server",
     "Square",
     "candidates",
+    "check",
     "circulant_",
     "compile",
     "dense_state_dict",

@@ -1,5 +1,7 @@
 """The errors that users are meant to read: rule, value and remedy on one line."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 
@@ -22,6 +24,21 @@ class RuleError(ValueError):
         self.rule = rule
         self.got = got
         self.remedy = remedy
+        self._each: tuple[RuleError, ...] = ()
+
+    @property
+    def each(self) -> "tuple[RuleError, ...]":
+        """The errors that this one stands for, as of several layers; of a single one, itself."""
+        return self._each or (self,)
+
+    def of(self, errors: "Sequence[RuleError]") -> "RuleError":
+        """Return this error, which stands for several from now on.
+
+        Args:
+            errors: each of them.
+        """
+        self._each = tuple(errors)
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle for another process, with the value as text."""
@@ -56,3 +73,24 @@ def first_line(error: Exception) -> str:
 
 class DoesNotFit(RuleError):
     """A network whose values are too large for the encryption parameters; fewer bits or other parameters would help."""
+
+
+class Errors(list[RuleError]):
+    """What is wrong with the layers of a network, collected so that all of it can be said."""
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep a :class:`RuleError` in place of raising it.
+
+        Yields:
+            Nothing.
+        """
+        try:
+            yield
+        except RuleError as error:
+            self.append(error)
+
+    def check(self) -> None:
+        """Raise the first error, if there is one, which then stands for all (:attr:`RuleError.each`)."""
+        if self:
+            raise self[0].of(self)

@@ -15,7 +15,7 @@ MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 300, 10, 50
 
 ONLY_USER = {
     "tenseal": {"he/engines/tenseal.py", "he/leveled/tenseal.py"},
-    "pulp": {"blocksizes/solve.py"},
+    "pulp": {"blocksizes/cbc.py", "blocksizes/solve.py"},
     "zstandard": {"he/engines/sealfile.py"},
     "sklearn": {"data/digits.py"},
     "timm": {
@@ -63,7 +63,7 @@ PARTS = {
     },
     "pipeline": {
         *("artifact", "blocksizes", "config", "data", "distributed", "errors", "he", "lower", "nn", "plots"),
-        *("service", "training"),
+        *("service", "surgery", "training"),
     },
     "page": {"data", "errors", "he", "pipeline"},
     "console": {"commands", "errors", "he", "pipeline"},
@@ -103,7 +103,14 @@ NO_TORCH = {
 
 WITH_TORCH = {
     *("pipeline/doctor.py", "pipeline/export.py", "pipeline/ckks_export.py", "pipeline/leveled_export.py"),
-    *("pipeline/search.py", "pipeline/train.py", "commands/infer.py", "pipeline/reproduce/untrained.py"),
+    *(
+        "pipeline/check.py",
+        "pipeline/forecast.py",
+        "pipeline/search.py",
+        "pipeline/train.py",
+        "commands/infer.py",
+        "pipeline/reproduce/untrained.py",
+    ),
 }
 
 

@@ -7,14 +7,23 @@ import torch
 from torch import Tensor
 
 from privcirnet.errors import RuleError, listed
+from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
 from privcirnet.pipeline.answers import Answer, answers
 from privcirnet.pipeline.compiled import CompiledProgram
 from privcirnet.pipeline.evaluation import evaluate
+from privcirnet.pipeline.memory import WEIGHTS_GB, check_memory
 
 
-def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine: str = "kernel") -> Tensor:
+def run(
+    program: CompiledProgram,
+    images: Tensor,
+    *,
+    check: bool = False,
+    engine: str = "kernel",
+    weights_gb: float = WEIGHTS_GB,
+) -> Tensor:
     """Encrypt images, compute on them, decrypt: the client and the server exchange bytes within this process.
 
     Args:
@@ -22,12 +31,14 @@ def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine
         images: real, (N, C, H, W), in the program's range; a NumPy array will do.
         check: whether every value of every image is compared with the integer network's.
         engine: of both parties: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
+        weights_gb: of encoded weights that the server keeps, in 10^9 bytes; others are encoded again for every image.
 
     Returns:
         logits, float32 (N, classes), on the CPU.
 
     Raises:
-        RuleError: no program, no images, or of another size or range, or a value that is not the integer network's.
+        RuleError: no program, no images, or of another size or range, too little memory (:func:`privcirnet.check`
+            predicts it), or a value that is not the integer network's.
         WrongResult: a result is wider than right ones are, and not to be used.
     """
     if not isinstance(program, CompiledProgram):
@@ -35,14 +46,16 @@ def run(program: CompiledProgram, images: Tensor, *, check: bool = False, engine
             "a program must be a compiled one", got=type(program).__name__, remedy="give compile(network, ...)"
         )
     integers = program.integers(images.detach().cpu().double() if isinstance(images, Tensor) else images)
+    check_memory(program.integer, weights_gb, engine)
+    cache = WeightCache.of(weights_gb)
     if check:
-        found = evaluate(program.integer, program.spectra, integers, engine)
+        found = evaluate(program.integer, program.spectra, integers, engine, cache=cache)
         if wrong := {i: nodes[0] for i, nodes in enumerate(found.wrong) if nodes}:
             raise _wrong(program, wrong)
         _check_refused(found.inference.answers)
         values = found.encrypted
     else:
-        server = Server(program.integer, engine, program.spectra)
+        server = Server(program.integer, engine, program.spectra, cache=cache)
         client = Client(server.greeting(), engine)
         session = server.session(client.keys())
         found = [*answers(client, session, integers)]

@@ -14,6 +14,7 @@ from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one
+from privcirnet.nn.plain import with_plain_weights
 from privcirnet.pipeline.search import SearchResult, search_in
 
 _NOT_OWN = ("root", "out", "init", "data", "he")
@@ -57,6 +58,7 @@ def search(  # noqa: PLR0913
             its weights are not finite or shared.
     """
     check_weights(model)
+    model = with_plain_weights(model)
     named = "" if isinstance(profile, Profile) else str(profile)
     he = HEConfig(profile=named or "calibrate", link=link, family=family)
     given = {"sweep": 0, "uniform": uniform, "budget": budget, **settings}

@@ -11,7 +11,7 @@ from math import prod
 import torch
 from torch import nn
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import Errors, RuleError
 from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
@@ -84,9 +84,10 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
         image: (1, C, H, W).
 
     Raises:
-        RuleError: a layer runs twice (its weights would be exported once), or has no encrypted form.
+        RuleError: a layer runs twice (its weights would be exported once), or has no encrypted form; of several layers
+            the first error, which stands for all.
     """
-    shapes: dict[str, LinearShape] = {}
+    shapes, errors = dict[str, LinearShape](), Errors()
 
     def record(name: str, module: nn.Linear | nn.Conv2d, inputs: tuple[torch.Tensor, ...]) -> None:
         if name in shapes:
@@ -102,8 +103,13 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
             raise RuleError("a layer's input must be an image, tokens or a vector", got=got, remedy=remedy)
 
     layers = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+
+    def see(name: str, module: nn.Linear | nn.Conv2d, inputs: tuple[torch.Tensor, ...]) -> None:
+        with errors.collected():
+            record(name, module, inputs)
+
     handles = [
-        module.register_forward_hook(lambda _, inputs, output, name=name, module=module: record(name, module, inputs))
+        module.register_forward_hook(lambda _, inputs, output, name=name, module=module: see(name, module, inputs))
         for name, module in layers
     ]
     try:
@@ -112,6 +118,7 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
     finally:
         for handle in handles:
             handle.remove()
+    errors.check()
     return shapes
 
 

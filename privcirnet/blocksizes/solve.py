@@ -24,6 +24,7 @@ another in any respect are left out first, so that no latency is spent for nothi
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pulp
@@ -43,6 +44,7 @@ from privcirnet.blocksizes.assignment import (
     least,
     total,
 )
+from privcirnet.blocksizes.cbc import OTHER, Cbc
 from privcirnet.errors import RuleError
 
 BUDGET_SLACK = 1e-9
@@ -76,8 +78,8 @@ def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE
 
     Raises:
         RuleError: The tables are empty, differ in their keys or hold numbers that are not finite and non-negative, the
-            rules contradict them, no assignment obeys the budget and the rules, or the solver is not installed.
-        RuntimeError: The solver failed.
+            rules contradict them, no assignment obeys the budget and the rules, or the solver cannot run or fails.
+        RuntimeError: The solver's answer is not the optimum, or exceeds a limit.
 
     >>> omega = {"a": {1: 0.0, 2: 3.0}, "b": {1: 0.0, 2: 1.0}}
     >>> seconds = {"a": {1: 2.0, 2: 1.0}, "b": {1: 2.0, 2: 1.0}}
@@ -211,12 +213,7 @@ def _minimise(
         problem += pulp.lpSum(apart + gained) <= allowed
     for name, options in excess.items():
         problem += pulp.lpSum(chosen[name, b] for b in options) == 1
-    try:
-        status = pulp.LpStatus[problem.solve(_solver(solver))]
-    except pulp.PulpSolverError:  # CBC aborts on some infeasible programmes when its preprocessing is off
-        status = pulp.LpStatus[problem.solve(_cbc([]))]
-        if status != "Infeasible":
-            raise
+    status = _status(problem, solver)
     sizes = {name: b for (name, b), x in chosen.items() if (x.value() or 0.0) > 0.5}
     composed = [links[i] for (i, _), y in together.items() if (y.value() or 0.0) > 0.5]
     if status == "Infeasible" and (len(caps) > 1 or links):
@@ -246,16 +243,24 @@ def _together(problem: pulp.LpProblem, links: Sequence[_Link], chosen: _Binaries
     return found
 
 
+def _status(problem: pulp.LpProblem, solver: str) -> str:
+    """Solve a programme; return how that ended."""
+    try:
+        return pulp.LpStatus[problem.solve(_solver(solver))]
+    except pulp.PulpSolverError as error:
+        failure = str(error)
+    with suppress(pulp.PulpSolverError):  # CBC aborts on some infeasible programmes when its preprocessing is off
+        if problem.solve(Cbc([])) == pulp.LpStatusInfeasible:
+            return pulp.LpStatus[pulp.LpStatusInfeasible]
+    raise RuleError(
+        "the solver must end with an answer", got=failure, remedy=OTHER if solver == "cbc" else "use solver=cbc"
+    )
+
+
 def _solver(name: str) -> pulp.LpSolver:
     if name == "cbc":
-        return _cbc(_CBC_OPTIONS)
+        return Cbc(_CBC_OPTIONS)
     solver = pulp.HiGHS(msg=False, gapRel=0, **_HIGHS_OPTIONS)
     if name not in SOLVERS or not solver.available():
-        raise RuleError(
-            "the solver must be known and installed", got=name, remedy="use cbc, or pip install privcirnet[highs]"
-        )
+        raise RuleError("the solver must be known and installed", got=name, remedy=f"use cbc, or {OTHER}")
     return solver
-
-
-def _cbc(options: list[str]) -> pulp.LpSolver:
-    return pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, gapRel=0, options=options)

@@ -34,6 +34,7 @@ from privcirnet.he.ring import threads
 from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
 from privcirnet.pipeline.infer import infer
 from privcirnet.pipeline.leveled import evaluate_leveled, evaluate_leveled_apart, infer_leveled
+from privcirnet.pipeline.memory import check_memory
 from privcirnet.pipeline.server_process import ServerTask, start_server
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
@@ -78,6 +79,7 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
         ckks = format_of(Path(config.program)) == CKKS
         return (_audit_ckks if ckks else _audit_leveled)(config, data, images, labels)
     program, spectra = read_program(Path(config.program), pinned(config.model_key))
+    check_memory(program, config.weights_gb, config.engine)
     profile = read_profile(Path(config.profile))
     clear = _predicted(config, data, images)
     cache = WeightCache.of(config.weights_gb, config.weights_folder)

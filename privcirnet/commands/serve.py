@@ -101,7 +101,7 @@ def _books(config: ServeConfig, stack: ExitStack) -> Books:
     materials = _materials(config, state, log)
     stack.callback(materials.close)
     return Books(
-        limits=ServiceLimits(config.sessions, config.timeout_s, config.age_s, config.grace_s),
+        limits=ServiceLimits(config.sessions, config.timeout_s, config.age_s, config.grace_s, config.connections),
         quotas=quotas,
         store=KeyStore(config.keys, state and state / "keys"),
         materials=materials,

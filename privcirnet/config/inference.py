@@ -133,6 +133,8 @@ class ServeConfig:
     """seconds after which a session ends."""
     grace_s: float = 30.0
     """seconds that images may take to end when the server stops."""
+    connections: int = 0
+    """of one address at once, for clients behind one proxy; 0: four for each session, and 16."""
     quota: Quota = field(default_factory=Quota)
     """what a client may ask for."""
     quotas: dict[str, Quota] = field(default_factory=dict[str, Quota])

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from privcirnet.data.images import Allocate
 from privcirnet.errors import RuleError
 
-VERSION = 1
+VERSION = 2
+"""Another one when files are decoded otherwise."""
 FACTS = "facts.json"
 _ATTEMPTS = 100
 _log = logging.getLogger(__name__)

@@ -4,6 +4,7 @@ A folder is walked once for its names, sizes and times. An archive is read once 
 and once more for the contents of the wanted ones. Links in archives are ignored.
 """
 
+import hashlib
 import os
 import posixpath
 import re
@@ -50,8 +51,8 @@ class Tree(Protocol):
         ...
 
     @property
-    def stamp(self) -> list[int]:
-        """Numbers that change when the files do."""
+    def stamp(self) -> str:
+        """What changes when a file does, is moved, or is replaced."""
         ...
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
@@ -74,18 +75,19 @@ class Folder:
         self.path = path
 
     @cached_property
-    def _walked(self) -> tuple[Listing, list[int]]:
-        files, folders, total, newest = set[str](), set[str](), 0, 0
+    def _walked(self) -> tuple[Listing, str]:
+        files, folders = dict[str, tuple[int, ...]](), set[str]()
         for place, below, names in os.walk(self.path, followlinks=True):
             start = Path(place).relative_to(self.path).as_posix()
             below[:] = sorted(name for name in below if not name.startswith("."))
             folders |= {posixpath.normpath(posixpath.join(start, name)) for name in below}
             for name in names:
                 if not name.startswith("."):
-                    found = os.stat(os.path.join(place, name))
-                    total, newest = total + found.st_size, max(newest, found.st_mtime_ns)
-                    files.add(posixpath.normpath(posixpath.join(start, name)))
-        return Listing(frozenset(files), frozenset(folders)), [len(files), total, newest]
+                    files[posixpath.normpath(posixpath.join(start, name))] = _facts(Path(place, name))
+        digest = hashlib.sha256()
+        for name in [*sorted(folders), *sorted(files)]:
+            digest.update(os.fsencode(name) + b"\0" + repr(files.get(name)).encode() + b"\0")
+        return Listing(frozenset(files), frozenset(folders)), digest.hexdigest()
 
     @property
     def listing(self) -> Listing:
@@ -93,8 +95,8 @@ class Folder:
         return self._walked[0]
 
     @property
-    def stamp(self) -> list[int]:
-        """Count and total size of the files, and the newest of their times."""
+    def stamp(self) -> str:
+        """A digest of every file's name, size and times."""
         return self._walked[1]
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
@@ -137,10 +139,9 @@ class Archive:
         return Listing(frozenset(files), frozenset(folders))
 
     @property
-    def stamp(self) -> list[int]:
-        """The archive's size and time."""
-        found = self.path.stat()
-        return [found.st_size, found.st_mtime_ns]
+    def stamp(self) -> str:
+        """The archive's size and times."""
+        return repr(_facts(self.path))
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
         """Yield names in the archive's order, and readers of their contents; stops after the last of them.
@@ -183,6 +184,12 @@ class Archive:
                 got=f"{self.path}: {total:,} bytes up to file {count + 1:,}, {member.name}",
                 remedy="unpack it and give the folder",
             )
+
+
+def _facts(path: Path) -> tuple[int, ...]:
+    """Size and times; a file that is replaced under its old times (``cp -p``) has another time of change."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def open_tree(path: Path) -> Tree:

@@ -3,7 +3,6 @@
 A chunk of images is decoded by one thread. The arrays are allocated when the first chunk is decoded.
 """
 
-import io
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,18 +11,12 @@ from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
+from privcirnet.data import decoder
 from privcirnet.data.files import Tree
 from privcirnet.errors import RuleError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")
-"""What a file may be, whatever its name says. Pillow has many more decoders; one starts Ghostscript."""
-MOST_PIXELS = 2**26
-"""Limit for one image file."""
-BROKEN = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, Image.DecompressionBombWarning)
-"""What Pillow raises for a file that is not a whole image."""
 _CHUNK = 64
 
 Pixels = NDArray[np.uint8]
@@ -54,67 +47,15 @@ def decode_image(content: bytes, name: str, size: int = 0) -> Pixels:
         RGB (3, H, W); grey images have three equal channels.
 
     Raises:
-        RuleError: the file is not a whole image, or an absurdly large one.
+        RuleError: as for :func:`privcirnet.data.decoder.decode`.
     """
     try:
-        picture = open_picture(content).convert("RGB")
-        picture = square(picture, size) if size else picture
-    except BROKEN as error:
-        got, remedy = f"{name} ({reason(error)})", "replace or remove the file"
-        raise RuleError("an image file must be whole", got=got, remedy=remedy) from None
-    return np.asarray(picture).transpose(2, 0, 1)
-
-
-def open_picture(content: bytes) -> Image.Image:
-    """Decode one image under limits, in the colours of its file.
-
-    Args:
-        content: of the file.
-
-    Returns:
-        the image, loaded.
-
-    Raises:
-        BROKEN: one of them: the file is not a whole image of :data:`FORMATS`, or has over :data:`MOST_PIXELS` pixels.
-    """
-    picture = Image.open(io.BytesIO(content), formats=FORMATS)
-    if picture.width * picture.height > MOST_PIXELS:
-        raise Image.DecompressionBombError(f"{picture.width} x {picture.height} pixels")
-    picture.load()
-    return picture
-
-
-def reason(error: Exception) -> str:
-    """Return why an image could not be decoded, in one line.
-
-    Args:
-        error: one of :data:`BROKEN`.
-    """
-    return "not an image" if isinstance(error, Image.UnidentifiedImageError) else str(error).replace("\n", " ")
-
-
-def square(picture: Image.Image, size: int) -> Image.Image:
-    """Resize the shorter side (bicubic), then crop the centre.
-
-    Args:
-        picture: of any size.
-        size: pixels of both sides.
-
-    Returns:
-        the square.
-
-    Raises:
-        Image.DecompressionBombError: it is so long and narrow that it would have over :data:`MOST_PIXELS` in between.
-    """
-    width, height = picture.size
-    short = min(width, height)
-    width, height = round(width * size / short), round(height * size / short)
-    if width * height > MOST_PIXELS:
-        raise Image.DecompressionBombError(f"{picture.width} x {picture.height} pixels, too narrow")
-    if (width, height) != picture.size:
-        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
-    left, top = (width - size) // 2, (height - size) // 2
-    return picture.crop((left, top, left + size, top + size))
+        picture = decoder.decode(content).picture
+        picture = decoder.square(picture, size) if size else picture
+    except RuleError as error:
+        got, remedy = f"{name} ({error.got})", f"{error.remedy}, or remove the file"
+        raise RuleError(error.rule, got=got, remedy=remedy) from None
+    return np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
 
 
 def decode(

@@ -116,7 +116,7 @@ def _image_data(decoded: cache.Arrays, log_step: int, levels: int) -> ImageData:
     return ImageData(**tensors, log_step=log_step, levels=levels, classes=decoded.classes)
 
 
-def _decoded(place: dict[str, Any], stamp: str | list[int], wanted: str, decode: cache.Decode) -> cache.Arrays:
+def _decoded(place: dict[str, Any], stamp: str, wanted: str, decode: cache.Decode) -> cache.Arrays:
     """Return a data set, from the cache if there is one.
 
     A place has one folder in the cache, which is stale when the stamp of the images there is another.
@@ -151,6 +151,9 @@ def _decode_files(
     label: Callable[[Tree], labels.LabelledFiles], tree: Tree, size: int, progress: Progress | None, allocate: Allocate
 ) -> tuple[str, ...]:
     labelled = label(tree)
+    if len(labelled.classes) < 2:
+        got, remedy = f"only {', '.join(labelled.classes)} in {tree.path}", "add a folder of images of another class"
+        raise RuleError("a data set must have two classes or more", got=got, remedy=remedy)
     parts = {"train": labelled.train, "test": labelled.test}
     names = {f"{part}_images": [name for name, _ in pairs] for part, pairs in parts.items()}
     images.decode(tree, names, size, allocate, progress)

@@ -25,7 +25,8 @@ class OwnImages:
         logits: of the network, by one image (1, C, H, W): they tell how many classes there are.
 
     Raises:
-        RuleError: neither tensors nor a loader, no images, images that are not finite, labels that do not fit.
+        RuleError: neither tensors nor a loader, no images, images that are not finite, labels that do not fit, fewer
+            than two logits.
     """
 
     levels = 0
@@ -34,6 +35,9 @@ class OwnImages:
         self._train, self._tests = _checked(train), None if tests is None else _checked(tests)
         self.first = next(_pairs(self._train))[0][:1]
         self.classes = tuple(map(str, range(logits(self.first).shape[1])))
+        if len(self.classes) < 2:
+            got, remedy = len(self.classes), "give it a logit for each class; any training has 100 % of one class"
+            raise RuleError("a network must have two logits or more", got=got, remedy=remedy)
         for source in (self._train, self._tests):
             if isinstance(source, tuple):
                 self._check(source, *source)

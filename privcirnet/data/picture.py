@@ -1,8 +1,7 @@
 """Any picture as a network's pixels, by the steps that made the images of its data set, each of them said in words.
 
-Files of a data set become pixels in :mod:`data.images`: the shorter side is resized, the centre cropped. A photograph
-needs a little more: its camera may have been turned, it may be transparent, and the data set may be grey, have fewer
-levels, or show light strokes on a dark ground.
+Files of a data set and pictures are decoded, resized and cropped by the same functions (:mod:`data.decoder`). A picture
+needs a little more: the data set may be grey, have fewer levels, or show light strokes on a dark ground.
 """
 
 from dataclasses import dataclass
@@ -10,16 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
-from privcirnet.data import images
+from privcirnet.data.decoder import Decoded, decode, square
 from privcirnet.errors import RuleError
 
 LIGHT_ON_DARK = ("digits", "mnist")
 """Data sets of light strokes on a dark ground; a picture with a light border is inverted for them."""
 _WHITE = 255
-_ORIENTATION = 0x0112
-"""Tag of a photograph that says how its camera was held."""
 
 
 class Prepared(NamedTuple):
@@ -65,13 +62,9 @@ class Preparation:
             content: of an image file, from anybody.
 
         Raises:
-            RuleError: the file is not a whole image of a known format, or is too large.
+            RuleError: as for :func:`privcirnet.data.decoder.decode`.
         """
-        try:
-            picture, done = self._fitted(images.open_picture(content))
-        except images.BROKEN as error:
-            remedy = f"use a file of {', '.join(images.FORMATS)} that another program opens"
-            raise RuleError("an image file must be whole", got=images.reason(error), remedy=remedy) from None
+        picture, done = self._fitted(decode(content))
         pixels = np.asarray(picture, dtype=np.int64).reshape(*self.shape[1:], -1).transpose(2, 0, 1)
         if self.light_on_dark and _border(pixels) > _WHITE / 2:
             pixels = _WHITE - pixels
@@ -81,16 +74,10 @@ class Preparation:
             done.append(f"rounded to {self.levels + 1} levels")
         return Prepared(pixels, tuple(done))
 
-    def _fitted(self, picture: Image.Image) -> tuple[Image.Image, list[str]]:
-        """The picture upright, opaque, in the data set's colours, resized and cropped; and what was done."""
-        done, size = [f"{picture.format} file of {picture.width} × {picture.height} pixels"], self.shape[1]
+    def _fitted(self, decoded: Decoded) -> tuple[Image.Image, list[str]]:
+        """The picture in the data set's colours, resized and cropped; and what was done."""
+        picture, done, size = decoded.picture, [*decoded.steps], self.shape[1]
         mode, words = ("L", "turned grey") if self.shape[0] == 1 else ("RGB", "turned into RGB")
-        if picture.getexif().get(_ORIENTATION, 1) != 1:
-            picture = ImageOps.exif_transpose(picture)
-            done.append("turned upright as its camera says")
-        if picture.has_transparency_data:
-            picture = _opaque(picture)
-            done.append("laid on white where it was transparent")
         if picture.mode != mode:
             picture = picture.convert(mode)
             done.append(words)
@@ -98,12 +85,7 @@ class Preparation:
             done.append(f"resized so that its shorter side has {size} pixels (bicubic)")
         if picture.width != picture.height:
             done.append(f"cropped to the {size} × {size} pixels in the middle")
-        return images.square(picture, size), done
-
-
-def _opaque(picture: Image.Image) -> Image.Image:
-    picture = picture.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+        return square(picture, size), done
 
 
 def _border(pixels: NDArray[np.int64]) -> float:

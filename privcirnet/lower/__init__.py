@@ -20,7 +20,7 @@ from privcirnet.errors import DoesNotFit
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.fit import Draft, Fitted, Target, draft, fit_draft
 from privcirnet.he.program.operations import Input
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.program import Node, Program, Weights
 from privcirnet.lower.builder import Builder
 from privcirnet.lower.supported import check_operations
 from privcirnet.nn.steps import refine
@@ -159,8 +159,26 @@ def _source(levels: int | Input) -> Input:
 def _draft(
     graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, target: Target
 ) -> Draft:
-    check_operations(graph, target.nonlinear)
+    return draft(*integer_nodes(graph, source, input_shape, input_log_step, target.nonlinear), target)
+
+
+def integer_nodes(
+    graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, nonlinear: str
+) -> tuple[tuple[Node, ...], dict[str, Weights]]:
+    """Return the operations of an integer network and its weights, before bounds, parameters and plans.
+
+    Args:
+        graph: from :func:`privcirnet.nn.quantize.quantize`.
+        source: range of the pixels.
+        input_shape: (C, H, W) of an image.
+        input_log_step: real pixel = integer x 2^input_log_step.
+        nonlinear: as for :func:`~privcirnet.lower.supported.check_operations`.
+
+    Raises:
+        RuleError: an operation that is not supported.
+    """
+    check_operations(graph, nonlinear)
     builder = Builder(graph, source, input_shape, input_log_step)
     for node in graph.graph.nodes:
         builder.visit(node)
-    return draft(tuple(builder.nodes), builder.weights, target)
+    return tuple(builder.nodes), builder.weights

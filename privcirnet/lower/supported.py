@@ -37,25 +37,21 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
     Raises:
         RuleError: there is something.
     """
-    wrong: list[str] = []
-    remedies: dict[str, None] = {}
-    reveals = False
+    rule, wrong, remedies, reveals = "every operation must be one that runs encrypted", list[str](), list[str](), False
     for node in graph.graph.nodes:
         module = module_of(graph, node)
         if node.op in ("placeholder", "output") or is_sum(node) or _runs_encrypted(module, nonlinear):
             continue
         known = _INSTEAD.get(type(module)) if module is not None else None
-        remedies[f"{known} instead of {type(module).__name__}" if known else _SUPPORTED] = None
+        remedies.append(f"{known} instead of {type(module).__name__}" if known else _SUPPORTED)
         reveals = reveals or function_name(module) is not None
         wrong.append(
             f"{node.target} ({type(module).__name__})" if module is not None else f"{node.name} ({node.target})"
         )
     if wrong:
-        raise RuleError(
-            "every operation must be one that runs encrypted",
-            got=listed(wrong),
-            remedy=f"use {'; '.join([*remedies, *[_REVEALED] * reveals])}",
-        )
+        each = [RuleError(rule, got=name, remedy=f"use {use}") for name, use in zip(wrong, remedies, strict=True)]
+        remedy = f"use {'; '.join([*dict.fromkeys(remedies), *[_REVEALED] * reveals])}"
+        raise RuleError(rule, got=listed(wrong), remedy=remedy).of(each)
 
 
 def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:

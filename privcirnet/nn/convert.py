@@ -27,6 +27,7 @@ from privcirnet.nn.circulant import check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
 from privcirnet.nn.places import place_of
+from privcirnet.nn.plain import make_plain_
 from privcirnet.nn.summands import channel_readers, reached_by
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
@@ -48,7 +49,7 @@ def circulant_(
     Everything is checked before anything changes. Build the optimizer afterwards.
 
     Args:
-        model: A network with plain weights.
+        model: A network with dense weights; named layers that compute theirs (weight_norm, pruning) get plain ones.
         block_sizes: Block size for each layer, by module name; 1 leaves a layer dense.
         importance: Non-negative weights of the entries, by module name, each of its weight's shape; for example
             `privcirnet.blocksizes.fisher.diagonal_fisher`. Layers without one are projected with equal weights.
@@ -74,10 +75,10 @@ def circulant_(
     importance = importance or {}
     layers = {name: checked_layer(model, name, b, pad=pad) for name, b in block_sizes.items()}
     for name, values in importance.items():
-        check_importance(find_layer(model, name).weight, values)
+        check_importance(find_layer(model, name, plain=False).weight, values)
     shared = _shared_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
     for name, layer in layers.items():
-        make_circulant_(layer, block_sizes[name], importance.get(name), pad=pad)
+        make_circulant_(make_plain_(layer), block_sizes[name], importance.get(name), pad=pad)
     for name, b in shared.items():
         module = model.get_submodule(name)
         model.set_submodule(name, _shared_by(module, b))
@@ -108,7 +109,7 @@ def checked_layer(model: nn.Module, name: str, b: int, *, pad: bool = False) -> 
         RuleError: There is no such layer, it is of another type, grouped (unless b = 1), parametrized already or shares
             its weight, or the block size does not fit.
     """
-    layer = find_layer(model, name)
+    layer = find_layer(model, name, plain=False)
     owners = [key for key, value in model.named_parameters(remove_duplicate=False) if value is layer.weight]
     if len(owners) > 1:
         raise RuleError(

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import Errors, RuleError
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.agreement import agree, check_traced, exact_value, some_of
@@ -38,6 +38,7 @@ from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_input_, s
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.places import place_of
+from privcirnet.nn.plain import with_plain_weights
 from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 
@@ -63,7 +64,8 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
             follow a convolution or has no running statistics, one of tokens or an attention feeds other than linear
             layers, an AESPA follows neither a layer nor a sum of layers and squares, a convolution feeds more than what
             is folded into it, either is used twice, what is folded into a circulant layer is not shared by its blocks,
-            weights are quantized already, or a layer cannot be composed with the one before it.
+            weights are quantized already, or a layer cannot be composed with the one before it. Of several
+            norms the first error, which stands for all.
 
     >>> fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU()))
     Sequential(
@@ -72,7 +74,7 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
     )
     """
     check_module(model)
-    copied = copy.deepcopy(model).eval()
+    copied = copy.deepcopy(with_plain_weights(model)).eval()
     shown = example_for(copied) if images is None else some_of(images)
     fused = trace(copied, shown)
     if shown is None:
@@ -92,30 +94,38 @@ def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule
     for node in list(fused.graph.nodes):
         if isinstance(module_of(fused, node), nn.Identity):
             _skip_(fused, node)
+    errors = Errors()
     for node in list(fused.graph.nodes):
-        if node.target in (nn.functional.batch_norm, torch.batch_norm):
-            raise _cannot_fold(node, "a batch norm must be a module", "use nn.BatchNorm2d")
-        match module := module_of(fused, node):
-            case TokenBatchNorm() | nn.BatchNorm1d():
-                _fold_channels_last_(fused, node, module, calls)
-                _drop_norm_(fused, node, module)
-            case Affine():
-                _fold_affine_(fused, node, module, calls)
-                _drop_norm_(fused, node, module)
-            case _BatchNorm():
-                fold_norm_(_conv_before(fused, node, calls), module, str(node.target))
-                _drop_norm_(fused, node, module)
-            case PolynomialAttention():
-                for name, layer in _layers_behind(fused, node, calls).items():
-                    scale_input_(layer, module.scale, name)
-                _unfold_attention_(fused, node, module)
-            case _:
-                pass
+        with errors.collected():
+            _fold_norm_(fused, node, calls)
+    errors.check()
     _fold_squares_(fused, calls)
     _fold_pools_(fused, calls)
     fused.graph.lint()
     fused.recompile()
     return compose_(fused, composed) if composed else fused
+
+
+def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> None:
+    """Fold what a node calls, if it is a batch norm or an attention, into the layers beside it."""
+    if node.target in (nn.functional.batch_norm, torch.batch_norm):
+        raise _cannot_fold(node, "a batch norm must be a module", "use nn.BatchNorm2d")
+    match module := module_of(fused, node):
+        case TokenBatchNorm() | nn.BatchNorm1d():
+            _fold_channels_last_(fused, node, module, calls)
+            _drop_norm_(fused, node, module)
+        case Affine():
+            _fold_affine_(fused, node, module, calls)
+            _drop_norm_(fused, node, module)
+        case _BatchNorm():
+            fold_norm_(_conv_before(fused, node, calls), module, str(node.target))
+            _drop_norm_(fused, node, module)
+        case PolynomialAttention():
+            for name, layer in _layers_behind(fused, node, calls).items():
+                scale_input_(layer, module.scale, name)
+            _unfold_attention_(fused, node, module)
+        case _:
+            pass
 
 
 def _fold_channels_last_(fused: fx.GraphModule, node: fx.Node, norm: _BatchNorm, calls: Mapping[Any, int]) -> None:

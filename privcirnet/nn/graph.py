@@ -19,6 +19,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.inplace import Memory, Proxy, without_writing
 from privcirnet.nn.own_forward import check_own_forwards
+from privcirnet.nn.plain import has_plain_weights
 
 ADDITIONS = (operator.add, torch.add)
 
@@ -231,12 +232,13 @@ def evaluating(model: nn.Module) -> Generator[None]:
             module.training = training
 
 
-def find_layer(model: nn.Module, name: str) -> nn.Linear | nn.Conv2d:
+def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear | nn.Conv2d:
     """Return the linear or convolutional layer of this name, its weight still plain.
 
     Args:
         model: A network.
         name: Module name, as in `named_modules`.
+        plain: Whether a weight that weight_norm, pruning or the like computes is refused.
 
     Returns:
         The layer.
@@ -254,7 +256,11 @@ def find_layer(model: nn.Module, name: str) -> nn.Linear | nn.Conv2d:
         raise RuleError(
             "a layer must be Linear or Conv2d", got=f"{type(layer).__name__} at {name!r}", remedy="leave it out"
         )
-    if parametrize.is_parametrized(layer, "weight"):
+    computed = not has_plain_weights(layer)
+    if computed and plain:
+        rule, remedy = "a layer must have a plain weight", "make it so before: privcirnet.nn.plain.make_plain_(model)"
+        raise RuleError(rule, got=f"{name!r}, whose weight is computed from others", remedy=remedy)
+    if parametrize.is_parametrized(layer, "weight") and not computed:
         raise RuleError(
             "a layer must still have its plain dense weight",
             got=f"{name!r} with a parametrized weight of block size {block_size_of(layer)}",

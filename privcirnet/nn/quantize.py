@@ -24,6 +24,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.nonpolynomial import function_name
+from privcirnet.nn.plain import give_own_class_, with_plain_weights
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.ranges import peaks, usual
 from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
@@ -72,15 +73,15 @@ def quantize(  # noqa: PLR0913
     _check_settings(fused, (weight_bits, activation_bits, stream_bits), input_log_step, quantile)
     _check_layers(fused)
     check_weights(fused)
-    graph = copy.deepcopy(fused)
+    graph = copy.deepcopy(with_plain_weights(fused))
     for module in weighted_modules(graph):
-        _give_own_class_(module)
+        give_own_class_(module)
         quantizer = WeightQuantizer(weight_bits, outputs=len(module.weight))
         parametrize.register_parametrization(module, "weight", quantizer, unsafe=True)
         _quantize_bias_(module)
     for _, module in called_modules(graph):
         if isinstance(module, Tokens | HeadProduct):
-            _give_own_class_(module)
+            give_own_class_(module)
             _quantize_bias_(module)
     _insert_quantizers(graph, activation_bits)
     for node in stream_summands(graph):
@@ -163,18 +164,6 @@ def _check_layers(fused: fx.GraphModule) -> None:
         if isinstance(module, nn.Linear | nn.Conv2d) and module in seen:
             raise RuleError("a layer must run once an image", got=node.target, remedy="give each use its own layer")
         seen.add(module)
-
-
-def _give_own_class_(module: nn.Module) -> None:
-    """Separate a copied module from its original.
-
-    A deep copy shares the class that torch generates, which holds a property for each parametrization. Without a class
-    of its own, registering another parametrization on the copy would break the original.
-    """
-    if parametrize.is_parametrized(module):
-        cls = type(module)
-        contents = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
-        module.__class__ = type(cls.__name__, cls.__bases__, contents)  # type: ignore[assignment]
 
 
 def _quantize_bias_(module: nn.Module) -> None:

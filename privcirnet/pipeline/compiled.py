@@ -14,6 +14,7 @@ from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring.modular import Residues
+from privcirnet.pipeline.memory import weight_bytes
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class CompiledProgram:
         layers, size = len(self.integer.layers), " x ".join(map(str, self.image))
         return (
             f"{len(self.integer.nodes)} nodes, {layers} encrypted layers, {self.bounds} bounds; "
-            f"n = {of.ring_degree}, log q = {of.log_q}, t of {of.plain_bits} bits; images {size} in [{low:g}, {high:g}]"
+            f"n = {of.ring_degree}, log q = {of.log_q}, t of {of.plain_bits} bits; encoded weights of "
+            f"{weight_bytes(self.integer) / 1e9:.2g} GB; images {size} in [{low:g}, {high:g}]"
         )
 
     def integers(self, images: Any) -> Values:

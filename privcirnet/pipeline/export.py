@@ -129,7 +129,7 @@ def lower_on(
 def _lowered(
     he: HEConfig, network: fx.GraphModule, pixels: Pixels, images: torch.Tensor, bar: Bar, given: Profile | None
 ) -> tuple[Lowered, Profile]:
-    target = _target(he, given, bar)
+    target = target_of(he, given, bar)
     if he.bounds == "measured" or he.answer == "rounded":
         with bar("measuring ranges", 0):
             target = _measured(he, network, images, target)
@@ -157,8 +157,17 @@ def _stacked(he: HEConfig, lowered: Lowered, profile: Profile) -> Lowered:
     return replace(lowered, fitted=replace(lowered.fitted, program=program))
 
 
-def _target(he: HEConfig, given: Profile | None, bar: Bar) -> Target:
-    """What the settings ask for, with proved bounds."""
+def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> Target:
+    """Return what the settings ask for, with proved bounds.
+
+    Args:
+        he: The settings.
+        given: A profile that is used in place of the settings'.
+        bar: Shows progress.
+
+    Raises:
+        RuleError: No parameters are secure, or the profile's file is none.
+    """
     link, auto = LINKS[he.link], not he.coefficient_bits
     sets = sets_for(he.ring_degree, he.coefficient_bits)
     profile = given or find_profile(he, bar=bar, rounds=RANKING_ROUNDS if auto else CALIBRATION_ROUNDS)

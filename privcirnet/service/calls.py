@@ -12,6 +12,7 @@ from privcirnet.errors import RuleError
 from privcirnet.service import messages, refusals
 from privcirnet.service.access import ServerAccess
 from privcirnet.service.books import Books
+from privcirnet.service.connections import Connections
 from privcirnet.service.limits import HANDSHAKE_S
 from privcirnet.service.messages import KEY_ID_BYTES, KeysKept, ProgramList
 from privcirnet.service.programs import Catalogue
@@ -30,15 +31,18 @@ class Calls:
         access: whom it lets in.
         books: limits, keys, quotas, log and metrics.
         sessions: of the service.
+        connections: are told which of them may stay.
 
     Attributes:
         catalogue: may be replaced; sessions keep what they have.
         access: may be replaced, for the calls to come.
     """
 
-    def __init__(self, catalogue: Catalogue, access: ServerAccess, books: Books, sessions: Sessions) -> None:
+    def __init__(
+        self, catalogue: Catalogue, access: ServerAccess, books: Books, sessions: Sessions, connections: Connections
+    ) -> None:
         self.catalogue, self.access = catalogue, access
-        self._books, self._sessions = books, sessions
+        self._books, self._sessions, self._connections = books, sessions, connections
         self._registering = Counter[str]()
 
     def handlers(self) -> Any:
@@ -74,6 +78,7 @@ class Calls:
             try:
                 client = self.access.name_of(context)
                 self._books.quotas.admit(client)
+                self._connections.know(context.peer())
                 if request is None:
                     raise refusals.garbled()
                 return await handler(client, request, context)

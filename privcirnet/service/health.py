@@ -7,6 +7,7 @@ nothing keeps the server from ending.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import grpc
@@ -26,10 +27,17 @@ class Health(health_pb2_grpc.HealthServicer):
         names: that can be asked for.
         limits: a watcher must take what it is told in ``timeout_s``, and watches ``age_s`` at most.
         refused: is told where a watch was refused from.
+        staying: lets the connection of a watch stay open for as long as it.
     """
 
-    def __init__(self, names: tuple[str, ...], limits: ServiceLimits, refused: Callable[[str], object]) -> None:
-        self._names, self._limits, self._refused = names, limits, refused
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        limits: ServiceLimits,
+        refused: Callable[[str], object],
+        staying: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        self._names, self._limits, self._refused, self._staying = names, limits, refused, staying
         self._watches, self._stopping = Counter[str](), asyncio.Event()
 
     def add_to(self, server: Any) -> None:
@@ -45,14 +53,11 @@ class Health(health_pb2_grpc.HealthServicer):
         self._stopping.set()
 
     async def Check(self, request: Any, context: Any) -> Any:
-        """Say whether a name is served.
+        """Return whether a name is served, as gRPC's health protocol has it.
 
         Args:
-            request: with the name, as gRPC's health protocol has it.
+            request: with the name.
             context: gRPC's.
-
-        Returns:
-            the response.
         """
         if request.service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND)
@@ -62,7 +67,7 @@ class Health(health_pb2_grpc.HealthServicer):
         """Say it now, and when it changes, which it does once.
 
         Args:
-            request: as for :meth:`Check`.
+            request: with the name.
             context: gRPC's.
         """
         address = context.peer().rpartition(":")[0]
@@ -72,8 +77,9 @@ class Health(health_pb2_grpc.HealthServicer):
         self._watches[address] += 1
         try:
             await self._tell(request, context)
-            async with asyncio.timeout(self._limits.age_s):
-                await self._stopping.wait()
+            with self._staying(context.peer()):
+                async with asyncio.timeout(self._limits.age_s):
+                    await self._stopping.wait()
             await self._tell(request, context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "watch again")

@@ -1,12 +1,14 @@
 """What a service allows: how many, how long, how fast. Sizes of messages are the program's."""
 
+import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from privcirnet.errors import RuleError
 from privcirnet.service.chunks import TRANSPORT
 
 HANDSHAKE_S = 10.0
-"""Seconds for a connection's handshake, and for the first message of a call."""
+"""Seconds for a connection's handshake and first call with a name together, and for the first message of a call."""
 SLOWEST = 1 << 15
 """Bytes a second: a peer that sends or takes a long message more slowly is disconnected."""
 _IDLE_S = 300
@@ -16,7 +18,9 @@ _ALIVE_S = 30
 _CALLS = 8
 """Calls at once on one connection."""
 _SPARE = 16
-"""Connections beyond four for each session: health checks, registrations, and those not yet authenticated."""
+"""Connections of an address beyond four for each session: health checks, registrations, those not yet authenticated."""
+_MOST = 1024
+"""Connections of all addresses, or what the system lets a process open, less as many files."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,34 @@ class ServiceLimits:
         timeout_s: seconds for which a client may be silent, or take nothing.
         age_s: seconds after which a session ends, however busy.
         grace_s: seconds that images may take to end when the service stops.
+        connections: of one address at once; 0: four for each session, and a few.
+
+    Raises:
+        RuleError: there are less than no connections.
     """
 
     sessions: int = 4
     timeout_s: float = 120.0
     age_s: float = 3600.0
     grace_s: float = 30.0
+    connections: int = 0
+
+    def __post_init__(self) -> None:
+        if self.connections < 0:
+            rule, remedy = "an address must have a number of connections", "use 0 for four for each session, and a few"
+            raise RuleError(rule, got=f"connections={self.connections}", remedy=remedy)
+
+    @property
+    def of_address(self) -> int:
+        """Connections of one address at once."""
+        return self.connections or 4 * self.sessions + _SPARE
+
+    @property
+    def most(self) -> int:
+        """Connections of all addresses at once."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        wanted = max(_MOST, 2 * self.of_address)
+        return wanted if files == resource.RLIM_INFINITY else min(wanted, files // 2)
 
     def seconds_for(self, size: int) -> float:
         """Return how long a whole message may take on its way.
@@ -49,8 +75,8 @@ class ServiceLimits:
             ("grpc.so_reuseport", 0),  # two servers at one port are a mistake
             *TRANSPORT,
             ("grpc.max_concurrent_streams", _CALLS),
-            ("grpc.max_allowed_incoming_connections", 4 * self.sessions + _SPARE),
-            ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE_S)),
+            ("grpc.max_allowed_incoming_connections", self.most),
+            ("grpc.server_handshake_timeout_ms", int(1500 * HANDSHAKE_S)),  # connections.py comes first, and says so
             ("grpc.max_connection_idle_ms", 1000 * _IDLE_S),
             ("grpc.keepalive_time_ms", 1000 * _ALIVE_S),
             ("grpc.keepalive_timeout_ms", 1000 * _ALIVE_S),

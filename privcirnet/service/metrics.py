@@ -23,6 +23,8 @@ class Metrics:
         images_prepared: those of them with prepared material, by program.
         prepared: inferences that were prepared, by program.
         refused: calls, by status.
+        connections: open now.
+        closed: connections of strangers, or too many of one address, by why.
         unwritten: calls without an answer, because they could not be counted or audited.
         received: bytes of requests, by program.
         sent: bytes of replies, by program.
@@ -42,6 +44,8 @@ class Metrics:
         self.images_prepared = named(Counter, "images_prepared", "Those of them with prepared material", "program")
         self.prepared = named(Counter, "prepared", "Inferences that were prepared", "program")
         self.refused = named(Counter, "refused", "Calls that were refused", "status")
+        self.connections = named(Gauge, "connections", "Connections that are open")
+        self.closed = named(Counter, "connections_closed", "Connections that could not stay", "why")
         self.unwritten = named(Counter, "unwritten", "Calls that could not be counted or audited, and got no answer")
         self.received = named(Counter, "received_bytes", "Bytes of requests", "program")
         self.sent = named(Counter, "sent_bytes", "Bytes of replies", "program")

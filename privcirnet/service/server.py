@@ -13,6 +13,7 @@ from privcirnet.service.access import PLAIN_SERVER, ServerAccess
 from privcirnet.service.address import check_free, is_loopback, show_address
 from privcirnet.service.books import Books
 from privcirnet.service.calls import Calls
+from privcirnet.service.connections import Connections
 from privcirnet.service.health import Health
 from privcirnet.service.messages import SERVICE
 from privcirnet.service.programs import Catalogue
@@ -74,7 +75,8 @@ class Service:
         self._books, self._reloader = books or Books(), reload
         self._turns = Turns(self._books.metrics.waiting.observe)
         self._sessions = Sessions(self._books, self._turns, finished)
-        self._calls = Calls(catalogue, access, self._books, self._sessions)
+        self._connections = Connections(self._books.limits, self._books.log, self._books.metrics)
+        self._calls = Calls(catalogue, access, self._books, self._sessions, self._connections)
         self._books.metrics.watch(lambda: self._books.store.size, lambda: self._books.materials.size)
         self._retain()
         self._loop = asyncio.new_event_loop()
@@ -120,7 +122,7 @@ class Service:
     async def _built(self) -> tuple[Any, Any]:
         server = grpc.aio.server(options=self._books.limits.options())
         server.add_generic_rpc_handlers((self._calls.handlers(),))
-        health = Health(("", SERVICE), self._books.limits, self._calls.unwatched)
+        health = Health(("", SERVICE), self._books.limits, self._calls.unwatched, self._connections.staying)
         health.add_to(server)
         return server, health
 
@@ -132,7 +134,9 @@ class Service:
 
     async def _run(self) -> None:
         await self._server.start()
+        watch = self._loop.create_task(self._connections.keep(self.address[1]))
         await self._ended.wait()
+        watch.cancel()
         self._sessions.stop()
         self._health.stop()
         end = time.monotonic() + self._books.limits.grace_s

@@ -160,8 +160,9 @@ class Edit:
         """
         if self.problems:
             names, remedies = zip(*self.problems, strict=True)
-            remedy = "; ".join(dict.fromkeys(remedies))
-            raise RuleError("every operation must have a polynomial form", got=listed(list(names)), remedy=remedy)
+            rule, remedy = "every operation must have a polynomial form", "; ".join(dict.fromkeys(remedies))
+            each = [RuleError(rule, got=name, remedy=remedy) for name, remedy in self.problems]
+            raise RuleError(rule, got=listed(list(names)), remedy=remedy).of(each)
         self.graph.graph.eliminate_dead_code()
         self.graph.delete_all_unused_submodules()
         self._forget_parameters()

@@ -58,9 +58,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
     1: ReLU -> Aespa2d (values differ: fine-tune, best with the original network as teacher)
     2: AdaptiveAvgPool2d -> AvgPool2d(4)
     """
-    if activation not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise RuleError("the activation must be a polynomial", got=repr(activation), remedy=f"use one of {known}")
+    check_activation(activation)
     check_module(model)
     check_batch(images)
     shown = some_of(images)
@@ -90,6 +88,20 @@ def _check_exact(edit: Edit, before: dict[str, Tensor], images: Tensor) -> None:
         first = next((name for name in after if name in before and not agree(after[name], before[name])), last.name)
         rule = "a change that is exact must leave the network's values as they were"
         raise RuleError(rule, got=f"other values from {first!r} on", remedy="report this network")
+
+
+def check_activation(activation: str) -> None:
+    """Raise unless an activation is one that :func:`polynomial_` puts in place of others.
+
+    Args:
+        activation: its name.
+
+    Raises:
+        RuleError: it is another.
+    """
+    if activation not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise RuleError("the activation must be a polynomial", got=repr(activation), remedy=f"use one of {known}")
 
 
 def _visit(edit: Edit, node: fx.Node, activation: str) -> None:

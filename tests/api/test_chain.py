@@ -15,6 +15,7 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Input
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.quantize import input_step
+from privcirnet.pipeline import memory
 from tests.api.samples import convolutional, images_and_labels
 
 IMAGES, LABELS = images_and_labels()
@@ -100,6 +101,22 @@ def test_a_program_knows_its_images_and_parameters(program, quantized):
     assert program.integers(IMAGES[:2]).dtype == np.int64
     rounded = program.integers(IMAGES[:2]) * 2.0 ** input_step(quantized)
     assert np.abs(rounded - IMAGES[:2].numpy()).max() <= 2.0 ** (input_step(quantized) - 1)
+
+
+def test_memory_is_looked_at_before_an_image_runs_and_weights_may_stay_encoded_for_none(program, monkeypatch):
+    bare = pc.run(program, IMAGES[:1], weights_gb=0)
+    assert torch.allclose(bare, pc.run(program, IMAGES[:1]), atol=0.1 * bare.abs().max().item())
+    assert f"encoded weights of {memory.weight_bytes(program.integer) / 1e9:.2g} GB" in str(program)
+    monkeypatch.setattr(memory, "machine_bytes", lambda: 10**8)
+    message = (
+        r"must fit the memory: got 0\.\d GB of 0\.1 GB; use a smaller weights_gb, larger block sizes, smaller images"
+    )
+    for check in (False, True):
+        with pytest.raises(pc.RuleError, match=message):
+            pc.run(program, IMAGES[:1], check=check)
+    pc.run(program, IMAGES[:1], engine="cleartext")
+    with pytest.raises(pc.RuleError, match="weights_gb must be 0 or more: got -1"):
+        pc.run(program, IMAGES[:1], weights_gb=-1)
 
 
 def test_a_saved_program_gives_the_same_answers(program, tmp_path):

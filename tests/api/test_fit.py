@@ -271,6 +271,12 @@ def test_labels_of_a_loader_are_checked_as_they_come():
         pc.fit(convolutional(), DataLoader(TensorDataset(IMAGES, LABELS + 1), 8), progress=False)
 
 
+def test_one_logit_is_no_class_to_choose():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 1))
+    with pytest.raises(pc.RuleError, match="a network must have two logits or more: got 1; give it a logit for each"):
+        pc.fit(model, (IMAGES, torch.zeros_like(LABELS)), progress=False)
+
+
 def test_images_of_another_size_than_was_traced():
     model = convolutional()
     pc.polynomial_(model, IMAGES)

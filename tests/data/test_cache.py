@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from privcirnet.data import Files, cache, load, loading
 from privcirnet.data.images import decode
@@ -97,6 +98,46 @@ def test_a_changed_source_is_decoded_again_in_the_same_place(setting):
     (setting.source / "train" / "cat" / "1.png").unlink()
     assert len(setting.load().train_images) == 29
     assert setting.folder()
+
+
+def moved(train):
+    (train / "cat" / "0.png").rename(train / "dog" / "9.png")
+
+
+def swapped(train):
+    for there, place in (("cat", "dog"), ("dog", "cat")):
+        (train / there / "0.png").rename(train / place / "new.png")
+    for name in ("cat", "dog"):
+        (train / name / "new.png").rename(train / name / "0.png")
+
+
+def renamed(train):
+    for part in (train, train.parent / "test"):
+        for old, new in (("cat", "x"), ("dog", "cat"), ("x", "dog")):
+            (part / old).rename(part / new)
+
+
+def replaced(train, times=None):
+    path = train / "cat" / "0.png"
+    before = path.stat()
+    Image.fromarray(samples.pixels("another").transpose(1, 2, 0)).save(path, "bmp")
+    assert path.stat().st_size == before.st_size
+    os.utime(path, ns=times or (before.st_atime_ns, before.st_mtime_ns))
+
+
+def replaced_by_an_older_one(train):
+    replaced(train, (1, 1))
+
+
+@pytest.mark.parametrize("change", [moved, swapped, renamed, replaced, replaced_by_an_older_one])
+def test_what_is_loaded_is_what_is_there(setting, change):
+    """Count, bytes and the newest of all times are what they were; labels or pixels are others."""
+    for path in [*setting.source.rglob("*.png")]:
+        Image.open(path).save(path, "bmp")  # whose files are all of one size
+    setting.load()
+    change(setting.source / "train")
+    assert same(setting.load(), load("imagefolder", files=Files(str(setting.source), cache="")))
+    assert setting.decoded == 3
 
 
 def test_a_changed_archive_is_decoded_again(setting, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from privcirnet.data import images
+from privcirnet.data import decoder, images
 from privcirnet.errors import RuleError
 from tests.data import samples
 from tests.data.loaded import loaded
@@ -20,7 +20,7 @@ def test_images_are_resized_and_cropped(tmp_path):
     for part in ("train", "val"):
         samples.write_image(tmp_path / part / "a" / "wide.png", wide)
         samples.write_image(tmp_path / part / "a" / "tall.PNG", wide.transpose(0, 2, 1))
-        samples.write_image(tmp_path / part / "a" / "z.png", samples.pixels("square", shape=(3, 10, 10)))
+        samples.write_image(tmp_path / part / "b" / "z.png", samples.pixels("square", shape=(3, 10, 10)))
     data = loaded("imagefolder", tmp_path, size=10)
     tall, across, square = data.train_images
     assert data.train_images.shape == (3, 3, 10, 10)
@@ -42,14 +42,16 @@ def test_a_broken_image_is_named(tmp_path, content, packed):
     broken.write_bytes(broken.read_bytes()[:-600] if content is None else content)
     root = samples.pack(tmp_path / "x", tmp_path / "x.tar") if packed else tmp_path / "x"
     with pytest.raises(
-        RuleError, match=r"an image file must be whole: got train/b/1.png \([^\n]+\); replace or remove"
+        RuleError, match=r"an image file must be whole: got train/b/1.png \([^\n]+\); use a file of .*, or remove"
     ):
         loaded("imagefolder", root)
 
 
 def test_an_absurdly_large_image_is_refused(monkeypatch):
-    monkeypatch.setattr(images, "MOST_PIXELS", 99)
+    monkeypatch.setattr(decoder, "MOST_PIXELS", 99)
     content = io.BytesIO()
     Image.new("RGB", (10, 10)).save(content, "png")
-    with pytest.raises(RuleError, match=r"must be whole: got big.png \(10 x 10 pixels\)"):
+    with pytest.raises(
+        RuleError, match=r"at most 99 pixels: got big.png \(10 x 10 pixels\); make the .*, or remove the"
+    ):
         images.decode_image(content.getvalue(), "big.png")

@@ -74,3 +74,12 @@ def test_unsuitable_folders(tmp_path):
     (tmp_path / "train").mkdir()
     with pytest.raises(RuleError, match=r"must have train/ and test/ or val/, .*: got test, train in .*; arrange"):
         loaded("imagefolder", tmp_path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_class_is_none_to_tell_from_another(tmp_path, packed):
+    """A network has 100 % of it after any training."""
+    samples.write_folders(tmp_path / "x", ["cat"])
+    root = samples.pack(tmp_path / "x", tmp_path / "x.tar") if packed else tmp_path / "x"
+    with pytest.raises(RuleError, match=r"a data set must have two classes or more: got only cat in .*; add a folder"):
+        loaded("imagefolder", root)

@@ -1,14 +1,13 @@
 """Whoever is silent, slow, stays too long or never says who it is, is ended in time; a client beside it is served."""
 
 import socket
-import time
 
 import grpc
 import pytest
 
 from privcirnet.he.protocol.server import Server
 from privcirnet.he.protocol.session import run
-from privcirnet.service import calls, messages, sessions, streams
+from privcirnet.service import calls, connections, messages, sessions, streams
 from privcirnet.service import limits as limits_module
 from privcirnet.service.chunks import CHUNK
 from privcirnet.service.client import ServiceClient
@@ -24,7 +23,7 @@ IMAGE = random_image(network())
 @pytest.fixture
 def hasty(monkeypatch):
     """Short deadlines for everything that comes before a session."""
-    for module in (calls, streams, limits_module):
+    for module in (calls, connections, streams, limits_module):
         monkeypatch.setattr(module, "HANDSHAKE_S", 0.3)
 
 
@@ -40,29 +39,6 @@ def test_a_connection_that_never_shakes_hands_is_closed(hasty):
             served(service)
             while bare.recv(1 << 16):  # the server's settings, then its end
                 pass
-
-
-def test_connections_are_limited_before_anyone_says_who_it_is(monkeypatch):
-    """Sockets that stay open take no place of a session, and there are only so many of them."""
-    monkeypatch.setattr(limits_module, "_SPARE", 2)
-    with serving(Server(network(), "cleartext"), ServiceLimits(sessions=2)) as service:
-        with ServiceClient(service.address, "cleartext") as remote:
-            opened = [socket.create_connection(service.address) for _ in range(30)]
-            run(remote.client, remote, IMAGE)
-            time.sleep(0.5)
-            closed = 0
-            for bare in opened:
-                bare.settimeout(0.05)
-                try:
-                    closed += not bare.recv(1 << 10)
-                except TimeoutError:
-                    pass
-                except ConnectionError:
-                    closed += 1
-                bare.close()
-            assert closed >= 15
-        until(lambda: not service.sessions)
-        served(service)
 
 
 @pytest.mark.parametrize("name", ["Session", "RegisterKeys"])

@@ -1,0 +1,178 @@
+"""One image file, from anybody, as upright and opaque pixels of 8 bits: data sets and the page decode with this alone.
+
+Pillow parses the file. What it leaves to its callers is done here: limits before anything is decoded, 16 bits and real
+numbers, transparency, and the way in which a camera was held.
+"""
+
+import io
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image
+from PIL.JpegImagePlugin import JpegImageFile
+
+from privcirnet.errors import RuleError
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")
+"""What a file may be, whatever its name says. Pillow has many more decoders; one starts Ghostscript."""
+MOST_PIXELS = 2**25
+"""Limit for one image. On its way a pixel takes 8 bytes; 17 in a WebP file, or as a real number."""
+MOST_SCANS = 500
+"""Limit for the passes of a progressive JPEG file over all its pixels; usual files have ten."""
+_WHITE = 255
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What turns an image upright, by EXIF's orientation."""
+_SCAN = b"\xff\xda"
+"""Where a scan begins; compressed data never has these bytes."""
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _TILE_WIDTH, _TILE_HEIGHT = 258, 262, 322, 323
+"""Tags of TIFF."""
+
+
+class Decoded(NamedTuple):
+    """An image as it is seen.
+
+    Attributes:
+        picture: upright and opaque, of mode L or RGB.
+        steps: what was done, in words.
+    """
+
+    picture: Image.Image
+    steps: tuple[str, ...]
+
+
+def decode(content: bytes) -> Decoded:
+    """Decode the first image of a file.
+
+    Args:
+        content: of the file.
+
+    Returns:
+        the image as it is seen.
+
+    Raises:
+        RuleError: the file is not a whole image of :data:`FORMATS`, is too large, or has other numbers than integers of
+            8 or 16 bits or real ones in [0, 1].
+    """
+    try:
+        return _decoded(content)
+    except RuleError:
+        raise
+    except Exception as error:  # a damaged file makes Pillow's parsers raise anything: KeyError, struct.error ...
+        remedy = f"use a file of {', '.join(FORMATS)} that another program opens"
+        raise RuleError("an image file must be whole", got=_reason(error), remedy=remedy) from None
+
+
+def check_size(width: int, height: int, words: str = "pixels") -> None:
+    """Raise unless an image may be decoded, or resized, to a size.
+
+    Args:
+        width: in pixels.
+        height: in pixels.
+        words: what they are.
+
+    Raises:
+        RuleError: there would be over :data:`MOST_PIXELS` pixels.
+    """
+    if width * height > MOST_PIXELS:
+        rule = f"an image must have at most {MOST_PIXELS:,} pixels"
+        raise RuleError(rule, got=f"{width} x {height} {words}", remedy="make the picture smaller")
+
+
+def square(picture: Image.Image, size: int) -> Image.Image:
+    """Resize the shorter side (bicubic), then crop the centre.
+
+    Args:
+        picture: of any size.
+        size: pixels of both sides.
+
+    Returns:
+        the square.
+
+    Raises:
+        RuleError: it is so long and narrow that it would have over :data:`MOST_PIXELS` pixels in between.
+    """
+    width, height = picture.size
+    short = min(width, height)
+    width, height = round(width * size / short), round(height * size / short)
+    check_size(width, height, f"pixels of {picture.width} x {picture.height}, resized")
+    if (width, height) != picture.size:
+        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
+    left, top = (width - size) // 2, (height - size) // 2
+    return picture.crop((left, top, left + size, top + size))
+
+
+def _decoded(content: bytes) -> Decoded:
+    picture = Image.open(io.BytesIO(content), formats=FORMATS)
+    tags: dict[int, Any] = dict(getattr(picture, "tag_v2", {}))
+    check_size(*picture.size)
+    check_size(tags.get(_TILE_WIDTH, 0), tags.get(_TILE_HEIGHT, 0), "pixels in a tile")
+    if isinstance(picture, JpegImageFile) and (scans := content.count(_SCAN)) > MOST_SCANS:
+        rule, remedy = f"a JPEG file must have at most {MOST_SCANS} scans", "save the picture anew"
+        raise RuleError(rule, got=scans, remedy=remedy)
+    done = [f"{picture.format} file of {picture.width} × {picture.height} pixels"]
+    picture.load()
+    turn = _UPRIGHT.get(_orientation(picture))
+    if picture.mode == "F" or picture.mode.startswith("I"):
+        picture = _eight_bits(picture, tags)
+        done.append("brought to 8 bits")
+    if picture.has_transparency_data:
+        picture = _opaque(picture)
+        done.append("laid on white where it was transparent")
+    if picture.mode == "1":
+        picture = picture.convert("L")
+    if picture.mode not in ("L", "RGB"):
+        picture = picture.convert("RGB")
+        done.append("turned into RGB")
+    if turn is not None:
+        picture = picture.transpose(turn)
+        done.append("turned upright as its camera says")
+    return Decoded(picture, tuple(done))
+
+
+def _orientation(picture: Image.Image) -> Any:
+    """EXIF's number; an image whose EXIF cannot be read is taken as it is."""
+    try:
+        return picture.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # as in decode
+        return None
+
+
+def _eight_bits(picture: Image.Image, tags: dict[int, Any]) -> Image.Image:
+    """Scale grey integers of 16 bits, or real numbers from 0 to 1, to 8 bits; as Pillow scales colours of 16 bits."""
+    values = np.asarray(picture)
+    rule, remedy = "pixels must be integers of 8 or 16 bits, or real numbers in [0, 1]", "save the picture with 8 bits"
+    if picture.mode == "F":
+        if not (values.min() >= 0 and values.max() <= 1):
+            raise RuleError(rule, got=f"{values.min():g} to {values.max():g}", remedy=remedy)
+        grey = np.rint(values * 255).astype(np.uint8)
+    elif picture.mode == "I" and picture.format == "TIFF":
+        raise RuleError(rule, got=f"integers of {tags[_BITS_PER_SAMPLE][0]} bits with a sign, or of 32", remedy=remedy)
+    else:
+        grey = (values >> (tags.get(_BITS_PER_SAMPLE, (16,))[0] - 8)).astype(np.uint8)
+    if tags.get(_PHOTOMETRIC) == 0:  # white is zero, which Pillow heeds in 8 bits alone
+        grey = _WHITE - grey
+    transparent: NDArray[np.bool_] = values == picture.info.get("transparency", -1)
+    grey[transparent] = _WHITE
+    return Image.fromarray(grey)
+
+
+def _opaque(picture: Image.Image) -> Image.Image:
+    picture = picture if picture.mode == "RGBA" else picture.convert("RGBA")
+    white = Image.new("RGB", picture.size, "white")
+    white.paste(picture, mask=picture)
+    return white
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Image.UnidentifiedImageError):
+        return "not an image"
+    return str(error).replace("\n", " ") or type(error).__name__

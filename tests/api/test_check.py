@@ -1,0 +1,108 @@
+"""A dry run of the chain: everything that verbs will refuse, what they change, what an image will take."""
+
+import pytest
+import torch
+from torch import nn
+
+import privcirnet as pc
+from privcirnet.pipeline.memory import needed_bytes
+from tests.api.samples import convolutional, images_and_labels
+from tests.nn.networks import assert_unchanged, snapshot
+
+IMAGES, LABELS = images_and_labels(8)
+
+
+def checked(model: nn.Module, **settings):
+    return pc.check(model, IMAGES, profile="counted", progress=False, **settings)
+
+
+def test_a_network_that_runs_has_its_changes_and_costs_and_stays_as_it_was():
+    model = convolutional()
+    before = snapshot(model)
+    found = checked(model, failure_bits=12)
+    assert_unchanged(model, before)
+    assert found.changes == pc.polynomial_(model, IMAGES)
+    assert found.refusals == ()
+    dense, circulant = found.forecasts
+    assert (dense.block_size, circulant.block_size) == (1, 4)
+    assert circulant.seconds < dense.seconds
+    assert circulant.weights < dense.weights < dense.memory
+    lines = str(found).splitlines()
+    assert lines[0] == "polynomial_ replaces:"
+    assert lines[1].startswith("  2: ReLU -> Aespa2d (values differ")
+    assert "no verb refuses the network" in lines
+    assert lines[-3].split()[:6] == ["block", "size", "units", "MB", "sent", "rounds"]
+
+
+def test_costs_are_those_of_the_program_that_is_compiled():
+    """Where the values ask for the same parameters as usual ones, everything predicted is what it will be."""
+    model = convolutional()
+    (dense,) = checked(model, uniform=1, failure_bits=12).forecasts
+    pc.polynomial_(model, IMAGES)
+    pc.fit(model, (IMAGES, LABELS), epochs=2, batch_size=4, progress=False)
+    quantized = pc.quantize(pc.fuse(model), IMAGES)
+    program = pc.compile(quantized, IMAGES, profile="counted", progress=False, failure_bits=12).integer
+    assert dense.ring_degree == program.parameters.ring_degree
+    assert dense.memory == needed_bytes(program)
+
+
+class Unfit(nn.Module):
+    """With two strides of their own, a pool that divides nothing, and an operation without a polynomial."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, (5, 3), padding=1)
+        self.second = nn.Conv2d(4, 4, 3, padding="same", padding_mode="circular")
+        self.pool, self.fc = nn.MaxPool2d(5), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.pool(self.second(self.first(x))).softmax(1).mean((2, 3)))
+
+
+def test_everything_that_will_be_refused_is_said_at_once():
+    found = checked(Unfit())
+    said = [(refusal.verb, refusal.error.got) for refusal in found.refusals]
+    assert [verb for verb, _ in said] == ["polynomial_", "polynomial_", "search", "search"]
+    assert said[0][1] == "pool (MaxPool2d)"
+    assert said[1][1] == "softmax (softmax)"
+    assert [got.split(":")[0] for _, got in said[2:]] == ["first", "second"]
+    assert found.forecasts == ()
+    assert str(found).startswith(
+        "polynomial_ refuses: every operation must have a polynomial form: got pool (MaxPool2d)"
+    )
+
+
+def test_norms_that_fold_into_nothing_are_all_named():
+    """Of a network that was written by hand; surgery gives them layers."""
+    norms = nn.Sequential(nn.BatchNorm2d(3), pc.Square(), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(192, 2))
+    with pytest.raises(pc.RuleError, match="a batch norm must directly follow a convolution") as refused:
+        pc.fuse(norms)
+    assert [each.got for each in refused.value.each] == ["'0' after 'input'", "'2' after '1'"]
+    assert checked(norms).refusals == ()
+
+
+def test_a_search_names_every_layer_without_an_encrypted_form():
+    with pytest.raises(pc.RuleError, match="a convolution must have one stride") as refused:
+        pc.search(Unfit(), (IMAGES, LABELS), profile="counted", progress=False)
+    assert [each.got.split(":")[0] for each in refused.value.each] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"failure": 12}, "a setting of check must be a known one: got failure"),
+        ({"uniform": 3}, "a uniform block size must be a power of two: got 3"),
+        ({"activation": "relu"}, "the activation must be a polynomial: got 'relu'"),
+        ({"profile": "nowhere.json"}, "nowhere.json"),
+    ],
+)
+def test_settings_are_checked(settings, message):
+    with pytest.raises(pc.RuleError, match=message):
+        pc.check(convolutional(), IMAGES, **{"profile": "counted", "progress": False, **settings})
+
+
+def test_it_wants_a_network_and_images():
+    with pytest.raises(pc.RuleError, match="a network must be a torch module: got str"):
+        checked("resnet18")
+    with pytest.raises(pc.RuleError, match=r"images must be a tensor \(N, C, H, W\)"):
+        pc.check(convolutional(), IMAGES[0], progress=False)
