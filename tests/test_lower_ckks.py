@@ -147,3 +147,18 @@ def test_what_is_refused():
         lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), Square(), Square()), (3, 8, 8))
     with pytest.raises(RuleError, match=r"must have an average pool of whole maps"):
         lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), Square(), nn.Flatten(), nn.Linear(128, 4)), (3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_size": 3, "padding": 1, "padding_mode": "reflect"},
+        {"kernel_size": (3, 1), "padding": (1, 0)},
+        {"kernel_size": 3, "padding": (1, 0)},
+        {"kernel_size": 3, "padding": 1, "stride": (2, 1)},
+    ],
+    ids=str,
+)
+def test_convolutions_that_are_no_square_ones_with_zeros_are_refused(options):
+    with pytest.raises(RuleError, match=r"a padding of half the kernel with zeros, and rows like columns: got '0'"):
+        lower_ckks(nn.Sequential(nn.Conv2d(3, 2, **options), Square(), nn.Conv2d(2, 2, 1)), (3, 8, 8))

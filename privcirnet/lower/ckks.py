@@ -76,9 +76,10 @@ def _layer(graph: fx.GraphModule, node: fx.Node) -> Layer:
     module, name = module_of(graph, node), str(node.target)
     if not isinstance(module, nn.Conv2d) or module.groups != 1:
         raise _refused(name, "convolutions that are not grouped")
-    size, padding = module.kernel_size[0], module.padding[0]
-    if padding != size // 2 or len({*module.stride}) > 1 or module.dilation != (1, 1):
-        raise _refused(name, "a padding of half the kernel, and strides that are alike")
+    size, alike = module.kernel_size[0], all(len({*pair}) == 1 for pair in (module.kernel_size, module.stride))
+    half = module.padding == (size // 2, size // 2) and module.padding_mode == "zeros"
+    if not alike or not half or module.dilation != (1, 1):
+        raise _refused(name, "a padding of half the kernel with zeros, and rows like columns")
     bias = np.zeros(module.out_channels) if module.bias is None else module.bias.numpy()
     return Layer(name, module.weight.numpy(), bias, module.stride[0])
 

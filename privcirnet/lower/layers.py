@@ -67,7 +67,7 @@ def _frame(module: nn.Conv2d, name: str) -> _Frame:
         raise RuleError(
             "a convolution must have one stride, zero padding, and lose as many rows as columns",
             got=f"{name}: Conv2d({module.extra_repr()})",
-            remedy="replace it by such a convolution",
+            remedy="use polynomial_, which makes one of two strides and other padding, or another kernel",
         )
     around = max(padding)
     return _Frame(lost.pop() + 2 * around, around, (around - padding[0], around - padding[1]))

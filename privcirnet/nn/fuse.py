@@ -244,7 +244,8 @@ def _unfold_attention_(fused: fx.GraphModule, node: fx.Node, attention: Polynomi
 
 def _conv_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv2d:
     """Return the convolution that a batch norm's node can be folded into."""
-    before = node.all_input_nodes[0]
+    place = place_of(fused, node)
+    before = place.layers[0] if place else node.all_input_nodes[0]
     layer = module_of(fused, before)
     if not isinstance(layer, nn.Conv2d):
         raise _cannot_fold(node, "a batch norm must directly follow a convolution", "reorder the layers")

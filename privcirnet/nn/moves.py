@@ -98,6 +98,14 @@ class Move(nn.Module):
         moved = self(channels.expand(1, *self.before))[0]
         return self.after[-1] == len(channels) and torch.equal(moved, channels.expand(self.after))
 
+    def keeps_map_channels(self) -> bool:
+        """Return whether every value of a map stays in its channel: rows and columns move, all alike."""
+        if not len(self.before) == len(self.after) == 3 or self.before[0] != self.after[0]:
+            return False
+        channels = torch.arange(self.before[0])[:, None, None]
+        moved = self(channels.expand(1, *self.before))[0]
+        return torch.equal(moved, channels.expand(self.after))
+
     def extra_repr(self) -> str:
         """Return the shapes as text."""
         return f"{self.before} to {self.after}"

@@ -76,10 +76,14 @@ def _layer_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
         case _BatchNorm() | Affine():
             place = place_of(graph, source)
             return place.layers[0] if place and not place.behind else None
-        case nn.Identity() | nn.Dropout():
+        case module if isinstance(module, nn.Identity | nn.Dropout) or _keeps_map_channels(module):
             return _layer_before(graph, source)
         case _:
             return None
+
+
+def _keeps_map_channels(module: nn.Module | None) -> bool:
+    return isinstance(module, Move) and module.keeps_map_channels()
 
 
 def _is_vector(graph: fx.GraphModule, node: fx.Node) -> bool:

@@ -22,10 +22,10 @@ class Summands:
     """The terms of a node's input; a single term is a sum of one.
 
     Attributes:
-        layers: linear layers and convolutions, also those behind a batch norm.
+        layers: linear layers and convolutions, also those behind a batch norm, or of which rows are taken.
         squares: squares and AESPA activations.
         others: nodes that no scale can be moved into.
-        between: the additions, and the pools that layers are behind.
+        between: the additions, and the pools and moves that layers are behind.
     """
 
     layers: tuple[fx.Node, ...] = ()
@@ -71,10 +71,14 @@ def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:  # noqa: PLR0911
             return _terms(graph, node.all_input_nodes[0])
         case _BatchNorm() | Affine():
             before = _terms(graph, node.all_input_nodes[0])
-            return before if before.layers and not before.between else Summands(others=(node,))
+            one = before.layers and all(isinstance(module_of(graph, each), Move) for each in before.between)
+            return before if one else Summands(others=(node,))
         case nn.AvgPool2d(divisor_override=None):
             before = _terms(graph, node.all_input_nodes[0])
             return before if not before.layers else before + Summands(between=(node,))
+        case Move() as move if move.keeps_map_channels():
+            before, moved = _terms(graph, node.all_input_nodes[0]), Summands(between=(node,))
+            return Summands(others=(node,)) if before.squares or before.others else before + moved
         case _:
             return Summands(others=(node,))
 

@@ -21,6 +21,7 @@ ACTIVATION_MODULES = (
 _ACTIVATION_NAMES = frozenset({"Swish", "Mish", "HardSwish", "HardMish", "PReLU", "GELU", "GELUTanh", "QuickGELU"})
 _NOTHING_MODULES = (nn.Identity, nn.modules.dropout._DropoutNd)
 _NOTHING_NAMES = frozenset({"DropPath", "StochasticDepth", "DropBlock2d", "stochastic_depth", "drop_block2d"})
+_PADS = (nn.ReflectionPad2d, nn.ReplicationPad2d, nn.CircularPad2d, nn.ConstantPad2d)
 _MOVE_NAMES = frozenset({"Flatten", "Unflatten", "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Permute"})
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "activation": (
@@ -36,6 +37,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
         *(torch.chunk, torch.split, torch.narrow, torch.movedim, torch.swapaxes, operator.getitem, getattr),
         *(F.channel_shuffle, F.pixel_shuffle, F.pixel_unshuffle),
     ),
+    "pad": (F.pad,),
     "gate": (torch.sigmoid, F.sigmoid, F.hardsigmoid),
     "sum": ADDITIONS,
     "difference": (operator.sub, torch.sub, torch.subtract, torch.rsub),
@@ -69,7 +71,7 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
         node: one of its nodes.
 
     Returns:
-        "activation", "gate", "nothing", "average", "maximum", "move", "sum", "difference",
+        "activation", "gate", "nothing", "average", "maximum", "move", "pad", "sum", "difference",
         "product", "numbers" (a value with its sign changed, or divided), "square", "concat", "norm" (a
         batch norm, with or without an activation), "layer norm", "layer", "kept" (this toolkit's own modules); "" for
         all else.
@@ -111,7 +113,8 @@ def _kind_of_module(module: nn.Module) -> str:  # noqa: PLR0911
         case _ if isinstance(module, ACTIVATION_MODULES) or name in _ACTIVATION_NAMES:
             return "activation"
         case _:
-            return "kept" if type(module).__module__.startswith("privcirnet.nn") else ""
+            own = type(module).__module__.startswith("privcirnet.nn")
+            return "kept" if own else "pad" if isinstance(module, _PADS) else ""
 
 
 def _named_nothing(target: Any) -> str:

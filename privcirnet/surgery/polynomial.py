@@ -19,7 +19,7 @@ from privcirnet.nn.checks import check_batch, check_module
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
 from privcirnet.nn.summands import readers, summands, uses
-from privcirnet.surgery import norms, sums
+from privcirnet.surgery import norms, pads, strides, sums
 from privcirnet.surgery.attention import attentions_replaced
 from privcirnet.surgery.changes import TRAIN, Change
 from privcirnet.surgery.edit import Edit, shape_of
@@ -107,6 +107,9 @@ def check_activation(activation: str) -> None:
 def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
     """Replace one node, or note why it cannot be."""
     kind = kind_of(edit.graph, node)
+    if isinstance(edit.module(node), nn.Conv2d) and kind == "layer":
+        pads.pad_before(edit, node)
+        strides.square(edit, node)
     if kind in ("kept", "layer", "move") or "constant" in node.meta:
         return
     if kind in _REPLACED:
@@ -130,6 +133,7 @@ _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
     "gate": norms.gate,
     "average": partial(pool, average=True),
     "maximum": partial(pool, average=False),
+    "pad": pads.pad,
     "sum": sums.add,
     "difference": sums.subtract,
     "product": sums.multiply,

@@ -73,6 +73,54 @@ def test_operations_run_encrypted(name):
     assert_close(found, quantized, rtol=0, atol=1e-2 * quantized.abs().max().item())
 
 
+class Convolved(nn.Module):
+    """A layer, convolutions of a map of 7 x 5 with norms and squares, a sum with what they read, a linear layer."""
+
+    def __init__(self, pad: nn.Module | None = None, around: bool = False, **options: object) -> None:
+        super().__init__()
+        self.first, self.pad, self.around = nn.Conv2d(3, 8, 1), pad, around
+        self.conv, self.norm = nn.Conv2d(8, 8, **{"kernel_size": 3, **options}), nn.BatchNorm2d(8)
+        self.square, self.last = Square(), nn.Conv2d(8, 8, 1)
+        self.head = nn.LazyLinear(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        y = self.square(self.norm(self.conv(self.pad(x) if self.pad else x)))
+        y = self.last(y) + x if self.around else self.last(y)
+        return self.head(y.flatten(1))
+
+
+CONVOLVED: dict[str, Callable[[], nn.Module]] = {
+    "strides of 2 and 1": lambda: Convolved(stride=(2, 1), padding=1),
+    "strides of 2 and 4, a square kernel": lambda: Convolved(stride=(2, 4), padding=1),
+    "more rows than columns lost": lambda: Convolved(padding=(0, 1)),
+    "a row of weights": lambda: Convolved(kernel_size=(1, 3)),
+    "both, dilated": lambda: Convolved(kernel_size=(3, 1), padding=(0, 1), stride=(1, 2), dilation=(2, 1)),
+    "strides of 2, padded on one side": lambda: Convolved(stride=2, padding=(0, 1)),
+    "reflected": lambda: Convolved(padding=1, padding_mode="reflect", around=True),
+    "repeated, groups": lambda: Convolved(padding=(2, 1), padding_mode="replicate", stride=(2, 1), groups=4),
+    "wrapped, same": lambda: Convolved(padding="same", padding_mode="circular", dilation=2),
+    "a module that reflects, unlike on each side": lambda: Convolved(nn.ReflectionPad2d((1, 0, 2, 1))),
+    "a function that repeats": lambda: Convolved(Replicated()),
+    "an image reflected": lambda: nn.Sequential(nn.ReflectionPad2d(1), Convolved()),
+}
+
+
+class Replicated(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.pad(x, (1, 1, 1, 1), mode="replicate")
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+def test_any_convolution_runs_encrypted(name):
+    torch.manual_seed(0)
+    model, images = CONVOLVED[name](), torch.rand(16, 3, 7, 5)
+    for _ in range(20):
+        model.train()(images)
+    quantized, found = encrypted(model, images)
+    assert_close(found, quantized, rtol=0, atol=1e-2 * quantized.abs().max().item())
+
+
 def vectors(*layers: nn.Module) -> nn.Module:
     """Features of a convolution, then layers of vectors; batch norms measured and unlike what they start from."""
     torch.manual_seed(0)
