@@ -38,7 +38,8 @@ class Reloaded(NamedTuple):
 
 Reload = Callable[[Catalogue], Reloaded]
 """(what is offered) -> what it goes on with. It may take long; it runs beside the service."""
-_POLL_S, _AT_END_S = 0.05, 10.0
+_POLL_S, _LAST_S, _AT_END_S = 0.05, 0.5, 10.0
+"""Between two looks at open sessions; for what has been said last to arrive; for whatever is cut after that."""
 
 
 class Service:
@@ -143,7 +144,7 @@ class Service:
         while self._sessions.open and time.monotonic() < end:
             await asyncio.sleep(_POLL_S)
         with suppress(TimeoutError):  # a peer that takes nothing holds nobody up
-            await asyncio.wait_for(self._server.stop(0), _AT_END_S)
+            await asyncio.wait_for(self._server.stop(_LAST_S), _AT_END_S)
         calls = asyncio.all_tasks() - {asyncio.current_task()}
         for call in calls:
             call.cancel()
