@@ -2,24 +2,34 @@
 
 python benchmarks/network_coverage.py --networks resnet18 torchvision/mobilenet_v2
 python benchmarks/network_coverage.py --out docs/coverage.md
+python benchmarks/network_coverage.py --networks dla34 mixnet_s --sample 10 --seed 41 --readme --out docs/coverage.md
 
 Each network has random weights, its statistics are measured on smooth random images, and it runs in a process of its
 own: polynomial_, b = 4 wherever it fits, one training step, 8 bits, measured bounds, and one encrypted image whose
-every value is compared with the integer network. Done ones are kept in outputs/coverage; remove that to begin anew.
+every value is compared with the integer network. With --readme it goes through the lines under Python in README.md
+instead, as they stand there; their random images are small and few. --sample adds networks that a seed draws from timm
+and torchvision, of at most 30 million parameters, which take images of 32 or 64 pixels and have a polynomial form; it
+names those that it leaves out. Done ones are kept in outputs/coverage; remove that to begin anew.
 """
 
 import argparse
 import json
 import multiprocessing
+import random
+import shlex
+import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+import privcirnet as pc
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
@@ -32,6 +42,8 @@ from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import lower_for
 from privcirnet.pipeline.reproduce.untrained import LEVELS, LOG_STEP, keep_last_statistics_, smooth_pixels
 from privcirnet.surgery import polynomial_
+
+T = TypeVar("T")
 
 SIDES = {
     **dict.fromkeys(("resnet18", "mobilenetv2_100", "efficientnet_lite0", "regnetx_002", "repvgg_a0", "resnet10t"), 32),
@@ -49,7 +61,9 @@ SIDES = {
 }
 """Network -> side of its images: the smallest that is convenient for it."""
 STEPS = ("polynomial", "circulant", "trained", "exported", "encrypted")
-_IMAGES, _CLASSES, _BLOCK = 64, 10, 4
+README_STEPS = ("polynomial", "fit", "search", "circulant", "quantize", "compile", "run")
+_IMAGES, _CLASSES, _BLOCK, _MOST_PARAMETERS = 64, 10, 4, 30e6
+_README = "\n## The lines of README.md\n"
 _FOLDER = Path("outputs/coverage")
 
 
@@ -60,7 +74,7 @@ class Found:
     Attributes:
         network: its name.
         side: of its images.
-        steps: that it took, of :data:`STEPS`.
+        steps: that it took, of :data:`STEPS` or :data:`README_STEPS`.
         reason: why it took no more; "" if it took all.
         seconds: of the encrypted image.
     """
@@ -72,16 +86,18 @@ class Found:
     seconds: float = 0.0
 
 
-def examined(name: str, engine: str) -> Found:
+def examined(name: str, engine: str, readme: bool = False, side: int = 0) -> Found:
     """Return how far a network comes; call it in a process of its own.
 
     Args:
         name: of timm, or of torchvision.models behind "torchvision/".
         engine: that runs it encrypted.
+        readme: whether it goes through the lines of README.md.
+        side: of its images; 0 for that in :data:`SIDES`.
     """
-    found = Found(name, SIDES.get(name, 32), [])
+    found = Found(name, side or SIDES.get(name, 32), [])
     try:
-        _examine(created(name), smooth_images(found.side), found, engine)
+        (_follow_readme if readme else _examine)(created(name), found, engine)
     except RuleError as error:
         found.reason = str(error)
     except Exception as error:
@@ -99,7 +115,7 @@ def created(name: str) -> nn.Module:
     if name.startswith("torchvision/"):
         import torchvision
 
-        sized = {"image_size": SIDES[name]} if "vit" in name else {}
+        sized = {"image_size": SIDES.get(name, 64)} if "vit" in name else {}
         return torchvision.models.get_model(name.removeprefix("torchvision/"), num_classes=_CLASSES, **sized)
     import timm
 
@@ -116,7 +132,76 @@ def smooth_images(side: int) -> ImageData:
     return ImageData(images, labels, images, labels, LOG_STEP, LEVELS, tuple("abcdefghij"))
 
 
-def _examine(model: nn.Module, data: ImageData, found: Found, engine: str) -> None:
+def sampled(count: int, seed: int) -> Iterator[tuple[str, int | str]]:
+    """Yield networks in the order that a seed draws, with the side of their images, or why they are left out.
+
+    Args:
+        count: of networks that are not left out.
+        seed: of the order.
+    """
+    import timm
+    import torchvision
+
+    known = timm.list_models() + [f"torchvision/{n}" for n in torchvision.models.list_models(torchvision.models)]
+    for name in random.Random(seed).sample(known, len(known)):
+        if not count:
+            return
+        side = _side(name)
+        count -= isinstance(side, int)
+        yield name, side
+
+
+def _side(name: str) -> int | str:
+    """Return the side of images that a network takes and has a polynomial form at, or why there is none."""
+    why = ""
+    try:
+        if (parameters := _parameters(name)) > _MOST_PARAMETERS:
+            return f"{parameters / 1e6:.0f} million parameters"
+        for side in (32, 64):
+            try:
+                pc.polynomial_(created(name), torch.rand(2, 3, side, side))
+            except RuleError as error:
+                why = str(error)
+            else:
+                return side
+    except Exception as error:
+        return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return why
+
+
+def _parameters(name: str) -> int:
+    """Return how many parameters a network has, without making them."""
+    if name.startswith("torchvision/"):
+        import torchvision
+
+        weights = torchvision.models.get_model_weights(name.removeprefix("torchvision/"))
+        return next(iter(weights)).meta["num_params"]
+    with torch.device("meta"):
+        return sum(p.numel() for p in created(name).parameters())
+
+
+def _follow_readme(model: nn.Module, found: Found, engine: str) -> None:
+    images, labels = torch.rand(32, 3, found.side, found.side), torch.arange(32) % _CLASSES
+    pair = images, labels
+
+    def step(name: str, made: T) -> T:
+        found.steps.append(name)
+        return made
+
+    step("polynomial", pc.polynomial_(model, images))
+    step("fit", pc.fit(model, pair, epochs=2, progress=False))
+    plan = step("search", pc.search(model, pair, uniform=_BLOCK, profile="counted", progress=False))
+    pc.circulant_(model, plan.block_sizes)
+    step("circulant", pc.fit(model, pair, epochs=2, progress=False))
+    quantized = step("quantize", pc.quantize(pc.fuse(model), images))
+    program = step("compile", pc.compile(quantized, images, profile=plan.profile, failure_bits=12, progress=False))
+    started = time.perf_counter()
+    step("run", pc.run(program, images[:1], check=True, engine=engine))
+    found.seconds = time.perf_counter() - started
+
+
+def _examine(model: nn.Module, found: Found, engine: str) -> None:
+    data = smooth_images(found.side)
     images = data.real(data.train_images)
     polynomial_(model, images[:2])
     found.steps.append("polynomial")
@@ -145,44 +230,71 @@ def _train_(model: nn.Module, images: Tensor, labels: Tensor) -> None:
     model.eval()
 
 
-def table(rows: list[Found]) -> str:
+def table(rows: list[Found], steps: tuple[str, ...] = STEPS) -> str:
     """Return a Markdown table.
 
     Args:
         rows: one for each network.
+        steps: that they may have taken.
     """
     return markdown(
         [
             {"network": row.network, "side": str(row.side)}
-            | {step: "yes" if step in row.steps else "-" for step in STEPS}
+            | {step: "yes" if step in row.steps else "-" for step in steps}
             | {"why not": row.reason.replace("|", "/")}
             for row in rows
         ]
     )
 
 
+def written(text: str, table: str, command: str, readme: bool) -> str:
+    """Return docs/coverage.md with one of its two tables replaced.
+
+    Args:
+        text: of the file, or "".
+        table: new one.
+        command: that made it.
+        readme: whether it is that of README's lines.
+    """
+    first, heading, second = text.partition(_README)
+    part = f"`{command}`\n\n{table}"
+    if readme:
+        return f"{first}{_README}\n{part}"
+    return f"# Networks of others\n\n{part}{heading}{second}"
+
+
 def main() -> None:
     """Examine networks one by one, and print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", nargs="+", default=list(SIDES), help="of timm, or torchvision/NAME")
+    parser.add_argument("--networks", nargs="+", help="of timm, or torchvision/NAME; those of docs/coverage.md")
+    parser.add_argument("--sample", type=int, default=0, help="further networks that the seed draws")
+    parser.add_argument("--seed", type=int, default=0, help="of --sample")
+    parser.add_argument("--readme", action="store_true", help="go through the lines of README.md")
     parser.add_argument("--engine", default="kernel", help="kernel, tenseal or cleartext")
     parser.add_argument("--out", type=Path, help="write the table to this file instead of printing it")
     given = parser.parse_args()
-    _FOLDER.mkdir(parents=True, exist_ok=True)
+    wanted = dict.fromkeys(given.networks or ([] if given.sample else SIDES), 0)
+    for name, side in sampled(given.sample, given.seed) if given.sample else ():
+        if isinstance(side, int):
+            wanted.setdefault(name, side)
+        else:
+            print(f"left out: {name}: {side}", flush=True)
+    folder = _FOLDER / "readme" if given.readme else _FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
     rows: list[Found] = []
-    for name in given.networks:
-        kept = _FOLDER / f"{name.replace('/', '_')}.json"
+    for name, side in wanted.items():
+        kept = folder / f"{name.replace('/', '_')}.json"
         if not kept.is_file():
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                row = pool.submit(examined, name, given.engine).result()
+                row = pool.submit(examined, name, given.engine, given.readme, side).result()
             kept.write_text(json.dumps(asdict(row)))
         rows.append(Found(**json.loads(kept.read_text())))
         print(f"{name}: {', '.join(rows[-1].steps) or 'nothing'}; {rows[-1].reason}", flush=True)
-    text = table(rows)
+    text = table(rows, README_STEPS if given.readme else STEPS)
     if given.out:
-        given.out.write_text(
-            f"# Networks of others\n\n`python benchmarks/network_coverage.py --out docs/coverage.md`\n\n{text}"
-        )
+        before = given.out.read_text() if given.out.is_file() else ""
+        command = shlex.join(["python", *sys.argv])
+        given.out.write_text(written(before, text, command, given.readme))
     else:
         print(text, end="")
 

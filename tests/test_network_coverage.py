@@ -26,8 +26,44 @@ def test_a_network_that_does_not_says_why():
     assert found.reason.startswith("every operation must have a polynomial form: got stem.conv (ScaledStdConv2d)")
 
 
+@pytest.mark.slow
+def test_a_network_whose_squares_exploded_goes_through_the_lines_of_the_readme():
+    found = network_coverage.examined("semnasnet_075", "cleartext", readme=True)
+    assert (found.reason, tuple(found.steps)) == ("", network_coverage.README_STEPS)
+
+
+def test_a_seed_draws_networks_that_have_a_polynomial_form(monkeypatch):
+    monkeypatch.setattr(network_coverage, "_side", lambda name: 32 if name < "n" else "why not")
+    drawn, again, other = ([*network_coverage.sampled(5, seed)] for seed in (41, 41, 42))
+    assert drawn == again != other
+    assert [side for _, side in drawn].count(32) == 5 < len(drawn)
+    assert drawn[-1][1] == 32
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("vit_small_patch32_224", "must be traceable by torch.fx at its image size: got VisionTransformer"),
+        ("vit_huge_patch14_clip_quickgelu_378", "631 million parameters"),
+        ("torchvision/regnet_y_8gf", "39 million parameters"),
+        ("nf_regnet_b0", "every operation must have a polynomial form"),
+    ],
+)
+def test_networks_that_a_sample_leaves_out(name, why):
+    assert why in network_coverage._side(name)
+
+
+def test_the_two_tables_of_the_page_are_replaced_alone():
+    first = network_coverage.written("", "one\n", "a", readme=False)
+    both = network_coverage.written(first, "two\n", "b", readme=True)
+    assert both == "# Networks of others\n\n`a`\n\none\n\n## The lines of README.md\n\n`b`\n\ntwo\n"
+    assert network_coverage.written(both, "one\n", "a", readme=False) == both
+    assert network_coverage.written(both, "two\n", "b", readme=True) == both
+
+
 def test_the_table_has_every_network_and_most_run():
-    rows = re.findall(r"^\| (\S+) \| \d+ \|(.*)$", (ROOT / "docs" / "coverage.md").read_text(), re.MULTILINE)
+    first = (ROOT / "docs" / "coverage.md").read_text().split("\n## ")[0]
+    rows = re.findall(r"^\| (\S+) \| \d+ \|(.*)$", first, re.MULTILINE)
     assert {name for name, _ in rows} == set(network_coverage.SIDES)
     encrypted = {name for name, cells in rows if cells.count("yes") == len(network_coverage.STEPS)}
     assert encrypted.issuperset(PROMISED)

@@ -4,18 +4,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from privcirnet.api.profiles import profile_for
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import arguments_named, known_settings
 from privcirnet.config import HEConfig, SearchConfig
 from privcirnet.data.own import OwnImages, Pairs
-from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.pipeline.search import SearchResult, search_in
+from privcirnet.training.sensitivities import check_trained
 
 _NOT_OWN = ("root", "out", "init", "data", "he")
 """Settings of search.py alone."""
@@ -63,13 +63,6 @@ def search(  # noqa: PLR0913
     he = HEConfig(profile=named or "calibrate", link=link, family=family)
     given = {"sweep": 0, "uniform": uniform, "budget": budget, **settings}
     config = SearchConfig(he=he, **known_settings("search", given, SearchConfig, _NOT_OWN))
-    data, bar = OwnImages(images, None, partial(_finite_logits, model)), bars(progress)
+    data, bar = OwnImages(images, None, partial(logits_of_one, model)), bars(progress)
+    check_trained(model, data, config.sensitivity, config.samples)
     return search_in(model, data, config, profile_for(profile, he, bar), bar)
-
-
-def _finite_logits(model: nn.Module, image: Tensor) -> Tensor:
-    logits = logits_of_one(model, image)
-    if not logits.isfinite().all():
-        got, remedy = "logits with NaN or infinity", "train it longer: statistics of squares need some fifty batches"
-        raise RuleError("a network must be trained before a search", got=got, remedy=remedy)
-    return logits

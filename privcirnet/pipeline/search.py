@@ -126,6 +126,7 @@ def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> StoredSe
     model = stages.built(held, data).model
     shapes = layer_shapes(model, next(data.sampled(1, 1))[0])
     rules_for({name: {} for name in shapes}, config.pinned, config.equal)  # said before a minute of calibrating
+    sensitivities.check_trained(model, data, config.sensitivity, config.samples)
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
     with kept(profile, config.he, Path(config.out) / PROFILE):
         found = search_in(model, data, config, profile, bar)

@@ -27,7 +27,7 @@ from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
 from privcirnet.training.patches import FewerPatches
-from privcirnet.training.recalibration import recalibrate_
+from privcirnet.training.recalibration import recalibrate_, settle_
 from privcirnet.training.tails import Tails
 
 
@@ -117,8 +117,10 @@ def fit(  # noqa: PLR0913, PLR0917
                 with run.imitation.beside(run.trained) if run.imitation else nullcontext():
                     recalibrate_(run.trained, data, recipe.batch_size, shared=True)
             progress.epoch += 1
+            if last := progress.epoch == recipe.epochs:
+                settle_(run.trained, data, recipe.batch_size, run.schedule.last_epoch)
             if data.has_tests:
-                measured["top1"] = run.top1(last=progress.epoch == recipe.epochs)
+                measured["top1"] = run.top1(last)
             progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
             progress.state = run.state()
             if after_epoch and distributed.rank() == 0:
@@ -170,8 +172,7 @@ class _Run:
 
     def top1(self, last: bool) -> float:
         """Return accuracy on the held-out images, percent: in bfloat16 if it trains in it, but for the last epoch."""
-        device = next(self.model.parameters()).device
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed and not last):
+        with torch.autocast(next(self.model.parameters()).device.type, torch.bfloat16, enabled=self.mixed and not last):
             return accuracy(self.trained, self.data)
 
     def epoch(self, number: int, after_step: Callable[[Step], None] | None = None) -> dict[str, float]:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
 from privcirnet.blocksizes.information import Estimate, Information, plain_errors
 from privcirnet.data.dataset import Examples
+from privcirnet.errors import RuleError
+from privcirnet.training.explosions import REMEDY, evaluated
 from privcirnet.training.network import weighted_layers
 
 GROUP = 64
@@ -40,6 +42,22 @@ class MeasuredSensitivities:
     def values(self) -> dict[str, dict[int, float]]:
         """The sensitivities without their errors."""
         return {name: {b: found.value for b, found in row.items()} for name, row in self.omegas.items()}
+
+
+def check_trained(model: nn.Module, data: Examples, kind: str, samples: int) -> None:
+    """Raise unless a network has finite logits for all images that its sensitivities may be measured on.
+
+    Args:
+        model: on any device; left as it was.
+        data: images.
+        kind: as for :func:`measure`.
+        samples: number of images at most.
+
+    Raises:
+        RuleError: it has others; the first layer that explodes is named.
+    """
+    if kind != "weights" and (found := evaluated(model, data, samples)).exploding:
+        raise RuleError("a network must be trained before a search", got=found, remedy=REMEDY)
 
 
 def measure(  # noqa: PLR0913, PLR0917

@@ -331,6 +331,17 @@ def test_a_search_needs_a_network_that_is_trained():
     with torch.no_grad():
         model[4].weight.mul_(3e38)
     with pytest.raises(
-        pc.RuleError, match="a network must be trained before a search: got logits with NaN or infinity"
+        pc.RuleError,
+        match="a network must be trained before a search: got NaN or infinity for 96 of 96 training images",
     ):
         pc.search(model, (1e3 * IMAGES, LABELS), profile="counted", progress=False)
+
+
+@pytest.mark.parametrize("given", [lambda *pair: pair, lambda *pair: DataLoader(TensorDataset(*pair), 40)])
+def test_a_search_looks_at_all_its_images_before_it_measures(given, monkeypatch):
+    monkeypatch.setattr("privcirnet.api.search.profile_for", lambda *_, **__: pytest.fail("it measures the machine"))
+    images = IMAGES.clone()
+    images[91] *= 1e20
+    message = "got NaN or infinity for 1 of 96 training images, from 2 on; train it longer, or with tails=0.1"
+    with pytest.raises(pc.RuleError, match=message):
+        pc.search(convolutional_with_squares(), given(images, LABELS), progress=False)

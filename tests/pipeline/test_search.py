@@ -156,6 +156,21 @@ def test_a_pattern_without_a_layer_is_refused_before_the_machine_is_measured(mon
         search.search(config(run, **changes), DATA)
 
 
+def test_a_network_that_explodes_is_refused_before_the_machine_is_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(search, "find_profile", lambda *_, **__: pytest.fail("measured"))
+    start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
+    with torch.no_grad():
+        for parameter in start.model.parameters():
+            parameter.mul_(1e20)
+    write_checkpoint(tmp_path / "checkpoint.safetensors", checkpoint_of(start, "train"))
+    message = "trained before a search: got NaN or infinity for 128 of 128 training images, from .* on; train it longer"
+    with pytest.raises(RuleError, match=message):
+        search.search(config(tmp_path), DATA)
+    search_weights = config(tmp_path, sensitivity="weights")
+    with pytest.raises(pytest.fail.Exception, match="measured"):
+        search.search(search_weights, DATA)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
