@@ -4,6 +4,9 @@ gRPC's Python interface has no least version. It has a list of ciphers, which on
 this list needs a key that both sides shared before, which nobody has: a handshake of TLS 1.2 finds no cipher and fails.
 gRPC reads the list when it is loaded, so this module comes first, and says so if it came too late. A test tries TLS 1.2
 with OpenSSL.
+
+gRPC's own lines on stderr end here, too: every stranger's mistake makes one, without a limit. GRPC_VERBOSITY=ERROR, set
+before the start, brings them back.
 """
 
 import os
@@ -15,6 +18,7 @@ _VARIABLE, _NONE = "GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-CHACHA20-POLY1305"
 
 _IN_TIME = "grpc" not in sys.modules or os.environ.get(_VARIABLE) == _NONE
 os.environ[_VARIABLE] = _NONE
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def require() -> None:

@@ -48,13 +48,14 @@ HEALTH = [("/grpc.health.v1.Health/Check", "unary_unary"), ("/grpc.health.v1.Hea
 
 @pytest.mark.parametrize("compression", ALGORITHMS)
 @pytest.mark.parametrize(("path", "shape"), CALLS + HEALTH)
-def test_a_server_refuses_it_unread(read, path, shape, compression):
+def test_a_server_refuses_it_unread(read, capfd, path, shape, compression):
     with serving(Server(network(), "cleartext")) as service, channel(service) as through:
         with pytest.raises(grpc.RpcError) as refused:
             asked(through, path, shape, compression)
     assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
     assert re.search("Compression algorithm '(gzip|deflate)' is disabled", refused.value.details())
     assert max(read, default=0) < len(gzip.compress(ZEROS)) + 100, "it was inflated"
+    assert "is disabled" not in capfd.readouterr().err, "whoever sends one writes to the server's stderr"
 
 
 @contextmanager

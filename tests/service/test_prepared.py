@@ -85,7 +85,7 @@ def test_material_outlives_both_and_needs_no_keys(tmp_path, port):
     assert not list((tmp_path / "server").glob("*.prepared")) + list((tmp_path / "client").glob("*.prepared"))
 
 
-def test_images_and_preparations_are_counted_apart(tmp_path):
+def test_metrics_and_audit_log_tell_images_and_preparations_apart(tmp_path):
     with server(tmp_path, quota=Quota(images=2)) as service, client(tmp_path, service) as remote:
         prepare(remote.client, remote, 2)
         assert [asked(remote), asked(remote)] == ["prepared", "prepared"]
