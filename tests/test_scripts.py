@@ -1,5 +1,6 @@
 """The scripts as a user runs them: the whole chain on the digits, small, and every kind of bad input."""
 
+import dataclasses
 import importlib
 import json
 import re
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import privcirnet as pc
 from privcirnet.artifact import read_profile, read_program
 from privcirnet.config import InferConfig
 from privcirnet.data.dataset import ImageData
@@ -319,6 +321,17 @@ def test_bad_program_folders(root, monkeypatch, capsys, tmp_path, change, match)
     error = refused(monkeypatch, capsys, "infer", f"root={root}", f"program={program}", f"out={out}")
     assert re.search(match, error)
     assert not out.exists()
+
+
+def test_a_program_is_enough_for_infer(root, monkeypatch, tmp_path):
+    """Its profile is in it; what others made may have none, and is run without predicted seconds."""
+    made, program, at = pc.load(root / "export" / "program"), tmp_path / "program", f"root={tmp_path}"
+    for kept, predicted in ((made, True), (dataclasses.replace(made, profile=None), False)):
+        kept.save(program)
+        reference, out = f"reference={root}/finetune", f"out={tmp_path}/infer"
+        call(monkeypatch, "infer", at, f"program={program}", reference, "images=1", "engine=cleartext", out)
+        layers = summary(tmp_path, "infer")["layers"]
+        assert {layer["seconds_predicted"] is not None for layer in layers} == {predicted}
 
 
 def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):

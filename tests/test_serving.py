@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from privcirnet.artifact import write_checkpoint, write_json, write_program
+from privcirnet.artifact import write_checkpoint, write_program
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
 from privcirnet.pipeline.export import lower_for
@@ -35,10 +35,9 @@ def root(tmp_path_factory):
     write_checkpoint(folder / "finetune" / "checkpoint.safetensors", checkpoint_of(start, "train"))
     recipe = RecipeConfig(stage="qat", init=str(folder / "finetune"))
     network = stages.begin(recipe, QuantConfig(), ModelConfig(), data).model
-    lowered, profile = lower_for(HEConfig(profile="counted"), network, data)
+    lowered, _ = lower_for(HEConfig(profile="counted"), network, data)
     (folder / "export").mkdir()
     write_program(folder / "export" / "program", lowered.program, {})
-    write_json(folder / "export" / "profile.json", profile.to_dict())
     return folder
 
 

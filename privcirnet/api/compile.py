@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ from torch import Tensor, fx, nn
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import arguments_named, known_settings
 from privcirnet.config import HEConfig
+from privcirnet.config.rules import check
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module, check_weights
 from privcirnet.nn.quantize import input_step
 from privcirnet.nn.reference import check_reference
 from privcirnet.pipeline.compiled import CompiledProgram
-from privcirnet.pipeline.export import exceeding, lower_on, pixels_of
+from privcirnet.pipeline.export import exceeding, logits_of, lower_on, pixels_of
 from privcirnet.pipeline.profiles import find_profile
+from privcirnet.pipeline.rehearsal import rehearsed
 
 _NOT_OWN = ("profile", "bounds", "link", "bound_images")
 """Settings that have an argument of their own."""
@@ -32,6 +35,7 @@ def compile(  # noqa: PLR0913
     link: str = "local",
     reference: nn.Module | None = None,
     tolerance: float = 0.25,
+    rehearsed_images: int = 16,
     progress: bool = True,
     **settings: Any,
 ) -> CompiledProgram:
@@ -48,6 +52,8 @@ def compile(  # noqa: PLR0913
         reference: the network that you began with, before fuse and quantize: its logits on some of the images must be
             those of the program but for quantization.
         tolerance: largest difference from the reference's logits, as a share of their size.
+        rehearsed_images: images that are classified in clear as encrypted ones are, with truncations at random;
+            printed, the program says how far their logits are from the quantized network's. 0: none.
         progress: whether bars are shown.
         settings: further ones of :class:`privcirnet.config.HEConfig`, as ``failure_bits``, ``margin_bits``,
             ``guard_bits``, ``ring_degree``, ``family``.
@@ -65,6 +71,7 @@ def compile(  # noqa: PLR0913
     check_weights(network)
     check_images(network, images)
     own, bar = known_settings("compile", settings, HEConfig, _NOT_OWN), bars(progress)
+    check(rehearsed_images >= 0, "rehearsed_images must be at least 0", rehearsed_images, "use 16")
     named = "calibrate" if isinstance(profile, Profile) else str(profile)
     he = HEConfig(profile=named, bounds=bounds, link=link, **own)
     given = profile if isinstance(profile, Profile) else None if named == "calibrate" else find_profile(he, bar=bar)
@@ -72,11 +79,16 @@ def compile(  # noqa: PLR0913
     if reference is not None:
         check_module(reference)
         check_reference(network, copy.deepcopy(reference).cpu(), images, tolerance)
-    lowered, _ = lower_on(he, network, pixels_of(network, images), images, bar, given)
+    lowered, chosen_by = lower_on(he, network, pixels_of(network, images), images, bar, given)
     with bar("checking bounds", 0):
         found = exceeding(lowered.program, network, images)
     if found and found["beyond"]:
         remedy = "train longer, or with tails=0.1, which keeps values near each other"
         many = f"{found['beyond']} of {found['images']} images go beyond the measured bounds"
         warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=3)
-    return CompiledProgram(lowered.program)
+    made = CompiledProgram(lowered.program, profile=chosen_by)
+    if not rehearsed_images:
+        return made
+    some = images[:rehearsed_images]
+    integers, logits = made.integers(some.double()), logits_of(network, some)
+    return replace(made, rehearsal=rehearsed(made.integer, integers, bar, quantized=logits))

@@ -1,5 +1,6 @@
 """Encrypted inference with both parties in this process."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from privcirnet.pipeline.answers import Answer, answers
 from privcirnet.pipeline.compiled import CompiledProgram
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.memory import WEIGHTS_GB, check_memory
+from privcirnet.pipeline.rehearsal import in_words
 
 
 def run(
@@ -36,6 +38,10 @@ def run(
     Returns:
         logits, float32 (N, classes), on the CPU.
 
+    Warns:
+        UserWarning: of the images that it was compiled with, more than a tenth had another class than the quantized
+            network gave them.
+
     Raises:
         RuleError: no program, no images, or of another size or range, too little memory (:func:`privcirnet.check`
             predicts it), or a value that is not the integer network's.
@@ -47,6 +53,8 @@ def run(
         )
     integers = program.integers(images.detach().cpu().double() if isinstance(images, Tensor) else images)
     check_memory(program.integer, weights_gb, engine)
+    if program.doubtful:
+        warnings.warn(f"{in_words(program.rehearsal)}; compile with guard_bits=, or train longer", stacklevel=2)
     cache = WeightCache.of(weights_gb)
     if check:
         found = evaluate(program.integer, program.spectra, integers, engine, cache=cache)

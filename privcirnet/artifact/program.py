@@ -14,11 +14,20 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from privcirnet.artifact.folder import INTERACTIVE, REMEDY, checked_files, read_manifest, replacing_program, seal
-from privcirnet.artifact.records import write_tensors
+from privcirnet.artifact.folder import (
+    INTERACTIVE,
+    MANIFEST,
+    REMEDY,
+    checked_files,
+    read_manifest,
+    replacing_program,
+    seal,
+)
+from privcirnet.artifact.records import profile_from, write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operations import Linear, has_weights
 from privcirnet.he.program.program import NO_ROWS, Program, Weights
@@ -32,6 +41,7 @@ WEIGHTS, PLAINTEXTS, FULL_FOLDER = "weights.safetensors", "plaintexts.safetensor
 _WEIGHTS_AS_SPECTRA = 3
 """The first version whose coefficient layers store their weights for their spectra."""
 """Of the format; version 1, which says less of the result (:mod:`program.manifest`), is read too."""
+_REHEARSAL = ("images", "changed", "refused", "differ", "difference")
 _FULL = re.compile(rf"{FULL_FOLDER}/[^/\\]+\.safetensors")
 """Names that checksums may have beside the three files that are always there: all of them lie in the folder."""
 
@@ -95,6 +105,29 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
         raise RuleError("a program's tensors must be whole safetensors files", got=got, remedy=REMEDY) from None
     program = replace(public, weights=_checked_weights(public, weights))
     return program, _checked_spectra(program, plaintexts, int(data["version"]))
+
+
+def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float]]:
+    """Return what was measured when a program was made, if its manifest says so.
+
+    Args:
+        folder: that :func:`write_program` made, with ``profile`` and ``rehearsal`` among its facts.
+
+    Returns:
+        The profile that its plans were chosen by, and how far logits are from the quantized network's
+        (:mod:`privcirnet.pipeline.rehearsal`); None and nothing where it does not say.
+
+    Raises:
+        RuleError: missing, damaged or foreign.
+    """
+    data, where = read_manifest(folder, None, INTERACTIVE, range(1, VERSION + 1)), Path(folder) / MANIFEST
+    profile = data.get("profile")
+    try:
+        stored = data.get("rehearsal")
+        rehearsal = {name: float(stored[name]) for name in _REHEARSAL} if stored else {}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RuleError("a rehearsal must be complete", got=f"{where}: {error!r}", remedy=REMEDY) from None
+    return profile_from(profile, where) if profile else None, rehearsal
 
 
 def spectra(program: Program) -> dict[str, Residues]:

@@ -188,7 +188,19 @@ def read_profile(path: Path) -> Profile:
     Raises:
         RuleError: missing or damaged.
     """
-    data = read_json(path, "a cost profile", "make one with search.py he.profile=calibrate")
+    return profile_from(read_json(path, "a cost profile", "make one with search.py he.profile=calibrate"), path)
+
+
+def profile_from(data: Mapping[str, Any], path: Path) -> Profile:
+    """Return a cost profile that was stored.
+
+    Args:
+        data: as :meth:`Profile.to_dict` says.
+        path: of the file that it was found in.
+
+    Raises:
+        RuleError: it is damaged.
+    """
     try:
         bits = tuple(int(b) for b in data["coefficient_bits"])
         seconds = {str(name): float(value) for name, value in data["seconds"].items()}

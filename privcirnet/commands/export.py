@@ -22,7 +22,8 @@ from privcirnet.he.planning.stacks import weight_bytes
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.program import Program, layers_of, squares_of
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
-from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, lower_for, quantized
+from privcirnet.pipeline.compiled import CompiledProgram
+from privcirnet.pipeline.export import CHECKED_IMAGES, exceeding, logits_of, lower_for, quantized
 from privcirnet.pipeline.leveled_export import leveled_facts, leveled_program
 from privcirnet.pipeline.rehearsal import rehearsed
 from privcirnet.settings import script
@@ -49,11 +50,12 @@ def _interactive(config: ExportConfig, data: ImageData, started: float) -> None:
     lowered, profile = lower_for(config.he, network, data, progress_bar)
     program, intervals = lowered.program, lowered.fitted.intervals
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
-    _write(config, program, data.classes, profile)
     rehearsal = None
     if config.rehearsed_images:
-        some = data.held_out(config.rehearsed_images)[0].numpy().astype(np.int64)
-        rehearsal = rehearsed(program, some, progress_bar)
+        some = data.held_out(config.rehearsed_images)[0]
+        logits = logits_of(network, data.real(some))
+        rehearsal = rehearsed(program, some.numpy().astype(np.int64), progress_bar, quantized=logits)
+    _write(config, CompiledProgram(program, {}, profile, rehearsal or {}), data.classes, profile)
     summary = {
         "stage": "export",
         "program": str(out / "program"),
@@ -184,11 +186,11 @@ def _plaintext_bytes(program: Program) -> dict[str, int]:
     return {"bytes_plaintexts": sum(size for size, _ in compact), "bytes_plaintexts_dense": dense}
 
 
-def _write(config: ExportConfig, program: Program, classes: Sequence[str], profile: Profile) -> None:
+def _write(config: ExportConfig, made: CompiledProgram, classes: Sequence[str], profile: Profile) -> None:
     """Write the program's folder, signed or not, and the profile that plans were chosen by."""
-    about = {"data": config.data.name, "classes": list(classes), "source": config.init}
+    about = {"data": config.data.name, "classes": list(classes), "source": config.init, **made.measured()}
     full, key = config.plaintexts == "full", _signing_key(config.signing_key)
-    write_program(Path(config.out) / "program", program, about, full=full, key=key)
+    write_program(Path(config.out) / "program", made.integer, about, full=full, key=key)
     write_json(Path(config.out) / "profile.json", profile.to_dict())
 
 

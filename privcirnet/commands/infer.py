@@ -14,7 +14,6 @@ from privcirnet.artifact import (
     CKKS,
     format_of,
     read_leveled,
-    read_profile,
     read_program,
     write_arrays,
     write_json,
@@ -31,6 +30,7 @@ from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.materials import Materials
 from privcirnet.he.ring import threads
+from privcirnet.pipeline.compiled import read_compiled
 from privcirnet.pipeline.evaluation import evaluate, evaluate_apart
 from privcirnet.pipeline.infer import infer
 from privcirnet.pipeline.leveled import evaluate_leveled, evaluate_leveled_apart, infer_leveled
@@ -78,17 +78,16 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     if config.mode == "leveled":
         ckks = format_of(Path(config.program)) == CKKS
         return (_audit_ckks if ckks else _audit_leveled)(config, data, images, labels)
-    program, spectra = read_program(Path(config.program), pinned(config.model_key))
-    check_memory(program, config.weights_gb, config.engine)
-    profile = read_profile(Path(config.profile))
+    made = read_compiled(Path(config.program), pinned(config.model_key))
+    check_memory(made.integer, config.weights_gb, config.engine)
     clear = _predicted(config, data, images)
     cache = WeightCache.of(config.weights_gb, config.weights_folder)
     run = evaluate if config.processes == 1 else evaluate_apart
     with inference_bar(len(labels)) as progress:
         integers = images.numpy().astype(np.int64)
         how = {"prepare": config.prepare, "pause_s": config.pause_s, "throttle": config.throttle}
-        result = run(program, spectra, integers, config.engine, progress, cache, **how)
-    return {"processes": config.processes, **result.summary(clear, labels, profile, LINKS["local"])}
+        result = run(made.integer, made.spectra, integers, config.engine, progress, cache, **how)
+    return {"processes": config.processes, **result.summary(clear, labels, made.profile, LINKS["local"])}
 
 
 def _audit_leveled(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:

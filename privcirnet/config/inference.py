@@ -64,8 +64,6 @@ class InferConfig:
     """where the client of server= keeps what is prepared, and finds it again; empty: in memory."""
     throttle: str = ""
     """lan, wan44 or wan: messages are held up as on that link; empty: they are not."""
-    profile: str = "${root}/export/profile.json"
-    """profile that times are predicted with."""
     data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:

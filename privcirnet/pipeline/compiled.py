@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.artifact import read_program, write_program
+from privcirnet.artifact import read_measured, read_program, write_program
 from privcirnet.errors import RuleError, first_line
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
+from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.ring.modular import Residues
 from privcirnet.pipeline.memory import weight_bytes
+from privcirnet.pipeline.rehearsal import in_words
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,15 @@ class CompiledProgram:
     Attributes:
         integer: the integer program, which :class:`privcirnet.Server` takes.
         spectra: its weight spectra by node, if they were read.
+        profile: operation times that its plans were chosen by, if they are known.
+        rehearsal: how far the logits of some images were from the quantized network's when it was made, see
+            :func:`privcirnet.pipeline.rehearsal.rehearsed`; empty if that is not known.
     """
 
     integer: Program
     spectra: Mapping[str, Residues] = field(default_factory=dict[str, Residues], repr=False)
+    profile: Profile | None = field(default=None, repr=False)
+    rehearsal: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def parameters(self) -> Parameters:
@@ -63,7 +71,18 @@ class CompiledProgram:
             f"{len(self.integer.nodes)} nodes, {layers} encrypted layers, {self.bounds} bounds; "
             f"n = {of.ring_degree}, log q = {of.log_q}, t of {of.plain_bits} bits; encoded weights of "
             f"{weight_bytes(self.integer) / 1e9:.2g} GB; images {size} in [{low:g}, {high:g}]"
+            f"{f'; {in_words(self.rehearsal)}' if self.rehearsal else ''}"
         )
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether more than a tenth of the images that were rehearsed had another class than the quantized network."""
+        return bool(self.rehearsal) and self.rehearsal["differ"] > self.rehearsal["images"] / 10
+
+    def measured(self) -> dict[str, object]:
+        """Return what the manifest says of how it was made, as :func:`load` reads it again."""
+        known = {"profile": self.profile and self.profile.to_dict(), "rehearsal": dict(self.rehearsal)}
+        return {name: value for name, value in known.items() if value}
 
     def integers(self, images: Any) -> Values:
         """Return images as :class:`privcirnet.Client` takes them.
@@ -117,7 +136,7 @@ class CompiledProgram:
         Raises:
             RuleError: the folder must not be replaced or holds something else, or the disk is full.
         """
-        write_program(Path(folder), self.integer, about, replace=replace)
+        write_program(Path(folder), self.integer, {**self.measured(), **about}, replace=replace)
 
 
 def load(folder: str | Path) -> CompiledProgram:
@@ -129,4 +148,17 @@ def load(folder: str | Path) -> CompiledProgram:
     Raises:
         RuleError: missing, damaged or foreign.
     """
-    return CompiledProgram(*read_program(Path(folder)))
+    return read_compiled(Path(folder))
+
+
+def read_compiled(folder: Path, key: PublicKey | None = None) -> CompiledProgram:
+    """Return a program of a folder, as :func:`load` does.
+
+    Args:
+        folder: where it is.
+        key: that must have signed it; None for any program.
+
+    Raises:
+        RuleError: missing, damaged, foreign, or not signed with the key.
+    """
+    return CompiledProgram(*read_program(folder, key), *read_measured(folder))

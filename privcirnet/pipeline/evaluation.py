@@ -10,7 +10,7 @@ import numpy as np
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.memory import peak_bytes
-from privcirnet.he.planning.cost import Cost, operation_cost
+from privcirnet.he.planning.cost import operation_cost
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Node, Program
@@ -61,13 +61,13 @@ class Evaluation:
         """Logits of the protocol, as ``integer``."""
         return self.inference.logits
 
-    def summary(self, clear: np.ndarray, labels: np.ndarray, profile: Profile, link: Link) -> dict[str, Any]:
+    def summary(self, clear: np.ndarray, labels: np.ndarray, profile: Profile | None, link: Link) -> dict[str, Any]:
         """The keys of infer's summary.json that do not depend on where things are.
 
         Args:
             clear: class predicted by the float network, (N,).
             labels: (N,).
-            profile: for predicted times.
+            profile: for predicted times; None for none.
             link: for predicted times.
 
         Returns:
@@ -78,7 +78,7 @@ class Evaluation:
         columns: dict[str, Values | None] = {"label": labels, "float": clear, "integer": integer}
         logits = {"logits": step * self.encrypted, "logits_integer": step * self.integer}
         exchanges = exchanges_of(self.program)
-        profile = replace(profile, plain_bits=self.program.parameters.plain_bits)
+        profile = profile and replace(profile, plain_bits=self.program.parameters.plain_bits)
         return {
             "images": count,
             "top1_float": percent(clear == labels),
@@ -95,7 +95,10 @@ class Evaluation:
             "memory": None if self.peak is None else dict(zip(("client", "server"), self.peak, strict=True)),
             "layers": [
                 self._layer(
-                    position, node, exchanges[node.name].plan, operation_cost(node.operation, node.shape, profile, link)
+                    position,
+                    node,
+                    exchanges[node.name].plan,
+                    operation_cost(node.operation, node.shape, profile, link).total if profile else None,
                 )
                 for position, node in enumerate(self.program.nodes)
                 if node.name in exchanges
@@ -103,7 +106,7 @@ class Evaluation:
             "predictions": predictions({**columns, "encrypted": encrypted}, logits),
         }
 
-    def _layer(self, position: int, node: Node, plan: RoundPlan, predicted: Cost) -> dict[str, Any]:
+    def _layer(self, position: int, node: Node, plan: RoundPlan, predicted: float | None) -> dict[str, Any]:
         inference = self.inference
         now, ahead = inference.exchanged(position)
         images = sum(not answer.prepared for answer in inference.answers)
@@ -126,7 +129,7 @@ class Evaluation:
             "ciphertexts_down": plan.ciphertexts_down,
             "bytes_up": sum(t.up for t in now + ahead),
             "bytes_down": sum(t.down for t in now + ahead),
-            "seconds_predicted": predicted.total,
+            "seconds_predicted": predicted,
             "seconds": client + inference.seconds_of(self.server, self.preparation, node.name),
         }
 

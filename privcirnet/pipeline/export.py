@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import fx, nn
 
@@ -188,6 +189,17 @@ def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, targe
         largest = max(logits.high.max().item(), -logits.low.min().item()) * 2.0**he.margin_bits
         target = replace(target, answer_bits=he.answer_bits, largest_logit=largest)
     return target if he.bounds == "proved" else replace(target, seen=_observed(seen), margin_bits=he.margin_bits)
+
+
+def logits_of(network: fx.GraphModule, images: torch.Tensor) -> np.ndarray:
+    """Return the logits of a quantized network, (N, classes).
+
+    Args:
+        network: fake-quantized; in evaluation mode afterwards.
+        images: real, (N, C, H, W).
+    """
+    with torch.no_grad():
+        return network.eval()(images).flatten(1).double().numpy()
 
 
 def seen_on(network: fx.GraphModule, images: torch.Tensor) -> dict[str, ObservedRange]:

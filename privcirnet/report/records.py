@@ -77,6 +77,8 @@ class Rehearsal:
     images: int
     changed: int
     refused: int
+    differ: int | None = None
+    difference: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """From a network of a user's own to encrypted answers, by the public names alone."""
 
+import dataclasses
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -127,6 +129,42 @@ def test_a_saved_program_gives_the_same_answers(program, tmp_path):
     assert torch.allclose(pc.run(loaded, IMAGES[:1]), pc.run(program, IMAGES[:1]), atol=0.05)
     with pytest.raises(pc.RuleError, match="folder must be new or hold a program"):
         program.save(tmp_path / "program", replace=False)
+
+
+def test_a_program_says_how_far_encrypted_logits_are_from_the_quantized_network(program, quantized, tmp_path):
+    """It is measured when the program is made, and kept with it, as is the profile."""
+    found = program.rehearsal
+    assert found["images"] == 16
+    assert f"encrypted logits {found['difference']:.1%} off the quantized network's" in str(program)
+    few = IMAGES[:8]
+    with torch.no_grad():
+        want = quantized(few)
+    far = (pc.run(program, few, engine="cleartext") - want).abs().amax(1) / want.abs().amax(1)
+    assert found["difference"] / 3 < far.median() < 3 * found["difference"]
+    program.save(tmp_path / "program")
+    again = pc.load(tmp_path / "program")
+    assert (again.rehearsal, again.profile, str(again)) == (found, program.profile, str(program))
+    silent = pc.compile(quantized, IMAGES, profile=program.profile, progress=False, rehearsed_images=0)
+    silent.save(tmp_path / "program")
+    assert pc.load(tmp_path / "program").rehearsal == {}
+    assert "encrypted logits" not in str(silent)
+    with pytest.raises(pc.RuleError, match=r"rehearsed_images must be at least 0: got -1; use 16"):
+        pc.compile(quantized, IMAGES, profile=program.profile, progress=False, rehearsed_images=-1)
+
+
+@pytest.mark.parametrize(("differ", "warned"), [(0, False), (1, False), (2, True)])
+def test_a_run_warns_of_classes_that_are_not_the_quantized_networks(program, differ, warned):
+    doubted = dataclasses.replace(program, rehearsal={**program.rehearsal, "differ": differ})
+    said = pytest.warns(UserWarning, match=r"of 16 classes differ; .*guard_bits") if warned else nullcontext()
+    with said:
+        pc.run(doubted, IMAGES[:1], engine="cleartext")
+
+
+def test_a_rehearsal_that_is_none_is_refused(program, tmp_path):
+    for rehearsal in ("none", {"images": "many"}, [1]):
+        program.save(tmp_path / "program", rehearsal=rehearsal)
+        with pytest.raises(pc.RuleError, match=r"a rehearsal must be complete: got .*manifest"):
+            pc.load(tmp_path / "program")
 
 
 def test_the_two_parties_take_what_compile_returns(program):

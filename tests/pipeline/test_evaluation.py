@@ -106,6 +106,12 @@ def test_keys():
     assert all(layer.keys() == LAYER_KEYS for layer in found["layers"])
 
 
+def test_without_a_profile_no_seconds_are_predicted():
+    """A program that an older version made, or another party, has none."""
+    found = evaluation().summary(LABELS, LABELS, None, LINKS["local"])
+    assert [layer["seconds_predicted"] for layer in found["layers"]] == [None] * 4
+
+
 def test_counts_done_are_counts_planned():
     for layer in summary()["layers"]:
         assert layer["rotations"] == layer["rotations_planned"]

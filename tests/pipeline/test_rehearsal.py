@@ -35,6 +35,20 @@ def test_changed_classes_are_counted(monkeypatch):
     assert rehearsal.rehearsed(PROGRAM, IMAGES) == {"images": 6, "changed": 6, "refused": 0}
 
 
+def test_how_far_logits_are_from_the_quantized_networks_is_measured(monkeypatch):
+    """Of the largest logit of an image, in the median of all; classes are counted."""
+    output, logits = PROGRAM.output, np.array([[-4.0, 8.0, 2.0], [0.0, 2.0, 8.0], [0.0, 7.0, 8.0]])
+    integers = iter(np.repeat(np.round(logits * 2.0**-output.log_step), 2, axis=0))
+    monkeypatch.setattr(rehearsal, "interpret", lambda *_: {output.name: next(integers)})
+    quantized = np.array([[-4.0, 8.0, 2.0], [0.0, 2.0, 10.0], [0.0, 10.0, 9.0]])
+    unbounded = dataclasses.replace(PROGRAM, output_bits=0)
+    found = rehearsal.rehearsed(unbounded, IMAGES[:3], quantized=quantized)
+    exact = {"images": 3, "changed": 0, "refused": 0, "differ": 1}
+    assert found == {**exact, "difference": pytest.approx(0.2, abs=2.0**output.log_step)}
+    said = "encrypted logits 20.0% off the quantized network's, 1 of 3 classes differ"
+    assert rehearsal.in_words({**found, "difference": 0.2}) == said
+
+
 def test_logits_beyond_the_bound_are_refused(monkeypatch):
     monkeypatch.setattr(rehearsal, "on_shares", lambda values, bits, t: -(-values >> bits))
     bits = dataclasses.replace(PROGRAM, output_bits=1)
