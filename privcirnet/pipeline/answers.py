@@ -116,7 +116,7 @@ class _Steps:
     def __call__(self, exchange: Traffic) -> None:
         self.traffic.append(exchange)
         sent = sum(done.up + done.down for done in self.traffic)
-        names = {wire.OUTPUT: "result"} | dict(enumerate(map(name_of, self.program.nodes)))
+        names = {wire.OUTPUT: "result", wire.ROUNDED: "check"} | dict(enumerate(map(name_of, self.program.nodes)))
         name, part = names.get(exchange.position, "numbers" if self.before else "image"), 0.0
         if self.before:
             name = f"preparation, {name}"

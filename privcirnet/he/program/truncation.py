@@ -15,8 +15,8 @@ from privcirnet.he.program.bounds import Interval, Sizes, largest
 from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Node, Program, masked_node
 
-_CHECKED_BITS = 32
-"""Of the hash that goes with a rounded answer (:mod:`protocol.answer`)."""
+_CHECKED_BITS = 126
+"""Of the check of a rounded answer (:mod:`protocol.equality`)."""
 
 
 def wrap_probability(program: Program, sizes: Sizes) -> float:

@@ -5,16 +5,16 @@
 *rounded*: the result is a truncation, so with shares as integers y = r - q, where r is the server's share and q is
 minus the client's (:mod:`protocol.shares`). That holds without a modulus, so it holds modulo 2^w too, and the server
 hands out w bits of r: as many as right results have. What a client adds to its share above or below this window it does
-not see. With them goes a keyed hash of all of r, of 32 bits. A client that has the right y knows r = y + q, and
-compares; a result that is wider than the window passes once in 2^32. The width is the program's, never the client's.
+not see. A client that has the right y knows all of r = y + q. In one more round it asks whether this is the server's r,
+and learns that alone (:mod:`protocol.equality`). The width is the program's, never the client's.
 
 A result that no right inference has is refused. Whatever happens, a client first completes the image: a server that is
 told that an image failed learns something of it (SECURITY.md).
 """
 
-import hashlib
-import os
+from collections.abc import Generator
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,9 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.params.sizes import SHARE_BYTES
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol import shares
+from privcirnet.he.protocol import shares, wire
+from privcirnet.he.protocol.equality import POINT_BYTES, Question, answered
 from privcirnet.he.ring.modular import Residues
-
-_KEY_BYTES, _TAG_BYTES = 16, 4
 
 
 class WrongResult(RuleError):
@@ -43,54 +42,116 @@ class WrongResult(RuleError):
         self.values: Values = np.zeros(0, dtype=np.int64) if values is None else values
 
 
-def part_bytes(program: Program) -> int:
-    """Return the bytes of what :func:`hand_out` makes.
+class Received(NamedTuple):
+    """What a client was given of the server's share of the result.
+
+    Attributes:
+        part: of the share.
+        question: whether a rounded result is right.
+        answer: to it.
+    """
+
+    part: bytes
+    question: Question | None = None
+    answer: bytes = b""
+
+
+def rounds(program: Program) -> int:
+    """Return how many messages from the server an answer takes.
 
     Args:
         program: with or without weights.
     """
-    return SHARE_BYTES * prod(program.output.shape) + (program.answer == "rounded") * (_KEY_BYTES + _TAG_BYTES)
+    return 2 if program.answer == "rounded" else 1
 
 
-def hand_out(program: Program, share: Residues) -> bytes:
-    """Return what the client is given of the server's share of the result.
+def part_bytes(program: Program) -> list[tuple[int, int]]:
+    """Return the bytes of (question, part) of each of these messages' only parts; 0 where nothing is asked.
+
+    Args:
+        program: with or without weights.
+    """
+    return [(0, SHARE_BYTES * prod(program.output.shape)), (POINT_BYTES, 2 * POINT_BYTES)][: rounds(program)]
+
+
+def hand_out(program: Program, share: Residues) -> Generator[bytes, bytes, bytes]:
+    """Give the client what it is due of the server's share of the result.
 
     Args:
         program: says how much.
         share: the server's, residues of any shape.
+
+    Yields:
+        a message, if another is to come; the generator is sent the client's next one.
+
+    Returns:
+        the last message.
+
+    Raises:
+        RuleError: what the client sends is no question.
     """
     if program.answer == "logits":
-        return shares.to_bytes(share)
-    key = os.urandom(_KEY_BYTES)
-    return shares.to_bytes(share & np.uint64(_window(program) - 1)) + key + _tag(key, share)
+        return wire.frame(wire.OUTPUT, [shares.to_bytes(share)])
+    message = yield wire.frame(wire.ROUNDED, [shares.to_bytes(share & np.uint64(_window(program) - 1))])
+    (question,) = wire.unframe(message, wire.ROUNDED, 1)
+    return wire.frame(wire.OUTPUT, [answered(shares.to_bytes(share), question)])
 
 
-def result(program: Program, share: Residues, message: bytes) -> Values:
-    """Return the result from the client's share of it and what :func:`hand_out` made.
+def receive(program: Program, share: Residues, reply: bytes) -> Generator[bytes, bytes, Received]:
+    """Take what the server hands out.
 
     Args:
         program: with or without weights.
         share: the client's, residues of any shape.
-        message: from the server.
+        reply: the first message of :func:`hand_out`, from the server.
+
+    Yields:
+        the client's message, if there is one; the generator is sent the server's next one.
+
+    Returns:
+        what :func:`result` takes. Whether the result is right has no part in what was sent.
+
+    Raises:
+        RuleError: a message is not what the protocol expects.
+    """
+    if program.answer == "logits":
+        return Received(wire.unframe(reply, wire.OUTPUT, 1)[0])
+    (part,) = wire.unframe(reply, wire.ROUNDED, 1)
+    own, values = _rounded(program, share, part)
+    question = Question.about(shares.to_bytes(own + values.astype(np.uint64)))
+    reply = yield wire.frame(wire.ROUNDED, [question.message])
+    return Received(part, question, wire.unframe(reply, wire.OUTPUT, 1)[0])
+
+
+def result(program: Program, share: Residues, received: Received) -> Values:
+    """Return the result from the client's share of it and what the server handed out.
+
+    Args:
+        program: with or without weights.
+        share: the client's, residues of any shape.
+        received: from the server.
 
     Returns:
         integers of the share's shape.
 
     Raises:
-        RuleError: the message is not a part of a share of that many values.
+        RuleError: it is not a part of a share of that many values.
         WrongResult: the result is rounded, and not that of the server's whole share.
     """
-    t = program.parameters.plain_modulus
     if program.answer == "logits":
-        return shares.reveal(share, message, t)
-    window, end = _window(program), len(message) - _KEY_BYTES - _TAG_BYTES
-    words, key, tag = message[: max(end, 0)], message[max(end, 0) : -_TAG_BYTES], message[-_TAG_BYTES:]
-    own = (np.uint64(t) - share) % np.uint64(t)
-    found = (shares.from_bytes(words, share.shape, window) - own) & np.uint64(window - 1)
-    values = ((found + np.uint64(window // 2)) & np.uint64(window - 1)).astype(np.int64) - window // 2
-    if _tag(key, own + values.astype(np.uint64)) != tag:
+        return shares.reveal(share, received.part, program.parameters.plain_modulus)
+    _, values = _rounded(program, share, received.part)
+    if received.question is None or not received.question.affirmed(received.answer):
         raise _wrong(program, program.output.name, program.output_bits, "more", values)
     return values
+
+
+def _rounded(program: Program, share: Residues, part: bytes) -> tuple[Residues, Values]:
+    """q of the client's share, and the values that fit into the window."""
+    t, window = np.uint64(program.parameters.plain_modulus), _window(program)
+    own = (t - share) % t
+    found = (shares.from_bytes(part, share.shape, window) - own) & np.uint64(window - 1)
+    return own, ((found + np.uint64(window // 2)) & np.uint64(window - 1)).astype(np.int64) - window // 2
 
 
 def width(values: Values) -> int:
@@ -127,10 +188,6 @@ def _wrong(program: Program, name: str, most: int, got: str, values: Values) -> 
         remedy = "do not use it; images beyond the measured bounds always fail: export with images like it"
     rule = f"values of {name} must have at most {most} bits, or the result is wrong"
     return WrongResult(rule, got=got, remedy=remedy, values=values)
-
-
-def _tag(key: bytes, share: Residues) -> bytes:
-    return hashlib.blake2b(shares.to_bytes(share), digest_size=_TAG_BYTES, key=key).digest()
 
 
 def _window(program: Program) -> int:

@@ -16,6 +16,7 @@ from privcirnet.he.program.operations import ClientAided, Input
 from privcirnet.he.program.program import Node
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol import answer, message_sizes, shares, wire
+from privcirnet.he.protocol.answer import Received
 from privcirnet.he.protocol.exchange import Exchange
 from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.greeting import read_greeting
@@ -131,11 +132,11 @@ class Client:
         wiped = beside(lambda: wipe(before))  # while the server works on its first reply
         self._finished, seen = False, dict[str, tuple[int, int]]()
         try:
-            part = yield from in_one_process(self._image(image, seen))
+            received = yield from in_one_process(self._image(image, seen))
         finally:
             wiped()
         self._finished = True
-        values = answer.result(self.program, self.shares[self.program.output.name], part)
+        values = answer.result(self.program, self.shares[self.program.output.name], received)
         seen[self.program.output.name] = answer.width(values), self.program.output_bits
         answer.check_width(self.program, seen, values)
         return values
@@ -190,25 +191,27 @@ class Client:
         """Why material was dropped, in words."""
         return self._prepared.dropped
 
-    def _image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, bytes]:
+    def _image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
         """What the server hands out of the result."""
-        part = yield from self._prepared_image(image, seen)
-        return (yield from self._direct(image, seen)) if part is None else part
+        received = yield from self._prepared_image(image, seen)
+        return (yield from self._direct(image, seen)) if received is None else received
 
-    def _prepared_image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, bytes | None]:
+    def _prepared_image(
+        self, image: Values, seen: dict[str, tuple[int, int]]
+    ) -> Generator[bytes, bytes, Received | None]:
         """What the server hands out of the result, if both parties have material; None otherwise."""
         if self._prepared.unknown:
             yield from self.agree()
         while (material := self._prepared.take()) is not None:
             self.used, held = "prepared", Walk(self.program, material.kept)
             self.shares = held
-            part = yield from self._prepared.infer(material, image, held, seen)
-            if part is not None:
-                return part
+            received = yield from self._prepared.infer(material, image, held, seen)
+            if received is not None:
+                return received
             wipe(held.values())
         return None
 
-    def _direct(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, bytes]:
+    def _direct(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
         """What the server hands out of the result, by work on this image alone."""
         source, *others = self.program.nodes
         t, self.used = self.program.parameters.plain_modulus, "direct"
@@ -223,8 +226,8 @@ class Client:
                     seen[node.inputs[0]] = found, node.operation.value_bits
             else:
                 held[node.name] = shares.local_client(node.operation, arguments, t)
-        (part,) = wire.unframe((yield wire.frame(wire.OUTPUT, [])), wire.OUTPUT, 1)
-        return part
+        reply = yield wire.frame(wire.OUTPUT, [])
+        return (yield from answer.receive(self.program, held[self.program.output.name], reply))
 
     def _round(
         self, position: int, name: str, exchange: Exchange, arguments: list[Residues]

@@ -39,12 +39,12 @@ class Sizes:
 
 
 def rounds(program: Program) -> int:
-    """Return the number of messages each way for one image: one for each exchange, and one for the result.
+    """Return the number of messages each way for one image: one for each exchange, and those for the result.
 
     Args:
         program: with or without weights.
     """
-    return 1 + len(exchanges_of(program))
+    return answer.rounds(program) + len(exchanges_of(program))
 
 
 def rounds_ahead(program: Program, count: int = 1) -> int:
@@ -58,12 +58,12 @@ def rounds_ahead(program: Program, count: int = 1) -> int:
 
 
 def rounds_online(program: Program) -> int:
-    """Return the number of messages each way for an image with material: the image's, and one for each that asks.
+    """Return the number of messages each way for an image with material: its first, those that ask, a rounded result's.
 
     Args:
         program: with or without weights.
     """
-    return 1 + sum(exchange.online.asked > 0 for exchange in exchanges_of(program).values())
+    return answer.rounds(program) + sum(exchange.online.asked > 0 for exchange in exchanges_of(program).values())
 
 
 def bytes_online(program: Program) -> Sizes:
@@ -143,4 +143,6 @@ def _online(program: Program) -> tuple[list[int], list[int]]:
     first = wire.framed_bytes([SERIAL_BYTES, packed_size(prod(program.nodes[0].shape), t)])
     requests = [first, *(wire.framed_bytes([packed_size(part.answered, t)]) for part in asking)]
     replies = [wire.framed_bytes([packed_size(part.asked, t)]) for part in asking]
-    return requests, [*replies, wire.framed_bytes([answer.part_bytes(program)])]
+    (_, share), *questions = answer.part_bytes(program)
+    requests += [wire.framed_bytes([asked]) for asked, _ in questions]
+    return requests, [*replies, *(wire.framed_bytes([size]) for size in (share, *(told for _, told in questions)))]

@@ -14,6 +14,7 @@ from privcirnet.he.engines.interface import ClientEngine
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol import answer, prepared, shares, wire
+from privcirnet.he.protocol.answer import Received
 from privcirnet.he.protocol.exchange import Exchange
 from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.online import SHARE, Kept
@@ -163,7 +164,7 @@ class PreparedClient:
 
     def infer(
         self, material: Material, image: Values, held: Walk, seen: dict[str, tuple[int, int]]
-    ) -> Generator[bytes, bytes, bytes | None]:
+    ) -> Generator[bytes, bytes, Received | None]:
         """Run the program on an image.
 
         Args:
@@ -197,8 +198,7 @@ class PreparedClient:
                         request = self._answer(position, node, material.kept[node.name], held, reply, seen)
                         material.spend(node.name, SHARE)
                     reply = yield request
-            (part,) = wire.unframe(reply, wire.OUTPUT, 1)
-            return part
+            return (yield from answer.receive(self.program, held[self.program.output.name], reply))
         except BaseException:
             wipe(held.values())
             raise

@@ -170,7 +170,7 @@ class PreparedServer:
             share = shares.present(held[self.program.output.name])
         finally:
             material.wipe()
-        return wire.frame(wire.OUTPUT, [answer.hand_out(self.program, share)])
+        return (yield from answer.hand_out(self.program, share))
 
     def _round(
         self,

@@ -287,7 +287,7 @@ class Session:
             else:
                 held[node.name] = shares.step_server(program, node, held)
         wire.unframe(message, wire.OUTPUT, 0)
-        return wire.frame(wire.OUTPUT, [answer.hand_out(program, shares.present(held[program.output.name]))])
+        return (yield from answer.hand_out(program, shares.present(held[program.output.name])))
 
     def _answer(
         self, position: int, name: str, arguments: list[Residues | None], message: bytes

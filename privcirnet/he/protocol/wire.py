@@ -27,9 +27,11 @@ AGREE = 0xFFFC
 """Position of the message that says what material a client has, and of the reply: of which the server has halves."""
 PREPARED = 0xFFFB
 """Position of the last messages of work ahead: both parties have their halves."""
+ROUNDED = 0xFFFA
+"""Position of a part of the server's share of a rounded output, and of the question whether the result is right."""
 AHEAD = 0x8000
 """Is added to a node's position in a round of work ahead. Programs have fewer nodes."""
-_NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED)
+_NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED, ROUNDED)
 
 
 def frame(position: int, parts: Sequence[bytes | memoryview]) -> bytes:

@@ -38,7 +38,7 @@ def test_a_wrong_result_passes_only_if_its_other_bits_do() -> None:
     spare = {
         "unnoticed": (made, PARAMETERS.plain_bits - 21),
         "not known": (replace(made, output_bits=0), 0),
-        "rounded": (replace(made, answer="rounded"), 32),
+        "rounded": (replace(made, answer="rounded"), 126),
     }
     for program, bits in spare.values():
         facts = truncation.truncation_facts(program, intervals, sizes)
