@@ -1,9 +1,10 @@
 """Whether two parties have the same bytes. One asks, for one guess, and learns whether it is right; the other nothing.
 
-Diffie-Hellman on Curve25519. P makes a point of bytes, as a random function would. Who asks has x, draws a scalar a and
-sends a P(x), which is as good as uniform whatever x is. Who answers has y, draws b, and returns b a P(x) and b P(y). If x
-and y are equal, a b P(y) is the former. For another guess z one would have to know b P(z), which takes b (the problem of
-Diffie and Hellman). A hash of y would tell as much to whoever has y, and y to whoever tries all that there can be.
+Diffie-Hellman on Curve25519. P makes a point of bytes, as a random function would. Who asks has x, draws a scalar a
+and sends a P(x), which is as good as uniform whatever x is. Who answers has y, draws b, and returns b a P(x) and b
+P(y). If x and y are equal, a b P(y) is the former. For another guess z one would have to know b P(z), which takes b
+(the problem of Diffie and Hellman). A hash of y would tell as much to whoever has y, and y to whoever tries all that
+there can be.
 """
 
 import hashlib
