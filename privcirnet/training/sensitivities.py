@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
 from privcirnet.blocksizes.information import Estimate, Information, plain_errors
 from privcirnet.data.dataset import Examples
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, listed
 from privcirnet.training.explosions import REMEDY, evaluated
 from privcirnet.training.network import weighted_layers
 
@@ -86,7 +86,8 @@ def measure(  # noqa: PLR0913, PLR0917
         The sensitivities.
 
     Raises:
-        RuleError: a layer is not a plain linear or convolutional one, or ``decide`` raises it.
+        RuleError: a layer is not a plain linear or convolutional one, gradients are not finite, or ``decide`` raises
+            it.
     """
     layers = weighted_layers(model)
     weights = {name: layers[name].weight.detach() for name in block_sizes}
@@ -101,6 +102,8 @@ def measure(  # noqa: PLR0913, PLR0917
         batch, group = [(images, labels)], group or len(labels)
         shortcut = kind == "batch_gradient"
         found = squared_batch_gradient(model, batch, names) if shortcut else diagonal_fisher(model, batch, names)
+        if broken := [name for name, values in found.items() if not values.isfinite().all()]:
+            raise RuleError("squared gradients must be finite", got=f"others in {listed(broken)}", remedy=REMEDY)
         information.add(found, len(labels) / group)
         done += len(labels)
         if progress:

@@ -2,8 +2,10 @@ import dataclasses
 
 import pytest
 import torch
+from torch import nn
 
 from privcirnet.data import load
+from privcirnet.errors import RuleError
 from privcirnet.models import DigitsResNet
 from privcirnet.training import sensitivities
 from privcirnet.training.network import weighted_layers
@@ -70,3 +72,16 @@ def test_a_small_last_group_does_not_outweigh_the_others(model):
     """The squared gradient of two images is 32 times that of 64, on average."""
     whole, more = (measure(model, DATA, SIZES, "batch_gradient", n, 1.0).values["conv1"][4] for n in (128, 130))
     assert more < 1.7 * whole
+
+
+def test_gradients_that_are_not_finite_are_said_at_their_first_group():
+    """The logits are finite, but not the square of a gradient."""
+    model, seen = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Linear(8, 10)), []
+    with torch.no_grad():
+        model[1].weight.fill_(1e22)
+        model[2].weight.fill_(1e-26)
+    sensitivities.check_trained(model, DATA, "fisher", 200)
+    message = "squared gradients must be finite: got others in 2; train it longer"
+    with pytest.raises(RuleError, match=message):
+        measure(model, DATA, {"1": (1, 2), "2": (1, 2)}, "fisher", 200, 0.5, progress=seen.append)
+    assert seen == []
