@@ -8,7 +8,7 @@ from typing import Any
 from privcirnet import distributed
 from privcirnet.artifact import write_json
 from privcirnet.config import SearchConfig
-from privcirnet.console import counting, progress_bar, show
+from privcirnet.console import counting, progress_bar, show, show_text
 from privcirnet.data import load_for
 from privcirnet.pipeline import search
 from privcirnet.pipeline.profiles import PROFILE
@@ -28,7 +28,7 @@ def main(config: SearchConfig) -> None:
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress, distributed.first_goes_first():
         data = load_for(config.data, progress)
-    stored = search.search(config, data, progress_bar)
+    stored = search.search(config, data, progress_bar, show_text)
     if distributed.rank() > 0:
         return
     search.write(stored, out)

@@ -6,7 +6,7 @@ from pathlib import Path
 from privcirnet import distributed
 from privcirnet.artifact import read_json, write_json
 from privcirnet.config import TrainConfig
-from privcirnet.console import counting, progress_bar, show
+from privcirnet.console import counting, progress_bar, show, show_text
 from privcirnet.data import ImageData, load_for
 from privcirnet.pipeline import train
 from privcirnet.pipeline.ladder import Stage
@@ -28,7 +28,7 @@ def main(config: TrainConfig) -> None:
         _evaluate(config, data)
         return
     _say_what_is_replaced(config)
-    trained = train.train(config, data, progress_bar)
+    trained = train.train(config, data, progress_bar, show_text)
     if distributed.rank() > 0:
         return
     path = train.write(trained, time.perf_counter() - started)

@@ -12,15 +12,16 @@ from torch import Tensor, nn
 
 from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.config import HEConfig
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, listed
 from privcirnet.he.planning.profile import Profile
+from privcirnet.lower.supported import check_operations
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.checks import check_images, check_module, logits_of_one
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.pipeline.forecast import Forecast, forecast
 from privcirnet.surgery import polynomial_
-from privcirnet.surgery.changes import Change
+from privcirnet.surgery.changes import TRAIN, Change
 from privcirnet.surgery.polynomial import check_activation
 
 _T = TypeVar("_T")
@@ -113,6 +114,31 @@ def check(
         made = _forecast(found, network, image, he, profile, b) if changes is not None else None
         forecasts += [made] if made else []
     return Check(changes or (), tuple(found), () if found else tuple(forecasts), profile)
+
+
+def left_to_replace(model: nn.Module, image: Tensor) -> str:
+    """Return in one line what stands between a network and its encrypted form; "" if nothing does.
+
+    Args:
+        model: before it is quantized; left as it was.
+        image: (1, C, H, W).
+    """
+    network = copy.deepcopy(model).cpu().eval()
+    try:
+        changes = polynomial_(network, image.cpu())
+    except RuleError as error:
+        return "" if _runs_encrypted(model) else f"no encrypted form, not even by recipe=replace: {error}"
+    left = [f"{change.path} ({change.before})" for change in changes if change.effect == TRAIN]
+    missing = "train.py recipe=replace +model.arguments.activation=aespa is missing before recipe=qat"
+    return f"not encrypted as they are: {listed(left)}; {missing}" if left else ""
+
+
+def _runs_encrypted(model: nn.Module) -> bool:
+    try:
+        check_operations(fuse(model), "refused")
+    except RuleError:
+        return False
+    return True
 
 
 def _tried(found: list[Refusal], verb: str, run: Callable[[], _T]) -> _T | None:

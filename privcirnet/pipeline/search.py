@@ -1,7 +1,7 @@
 """Block sizes for a trained network, under the settings of search.py: what search.py and privcirnet.search do."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.nn.compose import Pair, pairs
 from privcirnet.nn.convert import paddable
 from privcirnet.nn.fuse import fuse
+from privcirnet.pipeline.check import left_to_replace
 from privcirnet.pipeline.leveled_export import lowered_for, planners_of
 from privcirnet.pipeline.profiles import PROFILE, find_profile, kept
 from privcirnet.pipeline.progress import Bar, silent
@@ -114,17 +115,23 @@ class StoredSearch:
     pad: bool = False
 
 
-def search(config: SearchConfig, data: ImageData, bar: Bar = silent) -> StoredSearch:
+def search(
+    config: SearchConfig, data: ImageData, bar: Bar = silent, tell: Callable[[str], object] = lambda _: None
+) -> StoredSearch:
     """Return what a search in the network of a run directory finds.
 
     Args:
         config: settings of search.py.
         data: training images with labels.
         bar: shows progress.
+        tell: called before anything is measured with what the chain will stop at later.
     """
     held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
     model = stages.built(held, data).model
-    shapes = layer_shapes(model, next(data.sampled(1, 1))[0])
+    image, _ = next(data.sampled(1, 1))
+    if left := left_to_replace(model, image):
+        tell(left)
+    shapes = layer_shapes(model, image)
     rules_for({name: {} for name in shapes}, config.pinned, config.equal)  # said before a minute of calibrating
     sensitivities.check_trained(model, data, config.sensitivity, config.samples)
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))

@@ -5,6 +5,7 @@ Under torchrun every process calls these functions with the same arguments (:mod
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.checks import logits_of_one
 from privcirnet.nn.pruned import masks_digest
+from privcirnet.pipeline.check import left_to_replace
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import checkpoint, record, stages
 from privcirnet.training.accuracy import accuracy
@@ -61,7 +63,9 @@ class Trained:
         return sum(p.numel() for p in self.network.model.parameters())
 
 
-def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
+def train(
+    config: TrainConfig, data: ImageData, bar: Bar = silent, tell: Callable[[str], object] = lambda _: None
+) -> Trained:
     """Run one stage, from the result of the stage before or from the last epoch of an interrupted run.
 
     The run directory gets its history and, after every epoch, the state that a resumed run needs.
@@ -70,6 +74,7 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
         config: settings of the run.
         data: images and labels.
         bar: opens a progress bar.
+        tell: called before training with what the chain will stop at later, a line each.
 
     Returns:
         The trained network; nothing of it is written yet.
@@ -85,7 +90,9 @@ def train(config: TrainConfig, data: ImageData, bar: Bar = silent) -> Trained:
     with bar(f"{recipe.stage} (preparation)", 1) as done:
         start = stages.begin(recipe, config.quant, config.model, data)
         done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
-    logits_of_one(start.model, data.real(data.train_images[:1]))
+    logits_of_one(start.model, image := data.real(data.train_images[:1]))
+    if recipe.stage != "qat" and (left := left_to_replace(start.model, image)):
+        tell(left)
     model = start.model.to(device)
     asked = recipe.teacher and recipe.distillation
     teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if asked else None

@@ -1,5 +1,7 @@
 """A traced network that is being changed node by node, with a report of what was done and of what could not be."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ class Edit:
 
     Args:
         graph: of :func:`privcirnet.surgery.sizes.trace_at`; changed in place.
+        other_size: says which image size would do, as a remedy; asked at most once.
 
     Attributes:
         changes: what was replaced.
@@ -27,8 +30,8 @@ class Edit:
         returned: name of the node whose value the network returned before it was changed.
     """
 
-    def __init__(self, graph: fx.GraphModule) -> None:
-        self.graph = graph
+    def __init__(self, graph: fx.GraphModule, other_size: Callable[[], str]) -> None:
+        self.graph, self.other_size = graph, cache(other_size)
         self.like = next((p.detach() for p in graph.parameters() if p.is_floating_point()), torch.empty(0))
         self.changes: list[Change] = []
         self.inexact: dict[str, str] = {}

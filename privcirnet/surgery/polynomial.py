@@ -23,6 +23,7 @@ from privcirnet.surgery import norms, pads, strides, sums
 from privcirnet.surgery.attention import attentions_replaced
 from privcirnet.surgery.changes import TRAIN, Change
 from privcirnet.surgery.edit import Edit, shape_of
+from privcirnet.surgery.image_size import other_size
 from privcirnet.surgery.kinds import kind_of
 from privcirnet.surgery.layout import channels_last
 from privcirnet.surgery.moves import settle_moves
@@ -63,7 +64,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
     check_batch(images)
     shown = some_of(images)
     with attentions_replaced(model, shown) as attentions, evaluating(model):
-        edit = Edit(trace_at(model, shown))
+        edit = Edit(_traced(model, shown), partial(other_size, model, shown))
         values = check_traced(edit.graph, model, shown)
         for node in list(edit.graph.graph.nodes):
             _visit(edit, node, activation)
@@ -75,6 +76,16 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
     edit.graph.meta[IMAGE] = tuple(images.shape[1:])
     _become_(model, edit.graph)
     return (*attentions, *edit.changes)
+
+
+def _traced(model: nn.Module, images: Tensor) -> fx.GraphModule:
+    """Return the network as a graph; raise with the size that would do if another size helps."""
+    try:
+        return trace_at(model, images)
+    except RuleError as error:
+        if not (remedy := other_size(model, images)):
+            raise
+        raise RuleError(error.rule, got=error.got, remedy=remedy) from error
 
 
 def _check_exact(edit: Edit, before: dict[str, Tensor], images: Tensor) -> None:

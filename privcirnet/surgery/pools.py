@@ -11,6 +11,7 @@ from privcirnet.surgery.changes import TRAIN
 from privcirnet.surgery.edit import Edit, path_of, shape_of
 from privcirnet.surgery.kinds import named
 
+_OVERLAP = "use pools without overlap"
 _OF_MAPS = "average over the two axes of a map"
 
 
@@ -32,10 +33,9 @@ def pool(edit: Edit, node: fx.Node, average: bool) -> None:
     if len(before) != 4 or len(after) not in (2, 4) or before[:2] != after[:2]:
         edit.cannot(node, _OF_MAPS)
         return
-    height, width = after[2:] if len(after) == 4 else (1, 1)
-    side = before[2] // height
-    if (side * height, side * width) != before[2:]:
-        edit.cannot(node, f"pools must divide their map of {before[2]} x {before[3]}: use another image size")
+    side = side_of(before, after)
+    if not side:
+        edit.cannot(node, f"pools must divide their maps: {edit.other_size() or _OVERLAP}")
         return
     if side == 1 and len(after) == 4:
         edit.skip(node)
@@ -45,6 +45,18 @@ def pool(edit: Edit, node: fx.Node, average: bool) -> None:
         edit.cannot(node, _OF_MAPS)
         return
     _averaged(edit, node, side, "" if same else TRAIN)
+
+
+def side_of(before: tuple[int, ...], after: tuple[int, ...]) -> int:
+    """Return the side of windows side by side that give a map of this size; 0 if there are none.
+
+    Args:
+        before: (N, C, H, W) of the map.
+        after: of the result, (N, C, H, W), or (N, C) for a mean.
+    """
+    height, width = after[2:] if len(after) == 4 else (1, 1)
+    side = before[2] // height
+    return side if (side * height, side * width) == before[2:] else 0
 
 
 def _averaged(edit: Edit, node: fx.Node, side: int, effect: str) -> None:

@@ -28,6 +28,7 @@ from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.pruned import prune_
 from privcirnet.nn.quantize import quantize
+from privcirnet.surgery.left import blamed
 from privcirnet.training.architectures import LOADING
 from privcirnet.training.imitation import Imitation
 from privcirnet.training.network import (
@@ -90,7 +91,8 @@ def begin(
     fused = fuse(model, composed)
     if quant.equalize:
         equalize_(fused, images)
-    quantized = quantize(fused, [images], data.log_step, *bits, quantile=quant.calibration_quantile)
+    with blamed(fused):
+        quantized = quantize(fused, [images], data.log_step, *bits, quantile=quant.calibration_quantile)
     if quant.correct_biases:
         correct_biases_(quantized, fused, images)
     if quant.learned_steps:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import privcirnet as pc
+from privcirnet.pipeline.check import left_to_replace
 from privcirnet.pipeline.memory import needed_bytes
 from tests.api.samples import convolutional, images_and_labels
 from tests.nn.networks import assert_unchanged, snapshot
@@ -36,12 +37,13 @@ def test_a_network_that_runs_has_its_changes_and_costs_and_stays_as_it_was():
 
 def test_costs_are_those_of_the_program_that_is_compiled():
     """Where the values ask for the same parameters as usual ones, everything predicted is what it will be."""
-    model = convolutional()
-    (dense,) = checked(model, uniform=1, failure_bits=12).forecasts
+    model, settings = convolutional(), {"failure_bits": 12, "ring_degree": 8192}
+    (dense,) = checked(model, uniform=1, **settings).forecasts
     pc.polynomial_(model, IMAGES)
-    pc.fit(model, (IMAGES, LABELS), epochs=2, batch_size=4, progress=False)
-    quantized = pc.quantize(pc.fuse(model), IMAGES)
-    program = pc.compile(quantized, IMAGES, profile="counted", progress=False, failure_bits=12).integer
+    for _ in range(20):
+        model.train()(IMAGES)
+    quantized = pc.quantize(pc.fuse(model.eval()), IMAGES)
+    program = pc.compile(quantized, IMAGES, profile="counted", progress=False, **settings).integer
     assert dense.ring_degree == program.parameters.ring_degree
     assert dense.memory == needed_bytes(program)
 
@@ -106,3 +108,19 @@ def test_it_wants_a_network_and_images():
         checked("resnet18")
     with pytest.raises(pc.RuleError, match=r"images must be a tensor \(N, C, H, W\)"):
         pc.check(convolutional(), IMAGES[0], progress=False)
+
+
+def test_what_is_left_to_replace_is_one_line():
+    """For the scripts, which train networks that are replaced later or never."""
+    image = IMAGES[:1]
+    assert left_to_replace(convolutional(), image).startswith(
+        "not encrypted as they are: 2 (ReLU), 3 (MaxPool2d), 6 (R"
+    )
+    polynomial = convolutional()
+    pc.polynomial_(polynomial, image)
+    assert left_to_replace(polynomial, image) == ""
+    unfit = left_to_replace(Unfit(), image)
+    assert unfit.startswith(
+        "no encrypted form, not even by recipe=replace: every operation must have a polynomial form"
+    )
+    assert "\n" not in unfit

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import re
 
 import pytest
 import torch
@@ -161,3 +162,31 @@ def test_the_network_before_is_imitated_or_the_one_that_is_named(original, tmp_p
 def test_a_teacher_that_would_teach_nothing_is_refused():
     with pytest.raises(RuleError, match=r"a recipe.teacher needs recipe.distillation: got 0.0; use 0.5"):
         RecipeConfig(teacher="outputs/train")
+
+
+def with_relu(out, **recipe) -> TrainConfig:
+    return dataclasses.replace(
+        config(out, **recipe), model=ModelConfig(name="resnet20_cifar", arguments={"image_size": 8, "width": 4})
+    )
+
+
+def test_what_the_chain_will_stop_at_is_said_before_training(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(train, "fit", lambda *_: said.append("training") or [])
+    train.train(config(tmp_path / "square", epochs=1), DATA, tell=said.append)
+    train.train(with_relu(tmp_path / "relu", epochs=1), DATA, tell=said.append)
+    first, line, last = said
+    assert first == last == "training"
+    assert re.fullmatch(
+        r"not encrypted as they are: .*\(ReLU\).*; train\.py recipe=replace .* is missing before .*", line
+    )
+
+
+def test_a_residual_network_with_relu_is_told_to_replace_it_when_it_is_quantized(tmp_path):
+    settings = dataclasses.replace(config(tmp_path / "train", epochs=0), model=ModelConfig(name="resnet10t"))
+    train.write(train.train(settings, DATA), 1.0)
+    message = (
+        r"operations before it is quantized: got conv1.2 \(ReLU\), .*: summands of a residual .*; run train\.py rec"
+    )
+    with pytest.raises(RuleError, match=message):
+        train.train(config(tmp_path / "qat", stage="qat", init=str(tmp_path / "train")), DATA)

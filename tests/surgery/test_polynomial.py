@@ -165,7 +165,7 @@ def test_squares_instead():
     ("layers", "got"),
     [
         ([nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Softmax(1)], r"2 \(Softmax\); write it with"),
-        ([nn.Conv2d(3, 8, 2), nn.MaxPool2d(2)], r"1 \(MaxPool2d\); pools must divide their map of 7 x 7"),
+        ([nn.Conv2d(3, 8, 2), nn.MaxPool2d(2)], r"1 \(MaxPool2d\); pools must divide their maps: use images of 9 x 9$"),
         ([nn.Unflatten(1, (1, 3))], r"0 \(Unflatten\)"),
         ([nn.Softmax(1)] * 7, r"0 \(Softmax\), 1 \(Softmax\), .* and 2 more;"),
     ],
