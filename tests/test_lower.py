@@ -351,7 +351,9 @@ class Calls(nn.Module):
         return self.last(self.function(self.conv(x)))
 
 
-CONVOLUTION = "a convolution must have one stride, zero padding, and lose as many rows as columns: got 1: Conv2d.*; use poly"
+CONVOLUTION = (
+    "a convolution must have one stride, zero padding, and lose as many rows as columns: got 1: Conv2d.*; use poly"
+)
 ENCRYPTED = "every operation must be one that runs encrypted: got"
 UNSUPPORTED = [
     (lambda: around(nn.ReLU()), rf"{ENCRYPTED} 1 \(ReLU\); use Square or AESPA .* instead of ReLU"),

@@ -49,12 +49,12 @@ def test_costs_are_those_of_the_program_that_is_compiled():
 
 
 class Unfit(nn.Module):
-    """With two strides of their own, a pool that divides nothing, and an operation without a polynomial."""
+    """With kernels that fit no square one, a pool that divides nothing, and an operation without a polynomial."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Conv2d(3, 4, (5, 3), padding=1)
-        self.second = nn.Conv2d(4, 4, 3, padding="same", padding_mode="circular")
+        self.first = nn.Conv2d(3, 4, (4, 3), padding=1)
+        self.second = nn.Conv2d(4, 4, (3, 4), padding=1)
         self.pool, self.fc = nn.MaxPool2d(5), nn.Linear(4, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
