@@ -55,7 +55,7 @@ class Unfit(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(3, 4, (4, 3), padding=1)
         self.second = nn.Conv2d(4, 4, (3, 4), padding=1)
-        self.pool, self.fc = nn.MaxPool2d(5), nn.Linear(4, 2)
+        self.pool, self.fc = nn.MaxPool2d(3), nn.Linear(4, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.fc(self.pool(self.second(self.first(x))).softmax(1).mean((2, 3)))
