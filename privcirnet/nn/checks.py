@@ -34,6 +34,8 @@ def _check_unwrapped(module: nn.Module, path: str) -> None:
     rule, kind = "a network must be given without what wraps it", type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):
         raise RuleError(rule, got=f"{kind} at {path}", remedy="give the module that was scripted")
+    if "eval" in vars(module):  # which torch.export replaces: what was exported has one mode
+        raise RuleError(rule, got=f"{kind} of torch.export at {path}", remedy="give the module that was exported")
     inner = next((name for name in _INNER if name in module._modules), "")
     if inner and type(module).__module__.startswith("torch."):
         raise RuleError(rule, got=f"{kind} at {path}", remedy=f"give {path}.{inner}")

@@ -45,6 +45,10 @@ def _scripted():
         return torch.jit.script(nn.Linear(2, 2))
 
 
+def _exported():
+    return torch.export.export(nn.Linear(2, 2), (torch.zeros(1, 2),)).module()
+
+
 def _inferred():
     with torch.inference_mode():
         return nn.Linear(2, 2)
@@ -57,6 +61,7 @@ def _inferred():
         (lambda: AveragedModel(nn.Linear(2, 2)), r"got AveragedModel at model; give model\.module$"),
         (lambda: torch.compile(nn.Linear(2, 2)), r"got OptimizedModule at model; give model\._orig_mod$"),
         (lambda: nn.Sequential(torch.compile(nn.ReLU())), r"OptimizedModule at model\.0; give model\.0\._orig_mod$"),
+        (_exported, "got GraphModule of torch\\.export at model; give the module that was exported"),
         (_scripted, "got RecursiveScriptModule at model; give the module that was scripted"),
         (lambda: nn.Linear(2, 2).bfloat16(), r"float32 or float64: got bfloat16 at weight; give model\.float\(\)"),
         (lambda: nn.Linear(2, 2).half(), "got float16 at weight"),
