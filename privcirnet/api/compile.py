@@ -14,6 +14,7 @@ from privcirnet.config import HEConfig
 from privcirnet.config.rules import check
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module, check_weights
+from privcirnet.nn.plain import with_plain_weights
 from privcirnet.nn.quantize import input_step
 from privcirnet.nn.reference import check_reference
 from privcirnet.pipeline.compiled import CompiledProgram
@@ -78,7 +79,7 @@ def compile(  # noqa: PLR0913
     network, images = copy.deepcopy(network).cpu(), images.cpu()
     if reference is not None:
         check_module(reference)
-        check_reference(network, copy.deepcopy(reference).cpu(), images, tolerance)
+        check_reference(network, copy.deepcopy(with_plain_weights(reference)).cpu(), images, tolerance)
     lowered, chosen_by = lower_on(he, network, pixels_of(network, images), images, bar, given)
     with bar("checking bounds", 0):
         found = exceeding(lowered.program, network, images)

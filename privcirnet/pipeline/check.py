@@ -19,6 +19,7 @@ from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.checks import check_images, check_module, logits_of_one
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
+from privcirnet.nn.plain import with_plain_weights
 from privcirnet.pipeline.forecast import Forecast, forecast
 from privcirnet.surgery import polynomial_
 from privcirnet.surgery.changes import TRAIN, Change
@@ -104,7 +105,7 @@ def check(
     check_module(model)
     check_images(model, images)
     check_activation(activation)
-    network, image = copy.deepcopy(model).cpu().eval(), images[:1].cpu()
+    network, image = copy.deepcopy(with_plain_weights(model)).cpu().eval(), images[:1].cpu()
     found = list[Refusal]()
     changes = _tried(found, "polynomial_", lambda: polynomial_(network, image, activation))
     _tried(found, "fit", lambda: logits_of_one(network, image))

@@ -13,6 +13,8 @@ from functools import partial
 import torch
 from torch import Tensor, autocast, nn
 
+from privcirnet.nn.plain import with_plain_weights
+
 _STEPS = 3
 """Number of steps of each kind that are measured."""
 
@@ -28,7 +30,7 @@ def is_faster(model: nn.Module, loss: Callable[[nn.Module, bool], Tensor]) -> bo
     device = next(model.parameters()).device
     with torch.random.fork_rng():
         for mixed in (False, True):
-            tried = copy.deepcopy(model)
+            tried = copy.deepcopy(with_plain_weights(model))  # others cannot be copied once they were used
             slow = SlowConvolutions(tried) if mixed else None
             times: list[float] = []
             for _ in range(1 + _STEPS):  # the first one also prepares kernels

@@ -115,10 +115,11 @@ def test_sensitivities_need_plain_weights(name):
 @every_kind
 def test_the_verbs_train_through_them(name):
     model, data = network(name).float(), (images().float(), torch.arange(16) % 2)
-    layer = model[3]
+    layer, original = model[3], network(name).float().eval()
     before = [value.clone() for value in layer.parameters()]
     pc.polynomial_(model, data[0])
-    pc.fit(model, data, epochs=2, progress=False)
+    assert not pc.check(model, data[0], uniform=2, profile="counted").refusals
+    pc.fit(model, data, epochs=2, progress=False, amp="auto")
     assert not has_plain_weights(model)
     assert not all(torch.equal(old, new) for old, new in zip(before, layer.parameters(), strict=True))
     if name == "pruning":
@@ -127,6 +128,7 @@ def test_the_verbs_train_through_them(name):
     pc.circulant_(model, plan.block_sizes)
     expected = model.eval()(data[0])
     quantized = pc.quantize(pc.fuse(model), data[0], activation_bits=14, stream_bits=16)
+    pc.compile(quantized, data[0], profile="counted", progress=False, reference=original, failure_bits=12)
     assert_close(quantized(data[0]), expected, rtol=0, atol=0.05 * expected.abs().max().item())
 
 
@@ -134,3 +136,18 @@ def test_a_frozen_weight_stays_frozen():
     layer = parametrizations.weight_norm(nn.Linear(2, 2)).requires_grad_(False)
     assert not make_plain_(layer).weight.requires_grad
     assert isinstance(layer.weight, nn.Parameter)
+
+
+@pytest.mark.parametrize("name", ["spectral_norm", "spectral_norm's hook"])
+def test_weights_are_those_of_evaluation_in_training_too(name):
+    """Each use of a spectral norm in training changes it a little."""
+    torch.manual_seed(0)
+    layer = nn.Linear(8, 8)
+    COMPUTED[name](layer)
+    for key, vector in layer.named_buffers():
+        if key.endswith("u"):
+            vector.copy_(nn.functional.normalize(torch.randn(8), dim=0))
+    layer.eval()(torch.zeros(1, 8))
+    weight = layer.weight.detach().clone()
+    assert_close(with_plain_weights(layer.train()).weight.detach(), weight)
+    assert_close(make_plain_(layer).weight.detach(), weight)

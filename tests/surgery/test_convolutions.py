@@ -112,3 +112,22 @@ def test_runs_are_the_places(places):
     runs = _runs(places)
     assert [place for run in runs for place in run] == places
     assert all(len({b - a for a, b in itertools.pairwise(run)}) < 2 for run in runs)
+
+
+def test_what_others_read_too_is_not_scaled():
+    class Read(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.act = nn.Conv2d(4, 4, 3, **OPTIONS["two strides"]), nn.ReLU()
+            self.last = nn.Conv2d(4, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x)
+            return self.last(self.act(x)) + x
+
+    torch.manual_seed(0)
+    model = Read().double()
+    changes = polynomial_(model, images())
+    assert [change.path for change in changes if change.effect == ONE_MORE] == ["act"]
+    model.train()(images())
+    assert_close(fuse(model)(images()), model.eval()(images()))
