@@ -19,6 +19,7 @@ from privcirnet.he.leveled.ckks.server import CkksServer
 from privcirnet.he.leveled.ckks.stopwatch import Stopwatch
 from privcirnet.he.measure.memory import machine_bytes, peak_bytes
 from privcirnet.pipeline.ckks_results import CkksEvaluation
+from privcirnet.pipeline.laps import typical
 from privcirnet.pipeline.progress import Advance, Bar, silent
 
 
@@ -97,9 +98,9 @@ def _evaluation(
         clear=np.stack(clear),
         beyond=beyond,
         seconds=[answer.seconds[0] + answer.seconds[1] for answer in found],
-        seconds_server=float(np.mean([answer.seconds[1] for answer in found])),
+        seconds_server=typical([answer.seconds[1] for answer in found]),
         processor=[answer.processor for answer in found],
-        layers={name: float(np.mean([answer.layers.get(name, 0) for answer in found])) for name in names},
+        layers={name: typical([answer.layers.get(name, 0.0) for answer in found]) for name in names},
         sent=found[-1].sent,
         seconds_setup=setup,
         bytes_keys=keys,

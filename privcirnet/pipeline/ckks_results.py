@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from privcirnet.he.leveled.ckks.costs import part_of, predicted, row_of
 from privcirnet.he.leveled.ckks.embedding import Reals
 from privcirnet.he.leveled.ckks.program import Rehearsed
 from privcirnet.pipeline.infer import percent, predictions
+from privcirnet.pipeline.laps import typical
 from privcirnet.pipeline.links import over_links
 
 _MOST_BITS = 64.0
@@ -103,17 +103,16 @@ class CkksEvaluation:
 
     def costs(self) -> dict[str, Any]:
         """The keys of infer's summary.json about time, traffic and memory."""
-        count, (up, down) = len(self.seconds), self.sent
-        seconds = sum(self.seconds)
+        (up, down), seconds = self.sent, typical(self.seconds)
         return {
-            "seconds_per_image": seconds / count,
+            "seconds_per_image": seconds,
             "seconds_images": list(self.seconds),
-            "seconds_client": seconds / count - self.seconds_server,
+            "seconds_client": seconds - self.seconds_server,
             "seconds_server": self.seconds_server,
             "processor_seconds_images": list(self.processor),
             "processor_seconds_predicted": sum(predicted(self.rehearsed.circuit, self.rehearsed.counting).values()),
             "throttle": "",
-            "links": over_links(median(self.seconds), up + down, 1),
+            "links": over_links(seconds, up + down, 1),
             "revealed": 0,
             "refused": [],
             "rounds": 1,
@@ -125,7 +124,7 @@ class CkksEvaluation:
             "bytes_weights": self.rehearsed.circuit.weight_bytes,
             "peak_bytes": self.peak,
             "memory": None,
-            "seconds": seconds,
+            "seconds": sum(self.seconds),
             "seconds_setup": self.seconds_setup,
             **{"prepared": 0, "online": None, "preparation": None, "dropped": []},
         }

@@ -25,6 +25,7 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.pipeline import audit
 from privcirnet.pipeline.answers import StepProgress, answers, name_of, no_progress
 from privcirnet.pipeline.infer import Inference, check_some, percent, predictions
+from privcirnet.pipeline.laps import PartyLaps
 from privcirnet.pipeline.parties import Parties
 from privcirnet.pipeline.preparation import Ahead
 from privcirnet.pipeline.server_process import ServerReport, ServerTask, start_server
@@ -44,6 +45,7 @@ class Evaluation:
         wrong: for each image the nodes whose value does not follow from their inputs'; empty if all are right.
         inference: the client's side.
         server: what the server measured.
+        laps: the server's seconds for each image.
         peak: most memory of the client's process and of the server's, bytes; None where they are one.
         preparation: what the server measured of work ahead.
     """
@@ -53,6 +55,7 @@ class Evaluation:
     wrong: list[list[str]]
     inference: Inference
     server: Meter
+    laps: PartyLaps
     peak: tuple[int, int] | None = None
     preparation: Meter = field(default_factory=Meter)
 
@@ -91,7 +94,7 @@ class Evaluation:
             "logit_max_difference": step * float(np.abs(self.integer - self.encrypted).max()),
             "logit_range": step * float(np.abs(self.integer).max()),
             **self.inference.costs(),
-            "seconds_server": sum(self.server.seconds.values()) / count,
+            "seconds_server": self.laps.images.total,
             "memory": None if self.peak is None else dict(zip(("client", "server"), self.peak, strict=True)),
             "layers": [
                 self._layer(
@@ -114,7 +117,6 @@ class Evaluation:
             counts = self.server.counts[node.name]
         else:
             counts, images = self.preparation.counts[node.name], inference.ahead.images if inference.ahead else 1
-        client = inference.seconds_of(inference.client.meter, inference.client.preparation, node.name)
         return {
             "name": name_of(node),
             "kind": plan.kind,
@@ -130,7 +132,7 @@ class Evaluation:
             "bytes_up": sum(t.up for t in now + ahead),
             "bytes_down": sum(t.down for t in now + ahead),
             "seconds_predicted": predicted,
-            "seconds": client + inference.seconds_of(self.server, self.preparation, node.name),
+            "seconds": inference.laps.of(node.name) + self.laps.of(node.name),
         }
 
 
@@ -230,17 +232,20 @@ def _audited(
     integer: list[Values] = []
     wrong: list[list[str]] = []
     found, report = [], None
-    answered = answers(parties.client, parties.server, images, progress, ahead)
+    client, of_client, of_server = parties.client, PartyLaps(), PartyLaps()
+    answered = answers(client, parties.server, images, progress, ahead)
     for image, answer in zip(images, answered, strict=True):
         report = parties.report()
-        values = audit.reconstruct(program, parties.client.shares, report.shares)
+        of_client.add(client.meter, client.preparation, ahead.images)
+        of_server.add(report.meter, report.preparation, ahead.images)
+        values = audit.reconstruct(program, client.shares, report.shares)
         ends = {program.nodes[0].name: image, program.output.name: answer.logits}
         foreign = [name for name, value in ends.items() if not np.array_equal(values[name].reshape(value.shape), value)]
         wrong.append(audit.wrong_nodes(program, values) + foreign)
         integer.append(interpret(program, image)[program.output.name].reshape(-1))
         found.append(answer)
     assert report is not None
-    facts = parties.seconds_setup, parties.bytes_keys, ahead, parties.throttle
-    inference = Inference(program, found, parties.client, *facts)
+    facts = parties.seconds_setup, parties.bytes_keys, of_client, ahead, parties.throttle
+    inference = Inference(program, found, client, *facts)
     peak = (peak_bytes(), report.peak) if parties.apart else None
-    return Evaluation(program, np.stack(integer), wrong, inference, report.meter, peak, report.preparation)
+    return Evaluation(program, np.stack(integer), wrong, inference, report.meter, of_server, peak, report.preparation)

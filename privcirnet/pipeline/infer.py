@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,10 @@ from privcirnet.he.program.program import Node, Program
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.exchange import RoundPlan
 from privcirnet.he.protocol.exchanges import exchanges_of
-from privcirnet.he.protocol.meter import Meter
 from privcirnet.he.protocol.session import Traffic
 from privcirnet.he.protocol.waves import Bundle, bundles
 from privcirnet.pipeline.answers import Answer, StepProgress, answers, name_of, no_progress
+from privcirnet.pipeline.laps import PartyLaps, typical
 from privcirnet.pipeline.links import over_links
 from privcirnet.pipeline.preparation import Ahead
 from privcirnet.pipeline.throttle import throttled
@@ -34,6 +33,7 @@ class Inference:
         client: with its measurements.
         seconds_setup: until the first request: making and loading keys, and encoding weights where that was done too.
         bytes_keys: public key and Galois keys, sent once.
+        laps: the client's seconds for each image.
         ahead: what was prepared; None for nothing.
         throttle: the link that messages were held up by; "" for none.
     """
@@ -43,6 +43,7 @@ class Inference:
     client: Client
     seconds_setup: float
     bytes_keys: int
+    laps: PartyLaps
     ahead: Ahead | None = None
     throttle: str = ""
 
@@ -70,11 +71,11 @@ class Inference:
 
     def costs(self) -> dict[str, Any]:
         """The keys of infer's summary.json about time and traffic."""
-        count, (up, down) = len(self.answers), self.answers[-1].bytes
+        up, down = self.answers[-1].bytes
         return {
-            "seconds_per_image": self.seconds / count,
+            "seconds_per_image": typical([answer.seconds for answer in self.answers]),
             "seconds_images": [answer.seconds for answer in self.answers],
-            "seconds_client": sum(self.client.meter.seconds.values()) / count,
+            "seconds_client": self.laps.images.total,
             "throttle": self.throttle,
             "links": {} if self.throttle else _over_links(self.answers),
             **self.phases(),
@@ -95,7 +96,7 @@ class Inference:
         found = None
         if online:
             found = {
-                "seconds_per_image": sum(answer.seconds for answer in online) / len(online),
+                "seconds_per_image": typical([answer.seconds for answer in online]),
                 "bytes_per_image": sum(online[-1].bytes),
                 "rounds": len(online[-1].traffic),
                 "links": {} if self.throttle else _over_links(online),
@@ -167,26 +168,15 @@ class Inference:
             "ciphertexts_down": plan.ciphertexts_down,
             "bytes_up": sum(t.up for t in now + ahead),
             "bytes_down": sum(t.down for t in now + ahead),
-            "seconds_client": self.seconds_of(self.client.meter, self.client.preparation, node.name),
+            "seconds_client": self.laps.of(node.name),
             "seconds_waiting": sum(t.seconds for t in now + ahead),
         }
-
-    def seconds_of(self, images: Meter, preparation: Meter, name: str) -> float:
-        """Return one party's seconds for a node and an image, with its preparation.
-
-        Args:
-            images: what the party measured of images.
-            preparation: what it measured of work ahead.
-            name: of the node.
-        """
-        prepared = self.ahead.images if self.ahead else 0
-        return images.seconds[name] / len(self.answers) + preparation.seconds[name] / max(prepared, 1)
 
 
 def _over_links(answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
     """An image's seconds over links."""
     last = answers[-1]
-    return over_links(median(answer.seconds for answer in answers), sum(last.bytes), len(last.traffic))
+    return over_links(typical([answer.seconds for answer in answers]), sum(last.bytes), len(last.traffic))
 
 
 def infer(  # noqa: PLR0913
@@ -218,8 +208,11 @@ def infer(  # noqa: PLR0913
     """
     check_some(images)
     ahead = Ahead(prepare, remote.store, keep, remote.reopen, pause_s)
-    found = [*answers(remote.client, throttled(remote, throttle), images, progress, ahead)]
-    return Inference(remote.client.program, found, remote.client, remote.seconds, remote.bytes_keys, ahead, throttle)
+    client, found, laps = remote.client, list[Answer](), PartyLaps()
+    for answer in answers(client, throttled(remote, throttle), images, progress, ahead):
+        laps.add(client.meter, client.preparation, ahead.images)
+        found.append(answer)
+    return Inference(client.program, found, client, remote.seconds, remote.bytes_keys, laps, ahead, throttle)
 
 
 def check_some(images: Sequence[Values] | Values) -> None:

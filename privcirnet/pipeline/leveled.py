@@ -10,13 +10,14 @@ from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.leveled.rehearsal import Rehearsal
-from privcirnet.he.leveled.session import WORK, LeveledClient, LeveledReport, LeveledServer
+from privcirnet.he.leveled.session import LeveledClient, LeveledReport, LeveledServer
 from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.session import Handler, Traffic, run
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.answers import Answer, Step, StepProgress, no_progress
 from privcirnet.pipeline.infer import check_some
+from privcirnet.pipeline.laps import Laps
 from privcirnet.pipeline.leveled_results import LeveledEvaluation, LeveledInference
 from privcirnet.pipeline.parties import Parties
 from privcirnet.pipeline.server_process import ServerTask, start_server
@@ -117,9 +118,11 @@ def infer_leveled(
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
     check_some(images)
-    found = [*leveled_answers(remote.leveled, throttled(remote, throttle), images, progress)]
-    answers = [answer for _, some in found for answer in some]
-    return LeveledInference(remote.leveled, answers, remote.seconds, remote.bytes_keys, throttle)
+    client, answers, laps = remote.leveled, list[Answer](), Laps()
+    for _, some in leveled_answers(client, throttled(remote, throttle), images, progress):
+        laps.add(client.meter.seconds, len(some))
+        answers += some
+    return LeveledInference(client, answers, remote.seconds, remote.bytes_keys, laps, throttle)
 
 
 def _audited(
@@ -129,17 +132,20 @@ def _audited(
     integer: list[np.ndarray] = []
     wrong: list[list[str]] = []
     answers: list[Answer] = []
-    for request, some in leveled_answers(parties.client, parties.server, images, progress):
+    client, of_client, of_server = parties.client, Laps(), Laps()
+    for request, some in leveled_answers(client, parties.server, images, progress):
         report = parties.report()
-        nodes = rehearsal.wrong(request, parties.client.opened(report.revealed))
+        of_client.add(client.meter.seconds, len(some))
+        of_server.add(report.meter.seconds, len(some))
+        nodes = rehearsal.wrong(request, client.opened(report.revealed))
         wrong += [nodes] * len(some)
         integer += [program.network.evaluate(image) for image in (request if request.ndim > 3 else [request])]
         answers += some
     assert report is not None
-    inference = LeveledInference(parties.client, answers, parties.seconds_setup, parties.bytes_keys, parties.throttle)
+    facts = parties.seconds_setup, parties.bytes_keys, of_client, parties.throttle
+    inference = LeveledInference(client, answers, *facts)
     peak = (peak_bytes(), report.peak) if parties.apart else None
-    seconds = report.meter.seconds[WORK] / len(images)
-    return LeveledEvaluation(program, np.stack(integer), wrong, inference, seconds, peak)
+    return LeveledEvaluation(program, np.stack(integer), wrong, inference, of_server.total, peak)
 
 
 def leveled_answers(

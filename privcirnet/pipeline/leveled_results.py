@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.leveled.program import LeveledProgram
-from privcirnet.he.leveled.session import WORK, LeveledClient
+from privcirnet.he.leveled.session import LeveledClient
 from privcirnet.pipeline.answers import Answer
 from privcirnet.pipeline.infer import percent, predictions
+from privcirnet.pipeline.laps import Laps, typical
 from privcirnet.pipeline.links import over_links
 
 UNIT = "nothing: no value is rounded"
@@ -26,6 +26,7 @@ class LeveledInference:
         answers: the result of each image.
         seconds_setup: until the first request: making and loading keys, encoding weights where that was done too.
         bytes_keys: of all keys, sent once.
+        laps: the client's seconds for each image.
         throttle: the link that messages were held up by; "" for none.
     """
 
@@ -33,6 +34,7 @@ class LeveledInference:
     answers: Sequence[Answer]
     seconds_setup: float
     bytes_keys: int
+    laps: Laps
     throttle: str = ""
 
     @property
@@ -59,14 +61,14 @@ class LeveledInference:
 
     def costs(self) -> dict[str, Any]:
         """The keys of infer's summary.json about time and traffic."""
-        count, (up, down) = len(self.answers), self.answers[-1].bytes
+        up, down = self.answers[-1].bytes
         seconds = [answer.seconds for answer in self.answers]
         return {
-            "seconds_per_image": sum(seconds) / count,
+            "seconds_per_image": typical(seconds),
             "seconds_images": seconds,
-            "seconds_client": self.client.meter.seconds[WORK] / count,
+            "seconds_client": self.laps.total,
             "throttle": self.throttle,
-            "links": {} if self.throttle else over_links(median(seconds), up + down, 1),
+            "links": {} if self.throttle else over_links(typical(seconds), up + down, 1),
             "revealed": 0,
             "refused": self.refused,
             "rounds": 1,

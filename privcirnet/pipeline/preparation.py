@@ -9,6 +9,7 @@ from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.keeper import PATIENCE_S, Keeper, Preparation
 from privcirnet.he.protocol.session import ExchangeProgress, Handler, Traffic
 from privcirnet.he.protocol.store import MaterialStore
+from privcirnet.pipeline.laps import typical
 from privcirnet.pipeline.links import over_links
 
 
@@ -81,7 +82,7 @@ class Ahead:
         if not self.done:
             return None
         done = [round for one in self.done for round in one.traffic]
-        sums = sum(one.seconds for one in self.done), sum(round.up + round.down for round in done), len(done)
-        seconds, size, rounds = (each / self.images for each in sums)
+        seconds = typical([one.seconds / one.count for one in self.done])
+        size, rounds = sum(round.up + round.down for round in done) / self.images, len(done) / self.images
         found = {"seconds_per_image": seconds, "bytes_per_image": size, "rounds_per_image": rounds}
         return {**found, "links": over_links(seconds, size, rounds)}
