@@ -71,7 +71,11 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})  # the page has none
             return
         refusal = self._refusal(scope) if scope["type"] == "http" else None
-        answer = refused(403, refusal) if refusal else self._app
+        if refusal is None:
+            await self._app(scope, receive, send_with_headers)
+            return
+        answer = refused(403, refusal)
+        answer.headers["connection"] = "close"  # what else a stranger sends is not waited for
         await answer(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> RuleError | None:

@@ -9,7 +9,7 @@ from importlib.resources import files
 import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -54,6 +54,8 @@ class Page:
         self._subject = classifier.subject
         content.check(self._subject)
         self._preparation = preparation_for(self._subject, content.data)
+        self._tests = () if content.tests is None else content.tests.pixels
+        self._numbers = {str(number): number for number in range(len(self._tests))}
         self._busy, self._stop = threading.Lock(), threading.Event()
         package = {name: files(f"privcirnet.{name}") for name in ("page", "report")}
         self._files = {path: (package[p].joinpath(name).read_bytes(), kind) for path, (p, name, kind) in _FILES.items()}
@@ -69,9 +71,9 @@ class Page:
         routes = [
             Route(f"{base}/facts", self._facts),
             Route(f"{base}/stock", self._stock),
-            Route(f"{base}/tests/{{number:int}}.png", self._test_image),
+            Route(f"{base}/tests/{{number}}.png", self._test_image),
             Route(f"{base}/classify", self._upload, methods=["POST"]),
-            Route(f"{base}/classify/{{number:int}}", self._classify_test, methods=["POST"]),
+            Route(f"{base}/classify/{{number}}", self._classify_test, methods=["POST"]),
             Route(f"{base}/{{file}}", self._file),
             Route(f"{base}/", self._file),
         ]
@@ -94,26 +96,29 @@ class Page:
         return JSONResponse(self._classifier.stock())
 
     async def _test_image(self, request: Request) -> Response:
-        tests, number = self._content.tests, request.path_params["number"]
-        if tests is None or number >= len(tests.labels):
+        number = self._numbers.get(request.path_params["number"])
+        if number is None:
             return Response(status_code=404)
-        return Response(png(tests.pixels[number], self._preparation.levels), media_type="image/png")
+        return Response(png(self._tests[number], self._preparation.levels), media_type="image/png")
 
     async def _classify_test(self, request: Request) -> Response:
-        tests, number = self._content.tests, request.path_params["number"]
-        if tests is None or number >= len(tests.labels):
+        number = self._numbers.get(request.path_params["number"])
+        if number is None:
             return Response(status_code=404)
-        pixels = tests.pixels[number].astype(np.int64)
+        pixels = self._tests[number].astype(np.int64)
         words = f"Test image {number + 1} of {self._content.data}, as it is"
         return await self._classify(lambda: Prepared(pixels, (words,)))
 
     async def _upload(self, request: Request) -> Response:
         content = bytearray()
-        async for chunk in request.stream():
-            content += chunk
-            if len(content) > MOST_BYTES:
-                rule = f"an image file must have at most {MOST_BYTES >> 20} MiB"
-                return refused(413, RuleError(rule, got="more", remedy="make the picture smaller"))
+        try:
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > MOST_BYTES:
+                    rule = f"an image file must have at most {MOST_BYTES >> 20} MiB"
+                    return refused(413, RuleError(rule, got="more", remedy="make the picture smaller"))
+        except ClientDisconnect:
+            return Response(status_code=400)  # which nobody reads
         return await self._classify(lambda: self._preparation.prepare(bytes(content)))
 
     async def _classify(self, prepare: Prepare) -> Response:

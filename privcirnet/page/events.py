@@ -11,7 +11,8 @@ class Event(NamedTuple):
     """Something that has happened.
 
     Attributes:
-        name: "connecting", "program", "image", "rounds", "request", "reply", "answer" or "error".
+        name: "connecting", "program", "image", "rounds", "request", "reply", "answer", "refused" or
+            "error".
         data: plain data for JSON.
     """
 

@@ -147,7 +147,7 @@ class Classifier:
                 raise
             self.close()  # the server had hung up on a client that was silent since the last image
             answer = self._first(self._watched(emit, stop), image)
-        emit(Event("answer", self._answer(answer)))
+        emit(Event("refused" if answer.refused else "answer", self._outcome(answer)))
 
     def _first(self, watched: "Watched", image: Values) -> Answer:
         """The result of an image, for which the preparation under way pauses; the wait for that is counted."""
@@ -164,17 +164,27 @@ class Classifier:
         emit(Event("program", self.subject.facts() | facts))
         return Watched(remote, self.subject, emit, stop)
 
-    def _answer(self, answer: Answer) -> dict[str, Any]:
-        values = answer.logits.astype(np.float64) * 2.0**self.subject.log_step
-        largest = np.argsort(-values, kind="stable")[:MOST_LOGITS]
+    def _outcome(self, answer: Answer) -> dict[str, Any]:
+        """What the image took, and its logits; of a refused result, which is not shown, the reason.
+
+        The connection stays, and nothing is asked again: the server must not notice (SECURITY.md).
+        """
+        found = plain(answer.refused) if answer.refused else self._logits(answer)
         return {
-            "logits": [{"name": self._content.name(int(i)), "value": float(values[i])} for i in largest],
-            "classes": len(values),
+            **found,
             "seconds": answer.seconds,
             "bytes_up": sum(traffic.up for traffic in answer.traffic),
             "bytes_down": sum(traffic.down for traffic in answer.traffic),
             "rounds": len(answer.traffic),
             "prepared": answer.prepared,
+        }
+
+    def _logits(self, answer: Answer) -> dict[str, Any]:
+        values = answer.logits.astype(np.float64) * 2.0**self.subject.log_step
+        largest = np.argsort(-values, kind="stable")[:MOST_LOGITS]
+        return {
+            "logits": [{"name": self._content.name(int(i)), "value": float(values[i])} for i in largest],
+            "classes": len(values),
         }
 
 

@@ -52,7 +52,16 @@ def test_the_page_has_its_files_and_nothing_from_outside(client):
         assert "https://" not in answer.text
     for name in ("drawing.js", "icon.svg", "tests/2.png"):
         assert client.get(f"/token/{name}").status_code == 200
-    for name in ("tests/3.png", "tests/-1.png", "..%2fpage.py", "app.py", "classify"):
+    for name in (
+        "tests/3.png",
+        "tests/-1.png",
+        "tests/01.png",
+        f"tests/{'9' * 5000}.png",
+        "tests/٣.png",
+        "..%2fpage.py",
+        "app.py",
+        "classify",
+    ):
         assert client.get(f"/token/{name}").status_code in (404, 405)
     assert " style=" not in client.get("/token/").text, "the policy forbids it"
 
@@ -91,7 +100,8 @@ def test_the_answer_is_the_integer_networks(client, service):
     shown = {row["name"]: row["value"] for row in answer["logits"]}
     assert np.abs(np.array([shown[name] for name in samples.DIGITS]) - exact).max() < 0.1 * np.abs(exact).max()
     assert list(shown.values()) == sorted(shown.values(), reverse=True)
-    assert client.post("/token/classify/3", headers=HEADERS).status_code == 404
+    for number in ("3", "-1", "01", "9" * 5000, "x"):
+        assert client.post(f"/token/classify/{number}", headers=HEADERS).status_code == 404
 
 
 @pytest.mark.parametrize(

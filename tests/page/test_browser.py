@@ -9,6 +9,7 @@ import pytest
 from privcirnet.errors import RuleError
 from tests.page import samples
 from tests.page.conftest import REBOUND
+from tests.page.test_inference import shifted
 
 pytestmark = pytest.mark.browser
 
@@ -165,6 +166,26 @@ def test_errors_are_one_line_and_the_page_goes_on(shown):
     assert "made and accepted in" in tab.inner_text("#keys-note")
 
 
+def test_a_refused_result_is_called_so_and_the_page_goes_on(shown, monkeypatch):
+    tab = shown.tab
+    tab.locator("#tests button").first.click()
+    done(tab)
+    with monkeypatch.context() as patch:
+        shifted(patch)
+        tab.locator("#tests button").first.click()
+        tab.wait_for_selector("text=/^Refused, after 4 rounds and /")
+    assert tab.inner_text("#answer").startswith("Refused\n\nThe result is wrong and is not shown.")
+    assert tab.locator(".logits").count() == 0
+    assert "must have at most" in tab.inner_text("#answer-words")
+    assert "it is labelled" not in tab.inner_text("#answer-words")
+    assert "refused" in tab.inner_text("#status")
+    assert tab.evaluate(CONTRAST, ".winner") >= 4.5
+    tab.locator("#tests button").first.click()
+    assert "The answer is" in done(tab)
+    assert [connection.requests for connection in shown.service.opened] == [12], "the server has not noticed"
+    assert shown.said == []
+
+
 def test_a_stranger_in_the_same_browser_is_kept_out(shown, browser):
     """Even one who knows the token; and one whose name was pointed at loopback."""
     context = browser.new_context()
@@ -192,8 +213,10 @@ def test_a_rehearsal_promises_nothing(browser):
         tab = context.new_page()
         tab.goto(address)
         tab.wait_for_selector("text=⚠ A rehearsal (engine=cleartext): NOTHING IS ENCRYPTED.")
+        assert (tab.inner_text("h1"), tab.title()) == ("A rehearsal: the server sees your image.", "Rehearsal in clear")
         tab.locator("#tests button").first.click()
         done(tab)
         assert "NOT ENCRYPTED" in tab.inner_text("#noise-words")
-        assert "does not leave" not in tab.inner_text("body")
+        for promise in ("does not leave", "without seeing", "decrypted", "encrypted inference"):
+            assert promise not in tab.inner_text("body").lower()
         assert "Random-looking noise" not in tab.content()

@@ -1,11 +1,13 @@
 """The client behind the page: which connection it uses, and when it takes a new one."""
 
+import re
 import threading
 
 import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.protocol import answer
 from tests.page import samples
 from tests.service.running import until
 
@@ -66,6 +68,43 @@ def test_an_inference_is_stopped_before_its_next_round(program):
     assert found[-1].data["got"] == "a stop"
     assert service.open == 0
     assert classified(classifier)[-1].name == "answer"
+
+
+def shifted(monkeypatch):
+    """The server adds t / 3 to every logit, which no right result has."""
+    right = answer.hand_out
+
+    def hand_out(program, share):
+        t = np.uint64(program.parameters.plain_modulus)
+        return right(program, (share + t // np.uint64(3)) % t)
+
+    monkeypatch.setattr(answer, "hand_out", hand_out)
+
+
+@pytest.mark.parametrize("prepare", [0, 1])
+def test_a_refused_result_is_not_shown_and_the_server_does_not_notice(program, monkeypatch, prepare):
+    service = samples.Service(program)
+    classifier = samples.page(service, prepare=prepare).classifier
+    rounds, told = [], []
+    for wrong in (False, True, False):
+        until(lambda: classifier.stock()["prepared"] == prepare)
+        before = service.opened[0].requests
+        with monkeypatch.context() as patch:
+            if wrong:
+                shifted(patch)
+            told.append(classified(classifier))
+            rounds.append([event.data["bytes_up"] for event in told[-1] if event.name == "reply"])
+        until(lambda: classifier.stock()["prepared"] == prepare)
+        told[-1].append(service.opened[0].requests - before)
+    assert [found[-2].name for found in told] == ["answer", "refused", "answer"]
+    refused = told[1][-2].data
+    assert refused.keys() & {"logits", "classes"} == set()
+    assert re.match(r"values of head must have at most \d+ bits, or the result is wrong", refused["rule"])
+    assert "do not let the server know" in refused["remedy"]
+    assert rounds[0] == rounds[1] == rounds[2]
+    assert told[0][-1] == told[1][-1] == told[2][-1], "requests, with those that prepare the next image"
+    assert (len(service.opened), service.open) == (1, 1), "nothing is closed, and nothing opened anew"
+    classifier.close()
 
 
 def test_an_image_that_does_not_fit_is_an_error_event(program):

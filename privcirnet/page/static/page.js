@@ -54,7 +54,7 @@ const on = {
     const size = `${image.width} × ${image.height} pixels, ${image.channels === 1 ? "grey" : "RGB"}`;
     draw(find("image"), image, `${chosen.name}, as the network sees it: ${size}`);
     find("image-words").textContent = `As the network sees it: ${size}. ${image.steps.join(", ")}.`;
-    find("answer").replaceChildren(element("p", { className: "hint" }, "Not decrypted yet."));
+    find("answer").replaceChildren(element("p", { className: "hint" }, "Not there yet."));
     find("answer-words").textContent = "";
   },
   request({ round, bytes: size, ciphertexts, picture }) {
@@ -84,7 +84,7 @@ const on = {
     if (quarter > spoken && quarter < 4) say(`${round + 1} of ${rounds.length} rounds done`);
     spoken = quarter;
   },
-  answer({ logits, classes, seconds, bytes_up, bytes_down, rounds: count, prepared }) {
+  answer({ logits, classes, ...costs }) {
     const values = logits.map(({ value }) => value);
     const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
     const place = (value) => (high > low ? (value - low) / (high - low) : 0);
@@ -96,21 +96,35 @@ const on = {
     list.setAttribute("aria-label", "Logits, the largest first");
     find("answer").replaceChildren(element("p", { className: "winner" }, logits[0].name), list);
     const shown = logits.length < classes ? `The ${logits.length} largest of ${classes} logits` : "All logits";
-    find("answer-words").replaceChildren(`${shown}, decrypted here.`, ...verdict(logits[0].name));
-    find("seconds").textContent = duration(seconds);
-    find("seconds-note").textContent = `${plural(count, "round")}${prepared ? ", prepared before" : ""}`;
-    for (const what of ["sent", "received"]) {
-      const yours = facts.leveled ? "ciphertexts of your image" : "ciphertexts of your shares";
-      const direct = what === "sent" ? yours : "ciphertexts of masked results";
-      find(`${what}-note`).textContent = prepared ? "masked values, no ciphertexts" : direct;
-    }
-    [find("sent").textContent, find("received").textContent] = [bytes(bytes_up), bytes(bytes_down)];
-    find("costs").hidden = false;
-    find("step").textContent = `Done: ${logits[0].name}, after ${plural(count, "round")} and ${duration(seconds)}.`;
-    say(`The answer is ${logits[0].name}, with a logit of ${values[0].toFixed(2)}, after ${duration(seconds)}.`);
+    find("answer-words").replaceChildren(`${shown}${facts.encrypted ? ", decrypted here" : ""}.`, ...verdict(logits[0].name));
+    find("step").textContent = `Done: ${logits[0].name}, ${showCosts(costs)}.`;
+    say(`The answer is ${logits[0].name}, with a logit of ${values[0].toFixed(2)}, after ${duration(costs.seconds)}.`);
+  },
+  refused({ rule, got, remedy, ...costs }) {
+    find("answer").replaceChildren(
+      element("p", { className: "winner wrong" }, "Refused"),
+      element("p", {}, "The result is wrong and is not shown. A mask wrapped by chance, or the server computed something else."),
+      element("p", {}, "The server is not told. To ask for this image again at once would tell it."));
+    find("answer-words").textContent = `${rule}: got ${got}; ${remedy}.`;
+    find("step").textContent = `Refused, ${showCosts(costs)}.`;
+    say("The result is refused: it is wrong. Do not ask for this image again at once.");
   },
   error: fail,
 };
+
+// The tiles; returns what an image took in words.
+function showCosts({ seconds, bytes_up, bytes_down, rounds: count, prepared }) {
+  find("seconds").textContent = duration(seconds);
+  find("seconds-note").textContent = `${plural(count, "round")}${prepared ? ", prepared before" : ""}`;
+  for (const what of ["sent", "received"]) {
+    const yours = facts.leveled ? "ciphertexts of your image" : "ciphertexts of your shares";
+    const direct = what === "sent" ? yours : "ciphertexts of masked results";
+    find(`${what}-note`).textContent = prepared ? "masked values, no ciphertexts" : direct;
+  }
+  [find("sent").textContent, find("received").textContent] = [bytes(bytes_up), bytes(bytes_down)];
+  find("costs").hidden = false;
+  return `after ${plural(count, "round")} and ${duration(seconds)}`;
+}
 
 function verdict(name) {
   if (!chosen.label) return [];
@@ -149,7 +163,7 @@ async function classify(address, body, image) {
     if (!response.ok) throw await response.json();
     let last = "";
     for await (const [name, data] of events(response)) on[(last = name)](data);
-    if (last !== "answer" && last !== "error") throw "the client ended before the answer: see the terminal of infer.py";
+    if (!["answer", "refused", "error"].includes(last)) throw "the client ended before the answer: see the terminal of infer.py";
   } catch (error) {
     const gone = "the client must run: got no answer; see the terminal of infer.py, and start it again";
     if (error.name === "AbortError") find("step").textContent = "Stopped. Ready for another image.";
@@ -223,7 +237,12 @@ function showFacts() {
   const stays = facts.encrypted ? "It does not leave this machine. " : "";
   find("limits").textContent = `${stays}JPEG, PNG, WebP and others, at most ${size}.`;
   const hidden = facts.encrypted ? [] : ["⚠ A rehearsal (engine=cleartext): NOTHING IS ENCRYPTED."];
-  if (hidden.length) for (const hint of document.querySelectorAll(".hint")) hint.textContent = "A rehearsal hides nothing.";
+  if (hidden.length) {
+    for (const hint of document.querySelectorAll(".hint")) hint.textContent = "A rehearsal hides nothing.";
+    find("kicker").textContent = "privcirnet · rehearsal in clear";
+    find("promise").textContent = "A rehearsal: the server sees your image.";
+    document.title = "Rehearsal in clear";
+  }
   const revealed = facts.revealed
     ? [`⚠ Weaker: the client sees ${facts.revealed.toLocaleString("en")} values between the layers in clear.`] : [];
   const warnings = [...hidden, ...revealed].map((words) => element("p", { className: "alert" }, words));
