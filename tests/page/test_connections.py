@@ -48,16 +48,16 @@ def opens(address: str) -> bool:
     return status == 200
 
 
+@pytest.mark.parametrize("count", [1, 34])
 @pytest.mark.parametrize("said", HALVES)
-def test_silent_connections_are_ended(capfd, said):
+def test_silent_connections_are_ended(capfd, said, count):
     """All of them, and nothing but a line is said of it."""
     with served() as address, ExitStack() as stack:
         parts = urlsplit(address)
         words = HALVES[said].replace(b"{path}", parts.path.encode()).replace(b"{host}", parts.netloc.encode())
-        silent = []
-        for _ in range(34):
-            silent.append(stack.enter_context(connected(address)))
-            silent[-1].sendall(words)
+        silent = [stack.enter_context(connected(address)) for _ in range(count)]
+        for each in silent:
+            each.sendall(words)
         until(lambda: opens(address))
         for each in silent:
             with suppress(ConnectionError):
