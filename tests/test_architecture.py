@@ -32,7 +32,7 @@ ONLY_USER = {
     "tensorboard": {"training/record.py"},
     "threadpoolctl": {"he/ring/threads.py"},
     "starlette": {"page/access.py", "page/app.py"},
-    "uvicorn": {"page/server.py"},
+    "uvicorn": {"page/server.py", "page/connections.py"},
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
     "google": {"service/messages.py"},
     "grpc_health": {"service/health.py"},

@@ -69,7 +69,7 @@ def test_a_leveled_chain_from_training_to_encrypted_answers(tmp_path):
         return done.stdout
 
     assert said().count("to be run") == 5
-    found = json.loads((tmp_path / "infer" / "summary.json").read_text())
+    found = json.loads((tmp_path / "infer_rehearsal" / "summary.json").read_text())
     assert (found["mode"], found["logits_equal"], found["rounds"]) == ("leveled", 2, 1)
     assert said().count(": complete") == 5
     again = said("+stages.export.leveled.weight_bits=6")

@@ -248,13 +248,32 @@ def test_networks_are_counted(monkeypatch, tmp_path, network):
     assert compared["saved"]["predicted_local"] > 0
 
 
-def test_running_again_replaces_the_results(root, monkeypatch):
-    before = summary(root, "infer")["images"]
-    call(monkeypatch, "infer", f"root={root}", "images=1", "engine=cleartext", f"out={root}/again")
-    call(monkeypatch, "infer", f"root={root}", "images=2", "engine=cleartext", f"out={root}/again")
-    assert summary(root, "again")["images"] == 2
-    assert summary(root, "infer")["images"] == before
-    shutil.rmtree(root / "again")
+def test_a_rehearsal_has_a_folder_and_a_name_of_its_own(root, monkeypatch, capsys):
+    """It may run again, and never replaces what was encrypted."""
+    before = summary(root, "infer")
+    for count in (1, 2):
+        call(monkeypatch, "infer", f"root={root}", f"images={count}", "engine=cleartext")
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "rehearsal in clear: " in shown
+        assert "NOTHING WAS ENCRYPTED" in shown
+        assert "rehearsed " in shown
+        assert summary(root, "infer_rehearsal")["images"] == count
+    error = refused(monkeypatch, capsys, "infer", f"root={root}", "images=1", "engine=cleartext", f"out={root}/infer/.")
+    assert "a rehearsal must not replace an encrypted run: got engine=cleartext out=" in error
+    assert summary(root, "infer") == before
+    shutil.rmtree(root / "infer_rehearsal")
+
+
+def test_where_inferences_go(tmp_path):
+    """An encrypted run, a client, their rehearsals, and what is named."""
+
+    def out(*settings):
+        return Path(composed("infer", InferConfig, [f"root={tmp_path}", *settings]).out).name
+
+    server, clear = "server=127.0.0.1:5077", "engine=cleartext"
+    assert [out(), out(clear)] == ["infer", "infer_rehearsal"]
+    assert [out(server), out(server, clear)] == ["client", "client_rehearsal"]
+    assert out(server, clear, f"out={tmp_path}/mine") == "mine"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from torch import Tensor
 from privcirnet.artifact import (
     CKKS,
     format_of,
+    read_json,
     read_leveled,
     read_program,
     write_arrays,
@@ -58,6 +59,7 @@ def main(config: InferConfig) -> None:
     if config.ui:
         _page(config)
         return
+    _check_encrypted_run_stays(config)
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
     images, labels = data.held_out(config.images)
@@ -71,6 +73,16 @@ def main(config: InferConfig) -> None:
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
     _show(config, summary, data)
+
+
+def _check_encrypted_run_stays(config: InferConfig) -> None:
+    """Raise if a rehearsal would replace the results of encrypted inference."""
+    summary, remedy = Path(config.out) / "summary.json", "give another out=, or leave it out"
+    if not config.rehearsal or not summary.is_file():
+        return
+    if read_json(summary, "a run's summary", remedy).get("engine") != config.engine:
+        rule = "a rehearsal must not replace an encrypted run"
+        raise RuleError(rule, got=f"engine={config.engine} out={config.out}", remedy=remedy)
 
 
 def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
@@ -147,7 +159,7 @@ def _page(config: InferConfig) -> None:
         images, labels = data.held_out(_TESTS)
         tests, classes, levels = TestImages(images.numpy(), labels.tolist()), data.classes, data.levels
     place = f"server {config.server}" if config.server else "its server is another process of this machine"
-    content = Content(config.data.name, place, config.engine != "cleartext", classes, tests, notes, levels)
+    content = Content(config.data.name, place, not config.rehearsal, classes, tests, notes, levels)
     keep = bool(config.server and config.prepared_folder)
     with closing(Materials(Path(config.prepared_folder) if keep else None, note=show_text)) as materials:
         connect, announce = partial(_connected, config, materials), partial(_show_address, config, place)
@@ -187,7 +199,7 @@ def _connected(config: InferConfig, materials: Materials) -> Generator[ServiceCl
 
 
 def _show_address(config: InferConfig, place: str, address: str) -> None:
-    hidden = ", NOTHING IS ENCRYPTED" if config.engine == "cleartext" else ""
+    hidden = ", NOTHING IS ENCRYPTED" if config.rehearsal else ""
     facts = {"open": address, "keep": "it to yourself: whoever has it can use the page; Ctrl-C ends it"}
     show(f"infer: a page for {config.data.name}, {place}{hidden}", facts)
 
@@ -248,6 +260,8 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
         rows = [{n: classes[p[n]] for n in names if n in p} for p in summary["predictions"][:_SHOWN]]
         show_rows(f"infer: the first {len(rows)} images", rows)
     top1 = {n: summary.get(f"top1_{n}") for n in ("float", "integer", "clear", "encrypted")}
+    if config.rehearsal:
+        top1["rehearsed"] = top1.pop("encrypted")
     facts = {"top-1": ", ".join(f"{name} {value:.2f} %" for name, value in top1.items() if value is not None)}
     facts |= _strange(config, summary["predictions"])
     if "logits_bits" in summary:
@@ -270,5 +284,8 @@ def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None
     facts |= in_words_revealed(summary["revealed"])
     facts["links"] = _links(summary)
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
-    hidden = ", NOTHING WAS ENCRYPTED" if config.engine == "cleartext" else ""
-    show(f"infer: {summary['images']} images, {place}{hidden}", {**facts, "saved": Path(config.out) / "summary.json"})
+    hidden = ", NOTHING WAS ENCRYPTED" if config.rehearsal else ""
+    show(
+        f"{'rehearsal in clear' if config.rehearsal else 'infer'}: {summary['images']} images, {place}{hidden}",
+        {**facts, "saved": Path(config.out) / "summary.json"},
+    )

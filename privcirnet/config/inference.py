@@ -21,7 +21,7 @@ class InferConfig:
     root: str = "outputs"
     """folder that holds the run directories."""
     out: str = "${root}/infer"
-    """this run's directory; with server= it is ${root}/client if it is not named."""
+    """this run's directory; if it is not named, ${root}/client with server=, and _rehearsal after it in clear."""
     mode: str = "interactive"
     """interactive, or leveled: one request and one answer for an image; as the program was exported."""
     program: str = "${root}/export/program"
@@ -67,6 +67,8 @@ class InferConfig:
     data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
+        if self.out == f"{self.root}/infer":
+            self.out = f"{self.root}/{'client' if self.server else 'infer'}{'_rehearsal' if self.rehearsal else ''}"
         check_place("out", self.out)
         check_name("engine", self.engine, ENGINES)
         check_name("mode", self.mode, MODES)
@@ -86,9 +88,13 @@ class InferConfig:
         check(0 <= self.ui_port <= 0xFFFF, "ui_port must be in [0, 65535]", self.ui_port, "use 0 for a free one")
         if self.server:
             parse_address(self.server)
-            self.out = f"{self.root}/client" if self.out == f"{self.root}/infer" else self.out
             usual = self.reference == f"{self.root}/finetune"
             self.reference = "" if usual and not Path(self.reference).exists() else self.reference
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether nothing is encrypted."""
+        return self.engine == "cleartext"
 
     def check_ckks(self) -> None:
         """Raise unless the settings are ones that a CKKS program can be run with: both parties in one process.

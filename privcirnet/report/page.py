@@ -22,10 +22,7 @@ MOST_PICTURES = 96
 MOST_LOGITS = 10
 """Number of logits shown for each image."""
 
-
 LEVELED = "None: nothing is rounded between layers, so values grow, and each image takes one request and one answer."
-
-
 CKKS = "None: values are approximate and rescaled under encryption, and each image takes one request and one answer."
 
 
@@ -97,8 +94,10 @@ def headline(runs: Runs) -> str:
     data = last.data or runs.train.data
     right = round(infer.top1_encrypted * infer.images / 100)
     same = f"all {agree}" if agree == infer.images else f"{agree} of {infer.images}"
+    whose = f"{infer.images} {infer.done} images{f' of {data}' if data else ''}"
+    how = "in a rehearsal, NOTHING WAS ENCRYPTED" if infer.rehearsal else "without seeing them"
     return (
-        f"{network} classified {infer.images} encrypted images{f' of {data}' if data else ''} without seeing them: "
+        f"{network} classified {whose} {how}: "
         f"{right} answers are right, and {same} are what the same {clear} says in clear."
     )
 
@@ -117,7 +116,7 @@ def tiles(infer: Inference) -> list[Tile]:
     return [
         Tile(
             quantities.percent(infer.top1_encrypted, 1),
-            "accuracy, encrypted",
+            f"accuracy, {infer.done}",
             f"on {infer.images} images; the {network} in clear: {quantities.percent(clear, 1)}",
         ),
         Tile(quantities.seconds(infer.seconds_per_image), "per image", f"client and server together, {place(infer)}"),
@@ -161,7 +160,7 @@ def place(infer: Inference) -> str:
 
 
 def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float | None]]:
-    """Return the logits of a prediction, the largest encrypted ones first; none where the run has none.
+    """Return the logits of a prediction, the largest encrypted ones first; none of a refused one, or where none are.
 
     Args:
         prediction: of one image.
@@ -172,7 +171,8 @@ def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float 
     >>> shown_logits(Prediction(1, 1, 1, logits=[0.5, 2.0], logits_integer=[0.5, 2.25]))
     [(1, 2.25, 2.0), (0, 0.5, 0.5)]
     """
-    found, exact = prediction.logits or [], prediction.logits_integer or prediction.logits_clear
+    found = [] if prediction.refused else prediction.logits or []
+    exact = prediction.logits_integer or prediction.logits_clear
     order = sorted(range(len(found)), key=lambda index: _order(found[index]))[:MOST_LOGITS]
     return [(index, None if exact is None else exact[index], found[index]) for index in order]
 
@@ -218,6 +218,8 @@ def marks(prediction: Prediction) -> tuple[str, ...]:
     >>> marks(Prediction(label=7, integer=7, encrypted=1))
     ('wrong', 'differs from clear')
     """
+    if prediction.refused:
+        return ("refused: the result was wider than right ones are",)
     found = {
         "wrong": prediction.encrypted != prediction.label,
         "differs from clear": prediction.encrypted != prediction.expected,

@@ -157,6 +157,11 @@ class Prediction:
     logits_clear: list[Real | None] | None = None
 
     @property
+    def refused(self) -> bool:
+        """Whether the client refused the result."""
+        return self.encrypted < 0
+
+    @property
     def expected(self) -> int | None:
         """The class that the encrypted network should give."""
         return self.clear if self.integer is None else self.integer
@@ -236,3 +241,13 @@ class Inference:
     online: Online | None = None
     preparation: Preparation | None = None
     mode: str | None = None
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether nothing was encrypted."""
+        return self.engine == "cleartext"
+
+    @property
+    def done(self) -> str:
+        """What was done with the images, in one word."""
+        return "rehearsed" if self.rehearsal else "encrypted"

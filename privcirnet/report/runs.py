@@ -28,6 +28,9 @@ RECORDS: dict[str, type] = {
 }
 """The stages in the order of the chain; each is also the name of its run directory."""
 
+REHEARSAL = "infer_rehearsal"
+"""Run directory of an inference in clear."""
+
 OPTIONAL: dict[str, type] = {"replace": Training}
 """Stages that a chain may have besides."""
 
@@ -96,13 +99,15 @@ def load_runs(root: Path) -> Runs:
         The runs.
 
     Raises:
-        RuleError: a directory, its ``summary.json`` or ``infer/images.npz`` is missing or malformed.
+        RuleError: a directory, its ``summary.json`` or ``infer/images.npz`` (a rehearsal's, if there is no encrypted
+            run) is missing or malformed.
     """
     records: dict[str, Any] = dict.fromkeys(("search", "finetune", "qat"))
-    records |= {stage: _load_summary(root, stage) for stage in RECORDS if not _left_out(root, stage)}
+    folders = {stage: stage for stage in RECORDS} | {"infer": _inference(root)}
+    records |= {stage: _load_summary(root, folders[stage]) for stage in RECORDS if not _left_out(root, stage)}
     records |= {stage: _load_summary(root, stage) for stage in OPTIONAL if (root / stage / "summary.json").is_file()}
-    images = _load_images(root, len(records["infer"].predictions))
-    finished = datetime.fromtimestamp((root / "infer" / "summary.json").stat().st_mtime)
+    images = _load_images(root / folders["infer"], len(records["infer"].predictions))
+    finished = datetime.fromtimestamp((root / folders["infer"] / "summary.json").stat().st_mtime)
     more = [path for path in root.glob("*_*/summary.json") if _stage(path.parent.name) in _TRAINING]
     names = [path.parent.name for path in sorted(more, key=lambda path: path.stat().st_mtime)]
     repeated = tuple((name, _load_summary(root, name)) for name in names)
@@ -128,9 +133,9 @@ def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
         "circulant": infer.top1_circulant,
         "integer, in clear": infer.top1_integer,
         "in clear": infer.top1_clear,
-        "encrypted": infer.top1_encrypted,
+        infer.done: infer.top1_encrypted,
     }
-    place = f"{infer.images} encrypted images"
+    place = f"{infer.images} {infer.done} images"
     return whole, [
         Rung(name, top1, place, interval=wilson_interval(top1, infer.images))
         for name, top1 in some.items()
@@ -178,6 +183,7 @@ def _stage(folder: str) -> str:
 
 
 def _remedy(root: Path, stage: str) -> str:
+    stage = _stage(stage)
     return f"run `python {COMMANDS.get(stage, f'{stage}.py')} root={root}`"
 
 
@@ -214,9 +220,14 @@ def _complete(record: Any) -> Any:
     return record
 
 
-def _load_images(root: Path, count: int) -> NDArray[np.uint8]:
-    path = root / "infer" / "images.npz"
-    rule, remedy = "infer/images.npz must hold the encrypted images", _remedy(root, "infer")
+def _inference(root: Path) -> str:
+    """Return the name of the encrypted run; of its rehearsal where there is no other."""
+    return REHEARSAL if (root / REHEARSAL).is_dir() and not (root / "infer").is_dir() else "infer"
+
+
+def _load_images(folder: Path, count: int) -> NDArray[np.uint8]:
+    path = folder / "images.npz"
+    rule, remedy = "infer/images.npz must hold the encrypted images", _remedy(folder.parent, "infer")
     if not path.is_file():
         raise RuleError(rule, got=f"no {path}", remedy=remedy)
     try:

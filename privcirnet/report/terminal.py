@@ -22,7 +22,10 @@ def print_tables(runs: Runs, console: Console) -> None:
     whole, some = rungs(runs)
     console.print(ladder_table([*whole, *some]))
     infer, exact = runs.infer, "" if runs.export.leveled else ", up to the truncation unit"
-    console.print((level_table if runs.export.ckks else layer_table)(infer.layers))
+    table = (level_table if runs.export.ckks else layer_table)(infer.layers)
+    if infer.rehearsal:
+        table.title = "Layers of a rehearsal, NOTHING WAS ENCRYPTED, one image"
+    console.print(table)
     near = f"{infer.logits_equal} of {infer.images} images have the integer network's logits{exact}"
     if infer.logits_bits is not None:
         near = f"The logits of {infer.images} images are right to {infer.logits_bits:.1f} bits of the largest one"

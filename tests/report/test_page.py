@@ -1,10 +1,14 @@
 """The page: complete, self-contained, escaped."""
 
+import json
+import shutil
+
 import pytest
+from rich.console import Console
 
 from privcirnet.errors import RuleError
-from privcirnet.report import build_page, load_runs
-from privcirnet.report.page import marks
+from privcirnet.report import build_page, load_runs, print_tables
+from privcirnet.report.page import marks, shown_logits
 from privcirnet.report.records import Prediction
 from tests.report.samples import Elements, page_with, summaries, write
 
@@ -134,6 +138,39 @@ def test_bounds_are_said_in_words(root):
     contents["export"] |= {"bounds": "measured", "bounds_exceeded": {"images": 512, "beyond": 3, "spare_bits": -1}}
     page = build_page(load_runs(write(root, contents)))
     assert "answered wrongly. 3 of 512 held-out images do." in page
+
+
+def test_a_rehearsal_is_called_so_everywhere(root):
+    """In clear nothing was hidden from the server, and no word says so."""
+
+    def rehearse(contents):
+        contents["infer"]["engine"] = "cleartext"
+
+    page = page_with(root, rehearse).replace("\xa0", " ")
+    assert "NOTHING WAS ENCRYPTED" in page.split("<h1>")[1].split("</h1>")[0]
+    for promise in ("without seeing", "encrypted inference", "encrypted images", "encrypted run", "client encrypted"):
+        assert promise not in page.lower(), promise
+    assert page.count("rehears") >= 8
+
+
+def test_a_rehearsal_is_reported_where_there_is_nothing_else(root, capsys):
+    shutil.copytree(root / "infer", root / "infer_rehearsal")
+    summary = root / "infer_rehearsal" / "summary.json"
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"engine": "cleartext"}))
+    assert not load_runs(root).infer.rehearsal, "the encrypted run comes first"
+    shutil.rmtree(root / "infer")
+    assert load_runs(root).infer.rehearsal
+    print_tables(load_runs(root), Console())
+    assert "Layers of a rehearsal, NOTHING WAS ENCRYPTED" in capsys.readouterr().out
+    shutil.rmtree(root / "infer_rehearsal")
+    with pytest.raises(RuleError, match=r"got no .*infer; run `python infer.py root="):
+        load_runs(root)
+
+
+def test_the_logits_of_a_refused_result_are_not_shown():
+    refused = Prediction(label=1, encrypted=-1, integer=1, logits=[9.0, 0.5], logits_integer=[0.5, 2.25])
+    assert shown_logits(refused) == []
+    assert marks(refused) == ("refused: the result was wider than right ones are",)
 
 
 def test_rehearsed_truncations_are_said_in_words(root):
