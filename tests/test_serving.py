@@ -217,20 +217,8 @@ def test_a_program_that_serves_has_no_room_for_a_pipe(root):
 
     names = {field.name for field in dataclasses.fields(ServeConfig)}
     assert names == {
-        *(
-            "root",
-            "program",
-            "programs",
-            "model_key",
-            "host",
-            "port",
-            "tls",
-            "state",
-            "sessions",
-            "timeout_s",
-            "age_s",
-            "grace_s",
-        ),
+        *("root", "program", "programs", "model_key", "host", "port", "tls", "state"),
+        *("sessions", "connections", "timeout_s", "age_s", "grace_s"),
         *("quota", "quotas", "keys", "metrics_port", "metrics_host", "log", "rehearsal"),
         *("engine", "weights_gb", "weights_folder", "threads", "prepared_gb", "prepared_folder"),
     }
