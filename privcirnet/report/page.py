@@ -94,8 +94,8 @@ def headline(runs: Runs) -> str:
     data = last.data or runs.train.data
     right = round(infer.top1_encrypted * infer.images / 100)
     same = f"all {agree}" if agree == infer.images else f"{agree} of {infer.images}"
-    whose = f"{infer.images} {infer.done} images{f' of {data}' if data else ''}"
-    how = "in a rehearsal, NOTHING WAS ENCRYPTED" if infer.rehearsal else "without seeing them"
+    whose = f"{infer.images}{'' if infer.rehearsal else ' encrypted'} images{f' of {data}' if data else ''}"
+    how = "in a rehearsal (NOTHING WAS ENCRYPTED)" if infer.rehearsal else "without seeing them"
     return (
         f"{network} classified {whose} {how}: "
         f"{right} answers are right, and {same} are what the same {clear} says in clear."
