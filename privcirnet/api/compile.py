@@ -36,7 +36,7 @@ def compile(  # noqa: PLR0913
     link: str = "local",
     reference: nn.Module | None = None,
     tolerance: float = 0.25,
-    rehearsed_images: int = 8,
+    rehearsed_images: int = 16,
     progress: bool = True,
     **settings: Any,
 ) -> CompiledProgram:
@@ -72,7 +72,7 @@ def compile(  # noqa: PLR0913
     check_weights(network)
     check_images(network, images)
     own, bar = known_settings("compile", settings, HEConfig, _NOT_OWN), bars(progress)
-    check(rehearsed_images >= 0, "rehearsed_images must be at least 0", rehearsed_images, "use 8")
+    check(rehearsed_images >= 0, "rehearsed_images must be at least 0", rehearsed_images, "use 16")
     named = "calibrate" if isinstance(profile, Profile) else str(profile)
     he = HEConfig(profile=named, bounds=bounds, link=link, **own)
     given = profile if isinstance(profile, Profile) else None if named == "calibrate" else find_profile(he, bar=bar)

@@ -148,7 +148,7 @@ def test_a_program_says_how_far_encrypted_logits_are_from_the_quantized_network(
     silent.save(tmp_path / "program")
     assert pc.load(tmp_path / "program").rehearsal == {}
     assert "encrypted logits" not in str(silent)
-    with pytest.raises(pc.RuleError, match=r"rehearsed_images must be at least 0: got -1; use 8"):
+    with pytest.raises(pc.RuleError, match=r"rehearsed_images must be at least 0: got -1; use 16"):
         pc.compile(quantized, IMAGES, profile=program.profile, progress=False, rehearsed_images=-1)
 
 
