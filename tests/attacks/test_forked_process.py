@@ -6,6 +6,7 @@ other: the server's replies would tell the client of the weights, the client's a
 
 import os
 import pickle
+import signal
 
 import numpy as np
 import pytest
@@ -39,9 +40,12 @@ def in_both(function):
     """What a function returns in a copy of this process, and what it returns here; an error as its text."""
     end, begin = os.pipe()
     if not (child := os.fork()):
-        with os.fdopen(begin, "wb") as pipe:
-            pickle.dump(outcome(function), pipe)
-        os._exit(0)
+        signal.alarm(60)  # a copy that hangs ends, and its pipe with it
+        try:
+            with os.fdopen(begin, "wb") as pipe:
+                pickle.dump(outcome(function), pipe)
+        finally:
+            os._exit(0)
     os.close(begin)
     with os.fdopen(end, "rb") as pipe:
         copied = pickle.load(pipe)
@@ -58,7 +62,15 @@ def outcome(function):
 
 @pytest.fixture(scope="module")
 def server():
-    return Server(network(), "kernel")
+    """Whose kernels are compiled: a copy of a process with threads cannot count on compiling any."""
+    made = Server(network(), "kernel")
+    client, session = parties(made)
+    prepare(client, session)
+    while session.make_ahead():
+        pass
+    for _ in range(2):  # the first is prepared
+        run(client, session, random_image(network()))
+    return made
 
 
 def parties(server):
