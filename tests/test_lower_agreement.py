@@ -55,5 +55,39 @@ def test_a_reference_is_compared(quantized):
 def test_a_reference_with_a_hook_names_the_hook(quantized):
     reference = network()
     reference[6].register_forward_hook(lambda module, given, result: result / 0.1)
-    with pytest.raises(RuleError, match=r"forward hooks that return values at 6 \(Linear\)"):
+    with pytest.raises(RuleError, match=r"forward hooks that change values at 6 \(Linear\)"):
         pc.compile(quantized, IMAGES, reference=reference, **OPTIONS)
+
+
+class Around(nn.Module):
+    """A network around a reference."""
+
+    def __init__(self, inner, returns) -> None:
+        super().__init__()
+        self.inner, self.returns = inner, returns
+
+    def forward(self, x):
+        return self.returns(self.inner(x))
+
+
+def test_a_reference_of_another_type_is_compared_too(quantized):
+    pc.compile(quantized, IMAGES, reference=network().double(), **OPTIONS)
+
+
+def test_a_reference_that_returns_no_tensor_is_refused(quantized):
+    with pytest.raises(RuleError, match="must return one tensor: got Around returns a dict"):
+        pc.compile(quantized, IMAGES, reference=Around(network(), lambda logits: {"logits": logits}), **OPTIONS)
+
+
+def test_a_reference_that_cannot_be_traced_is_compared(quantized):
+    def branching(logits):
+        return logits if logits.sum() < 1e9 else -logits
+
+    reference = network()
+    pc.compile(quantized, IMAGES, reference=Around(reference, branching), **OPTIONS)
+    with torch.no_grad():
+        reference[3].bias.add_(10)
+    with pytest.raises(
+        RuleError, match=r"within 0\.25 of those of the reference: got .* of their size; of the reference"
+    ):
+        pc.compile(quantized, IMAGES, reference=Around(reference, branching), **OPTIONS)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.graph import module_of, output_of
+from privcirnet.nn.graph import module_of, output_of, several_outputs
 
 TOLERANCE = 1e-3
 """Largest difference, as a share of an image's largest value: far above rounding errors, far below a lost operation."""
@@ -66,10 +66,11 @@ def check_traced(graph: fx.GraphModule, model: nn.Module, images: Tensor) -> dic
         The values of the graph's nodes by name.
 
     Raises:
-        RuleError: it does not; names the first layer whose result differs.
+        RuleError: it does not, which names the first layer whose result differs, or it returns other than a tensor.
     """
-    values = node_values(graph, images)
-    wanted = model(images.clone())
+    values, wanted = node_values(graph, images), model(images.clone())
+    if not isinstance(wanted, Tensor):
+        raise several_outputs(model, type(wanted).__name__)
     if not agree(values[returned(graph).name], wanted):
         where = _first_module(graph, model, images, values)
         remedy = "write what the network does around it as a module, without changing values in place"

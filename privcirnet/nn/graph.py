@@ -162,9 +162,18 @@ def check_one_output(graph: fx.Graph, model: nn.Module) -> None:
     """
     returned = output_of(graph).args[0]
     if not isinstance(returned, fx.Node):
-        got = f"{type(model).__name__} returns a {type(returned).__name__.removeprefix('immutable_')}"
-        remedy = "return the logits alone, for example from a module around it"
-        raise RuleError("a network must return one tensor", got=got, remedy=remedy)
+        raise several_outputs(model, type(returned).__name__.removeprefix("immutable_"))
+
+
+def several_outputs(model: nn.Module, kind: str) -> RuleError:
+    """Return the error of a network that returns other than one tensor.
+
+    Args:
+        model: the network.
+        kind: of what it returns.
+    """
+    remedy = "return the logits alone, for example from a module around it"
+    return RuleError("a network must return one tensor", got=f"{type(model).__name__} returns a {kind}", remedy=remedy)
 
 
 def output_of(graph: fx.Graph) -> fx.Node:

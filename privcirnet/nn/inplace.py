@@ -41,6 +41,10 @@ _VIEW_MODULES = (nn.Flatten, nn.Unflatten, nn.Identity, nn.modules.dropout._Drop
 class Proxy(fx.Proxy):
     """A proxy on which ``x += y`` is an operation that writes; torch.fx makes it ``x = x + y``."""
 
+    def __setitem__(self, key: object, value: object) -> None:
+        remedy = "compute the parts and join them with torch.cat, or multiply with a mask"
+        raise RuleError("a network must not write to a part of a value", got=f"{self.node.name}[...] =", remedy=remedy)
+
 
 def _writing(name: str) -> Callable[[fx.Proxy, Any], Any]:
     target = getattr(operator, name)

@@ -1,7 +1,8 @@
 """Modules that compute more than their class says: through forward hooks that return something, or another forward.
 
 A traced network calls a layer by its name, and surgery, folding and lowering go by its class. What is computed around
-the class is refused before it would be lost. Hooks that return None, which only look or set a weight, are let be.
+the class is refused before it would be lost. Hooks that leave values as they are, which only look or set a weight, are
+let be.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,12 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.node import map_aggregate
 
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.example import example_for
 
 _RULE = "a module must compute what its class says"
-_FORWARDS = ("forward", "_conv_forward")
+_FORWARDS = ("forward", "_conv_forward", "_call_impl")
 
 
 def check_own_forwards(model: nn.Module, is_leaf: Callable[[nn.Module, str], bool], images: Tensor | None) -> None:
@@ -33,26 +35,34 @@ def check_own_forwards(model: nn.Module, is_leaf: Callable[[nn.Module, str], boo
     if replaced:
         remedy = "write a module of a class of its own, with this forward"
         raise RuleError(_RULE, got=f"another forward at {listed(replaced)}", remedy=remedy)
+    if compiled := [_name(path, module) for path, module in model.named_modules() if path and _is_compiled(module)]:
+        raise RuleError("a layer must not be compiled", got=listed(compiled), remedy="give copy.deepcopy(model)")
     hooked = {path: module for path, module in kept.items() if module._forward_hooks or module._forward_pre_hooks}
     if not hooked:
         return
     shown = example_for(model) if images is None else images
-    changing = list(hooked) if shown is None else _changing(model, hooked, shown)
-    if changing:
+    if shown is None:
+        got = (
+            f"some at {listed([_name(path, module) for path, module in hooked.items()])}, and no images to try them on"
+        )
+        raise RuleError("forward hooks must leave values as they are", got=got, remedy="remove them, or give images")
+    if changing := _changing(model, hooked, shown):
         where = listed([_name(path, hooked[path]) for path in changing])
         remedy = "write what the hook computes as a module, or merge it into the weights, and remove the hook"
-        raise RuleError(_RULE, got=f"forward hooks that return values at {where}", remedy=remedy)
+        raise RuleError(_RULE, got=f"forward hooks that change values at {where}", remedy=remedy)
 
 
 @torch.no_grad()
 def _changing(model: nn.Module, hooked: dict[str, nn.Module], images: Tensor) -> list[str]:
-    """Return the paths of the modules with a hook that returned something when the network ran."""
+    """Return the paths of the modules with a hook that returned another value or wrote to one."""
     found: list[str] = []
 
     def watched(path: str, hook: Callable[..., Any]) -> Callable[..., Any]:
         def watch(*given: Any, **options: Any) -> Any:
+            before = _versions(given)
             result = hook(*given, **options)
-            if result is not None and path not in found:
+            changed = _versions(given) != before or not (result is None or result is given[-1])
+            if changed and path not in found:
                 found.append(path)
             return result
 
@@ -73,6 +83,17 @@ def _changing(model: nn.Module, hooked: dict[str, nn.Module], images: Tensor) ->
 def _hooks(module: nn.Module) -> Iterator[dict[int, Callable[..., Any]]]:
     yield module._forward_pre_hooks  # type: ignore[misc]
     yield module._forward_hooks  # type: ignore[misc]
+
+
+def _versions(given: tuple[Any, ...]) -> list[int]:
+    """How often each tensor that a hook was given has been written to."""
+    found: list[int] = []
+    map_aggregate(given, lambda each: found.append(each._version) if isinstance(each, Tensor) else None)
+    return found
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return module._compiled_call_impl is not None
 
 
 def _name(path: str, module: nn.Module) -> str:

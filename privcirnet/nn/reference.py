@@ -6,7 +6,7 @@ from torch import Tensor, fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.nn.agreement import node_values, returned
 from privcirnet.nn.fuse import fuse
-from privcirnet.nn.graph import evaluating
+from privcirnet.nn.graph import evaluating, several_outputs
 
 _COMPARED = 8
 """Images."""
@@ -27,19 +27,30 @@ def check_reference(network: fx.GraphModule, reference: nn.Module, images: Tenso
     """
     shown = images[:_COMPARED]
     with evaluating(reference), evaluating(network):
-        wanted, found = reference(shown.clone()), network(shown.clone())
+        wanted, found = reference(_of_type(reference, shown).clone()), network(shown.clone())
+        if not isinstance(wanted, Tensor):
+            raise several_outputs(reference, type(wanted).__name__)
         share = _distance(found, wanted)
         if share <= tolerance:
             return
-        first = _first(network, fuse(reference, images=shown), shown, tolerance)
+        try:
+            said = f", from {_first(network, reference, shown, tolerance)!r} on"
+        except RuleError as error:
+            said = f"; of the reference, {error.rule}: got {error.got}"
     rule = f"a program's logits must be within {tolerance:g} of those of the reference"
     remedy = "give the network that was fused; train it quantized, with more bits, or give a larger tolerance"
-    raise RuleError(rule, got=f"{share:.2g} of their size, from {first!r} on", remedy=remedy)
+    raise RuleError(rule, got=f"{share:.2g} of their size{said}", remedy=remedy)
 
 
-def _first(network: fx.GraphModule, fused: fx.GraphModule, images: Tensor, tolerance: float) -> str:
+def _of_type(model: nn.Module, images: Tensor) -> Tensor:
+    """Images in the type of a network's weights."""
+    return images.to(next(model.parameters(), images).dtype)
+
+
+def _first(network: fx.GraphModule, reference: nn.Module, images: Tensor, tolerance: float) -> str:
     """The first node of both graphs whose values differ by more than the tolerance, else the output."""
-    ours, theirs = node_values(network, images), node_values(fused, images)
+    ours, given = node_values(network, images), _of_type(reference, images)
+    theirs = node_values(fuse(reference, images=given), given)
     common = (name for name in theirs if name in ours and ours[name].shape == theirs[name].shape)
     return next((name for name in common if _distance(ours[name], theirs[name]) > tolerance), returned(network).name)
 

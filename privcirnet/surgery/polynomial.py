@@ -79,11 +79,13 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
 
 
 def _traced(model: nn.Module, images: Tensor) -> fx.GraphModule:
-    """Return the network as a graph; raise with the size that would do if another size helps."""
+    """Return the network as a graph; raise with the type or the size that would do if another one helps."""
     try:
         return trace_at(model, images)
     except RuleError as error:
-        if not (remedy := other_size(model, images)):
+        like = next(model.parameters(), images).dtype
+        remedy = other_size(model, images) if images.dtype == like else f"give images.to({like})"
+        if not remedy:
             raise
         raise RuleError(error.rule, got=error.got, remedy=remedy) from error
 

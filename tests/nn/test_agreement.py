@@ -1,5 +1,8 @@
 """Two forms of a network are compared by numbers, and the first layer that differs is named."""
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -117,9 +120,22 @@ def test_the_output_is_the_one_that_is_returned():
     torch.testing.assert_close(model.eval()(IMAGES), wanted)
 
 
+class Named(NamedTuple):
+    logits: object
+    other: object = None
+
+
+@dataclass
+class Record:
+    logits: object
+
+
 @pytest.mark.parametrize(
     ("returns", "got"),
     [
+        (lambda net, a, b: Named(a), "Named"),
+        (lambda net, a, b: Record(a), "Record"),
+        (lambda net, a, b: a.chunk(2, 1), "tuple"),
         (lambda net, a, b: (a, b), "tuple"),
         (lambda net, a, b: [a], "list"),
         (lambda net, a, b: {"logits": a, "other": b}, "dict"),

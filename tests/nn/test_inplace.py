@@ -174,3 +174,22 @@ def test_a_parameter_that_is_written_to_is_refused(verb):
 
     with pytest.raises(RuleError, match=r"a network must not change itself in its forward: got .*second.bias"):
         verb(Writing(lines).requires_grad_(requires_grad=False))
+
+
+def a_part_is_set(net, a):
+    a[:, :2] = 0.5
+    return a
+
+
+def negatives_are_set(net, a):
+    a[a < 0] = 0
+    return a
+
+
+@pytest.mark.parametrize("lines", [a_part_is_set, negatives_are_set])
+@pytest.mark.parametrize("verb", [trace, lambda model: polynomial_(model, torch.zeros(1, 3, 6, 6))])
+def test_parts_that_are_set_are_refused(lines, verb):
+    with pytest.raises(
+        RuleError, match=r"must not write to a part of a value: got first\[\.\.\.\] =; compute the parts"
+    ):
+        verb(Writing(lines))

@@ -1,5 +1,7 @@
 """What a module computes besides its class is not lost: every verb refuses it, or keeps it."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -52,9 +54,23 @@ def behind_the_root(model):
     model.register_forward_hook(lambda module, given, result: result * 2)
 
 
+def written_to_a_result(model):
+    model[3].register_forward_hook(lambda module, given, result: nothing(result.add_(0.5)))
+
+
+def written_to_an_input(model):
+    model[3].register_forward_pre_hook(lambda module, given: nothing(given[0].mul_(0.5)))
+
+
+def nothing(_: Tensor) -> None:
+    """What a hook returns that writes in place."""
+
+
 @pytest.mark.parametrize(
     ("change", "where"),
     [
+        (written_to_a_result, r"3 \(Conv2d\)"),
+        (written_to_an_input, r"3 \(Conv2d\)"),
         (on_layer, r"3 \(Conv2d\)"),
         (before_layer, r"3 \(Conv2d\)"),
         (adapter, r"3 \(Conv2d\)"),
@@ -65,11 +81,11 @@ def behind_the_root(model):
     ],
 )
 @pytest.mark.parametrize("verb", VERBS)
-def test_hooks_that_return_something_are_refused(change, where, verb):
+def test_hooks_that_change_values_are_refused(change, where, verb):
     model = network()
     change(model)
     with pytest.raises(
-        RuleError, match=f"compute what its class says: got forward hooks that return values at {where}"
+        RuleError, match=f"compute what its class says: got forward hooks that change values at {where}"
     ):
         VERBS[verb](model)
 
@@ -80,12 +96,32 @@ def test_hooks_that_look_stay(verb):
     for module in model.modules():
         module.register_forward_hook(lambda module, given, result: seen.append(result.abs().max().item()))
         module.register_forward_pre_hook(lambda module, given, named: None, with_kwargs=True)
+        module.register_forward_hook(lambda module, given, result: result)
     before = [len(module._forward_hooks) for module in model.modules()]
     VERBS[verb](model)
     assert seen
     assert [len(module._forward_hooks) for module in model.modules()][:2] == before[:2]
     model(IMAGES)
     assert all(hook.__name__ == "<lambda>" for module in model.modules() for hook in module._forward_hooks.values())
+
+
+def test_hooks_that_nothing_could_try_ask_for_images():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 65 * 4, 2))
+    model[0].register_forward_hook(lambda module, given, result: None)
+    rule = (
+        r"forward hooks must leave values as they are: got some at 0 \(Conv2d\), and no images to try them on; .* give"
+    )
+    with pytest.raises(RuleError, match=rule):
+        pc.fuse(model)
+    pc.fuse(model, images=torch.rand(2, 3, 67, 6))
+
+
+def test_a_compiled_layer_is_refused_with_what_to_give():
+    model = network()
+    model[3].compile(backend="eager")
+    with pytest.raises(RuleError, match=r"must not be compiled: got 3 \(Conv2d\); give copy\.deepcopy\(model\)"):
+        pc.polynomial_(model, IMAGES)
+    pc.polynomial_(copy.deepcopy(model), IMAGES)
 
 
 class Padded(nn.Conv2d):
@@ -110,12 +146,17 @@ def replaced_inside(model):
     model[3]._conv_forward = lambda *given: before(*given) + 0.5
 
 
+def replaced_call(model):
+    before = model[3]._call_impl
+    model[3]._call_impl = lambda x: before(x) + 0.5
+
+
 def replaced_on_the_root(model):
     before = model.forward
     model.forward = lambda x: before(x) + 0.5
 
 
-@pytest.mark.parametrize("change", [replaced, replaced_inside, replaced_on_the_root])
+@pytest.mark.parametrize("change", [replaced, replaced_inside, replaced_call, replaced_on_the_root])
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_forward_that_was_replaced_is_refused(change, verb):
     model = network()

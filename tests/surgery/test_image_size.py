@@ -42,3 +42,10 @@ def test_overlapping_pools_fit_no_size(side):
 def test_a_forward_that_fails_at_every_size_keeps_its_message():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(1, 2))
     assert refused(model, 8).startswith("give images of the size it is made for, and write its forward without")
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.bfloat16, torch.float64])
+def test_images_of_another_type_are_refused_with_the_type(kind):
+    images = torch.zeros(2, 1, 8, 8, dtype=kind)
+    with pytest.raises(RuleError, match=r"; give images\.to\(torch\.float32\)$"):
+        polynomial_(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)), images)
