@@ -19,10 +19,14 @@ def check_module(model: object) -> None:
         model: what was given as one.
 
     Raises:
-        RuleError: it is something else, a part of it is wrapped or scripted, or a weight is of another type or state.
+        RuleError: it is something else, a part of it is wrapped or scripted, a weight is of another type or state, or
+            torch is in inference mode.
     """
     if not isinstance(model, nn.Module):
         raise RuleError("a network must be a torch module", got=type(model).__name__, remedy="give an nn.Module")
+    if torch.is_inference_mode_enabled():
+        rule = "a network must be read and changed outside of torch.inference_mode"
+        raise RuleError(rule, got="a call inside of it", remedy="use torch.no_grad")
     for name, module in model.named_modules():
         _check_unwrapped(module, f"model.{name}".rstrip("."))
     for name, values in (*model.named_parameters(), *model.named_buffers()):
@@ -89,17 +93,19 @@ def check_finite(model: nn.Module) -> None:
 
 
 def check_batch(images: object) -> None:
-    """Raise unless something is a batch of images.
+    """Raise unless something is a batch of images, all finite.
 
     Args:
         images: what was given as (N, C, H, W).
 
     Raises:
-        RuleError: it is no such tensor, or an empty one.
+        RuleError: it is no such tensor, an empty one, or has values that are not finite.
     """
     if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
         got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
         raise RuleError("images must be a tensor (N, C, H, W), N at least 1", got=got, remedy="give a batch of them")
+    if not images.isfinite().all():
+        raise RuleError("images must be finite", got="NaN or infinity", remedy="leave such images out")
 
 
 def check_images(model: nn.Module, images: Tensor) -> None:
@@ -113,8 +119,6 @@ def check_images(model: nn.Module, images: Tensor) -> None:
         RuleError: says which rule the images break.
     """
     check_batch(images)
-    if not images.isfinite().all():
-        raise RuleError("images must be finite", got="NaN or infinity", remedy="leave such images out")
     size, made_for = tuple(images.shape[1:]), getattr(model, "meta", {}).get(IMAGE)
     if made_for not in (None, size):
         remedy = "resize the images, or begin again with polynomial_ on images of this size"

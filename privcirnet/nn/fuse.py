@@ -31,7 +31,7 @@ from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.agreement import agree, check_traced, exact_value, some_of
 from privcirnet.nn.attention import PolynomialAttention
-from privcirnet.nn.checks import check_module
+from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.compose import compose_
 from privcirnet.nn.example import example_for
 from privcirnet.nn.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
@@ -60,12 +60,12 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
         A graph module in evaluation mode that shares nothing with `model`.
 
     Raises:
-        RuleError: The network cannot be traced or computes what its modules do not say, a batch norm does not directly
-            follow a convolution or has no running statistics, one of tokens or an attention feeds other than linear
-            layers, an AESPA follows neither a layer nor a sum of layers and squares, a convolution feeds more than what
-            is folded into it, either is used twice, what is folded into a circulant layer is not shared by its blocks,
-            weights are quantized already, or a layer cannot be composed with the one before it. Of several
-            norms the first error, which stands for all.
+        RuleError: The network does not take the images, cannot be traced or computes what its modules do not say, a
+            batch norm does not directly follow a convolution or has no running statistics, one of tokens or an
+            attention feeds other than linear layers, an AESPA follows neither a layer nor a sum of layers and squares,
+            a convolution feeds more than what is folded into it, either is used twice, what is folded into a circulant
+            layer is not shared by its blocks, weights are quantized already, or a layer cannot be composed with the one
+            before it. Of several norms the first error, which stands for all.
 
     >>> fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU()))
     Sequential(
@@ -75,13 +75,14 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
     """
     check_module(model)
     copied = copy.deepcopy(with_plain_weights(model)).eval()
+    if images is not None:
+        value_of_one(copied, images)
     shown = example_for(copied) if images is None else some_of(images)
     fused = trace(copied, shown)
     if shown is None:
         return _folded_(fused, composed)
     check_traced(fused, copied, shown)
-    wanted = exact_value(copied, shown)
-    _folded_(fused, composed)
+    wanted, _ = exact_value(copied, shown), _folded_(fused, composed)
     if not agree(exact_value(fused, shown), wanted):
         rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"
         raise RuleError(rule, got=got, remedy="report this network")

@@ -20,6 +20,7 @@ from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.inplace import Memory, Proxy, without_writing
 from privcirnet.nn.own_forward import check_own_forwards
 from privcirnet.nn.plain import has_plain_weights
+from privcirnet.nn.restored import restored
 
 ADDITIONS = (operator.add, torch.add)
 
@@ -111,18 +112,19 @@ def trace(model: nn.Module, images: Tensor | None = None) -> fx.GraphModule:
     tracer = Tracer()
     with evaluating(model):
         check_own_forwards(model, tracer.is_leaf_module, images)
-    try:
-        graph = tracer.trace(model)
-    except RuleError:
-        raise
-    except Exception as error:
-        raise RuleError(
-            "a network must be traceable by torch.fx to find its batch norms",
-            got=f"{type(model).__name__}: {error}",
-            remedy="write its forward without branches on tensors",
-        ) from error
-    check_one_output(graph, model)
-    return graph_module(tracer, graph, model)
+    with restored(model):
+        try:
+            graph = tracer.trace(model)
+        except RuleError:
+            raise
+        except Exception as error:
+            raise RuleError(
+                "a network must be traceable by torch.fx to find its batch norms",
+                got=f"{type(model).__name__}: {error}",
+                remedy="write its forward without branches on tensors",
+            ) from error
+        check_one_output(graph, model)
+        return graph_module(tracer, graph, model)
 
 
 def graph_module(tracer: Tracer, graph: fx.Graph, model: nn.Module) -> fx.GraphModule:

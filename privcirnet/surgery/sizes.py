@@ -16,6 +16,7 @@ from privcirnet.errors import RuleError, listed
 from privcirnet.nn.graph import Tracer, check_one_output, evaluating, graph_module
 from privcirnet.nn.inplace import Proxy
 from privcirnet.nn.own_forward import check_own_forwards
+from privcirnet.nn.restored import restored
 
 
 class _Valued(Proxy):
@@ -118,25 +119,27 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
             one tensor, or a module computes more than its class says.
     """
     tracer, before = _SizedTracer(images), _own_state(model)
-    try:
-        with evaluating(model), torch.no_grad():
-            check_own_forwards(model, tracer.is_leaf_module, images)
-            graph = tracer.trace(model)
-    except RuleError:
-        raise
-    except Exception as error:
-        lines = str(error).splitlines() or [""]
-        got = f"{type(model).__name__} on {tuple(images.shape)}: {type(error).__name__}: {lines[0]}"
-        remedy = "give images of the size it is made for, and write its forward without branches on their values"
-        raise RuleError("a network must be traceable by torch.fx at its image size", got=got, remedy=remedy) from error
-    changed = [name for name, value in _own_state(model).items() if before.get(name, value) != value]
-    if changed:
-        got, remedy = listed(changed), "keep what changes from image to image out of it"
-        raise RuleError("a network must not change itself in its forward", got=got, remedy=remedy)
-    check_one_output(graph, model)
-    plain, copies = fx.Graph(tracer_cls=Tracer), dict[fx.Node, fx.Node]()  # a copy that is pickled is traced anew
-    plain.output(plain.graph_copy(graph, copies))
-    return graph_module(tracer, plain, model)
+    with restored(model):
+        try:
+            with evaluating(model), torch.no_grad():
+                check_own_forwards(model, tracer.is_leaf_module, images)
+                graph = tracer.trace(model)
+        except RuleError:
+            raise
+        except Exception as error:
+            lines = str(error).splitlines() or [""]
+            rule = "a network must be traceable by torch.fx at its image size"
+            got = f"{type(model).__name__} on {tuple(images.shape)}: {type(error).__name__}: {lines[0]}"
+            remedy = "give images of the size it is made for, and write its forward without branches on their values"
+            raise RuleError(rule, got=got, remedy=remedy) from error
+        changed = [name for name, value in _own_state(model).items() if before.get(name, value) != value]
+        if changed:
+            got, remedy = listed(changed), "keep what changes from image to image out of it"
+            raise RuleError("a network must not change itself in its forward", got=got, remedy=remedy)
+        check_one_output(graph, model)
+        plain, copies = fx.Graph(tracer_cls=Tracer), dict[fx.Node, fx.Node]()  # a copy that is pickled is traced anew
+        plain.output(plain.graph_copy(graph, copies))
+        return graph_module(tracer, plain, model)
 
 
 def _own_state(model: nn.Module) -> dict[str, Any]:

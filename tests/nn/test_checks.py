@@ -86,3 +86,11 @@ def test_a_networks_own_child_may_have_a_wrappers_name():
     model = type("Own", (nn.Module,), {})()
     model.add_module("module", nn.Linear(2, 2).double())
     check_module(nn.Sequential(model))
+
+
+def test_a_call_inside_of_inference_mode_is_refused():
+    with (
+        torch.inference_mode(),
+        pytest.raises(RuleError, match=r"outside of torch.inference_mode: got .* use torch.no"),
+    ):
+        check_module(nn.Linear(2, 2))

@@ -152,3 +152,17 @@ def test_what_cannot_be_folded():
         fuse(unshared)
     with pytest.raises(RuleError, match="AESPA must directly follow a convolution"):
         fuse(nn.Sequential(nn.Conv2d(4, 4, 1), nn.MaxPool2d(2), Aespa2d(4)))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.zeros(2, 1, 8, 8, dtype=torch.uint8), "a network must take the images: got .* give images of the size"),
+        (torch.zeros(2, 3, 8, 8), "a network must take the images: got"),
+        (torch.zeros(0, 1, 8, 8), "images must be a tensor .* N at least 1: got shape"),
+        (torch.full((2, 1, 8, 8), torch.nan), "images must be finite"),
+    ],
+)
+def test_images_that_the_network_does_not_take_are_refused(images, message):
+    with pytest.raises(RuleError, match=message):
+        fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), images=images)

@@ -49,3 +49,8 @@ def test_images_of_another_type_are_refused_with_the_type(kind):
     images = torch.zeros(2, 1, 8, 8, dtype=kind)
     with pytest.raises(RuleError, match=r"; give images\.to\(torch\.float32\)$"):
         polynomial_(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)), images)
+
+
+def test_images_that_are_not_finite_are_refused():
+    with pytest.raises(RuleError, match="images must be finite: got NaN or infinity"):
+        polynomial_(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), torch.full((2, 1, 8, 8), torch.inf))
