@@ -27,7 +27,8 @@ from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
 from privcirnet.training.patches import FewerPatches
-from privcirnet.training.recalibration import recalibrate_, settle_
+from privcirnet.training.recalibration import recalibrate_
+from privcirnet.training.settling import settle_
 from privcirnet.training.tails import Tails
 
 
@@ -128,8 +129,7 @@ def fit(  # noqa: PLR0913, PLR0917
     finally:
         run.close()
     model.load_state_dict(run.trained.state_dict())
-    fix_steps_(model)
-    model.eval()
+    fix_steps_(model.eval())
     return progress.history
 
 
