@@ -347,9 +347,9 @@ def test_a_program_is_enough_for_infer(root, monkeypatch, tmp_path):
     made, program, at = pc.load(root / "export" / "program"), tmp_path / "program", f"root={tmp_path}"
     for kept, predicted in ((made, True), (dataclasses.replace(made, profile=None), False)):
         kept.save(program)
-        reference, out = f"reference={root}/finetune", f"out={tmp_path}/infer"
-        call(monkeypatch, "infer", at, f"program={program}", reference, "images=1", "engine=cleartext", out)
-        layers = summary(tmp_path, "infer")["layers"]
+        reference = f"reference={root}/finetune"
+        call(monkeypatch, "infer", at, f"program={program}", reference, "images=1", "engine=cleartext")
+        layers = summary(tmp_path, "infer_rehearsal")["layers"]
         assert {layer["seconds_predicted"] is not None for layer in layers} == {predicted}
 
 

@@ -10,6 +10,7 @@ class Affine(nn.Module):
         scale: what values are multiplied by; not 0.
         shift: what is added.
 
+    >>> import torch
     >>> Affine(0.5, 1.0)(torch.tensor([2.0, -2.0]))
     tensor([2., 0.])
     """

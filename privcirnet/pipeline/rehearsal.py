@@ -6,6 +6,7 @@ second win, and let an image explode now and then where squares follow one anoth
 is encrypted, with the shares of the protocol itself.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -61,7 +62,8 @@ def _apart(logits: np.ndarray, quantized: np.ndarray) -> dict[str, float]:
     far, size = np.abs(logits - quantized).max(axis=1), np.abs(quantized).max(axis=1)
     shares = far / np.where(size > 0, size, 1)
     differ = int((logits.argmax(axis=1) != quantized.argmax(axis=1)).sum())
-    return {"differ": differ, "difference": float(np.median(shares))}
+    usual = shares[np.isfinite(shares)]  # an image beyond the bounds may have no logits at all
+    return {"differ": differ, "difference": float(np.median(usual)) if len(usual) else math.inf}
 
 
 def in_words(found: Mapping[str, float]) -> str:

@@ -54,6 +54,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
         RuleError: the network or the images are none, it cannot be traced, something has no replacement, the activation
             is unknown, or the network computes something that its modules and operations do not say.
 
+    >>> import torch
     >>> network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
     >>> print(*polynomial_(network, torch.zeros(1, 3, 6, 6)), sep="\n")
     1: ReLU -> Aespa2d (values differ: fine-tune, best with the original network as teacher)
