@@ -53,8 +53,7 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
     Args:
         model: A network; left as it was.
         composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.nn.compose`).
-        images: Some as the network reads them, (N, C, H, W): on two of them the result is compared with the network. If
-            there are none, random ones of its size will do.
+        images: Some, (N, C, H, W): on two of them the result is compared with the network, on random ones if None.
 
     Returns:
         A graph module in evaluation mode that shares nothing with `model`.
@@ -79,18 +78,19 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
         value_of_one(copied, images)
     shown = example_for(copied) if images is None else some_of(images)
     fused = trace(copied, shown)
+    kind = next(fused.parameters(), torch.empty(0)).dtype
     if shown is None:
-        return _folded_(fused, composed)
+        return _folded_(fused.double(), composed).to(kind)
     check_traced(fused, copied, shown)
-    wanted, _ = exact_value(copied, shown), _folded_(fused, composed)
-    if not agree(exact_value(fused, shown), wanted):
+    wanted = exact_value(copied, shown)
+    if not agree(exact_value(_folded_(fused.double(), composed), shown), wanted):
         rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"
         raise RuleError(rule, got=got, remedy="report this network")
-    return fused
+    return fused.to(kind)
 
 
 def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule:
-    """Fold what can be folded in a traced network, in place."""
+    """Fold what can be folded in a traced network, in place; in double precision the result is that of the network."""
     calls = Counter(node.target for node in fused.graph.nodes if node.op == "call_module")
     for node in list(fused.graph.nodes):
         if isinstance(module_of(fused, node), nn.Identity):

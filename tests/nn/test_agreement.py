@@ -92,6 +92,18 @@ def test_a_wrong_fold_is_found(monkeypatch):
         pc.fuse(model, images=torch.rand(1, 3, 5, 5))
 
 
+def test_a_network_that_cancels_large_values_is_folded():
+    torch.manual_seed(0)
+    images = torch.rand(8, 3, 5, 5)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(36, 2))
+    model(images)
+    with torch.no_grad():
+        model.eval()[3].weight.mul_(1e5)
+        model[3].bias -= model(images[:1])[0]
+    fused = pc.fuse(model, images=images)
+    assert {weight.dtype for weight in fused.state_dict().values()} == {torch.float32}
+
+
 class Heads(nn.Module):
     """Two classifiers; what is returned depends on ``returns``."""
 
