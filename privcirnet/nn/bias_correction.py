@@ -48,8 +48,9 @@ class _Means(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> object:
         result = super().run_node(n)
-        if isinstance(module_of(self._graph, n), nn.Conv2d | nn.Linear) and isinstance(result, Tensor):
-            self.means[n.name] = by_channel(result).mean(2)
+        layer = module_of(self._graph, n)
+        if isinstance(layer, nn.Conv2d | nn.Linear) and isinstance(result, Tensor):
+            self.means[n.name] = _means(layer, result)
         return result
 
 
@@ -64,9 +65,16 @@ class _Corrector(fx.Interpreter):
         result, layer = super().run_node(n), module_of(self._graph, n)
         if not isinstance(layer, nn.Conv2d | nn.Linear) or not isinstance(result, Tensor) or layer.bias is None:
             return result
-        off = (self._wanted[n.name] - by_channel(result).mean(2)).nan_to_num(0.0, 0.0, 0.0).median(0).values
+        off = (self._wanted[n.name] - _means(layer, result)).nan_to_num(0.0, 0.0, 0.0).median(0).values
         before = layer.bias.clone()
         assert quantizer_of(layer, "bias")
         layer.parametrizations["bias"].original.add_(off)  # type: ignore[index, union-attr]
         moved = layer.bias - before
         return result + (moved.view(-1, 1, 1) if isinstance(layer, nn.Conv2d) else moved)
+
+
+def _means(layer: nn.Module, values: Tensor) -> Tensor:
+    """Return the channel means of each image, (N, C)."""
+    if isinstance(layer, nn.Linear):
+        values = values.reshape(len(values), -1, values.shape[-1])
+    return by_channel(values).mean(2)

@@ -21,6 +21,7 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
+from privcirnet.nn.bias_correction import correct_biases_
 from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.nonpolynomial import function_name
@@ -48,6 +49,7 @@ def quantize(  # noqa: PLR0913
     stream_bits: int = STREAM_BITS,
     *,
     quantile: float = 1.0,
+    correct_biases: bool = True,
 ) -> fx.GraphModule:
     """Return a fake-quantized copy of a fused network, its steps calibrated on images.
 
@@ -61,6 +63,8 @@ def quantize(  # noqa: PLR0913
         stream_bits: 2 to 20, likewise for what residual streams add up (:mod:`privcirnet.nn.streams`), which never have
             fewer bits than other activations.
         quantile: in (0, 1], share of the images whose values these bits hold; with 1 the largest of all sets each step.
+        correct_biases: whether biases take back what rounded weights shift their channels by on the images
+            (:mod:`privcirnet.nn.bias_correction`).
 
     Returns:
         The quantized network, in the mode of ``fused``.
@@ -96,6 +100,8 @@ def quantize(  # noqa: PLR0913
         held = {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
         calibrate(graph, held, input_step_for(shown) if input_log_step is None else input_log_step)
         graph.meta[IMAGE] = tuple(shown.shape[1:])
+        if correct_biases:
+            correct_biases_(graph.eval(), fused, shown)
     graph.train(fused.training)
     return graph
 

@@ -19,7 +19,6 @@ from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.functional.sensitivity import damped
-from privcirnet.nn.bias_correction import correct_biases_
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.convert import circulant_, dense_state_dict
@@ -92,9 +91,8 @@ def begin(
     if quant.equalize:
         equalize_(fused, images)
     with blamed(fused):
-        quantized = quantize(fused, [images], data.log_step, *bits, quantile=quant.calibration_quantile)
-    if quant.correct_biases:
-        correct_biases_(quantized, fused, images)
+        options = {"quantile": quant.calibration_quantile, "correct_biases": quant.correct_biases}
+        quantized = quantize(fused, [images], data.log_step, *bits, **options)
     if quant.learned_steps:
         learn_steps_(quantized)
     return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments, composed=composed)

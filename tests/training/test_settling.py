@@ -49,9 +49,8 @@ CHANNELS_LAST = {
 }
 
 
-def widest(x: torch.Tensor) -> float:
+def widest(x: torch.Tensor, mean: float = 0.0) -> float:
     """Of (images, values): by hand."""
-    mean = sum(x.flatten().tolist()) / x.numel()
     return max(sum((value - mean) ** 2 for value in row) / len(row) for row in x.tolist())
 
 
@@ -59,16 +58,56 @@ def widest(x: torch.Tensor) -> float:
 def test_the_variance_is_that_of_the_image_that_varies_most(kind):
     norm, b, shape = (CHANNELS_FIRST | CHANNELS_LAST)[kind]
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).double()
-    x[2] *= 5
+    x[2] *= 2
     fit_widest_(nn.Sequential(norm.double()), x)
     rows = (x.movedim(-1, 1) if kind in CHANNELS_LAST else x).reshape(6, 4, -1)
     for block, measured in enumerate(norm.running_var.tolist()):
         values = rows[:, block * b : (block + 1) * b].flatten(1)
-        assert measured == pytest.approx(widest(values))
         if isinstance(norm, Aespa1d | Aespa2d):
-            assert norm.running_square_var[block].item() == pytest.approx(widest(values**2))
+            assert measured == pytest.approx(widest(values))
+            assert norm.running_square_var[block].item() == pytest.approx(widest(values**2) * 2 / 3)
         else:
-            assert norm.running_mean[block].item() == pytest.approx(values.mean().item())
+            mean = values.mean().item()
+            assert measured == pytest.approx(widest(values, mean))
+            assert norm.running_mean[block].item() == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(("layers", "headroom"), [(2, 1.0), (24, 4.0)])
+def test_headroom_is_as_much_as_images_need_that_were_not_measured(layers, headroom):
+    """With none, 4 of the 64 others explode after 24 squares."""
+    model = deep(layers)
+    model[-2] = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    measured, others = torch.randn(2, 64, 8, 4, 4, generator=torch.Generator().manual_seed(1))
+    fit_widest_(model, measured)
+    with torch.no_grad():
+        x = model[0](measured)
+        widest_image = (x - x.mean((0, 2, 3), keepdim=True)).square().mean((2, 3)).amax(0)
+    found = (model[1].running_var / widest_image).sqrt()
+    torch.testing.assert_close(found, torch.full((8,), headroom))
+    assert largest(model, others) < 10 * largest(model, measured)
+
+
+class Residual(nn.Module):
+    """Squares of sums, whose means add up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(8, 8, 1) for _ in range(24))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(24))
+        self.squares = nn.ModuleList(Aespa2d(8) for _ in range(24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for conv, norm, square in zip(self.convs, self.norms, self.squares, strict=True):
+            x = square(x + norm(conv(x)))
+        return x.flatten(1)
+
+
+def test_a_mean_that_a_residual_adds_does_not_grow_from_square_to_square():
+    """With variances around the mean it is 1,000 after 24 squares."""
+    torch.manual_seed(0)
+    model = Residual()
+    fit_widest_(model, VECTORS)
+    assert largest(model) < 10
 
 
 def test_noise_stays_noise_however_deep_the_network():
