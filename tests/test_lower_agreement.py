@@ -52,6 +52,17 @@ def test_a_reference_is_compared(quantized):
     pc.compile(quantized, IMAGES, reference=reference, tolerance=100.0, **OPTIONS)
 
 
+def test_a_bias_that_all_classes_have_hides_no_difference():
+    biased, reference = network(), network()
+    with torch.no_grad():
+        for model, factor in ((biased, 1.0), (reference, 3.0)):
+            model[-1].weight.mul_(factor)
+            model[-1].bias.add_(1e4)
+    quantized = pc.quantize(pc.fuse(biased), IMAGES)
+    with pytest.raises(RuleError, match=r"logits must be within 0.25 of those of the reference"):
+        pc.compile(quantized, IMAGES, reference=reference, **OPTIONS)
+
+
 def test_a_reference_with_a_hook_names_the_hook(quantized):
     reference = network()
     reference[6].register_forward_hook(lambda module, given, result: result / 0.1)

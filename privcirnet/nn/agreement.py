@@ -15,6 +15,8 @@ from privcirnet.nn.graph import module_of, output_of, several_outputs
 
 TOLERANCE = 1e-3
 """Largest difference, as a share of an image's largest value: far above rounding errors, far below a lost operation."""
+EXACT = 1e-6
+"""The same in double precision: a factor is not missed behind a bias of a hundred thousand times its values."""
 
 
 def some_of(images: Tensor) -> Tensor:

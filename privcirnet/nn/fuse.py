@@ -29,7 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.errors import Errors, RuleError
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.affine import Affine
-from privcirnet.nn.agreement import agree, check_traced, exact_value, some_of
+from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.compose import compose_
@@ -83,7 +83,7 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
         return _folded_(fused.double(), composed).to(kind)
     check_traced(fused, copied, shown)
     wanted = exact_value(copied, shown)
-    if not agree(exact_value(_folded_(fused.double(), composed), shown), wanted):
+    if not agree(exact_value(_folded_(fused.double(), composed), shown), wanted, EXACT):
         rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"
         raise RuleError(rule, got=got, remedy="report this network")
     return fused.to(kind)

@@ -92,6 +92,18 @@ def test_a_wrong_fold_is_found(monkeypatch):
         pc.fuse(model, images=torch.rand(1, 3, 5, 5))
 
 
+def test_a_wrong_fold_behind_a_large_bias_is_found(monkeypatch):
+    """All logits are 10,000 and a little: 1e-4 of them is all that the network computes."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(36, 2)).eval()
+    with torch.no_grad():
+        model[1].weight.fill_(3)
+        model[3].bias.add_(1e4)
+    pc.fuse(model, images=torch.rand(2, 3, 5, 5))
+    monkeypatch.setattr(fuse_module, "fold_norm_", lambda layer, norm, name: None)
+    with pytest.raises(RuleError, match="a fused network must compute what the network does"):
+        pc.fuse(model, images=torch.rand(2, 3, 5, 5))
+
+
 def test_a_network_that_cancels_large_values_is_folded():
     torch.manual_seed(0)
     images = torch.rand(8, 3, 5, 5)

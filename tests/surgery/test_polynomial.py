@@ -54,6 +54,32 @@ def test_functions_become_modules():
     assert model(torch.rand(5, 3, 8, 8)).shape == (5, 4)
 
 
+@pytest.mark.parametrize(
+    "clamped",
+    [
+        lambda x: x.clamp(0, 6),
+        lambda x: torch.clamp(x, min=0),
+        lambda x: torch.clip(x, 0, 6),
+        lambda x: x.clamp_min(0),
+        lambda x: x.clamp_(0, 6),
+    ],
+)
+def test_clamped_values_become_an_activation(clamped):
+    class Clamped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(clamped(self.first(x))).flatten(1)
+
+    model, images = Clamped(), torch.rand(2, 3, 8, 8)
+    (change,) = polynomial_(model, images)
+    assert (change.after, change.effect) == ("Aespa2d", TRAIN)
+    assert sum(isinstance(module, Aespa2d) for module in model.modules()) == 1
+    assert model(images).shape == (2, 4)
+
+
 def test_a_pool_that_is_an_average_already_computes_the_same():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4))
