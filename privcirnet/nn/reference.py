@@ -20,8 +20,8 @@ def check_reference(network: fx.GraphModule, reference: nn.Module, images: Tenso
         network: quantized.
         reference: the other, not quantized; left as it was.
         images: real, (N, C, H, W); the first few are compared.
-        tolerance: largest difference (root mean square), as a share of how far the reference's logits of an image are from
-            their mean: a bias that all classes have hides nothing.
+        tolerance: largest difference (root mean square), as a share of the distance of the reference's logits from the
+            mean of their image: a bias that all classes have hides nothing.
 
     Raises:
         RuleError: they are not; names the first layer whose values differ as much.
