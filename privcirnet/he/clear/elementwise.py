@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from privcirnet.he.clear import compiled
+from privcirnet.he.clear import passes
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 
@@ -15,11 +15,7 @@ def add(x: Residues, y: Residues, t: int) -> Residues:
         y: residues of the same shape.
         t: modulus under 2^61.
     """
-    if not compiled.installed():
-        return modular.add(x, y, t)
-    from privcirnet.he.clear.kernels import elementwise
-
-    return compiled.elementwise(elementwise.add, (x, y), np.uint64(t))
+    return passes.elementwise(passes.compiled().add, (x, y), np.uint64(t))
 
 
 def subtract(x: Residues, y: Residues, t: int) -> Residues:
@@ -30,11 +26,7 @@ def subtract(x: Residues, y: Residues, t: int) -> Residues:
         y: residues of the same shape.
         t: modulus under 2^61.
     """
-    if not compiled.installed():
-        return modular.subtract(x, y, t)
-    from privcirnet.he.clear.kernels import elementwise
-
-    return compiled.elementwise(elementwise.subtract, (x, y), np.uint64(t))
+    return passes.elementwise(passes.compiled().subtract, (x, y), np.uint64(t))
 
 
 def scale(share: Residues, bits: int, t: int) -> Residues:
@@ -47,11 +39,7 @@ def scale(share: Residues, bits: int, t: int) -> Residues:
     """
     factor = np.array([pow(2, bits, t)], dtype=np.uint64)
     both = np.concatenate([factor, modular.constant_quotients(factor, t)])
-    if not compiled.installed():
-        return modular.multiply_constant(share, factor, both[1:], t)
-    from privcirnet.he.clear.kernels import elementwise
-
-    return compiled.elementwise(elementwise.scale, (share,), both, np.uint64(t))
+    return passes.elementwise(passes.compiled().scale, (share,), both, np.uint64(t))
 
 
 def truncate_server(share: Residues, bits: int) -> Residues:
@@ -61,11 +49,7 @@ def truncate_server(share: Residues, bits: int) -> Residues:
         share: the server's, residues of any shape.
         bits: f, under 64.
     """
-    if not compiled.installed():
-        return share >> np.uint64(bits)
-    from privcirnet.he.clear.kernels import elementwise
-
-    return compiled.elementwise(elementwise.truncate_server, (share,), np.uint64(bits))
+    return passes.elementwise(passes.compiled().truncate_server, (share,), np.uint64(bits))
 
 
 def truncate_client(share: Residues, bits: int, t: int) -> Residues:
@@ -76,8 +60,4 @@ def truncate_client(share: Residues, bits: int, t: int) -> Residues:
         bits: f, under 64.
         t: modulus under 2^61.
     """
-    if not compiled.installed():
-        return modular.subtract(np.zeros_like(share), (np.uint64(t) - share) >> np.uint64(bits), t)
-    from privcirnet.he.clear.kernels import elementwise
-
-    return compiled.elementwise(elementwise.truncate_client, (share,), np.uint64(bits), np.uint64(t))
+    return passes.elementwise(passes.compiled().truncate_client, (share,), np.uint64(bits), np.uint64(t))

@@ -2,14 +2,10 @@
 
 from typing import Protocol
 
-import numpy as np
-
-from privcirnet.he.clear import compiled
-from privcirnet.he.clear.limbs import split
-from privcirnet.he.encodings.integer import Values, convolve, dense_weight
+from privcirnet.he.clear import whole
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 
 
@@ -73,31 +69,8 @@ class _Evaluation(Protocol):
 
 
 def _evaluation(shape: LinearShape, block_size: int, rows: Values, t: int) -> _Evaluation:
-    if not compiled.installed():
-        return _Expanded(shape, block_size, rows, t)
-    from privcirnet.he.clear import whole
-    from privcirnet.he.clear.matrix_products import MatrixProducts
-
     if whole.fits(shape, block_size, rows, t):
         return whole.WholeSums(shape, rows, t)
+    from privcirnet.he.clear.matrix_products import MatrixProducts
+
     return MatrixProducts(shape, block_size, rows, t)
-
-
-class _Expanded:
-    """What is done without Numba: the expanded weights times one limb after the other."""
-
-    def __init__(self, shape: LinearShape, block_size: int, rows: Values, t: int) -> None:
-        self._shape, self._t, self._weight = shape, t, dense_weight(rows, shape, block_size)
-        self._split = split(t, int(np.abs(self._weight).sum(axis=(1, 2, 3)).max()))
-        self.bytes = self._weight.nbytes
-
-    def __call__(self, share: Residues, bias: Residues | None) -> Residues:
-        t, rest = self._t, modular.centered(share, self._t)
-        total = np.zeros(1, dtype=np.uint64) if bias is None else bias
-        for limb in range(self._split.count):
-            low, rest = self._split.cut(rest, limb)
-            sums = modular.residues(convolve(low, self._weight, self._shape), t)
-            power = np.array([self._split.power(limb)], dtype=np.uint64)
-            term = modular.multiply_constant(sums, power, modular.constant_quotients(power, t), t)
-            total = modular.add(total, term, t)
-        return total

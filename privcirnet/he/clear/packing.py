@@ -6,14 +6,12 @@ from collections.abc import Callable
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.clear import compiled
+from privcirnet.he.clear import passes
 from privcirnet.he.ring.modular import Residues
 
 Octets = bytes | memoryview
 """Of a message, or a part of it that was not copied."""
 WORD = 64
-_AT_ONCE = 1 << 12
-"""Values that numpy takes at a time, a multiple of 8: it needs a word for every bit."""
 _REMEDY = "send it again"
 
 
@@ -38,9 +36,6 @@ def pack(residues: Residues, t: int) -> bytes:
     'd100'
     """
     flat = np.ascontiguousarray(residues).reshape(-1)
-    if not compiled.installed():
-        parts = (flat[first : first + _AT_ONCE] for first in range(0, flat.size, _AT_ONCE))
-        return b"".join(_slow_pack(part, _width(t)) for part in parts)
     return bytes(pack_made(lambda first, end: flat[first:end], flat.size, t))
 
 
@@ -50,7 +45,7 @@ def pack_made(make: Callable[[int, int], Residues], count: int, t: int) -> memor
     Whoever makes a message of them copies them anyway.
 
     Args:
-        make: (first, end) -> these residues, (values,), all under t; called on all threads. It needs Numba.
+        make: (first, end) -> these residues, (values,), all under t; called on all threads.
         count: of residues.
         t: modulus under 2^64.
     """
@@ -62,7 +57,7 @@ def pack_made(make: Callable[[int, int], Residues], count: int, t: int) -> memor
     def some(first: int, end: int) -> None:
         pack_into(made[first * width // WORD :], make(first, end)[None], bits)
 
-    compiled.in_parts(some, count, WORD)
+    passes.in_parts(some, count, WORD)
     return made.view(np.uint8)[: packed_size(count, t)].data
 
 
@@ -81,15 +76,13 @@ def unpack(message: Octets, shape: tuple[int, ...], t: int) -> Residues:
         RuleError: another length, a value that is not under t, or bits beyond the last value.
     """
     count = math.prod(shape)
-    if not compiled.installed():
-        return _slowly_unpacked(message, count, t).reshape(shape)
     packed, words = Packed(message, count, t), np.empty(count, dtype=np.uint64)
-    compiled.in_parts(lambda first, end: packed.read(first, words[first:end]), count, WORD)
+    passes.in_parts(lambda first, end: packed.read(first, words[first:end]), count, WORD)
     return words.reshape(shape)
 
 
 class Packed:
-    """What :func:`unpack` reads, a few residues at a time. It needs Numba.
+    """What :func:`unpack` reads, a few residues at a time.
 
     Args:
         message: from the other party.
@@ -120,7 +113,7 @@ class Packed:
         from privcirnet.he.engines.kernels.wire_bytes import unpack_into
 
         if not unpack_into(residues[None], self._words[first * self._width // WORD :], self._modulus, self._bits):
-            raise _not_under()
+            raise RuleError("packed values must be under their modulus", got="one that is not", remedy=_REMEDY)
         return residues
 
 
@@ -135,34 +128,6 @@ def _check_length(message: Octets, count: int, t: int) -> None:
         raise RuleError(rule, got=f"last byte {message[-1]}", remedy=_REMEDY)
 
 
-def _slowly_unpacked(message: Octets, count: int, t: int) -> Residues:
-    _check_length(message, count, t)
-    step = _AT_ONCE * _width(t) // 8
-    parts = [_slow_unpack(message[first : first + step], _width(t)) for first in range(0, len(message), step)]
-    found = np.concatenate([np.empty(0, dtype=np.uint64), *parts])[:count]
-    if not (found < t).all():
-        raise _not_under()
-    return found
-
-
-def _not_under() -> RuleError:
-    return RuleError("packed values must be under their modulus", got="one that is not", remedy=_REMEDY)
-
-
 def _width(t: int) -> int:
     """ceil(log2 t)."""
     return (t - 1).bit_length()
-
-
-def _slow_pack(words: Residues, width: int) -> bytes:
-    """The bits of words, the lowest of each first."""
-    bits = (words[:, None] >> np.arange(width, dtype=np.uint64) & np.uint64(1)).astype(np.uint8)
-    return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
-
-
-def _slow_unpack(message: Octets, width: int) -> Residues:
-    """The words of bits, as many as there is room for."""
-    count = 8 * len(message) // width
-    bits = np.unpackbits(np.frombuffer(message, dtype=np.uint8), count=count * width, bitorder="little")
-    places = np.arange(width, dtype=np.uint64)
-    return (bits.reshape(count, width).astype(np.uint64) << places).sum(axis=1, dtype=np.uint64)

@@ -13,9 +13,9 @@ from itertools import product as pairs
 import numpy as np
 import numpy.typing as npt
 
-from privcirnet.he.clear import compiled, elementwise
+from privcirnet.he.clear import elementwise
 from privcirnet.he.clear.limbs import EXACT_BITS, Split, split_both
-from privcirnet.he.ring import modular, threads
+from privcirnet.he.ring import threads
 from privcirnet.he.ring.modular import Residues
 
 _ROWS_AT_ONCE = 64
@@ -37,9 +37,6 @@ def product(left: Residues, right: Residues, groups: int, t: int, plus: Residues
     a, b = (np.ascontiguousarray(share).reshape(groups, -1, share.shape[1]) for share in (left, right))
     shape = groups * b.shape[2], a.shape[2], 1
     rows = np.ascontiguousarray(b.swapaxes(1, 2))
-    if not compiled.installed():
-        found = modular.matmul(rows, a, t).reshape(shape)
-        return found if plus is None else modular.add(found, plus, t)
     constant = np.zeros(shape, dtype=np.uint64) if plus is None else np.ascontiguousarray(plus)
     return _multiply(rows, a, t, constant.reshape(groups, b.shape[2], a.shape[2])).reshape(shape)
 

@@ -7,9 +7,8 @@ server's share is z_s^2 + e + v_s - a^2 = z^2 - w. What each party adds is known
 
 import numpy as np
 
-from privcirnet.he.clear import compiled
-from privcirnet.he.clear.packing import WORD, Octets, Packed, pack, pack_made, unpack
-from privcirnet.he.ring import modular
+from privcirnet.he.clear import passes
+from privcirnet.he.clear.packing import WORD, Octets, Packed, pack_made
 from privcirnet.he.ring.modular import Residues
 
 
@@ -22,11 +21,7 @@ def answer(z: Residues, d: Residues, terms: Residues, t: int) -> Residues:
         terms: the client's, v_c - w.
         t: prime under 2^61.
     """
-    if not compiled.installed():
-        return modular.add(modular.multiply(z, modular.add(d, d, t), t), terms, t)
-    from privcirnet.he.clear.kernels.elementwise import square_answer
-
-    return compiled.elementwise(square_answer, (z, d, terms), compiled.modulus(t))
+    return passes.elementwise(passes.compiled().square_answer, (z, d, terms), passes.modulus(t))
 
 
 def finish(z: Residues, e: Residues, terms: Residues, t: int) -> Residues:
@@ -38,11 +33,7 @@ def finish(z: Residues, e: Residues, terms: Residues, t: int) -> Residues:
         terms: the server's, v_s - a^2.
         t: prime under 2^61.
     """
-    if not compiled.installed():
-        return modular.add(modular.add(modular.multiply(z, z, t), e, t), terms, t)
-    from privcirnet.he.clear.kernels.elementwise import square_finish
-
-    return compiled.elementwise(square_finish, (z, e, terms), compiled.modulus(t))
+    return passes.elementwise(passes.compiled().square_finish, (z, e, terms), passes.modulus(t))
 
 
 def answer_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Octets:
@@ -57,15 +48,11 @@ def answer_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Octe
     Raises:
         RuleError: the message is not that many residues.
     """
-    if not compiled.installed():
-        return pack(answer(z, unpack(message, z.shape, t), terms, t), t)
-    from privcirnet.he.clear.kernels.elementwise import square_answer
-
-    packed, moduli = Packed(message, z.size, t), compiled.modulus(t)
+    packed, moduli, kernel = Packed(message, z.size, t), passes.modulus(t), passes.compiled().square_answer
 
     def make(first: int, end: int) -> Residues:
         d, e = np.empty((2, end - first), dtype=np.uint64)  # in one array there are no vector instructions
-        square_answer(e, z[first:end], packed.read(first, d), terms[first:end], moduli)
+        kernel(e, z[first:end], packed.read(first, d), terms[first:end], moduli)
         return e
 
     return pack_made(make, z.size, t)
@@ -83,17 +70,14 @@ def finish_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Resi
     Raises:
         RuleError: the message is not that many residues.
     """
-    if not compiled.installed():
-        return finish(z, unpack(message, z.shape, t), terms, t)
-    from privcirnet.he.clear.kernels.elementwise import square_finish
-
-    packed, moduli, square = Packed(message, z.size, t), compiled.modulus(t), np.empty(z.size, dtype=np.uint64)
+    packed, moduli, kernel = Packed(message, z.size, t), passes.modulus(t), passes.compiled().square_finish
+    square = np.empty(z.size, dtype=np.uint64)
 
     def some(first: int, end: int) -> None:
         e = packed.read(first, np.empty(end - first, dtype=np.uint64))
-        square_finish(square[first:end], z[first:end], e, terms[first:end], moduli)
+        kernel(square[first:end], z[first:end], e, terms[first:end], moduli)
 
-    compiled.in_parts(some, z.size, WORD)
+    passes.in_parts(some, z.size, WORD)
     return square
 
 
@@ -105,13 +89,11 @@ def ask_packed(z: Residues, stand_ins: Residues, t: int) -> Octets:
         stand_ins: a, (values,).
         t: prime under 2^61.
     """
-    if not compiled.installed():
-        return pack(modular.subtract(z, stand_ins, t), t)
-    from privcirnet.he.clear.kernels.elementwise import subtract
+    kernel = passes.compiled().subtract
 
     def make(first: int, end: int) -> Residues:
         d = np.empty(end - first, dtype=np.uint64)
-        subtract(d, z[first:end], stand_ins[first:end], np.uint64(t))
+        kernel(d, z[first:end], stand_ins[first:end], np.uint64(t))
         return d
 
     return pack_made(make, z.size, t)

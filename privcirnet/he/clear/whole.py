@@ -6,11 +6,13 @@ They are a pass over the residues, without limbs (:mod:`clear.limbs`): five to s
 where every channel is a group, and twice as fast where a position has few inputs or outputs.
 """
 
+from functools import cache
 from itertools import pairwise, product
+from typing import Any, cast
 
 import numpy as np
 
-from privcirnet.he.clear import compiled
+from privcirnet.he.clear import passes
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.ring import threads
@@ -36,8 +38,17 @@ def fits(shape: LinearShape, block_size: int, rows: Values, t: int) -> bool:
     """
     if shape.kind == "depthwise":
         return 0 < len(_ends(rows.reshape(len(rows), -1), _most(t), 1)) <= _PASSES
-    dense = shape.kind == "gemm" and block_size == 1 and compiled.multiplies_words()
+    dense = shape.kind == "gemm" and block_size == 1 and multiplies_words()
     return dense and len(_ends(_in_fours(rows), _most(t), _FOUR)) > 0
+
+
+@cache
+def multiplies_words() -> bool:
+    """Return whether vector units multiply 64-bit words; without, two limbs of them are faster."""
+    from llvmlite import binding  # pyright: ignore[reportMissingTypeStubs]
+
+    found = cast(dict[str, bool], cast(Any, binding).get_host_cpu_features())
+    return found.get("avx512dq", False)
 
 
 def _most(t: int) -> int:
@@ -113,7 +124,7 @@ class WholeSums:
             whole.depthwise(result[part], x[part], self._passes[-1][part], before, self._window, self._whole)
 
         size = x[0].size
-        compiled.in_parts(some, x.size, size)
+        passes.in_parts(some, x.size, size)
 
     def _positions(self, result: Residues, x: Residues, bias: Residues) -> None:
         from privcirnet.he.clear.kernels import whole

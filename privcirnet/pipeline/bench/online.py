@@ -1,15 +1,14 @@
-"""What is left to compute when an image comes, compiled and by numpy: linear layers in clear, passes over shares."""
+"""What is left to compute when an image comes: linear layers in clear, passes over shares."""
 
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from privcirnet.he.clear import compiled, elementwise, packing, products, squares
+from privcirnet.he.clear import elementwise, packing, products, squares
 from privcirnet.he.clear.linear import ClearLinear
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.networks import Shapes, allowed_block_size, network_shapes
@@ -57,8 +56,8 @@ def run_online(block_sizes: Sequence[int], bench_run: BenchRun, progress: Callab
         progress: called after each row.
 
     Returns:
-        a row for each, with the seconds of "all" threads, of "one" and of "numpy" on one, and of networks those that
-        search.py predicts of all threads.
+        a row for each, with the seconds of "all" threads and of "one", and of networks those that search.py predicts
+        of all threads.
     """
     t = modular.largest_prime(bench_run.plain_bits, 2)
     profile = online_profile(t, bench_run.repetitions)
@@ -69,8 +68,7 @@ def run_online(block_sizes: Sequence[int], bench_run: BenchRun, progress: Callab
             rows[-1]["seconds_predicted"] = _predicted(online_shapes(network), b, profile)
             progress()
     for name, (values, work) in _passes(t).items():
-        seconds, wrong = _timed(work, work, bench_run.repetitions)
-        rows.append({"name": name, "values": values, "seconds": seconds, "wrong": wrong})
+        rows.append({"name": name, "values": values, "seconds": _timed(work, bench_run.repetitions)})
         progress()
     return rows
 
@@ -87,21 +85,18 @@ def online_runs(block_sizes: Sequence[int]) -> int:
 def _network(title: str, shapes: Mapping[str, LinearShape], b: int, t: int, repetitions: int) -> dict[str, Any]:
     """All layers of a network; those that are alike are run once."""
     alike = Counter((shape, allowed_block_size(shape, b)) for shape in shapes.values())
-    seconds, weights, wrong = Counter[str](), 0, 0
+    seconds, weights = Counter[str](), 0
     for (shape, size), count in alike.items():
         random = np.random.default_rng(0)
         rows = random.integers(-_LARGEST, _LARGEST + 1, shape.weight_shape(size))
         share, bias = sampling.uniform(shape.input_shape, t), sampling.uniform(shape.output_shape, t)
-        fast = ClearLinear(shape, size, rows, t)
-        with compiled.by_numpy():
-            slow = ClearLinear(shape, size, rows, t)
-        works = [lambda layer=layer, x=share, plus=bias: layer.apply(x, plus) for layer in (fast, slow)]
-        found, differences = _timed(works[0], works[1], repetitions)
+        layer = ClearLinear(shape, size, rows, t)
+        found = _timed(lambda layer=layer, x=share, plus=bias: layer.apply(x, plus), repetitions)
         seconds.update({name: count * value for name, value in found.items()})
-        weights, wrong = weights + count * fast.bytes, wrong + differences
+        weights += count * layer.bytes
     values = sum(int(np.prod(shape.output_shape)) for shape in shapes.values())
     own = {"network": title, "block_size": b, "name": f"{title}, b = {b}", "values": values}
-    return own | {"weights_bytes": weights, "seconds": dict(seconds), "wrong": wrong}
+    return own | {"weights_bytes": weights, "seconds": dict(seconds)}
 
 
 def _predicted(shapes: Mapping[str, LinearShape], b: int, profile: Profile) -> float:
@@ -119,27 +114,23 @@ def _passes(t: int) -> dict[str, tuple[int, _Work]]:
         "square, the server's end": (VALUES, lambda: squares.finish(x, y, z, t)),
         "difference": (VALUES, lambda: elementwise.subtract(x, y, t)),
         "truncation, client": (VALUES, lambda: elementwise.truncate_client(x, 12, t)),
-        "packed": (VALUES, lambda: np.frombuffer(packing.pack(x, t), dtype=np.uint8)),
+        "packed": (VALUES, lambda: packing.pack(x, t)),
         "unpacked": (VALUES, lambda: packing.unpack(message, x.shape, t)),
         f"product of {groups} heads": (groups * count * count, lambda: products.product(left, right, groups, t)),
     }
 
 
-def _timed(fast: _Work, slow: _Work, repetitions: int) -> tuple[dict[str, float], int]:
-    """Median seconds by contestant, in turns, and how many values differ from numpy's."""
-    runs: dict[str, list[float]] = {"all": [], "one": [], "numpy": []}
-    wrong = 0
-    fast()
+def _timed(work: _Work, repetitions: int) -> dict[str, float]:
+    """Median seconds on "all" threads and on "one", in turns."""
+    runs: dict[str, list[float]] = {"all": [], "one": []}
+    work()
     for _ in range(repetitions):
-        results: list[Any] = []
         for name, seconds in runs.items():
-            how = compiled.by_numpy() if name == "numpy" else nullcontext()
-            with how, threads.one_thread(), threads.using(0 if name == "all" else 1):
+            with threads.one_thread(), threads.using(0 if name == "all" else 1):
                 start = time.perf_counter()
-                results.append((slow if name == "numpy" else fast)())
+                work()
                 seconds.append(time.perf_counter() - start)
-        wrong += sum(int((result != results[-1]).sum()) for result in results[:-1])
-    return {name: statistics.median(seconds) for name, seconds in runs.items()}, wrong
+    return {name: statistics.median(seconds) for name, seconds in runs.items()}
 
 
 def online_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -152,14 +143,11 @@ def online_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         {
             "what": row["name"],
             "values": f"{row['values']}",
-            "numpy ms": f"{1e3 * row['seconds']['numpy']:.2f}",
-            "1 thread": f"{1e3 * row['seconds']['one']:.2f}",
-            **{f"{cores} threads": f"{1e3 * row['seconds']['all']:.2f}" for cores in {threads.cores()} - {1}},
-            "predicted": f"{1e3 * row['seconds_predicted']:.2f}" if "seconds_predicted" in row else "",
-            "speed-up": f"{row['seconds']['numpy'] / row['seconds']['one']:.1f}",
+            "1 thread ms": f"{1e3 * row['seconds']['one']:.2f}",
+            **{f"{cores} threads ms": f"{1e3 * row['seconds']['all']:.2f}" for cores in {threads.cores()} - {1}},
+            "predicted ms": f"{1e3 * row['seconds_predicted']:.2f}" if "seconds_predicted" in row else "",
             "ns a value": f"{1e9 * row['seconds']['one'] / row['values']:.2f}",
             "weights MB": f"{row['weights_bytes'] / 1e6:.1f}" if "weights_bytes" in row else "",
-            "wrong": f"{row['wrong']}",
         }
         for row in rows
     ]

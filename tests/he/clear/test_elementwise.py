@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.clear import compiled, elementwise
+from privcirnet.he.clear import elementwise, passes
 from privcirnet.he.ring import modular, threads
 
 MODULI = [modular.largest_prime(bits, 2) for bits in (4, 20, 41, 54, 60, 61)]
@@ -40,7 +40,7 @@ def test_truncations(t: int, bits: int) -> None:
 
 
 def test_many_values_on_several_threads() -> None:
-    t, count = MODULI[3], 5 * compiled.AT_ONCE + 3
+    t, count = MODULI[3], 5 * passes.AT_ONCE + 3
     x, y = (np.random.default_rng(seed).integers(0, t, count, dtype=np.uint64) for seed in (0, 1))
     with threads.using(3):
         assert (elementwise.add(x, y, t) == modular.add(x, y, t)).all()

@@ -9,11 +9,6 @@ from privcirnet.he.ring import modular
 MODULI = [modular.largest_prime(bits, 2) for bits in (3, 20, 41, 54, 60, 61)]
 
 
-@pytest.fixture(autouse=True)
-def implementation() -> None:
-    """There is one."""
-
-
 @pytest.mark.parametrize("t", MODULI)
 @pytest.mark.parametrize("weight_bits", [0, 10, 23, 24, 33, 48])
 def test_limbs_add_up_and_are_small_enough(t: int, weight_bits: int) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.clear import compiled
+from privcirnet.he.clear import passes
 from privcirnet.he.clear.packing import pack, packed_size, unpack
 from privcirnet.he.ring import modular, threads
 
@@ -45,7 +45,7 @@ def test_any_values_of_any_modulus(t: int, data: st.DataObject) -> None:
     assert unpack(as_one_number(values, t), (len(values),), t).tolist() == values
 
 
-@pytest.mark.parametrize("count", [compiled.AT_ONCE, 5 * compiled.AT_ONCE + 3])
+@pytest.mark.parametrize("count", [passes.AT_ONCE, 5 * passes.AT_ONCE + 3])
 def test_many_values_on_several_threads(count: int) -> None:
     t = (1 << 54) - 33
     values = residues(count, t)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privcirnet.he.clear import compiled, whole
+from privcirnet.he.clear import whole
 from privcirnet.he.clear.matrix_products import MatrixProducts
 from privcirnet.he.encodings.integer import dense_weight
 from privcirnet.he.encodings.shape import LinearShape
@@ -18,13 +18,11 @@ from tests.he.layers import depthwise_shapes
 T = modular.largest_prime(51, 2)
 MODULI = [modular.largest_prime(bits, 2) for bits in (4, 20, 41, 51, 54)]
 
-pytest.importorskip("numba")
-
 
 @pytest.fixture(autouse=True)
 def everywhere() -> object:
     """Dense layers are computed so on every machine."""
-    with patch.object(compiled, "multiplies_words", lambda: True):
+    with patch.object(whole, "multiplies_words", lambda: True):
         yield
 
 
@@ -121,5 +119,5 @@ def test_which_layers_have_whole_sums() -> None:
     assert not whole.fits(dense, 4, weights(dense, 4), T)
     windows = LinearShape(8, 8, 16, 16, 3, 1, 1)
     assert not whole.fits(windows, 1, weights(windows, 1), T)
-    with patch.object(compiled, "multiplies_words", lambda: False):
+    with patch.object(whole, "multiplies_words", lambda: False):
         assert not whole.fits(dense, 1, weights(dense, 1), T)

@@ -1,1 +1,1 @@
-"""Compiled loops over shares; without Numba their callers in :mod:`he.clear` do the same with numpy."""
+"""Compiled loops over shares, for their callers in :mod:`he.clear`."""

@@ -1,11 +1,9 @@
-"""Whether there are compiled kernels, and how a pass over many values is shared out among threads."""
+"""How a pass over many values is shared out among threads."""
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, lru_cache
-from importlib.util import find_spec
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -16,45 +14,11 @@ AT_ONCE = 1 << 14
 """Values of a share that a kernel takes at a time: a fraction of a millisecond. A multiple of 64."""
 
 
-def installed() -> bool:
-    """Return whether Numba is installed, without loading it; not inside :func:`by_numpy`."""
-    return _found() and not _setting.by_numpy
+def compiled() -> ModuleType:
+    """Return the kernels of passes, :mod:`clear.kernels.elementwise`, which take a quarter of a second to load."""
+    from privcirnet.he.clear.kernels import elementwise
 
-
-@contextmanager
-def by_numpy() -> Generator[None]:
-    """Work as where Numba is not installed inside a ``with`` block, in all threads: for comparisons.
-
-    Yields:
-        nothing.
-    """
-    before, _setting.by_numpy = _setting.by_numpy, True
-    try:
-        yield
-    finally:
-        _setting.by_numpy = before
-
-
-@dataclass
-class _Setting:
-    by_numpy: bool = False
-
-
-_setting = _Setting()
-
-
-@cache
-def _found() -> bool:
-    return find_spec("numba") is not None
-
-
-@cache
-def multiplies_words() -> bool:
-    """Return whether vector units multiply 64-bit words; without, two limbs of them are faster."""
-    from llvmlite import binding  # pyright: ignore[reportMissingTypeStubs]
-
-    found = cast(dict[str, bool], cast(Any, binding).get_host_cpu_features())
-    return found.get("avx512dq", False)
+    return elementwise
 
 
 @lru_cache(maxsize=64)
