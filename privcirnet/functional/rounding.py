@@ -4,7 +4,6 @@ The functions that use them (:mod:`quantize`) are the same with torch's operatio
 """
 
 from functools import partial
-from importlib.util import find_spec
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from privcirnet.functional.threads import run
 
-_INSTALLED = find_spec("numba") is not None
 PER_THREAD = 2**16
 """Values that are worth a thread."""
 _SEEDS = 2**32
@@ -24,12 +22,12 @@ UNLIMITED = (float("-inf"), float("inf"))
 
 
 def compiled_for(x: Tensor) -> bool:
-    """Return whether the compiled passes can read values: float32 on a CPU, without gaps, many of them, with Numba.
+    """Return whether the compiled passes can read values: float32 on a CPU, without gaps, many of them.
 
     Args:
         x: of any shape.
     """
-    if x.device.type != "cpu" or x.dtype != torch.float32 or torch.compiler.is_compiling() or not _INSTALLED:
+    if x.device.type != "cpu" or x.dtype != torch.float32 or torch.compiler.is_compiling():
         return False
     return PER_THREAD // 16 <= x.numel() < _SEEDS and _in_place(x) is not None
 

@@ -6,7 +6,6 @@ devices, layouts and types.
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -16,13 +15,12 @@ from torch import Tensor
 
 from privcirnet.functional.threads import run
 
-_INSTALLED = find_spec("numba") is not None
 PER_THREAD = 2**16
 """Values that are worth a thread."""
 
 
 def compiled_for(x: Tensor, axis: int) -> bool:
-    """Return whether the compiled passes can read values: on a CPU, of 16 or 32 bits, channels innermost, with Numba.
+    """Return whether the compiled passes can read values: on a CPU, of 16 or 32 bits, channels innermost.
 
     Args:
         x: of any shape.
@@ -30,7 +28,7 @@ def compiled_for(x: Tensor, axis: int) -> bool:
     """
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16) or torch.compiler.is_compiling():
         return False
-    return x.numel() > 0 and x.movedim(axis, -1).is_contiguous() and _INSTALLED
+    return x.numel() > 0 and x.movedim(axis, -1).is_contiguous()
 
 
 def power_sums(x: Tensor, axis: int) -> Tensor:

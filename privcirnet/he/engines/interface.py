@@ -8,8 +8,6 @@ The methods are whole steps of the protocol, on all ciphertexts of a layer: how 
 form and on how many cores is the engine's business. :mod:`engines.sequential` makes them out of single operations.
 """
 
-import importlib
-import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
@@ -218,7 +216,7 @@ class ServerEngine(Protocol):
 
 
 def client_engine(name: str, parameters: Parameters) -> ClientEngine:
-    """Return the client's engine by name, with fresh keys; "kernel" is "tenseal", with a warning, without Numba.
+    """Return the client's engine by name, with fresh keys.
 
     Args:
         name: one of :data:`ENGINES`.
@@ -232,7 +230,7 @@ def client_engine(name: str, parameters: Parameters) -> ClientEngine:
         from privcirnet.he.engines.cleartext import CleartextClient
 
         return CleartextClient(parameters)
-    if name == "kernel" and _has_numba():
+    if name == "kernel":
         from privcirnet.he.engines.kernel_client import KernelClient
 
         return KernelClient(parameters)
@@ -242,7 +240,7 @@ def client_engine(name: str, parameters: Parameters) -> ClientEngine:
 
 
 def server_engine(name: str, parameters: Parameters, cache: WeightCache | None = None) -> ServerEngine:
-    """Return the server's engine by name; "kernel" is "tenseal", with a warning, where Numba is not installed.
+    """Return the server's engine by name.
 
     Args:
         name: one of :data:`ENGINES`.
@@ -257,26 +255,13 @@ def server_engine(name: str, parameters: Parameters, cache: WeightCache | None =
         from privcirnet.he.engines.cleartext import CleartextServer
 
         return CleartextServer(parameters)
-    if name == "kernel" and _has_numba():
+    if name == "kernel":
         from privcirnet.he.engines.kernel import KernelServer
 
         return KernelServer(parameters, cache)
     from privcirnet.he.engines.tenseal import TensealServer
 
     return TensealServer(parameters)
-
-
-def _has_numba() -> bool:
-    """Whether kernels can be compiled, with a warning if not."""
-    try:
-        importlib.import_module("privcirnet.compiled.jit")
-    except ModuleNotFoundError as missing:
-        if missing.name != "numba":
-            raise
-        slower = "engine=kernel needs Numba, which is not installed: engine=tenseal, ten times slower, is used"
-        warnings.warn(slower, stacklevel=3)
-        return False
-    return True
 
 
 def check_engine(name: str) -> None:

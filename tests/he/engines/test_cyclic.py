@@ -1,4 +1,4 @@
-"""Both implementations of the cyclic transforms against the sum, and when Numba is loaded for them."""
+"""Cyclic transforms against the sum in Python's integers."""
 
 import numpy as np
 import pytest
@@ -8,18 +8,7 @@ from privcirnet.he.engines import cyclic
 from privcirnet.he.ring import modular
 
 LENGTHS = (1, 2, 3, 5, 6, 8, 9, 12, 15, 16, 17, 33)
-
-
 T = modular.largest_prime(61, 16 * 9 * 5 * 11 * 17)
-
-
-@pytest.fixture(params=["compiled", "products"], autouse=True)
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test twice, whether Numba is loaded already or not."""
-    if request.param == "compiled":
-        monkeypatch.setattr(cyclic, "_COMPILED_FROM", 0)
-    else:
-        monkeypatch.setattr(cyclic, "_compiled", lambda _: None)
 
 
 def random_residues(shape: tuple[int, ...], t: int, seed: int = 0) -> modular.Residues:
@@ -86,16 +75,3 @@ def test_golden_vector() -> None:
 def test_length_must_divide() -> None:
     with pytest.raises(RuleError, match="must divide t - 1: got length 7"):
         cyclic.cyclic(np.zeros((2, 7), dtype=np.uint64), 1, T)
-
-
-def test_numba_is_loaded_for_many_values_only(subprocess_python) -> None:
-    program = (
-        "import sys, numpy as np\n"
-        "from privcirnet.he.engines import cyclic\n"
-        "few = cyclic.cyclic(np.arange(8, dtype=np.uint64).reshape(2, 4), 1, 17)\n"
-        "cyclic.gather(few, np.arange(3))\n"
-        "print('numba' in sys.modules)\n"
-        "many = cyclic.cyclic(np.tile(few, (cyclic._COMPILED_FROM // 8, 1)), 1, 17, inverse=True)\n"
-        "print('numba' in sys.modules, many[-2:].tolist())"
-    )
-    assert subprocess_python(program) == "False\nTrue [[0, 1, 2, 3], [4, 5, 6, 7]]"

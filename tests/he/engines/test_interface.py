@@ -1,8 +1,5 @@
-import sys
-
 import pytest
 
-import privcirnet.he
 from privcirnet.errors import RuleError
 from privcirnet.he.engines import cleartext, interface, kernel, kernel_client, tenseal
 from tests.he.engines.pairs import PARAMETERS, pair
@@ -23,19 +20,7 @@ def test_unknown_engine() -> None:
             make("plain", PARAMETERS)
 
 
-def test_without_numba_the_slower_engine_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(privcirnet.he.engines, "kernels", privcirnet.he.engines.kernels)
-    compiled = kernel.__name__, "privcirnet.compiled"  # the client's module begins like the server's
-    for name in [name for name in sys.modules if name.startswith(compiled)]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "numba", None)
-    with pytest.warns(UserWarning, match="engine=kernel needs Numba"):
-        assert type(interface.server_engine("kernel", PARAMETERS)) is tenseal.TensealServer
-    with pytest.warns(UserWarning, match="engine=kernel needs Numba"):
-        assert type(interface.client_engine("kernel", PARAMETERS)) is tenseal.TensealClient
-
-
-def test_with_numba_the_compiled_engine_is_used() -> None:
+def test_the_compiled_engine_is_used() -> None:
     assert type(interface.server_engine("kernel", PARAMETERS)) is kernel.KernelServer
     assert type(interface.client_engine("kernel", PARAMETERS)) is kernel_client.KernelClient
 

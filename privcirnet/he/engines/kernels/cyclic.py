@@ -6,8 +6,7 @@ as columns are loaded and stored.
 
 Words are split in halves as in :mod:`engines.kernels.inner_products`, with the same sums and the same reduction.
 
-Cost: N1 + N2 products for each number; 0.4 ns each where there are vector instructions. The oracle is the float64
-product of :mod:`engines.cyclic`.
+Cost: N1 + N2 products for each number; 0.4 ns each where there are vector instructions.
 """
 
 from collections.abc import Mapping
@@ -58,7 +57,7 @@ def transform(length: int, t: int, inverse: bool) -> Transform:
 
     Args:
         length: N.
-        t: prime modulus under 2^60 with t = 1 mod N.
+        t: prime modulus under 2^61 with t = 1 mod N.
         inverse: whether to do the inverse transform, 1/N included.
 
     Raises:
