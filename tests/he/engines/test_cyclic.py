@@ -75,3 +75,21 @@ def test_golden_vector() -> None:
 def test_length_must_divide() -> None:
     with pytest.raises(RuleError, match="must divide t - 1: got length 7"):
         cyclic.cyclic(np.zeros((2, 7), dtype=np.uint64), 1, T)
+
+
+@pytest.mark.parametrize("axes", [(), (0,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("terms", [1, 3])
+@pytest.mark.parametrize("inverse", [False, True])
+def test_cells_are_sums_of_gathered_values_transformed(axes: tuple[int, ...], terms: int, inverse: bool) -> None:
+    cells, shape = 7, (3, 5, 8)
+    source = random_residues((4, 100), T)
+    numbers = np.random.default_rng(0).integers(0, source.size + 1, (terms, cells, 120), dtype=np.int32)
+    numbers[:, 0, :3] = 0, 1, source.size
+    values = [0, *source.reshape(-1).tolist()]
+    wanted = np.array([sum(values[place] for place in column) % T for column in numbers.reshape(terms, -1).T])
+    wanted = wanted.astype(np.uint64).reshape(cells, *shape)
+    for axis in axes:
+        wanted = cyclic.cyclic(wanted, axis + 1, T, inverse=inverse)
+    found = cyclic.cyclic_cells(source, numbers, shape, axes, T, inverse=inverse)
+    assert (found == wanted.reshape(cells, -1)).all()
+    assert cyclic.gather(source, numbers[0]).tolist() == [[values[place] for place in row] for row in numbers[0]]
