@@ -1,6 +1,6 @@
 """The printed tables and figures of five papers, beside ours. `python reproduce.py --help`."""
 
-from privcirnet.commands.reproduce import main
+from papers.reproduce.command import main
 
 if __name__ == "__main__":
     main()

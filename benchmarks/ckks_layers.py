@@ -14,7 +14,8 @@ from functools import reduce
 
 import numpy as np
 
-from privcirnet.he.leveled.ckks import cins, circulant, slotwise
+from papers.ckks import cins, circulant
+from privcirnet.he.leveled.ckks import slotwise
 from privcirnet.he.leveled.ckks.bootstrapping import parameters_for
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.client import CkksClient

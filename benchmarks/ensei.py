@@ -17,16 +17,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from papers.ensei import moduli as ensei
+from papers.reproduce import rows
+from papers.reproduce.cells import Cell, tables
+from papers.reproduce.ensei import layer_of, request_speedup, run, sums_of
+from papers.reproduce.layers import INSECURE_ENSEI_PRIMES
+from papers.reproduce.rows import Measured
 from privcirnet.console import progress_bar, show, show_rows
-from privcirnet.he.encodings import ensei
 from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring import threads
-from privcirnet.pipeline.reproduce import rows
-from privcirnet.pipeline.reproduce.cells import Cell, tables
-from privcirnet.pipeline.reproduce.ensei import layer_of, request_speedup, run, sums_of
-from privcirnet.pipeline.reproduce.layers import INSECURE_ENSEI_PRIMES
-from privcirnet.pipeline.reproduce.rows import Measured
 
 INSECURE_RING_DEGREE = 2048
 _MB = 1e6

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from common import add_data, load
 
+from papers.reproduce.network_seconds import LeveledBenchmark
 from privcirnet.artifact import read_checkpoint, write_json
 from privcirnet.config import run_file
 from privcirnet.console import show_rows
@@ -30,7 +31,6 @@ from privcirnet.he.leveled.packed import packed_plan
 from privcirnet.he.leveled.parameters import plan_for
 from privcirnet.he.leveled.periodic import periodic_plan
 from privcirnet.he.leveled.plan import Plan
-from privcirnet.he.measure.leveled import LeveledBenchmark
 from privcirnet.he.program.operations import Input
 from privcirnet.lower.leveled import lower_leveled
 from privcirnet.models.lola import lola_mnist

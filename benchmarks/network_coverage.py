@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 import privcirnet as pc
+from papers.reproduce.untrained import LEVELS, LOG_STEP, keep_last_statistics_, smooth_pixels
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
@@ -40,7 +41,6 @@ from privcirnet.nn.quantize import quantize
 from privcirnet.pipeline.bench.results import markdown
 from privcirnet.pipeline.evaluation import evaluate
 from privcirnet.pipeline.export import lower_for
-from privcirnet.pipeline.reproduce.untrained import LEVELS, LOG_STEP, keep_last_statistics_, smooth_pixels
 from privcirnet.surgery import polynomial_
 
 T = TypeVar("T")

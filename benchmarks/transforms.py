@@ -9,12 +9,12 @@ is that of the estimate, which tests hold against measured noise.
 
 import numpy as np
 
+from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.leveled.circuit import Circuit
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledLayer
 from privcirnet.he.leveled.noise import noise_bits
-from privcirnet.he.leveled.quantized import QuantizedLayer, exact_circuit
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.ring import modular
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from papers.reproduce.untrained import LOG_STEP, keep_last_statistics_, random_network
 from privcirnet.artifact import MANIFEST, read_profile, write_program
 from privcirnet.blocksizes.composition import paying
 from privcirnet.config import HEConfig
@@ -15,7 +16,6 @@ from privcirnet.he.planning.profile import LINKS
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.pipeline.export import lower_on
-from privcirnet.pipeline.reproduce.untrained import LOG_STEP, keep_last_statistics_, random_network
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from functools import partial
 
 import numpy as np
 
+from papers.reproduce.leveled import SHAPES, message_megabytes
+from papers.reproduce.network_seconds import CLIENT, seconds_by_steps
 from privcirnet.console import show_rows
 from privcirnet.he.leveled.maps import maps_plan
 from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 from privcirnet.he.leveled.parameters import plan_for
-from privcirnet.he.measure.leveled import CLIENT, seconds_by_steps
 from privcirnet.he.ring import threads
-from privcirnet.pipeline.reproduce.leveled import SHAPES, message_megabytes
 
 _SIDES, _TURNS, _K = (1, 2, 4, 8, 16), 2, 16
 

@@ -1,4 +1,4 @@
-"""Pictures of results; those of the papers' tables are in :mod:`pipeline.reproduce.pictures`."""
+"""Pictures of results; those of the papers' tables are in :mod:`papers.reproduce.pictures`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -41,10 +41,10 @@ _RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT | 
 OmegaConf.register_new_resolver("if", lambda this, then, other: then if this else other, replace=True)
 
 
-def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]]:
+def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Callable[[], None]]:
     """Turn ``main(config)`` into a Hydra program whose config has this schema.
 
-    configs/<name of main's file>.yaml gives the defaults and the help. A :class:`RuleError` is printed as one line and
+    configs/<name>.yaml gives the defaults and the help. A :class:`RuleError` is printed as one line and
     ends the program with status 2; anything else is a bug and keeps its traceback. The program keeps the memory that
     it frees (:mod:`.pipeline.allocator`).
 
@@ -53,15 +53,16 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
 
     Args:
         schema: dataclass of the settings.
+        name: of the command; empty for that of main's file.
 
     Returns:
         The decorator.
     """
 
     def decorate(main: Callable[[Any], None]) -> Callable[[], None]:
-        path = Path(inspect.getfile(inspect.unwrap(main))).resolve()
-        ConfigStore.instance().store(name=f"{path.stem}_schema", node=schema)
-        compose = functools.partial(composed, path.stem, schema)
+        command = name or Path(inspect.getfile(inspect.unwrap(main))).stem
+        ConfigStore.instance().store(name=f"{command}_schema", node=schema)
+        compose = functools.partial(composed, command, schema)
 
         @functools.wraps(main)
         def task(config: DictConfig) -> None:
@@ -69,16 +70,16 @@ def script(schema: type) -> Callable[[Callable[[Any], None]], Callable[[], None]
             with readable_errors():
                 main(OmegaConf.to_object(config))
 
-        run = hydra.main(version_base=_HYDRA, config_path=str(CONFIGS), config_name=path.stem)(task)
+        run = hydra.main(version_base=_HYDRA, config_path=str(CONFIGS), config_name=command)(task)
 
         def main_program() -> None:
             keep_freed_memory()
             arguments = sys.argv[1:]
             with readable_errors():
                 if not {"-h", "--help"}.isdisjoint(arguments):
-                    show_text(explained(path.stem, schema, _overrides()))
+                    show_text(explained(command, schema, _overrides()))
                     return
-                _check_options(path.stem, arguments)
+                _check_options(command, arguments)
                 if not any(argument.startswith("-") or "hydra" in argument for argument in arguments):
                     main(compose(arguments))
                     return

@@ -1,7 +1,6 @@
 """Every YAML in configs/ loads, alone and in every script that can choose it, and fits the schema."""
 
 import importlib
-import importlib.util
 import os
 from pathlib import Path
 
@@ -27,10 +26,7 @@ def schema_of(script):
     """Tell Hydra a script's schema, as it does itself when it is run; returns what has its main."""
     if script in SUBCOMMANDS:
         return importlib.import_module(f"privcirnet.commands.{script}")
-    spec = importlib.util.spec_from_file_location(script, CONFIGS.parent / "benchmarks" / f"{script}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module(f"papers.{script}.command")
 
 
 def composed(script, *overrides):

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from papers.pareto.config import ParetoConfig
 from privcirnet import config
 from privcirnet.explain import listing, meanings
-from privcirnet.pipeline.pareto.config import ParetoConfig
 from privcirnet.settings import CONFIGS, explained, offers
 
 SCHEMAS = {

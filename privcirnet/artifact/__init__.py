@@ -4,11 +4,11 @@ CKKS programs are read and written by :mod:`artifact.ckks`, which loads the kern
 folder appears under its name when it is complete, or not at all.
 """
 
+from papers.pruning.masks_file import read_masks, write_masks
 from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
 from privcirnet.artifact.compact import compacted, expanded
 from privcirnet.artifact.folder import CKKS, LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
 from privcirnet.artifact.leveled import read_leveled, write_leveled
-from privcirnet.artifact.masks import read_masks, write_masks
 from privcirnet.artifact.plan import plan_composed, plan_pads, read_plan, write_plan
 from privcirnet.artifact.program import (
     FULL_FOLDER,

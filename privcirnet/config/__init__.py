@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from papers.reproduce.settings import ReproduceConfig
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
@@ -12,7 +13,6 @@ from privcirnet.config.leveled import LeveledConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.quant import QuantConfig
 from privcirnet.config.recipe import RecipeConfig
-from privcirnet.config.reproduce import ReproduceConfig
 from privcirnet.config.rules import check
 from privcirnet.config.search import SearchConfig
 from privcirnet.config.train import TrainConfig

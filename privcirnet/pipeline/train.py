@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
+from papers.pruning.masked import masks_digest
 from privcirnet import distributed
 from privcirnet.artifact import Checkpoint, compacted, expanded, read_checkpoint, write_checkpoint, write_json
 from privcirnet.config import TrainConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.checks import logits_of_one
-from privcirnet.nn.pruned import masks_digest
 from privcirnet.pipeline.check import left_to_replace
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import checkpoint, record, stages

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from papers.pruning.masked import is_pruned
 from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.errors import RuleError
 from privcirnet.functional.fusion import block_mean
@@ -15,7 +16,6 @@ from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.convert import circulant_, dense_state_dict
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.norm import BlockBatchNorm2d
-from privcirnet.nn.pruned import is_pruned
 from privcirnet.nn.quantize import quantize
 from privcirnet.surgery import polynomial_
 from privcirnet.surgery.polynomial import ACTIVATIONS

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from papers.pruning.masked import prune_
 from privcirnet.artifact import Bits, Checkpoint, plan_composed, plan_pads, read_checkpoint, read_masks, read_plan
 from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
@@ -25,7 +26,6 @@ from privcirnet.nn.convert import circulant_, dense_state_dict
 from privcirnet.nn.equalize import equalize_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
-from privcirnet.nn.pruned import prune_
 from privcirnet.nn.quantize import quantize
 from privcirnet.surgery.left import blamed
 from privcirnet.training.architectures import LOADING

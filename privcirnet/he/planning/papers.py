@@ -13,7 +13,7 @@
 | falcon | coefficient encoding of channel groups, packed densely, no rotation | Falcon 2023, section 4 |
 
 *As published.* The planner's plans are better than those in the papers. For comparison, :func:`published_layer` gives
-what PrivCirNet, Bolt and NeuJeans do with one layer (Cheetah and Iron: :mod:`planning.published`):
+what PrivCirNet, Bolt and NeuJeans do with one layer (Cheetah and Iron: :mod:`papers.layouts.published`):
 
 * One lane length for the whole layer: next_pow2((H + 2 padding)^2 b) for a convolution, and for a GEMM as many tokens
   as d1 or the ciphertext has.
@@ -30,6 +30,7 @@ can be lower than what can be run. A map that no ciphertext holds is split into 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from papers.layouts.published import MAPS, PublishedLayer
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import bsgs as plans
 from privcirnet.he.encodings.layer import Layer
@@ -41,7 +42,6 @@ from privcirnet.he.planning.cost import plan_cost
 from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.he.planning.published import MAPS, PublishedLayer
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def published_named(encoding: str, shape: LinearShape, block_size: int, ring_deg
     """Return the layer with a paper's plan, by name of the encoding.
 
     Args:
-        encoding: "cheetah" or "iron" (:mod:`planning.published`); all others are the spectral family's.
+        encoding: "cheetah" or "iron" (:mod:`papers.layouts.published`); all others are the spectral family's.
         shape: dimensions of the layer.
         block_size: b.
         ring_degree: n.

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.leveled.ckks import convolution
+from papers.ckks import convolution
+from papers.ckks.fused import FusedConvolution
 from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.client import CkksClient
 from privcirnet.he.leveled.ckks.embedding import Slots
-from privcirnet.he.leveled.ckks.fused import FusedConvolution
 from privcirnet.he.leveled.ckks.machine import Encrypted, Machine
 from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer
 from privcirnet.he.leveled.ckks.simulator import Simulator

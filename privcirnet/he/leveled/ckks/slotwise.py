@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from privcirnet.he.leveled.ckks import convolution
+from papers.ckks import convolution
 from privcirnet.he.leveled.ckks.embedding import Reals, Slots
 from privcirnet.he.leveled.ckks.layout import Layout
 from privcirnet.he.leveled.ckks.machine import Machine

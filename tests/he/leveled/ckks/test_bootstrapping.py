@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from numpy.polynomial import chebyshev as series
 
+from papers.ckks import convolution
+from papers.ckks.fused import FusedConvolution
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.ckks import chebyshev, convolution, ephemeral
+from privcirnet.he.leveled.ckks import chebyshev, ephemeral
 from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.context import LOW, Context, is_low
-from privcirnet.he.leveled.ckks.fused import FusedConvolution
 from privcirnet.he.leveled.ckks.simulator import Simulator
-from tests.he.leveled.ckks.test_cins import random
 from tests.he.leveled.ckks.toys import Pair, insecure_ckks, random_slots
+from tests.papers.ckks.test_cins import random
 
 
 def toy(spare: int = 2, weight: int = 32, doublings: int = 3, low: int = 2):

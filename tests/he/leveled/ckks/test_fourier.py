@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from papers.ckks import cins, convolution
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.ckks import cins, convolution, embedding, fourier
+from privcirnet.he.leveled.ckks import embedding, fourier
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.simulator import simulate
-from tests.he.leveled.ckks.test_cins import convolved, random, unpadded
 from tests.he.leveled.ckks.toys import Pair, insecure_ckks
+from tests.papers.ckks.test_cins import convolved, random, unpadded
 
 SLOTS, LENGTH = 64, 8
 

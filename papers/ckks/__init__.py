@@ -1,0 +1,1 @@
+"""NeuJeans' encoding of convolutions in CKKS, and what it is compared with."""

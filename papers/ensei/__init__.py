@@ -1,0 +1,1 @@
+"""ENSEI's moduli and requests."""

@@ -1,0 +1,1 @@
+"""Layouts and formulas as papers publish them."""

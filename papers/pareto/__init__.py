@@ -1,0 +1,1 @@
+"""Accuracy over predicted latency, method beside method, as PrivCirNet plots it."""

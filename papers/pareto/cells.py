@@ -1,0 +1,141 @@
+"""One cell: its plan or masks, and a network fine-tuned with them from the dense start; any step can be killed.
+
+Cells with the same plan share one run, and jobs that would train it at the same time wait for each other. Layout of a
+comparison's folder::
+
+    prepared.json           what all cells share
+    cells/<cell>/cell.json  budget, predictions, the run; with plan.json, and masks.safetensors if it is pruned
+    runs/<digest>/          run directory of train.py
+"""
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from papers.pareto.config import Cell, ParetoConfig
+from papers.pareto.prepare import Prepared, exclusive, prepare
+from papers.pruning.masked import mask_bytes
+from papers.pruning.search import PrunedNetwork, Pruning
+from privcirnet.artifact import read_json, write_json, write_masks, write_plan
+from privcirnet.blocksizes.assignment import uniform_latency, uniform_sizes
+from privcirnet.blocksizes.latency import Figures, figures_of, layer_shapes
+from privcirnet.blocksizes.solve import solve
+from privcirnet.config import RecipeConfig, TrainConfig
+from privcirnet.config.search import BUDGETS
+from privcirnet.data.dataset import ImageData
+from privcirnet.errors import RuleError
+from privcirnet.pipeline import train
+from privcirnet.pipeline.progress import Bar, silent
+from privcirnet.training import stages
+from privcirnet.training.network import weighted_layers
+
+CELL, PLAN, MASKS, SUMMARY = "cell.json", "plan.json", "masks.safetensors", "summary.json"
+
+
+def run(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> None:
+    """Run all cells that are asked for and not complete.
+
+    Args:
+        config: of the comparison.
+        data: images with labels.
+        bar: opens progress bars.
+
+    Raises:
+        RuleError: see :func:`prepare`, and whatever ends a training run.
+    """
+    prepared = prepare(config, data, bar)
+    for cell in config.cells():
+        run_cell(config, cell, prepared, data, bar)
+
+
+def run_cell(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageData, bar: Bar = silent) -> None:
+    """Plan a cell and fine-tune its network, as far as that is not done.
+
+    A budget that the method cannot meet is written down, and nothing is trained.
+
+    Args:
+        config: of the comparison.
+        cell: to run.
+        prepared: what all cells share.
+        data: images with labels.
+        bar: opens progress bars.
+
+    Raises:
+        RuleError: whatever ends a training run.
+    """
+    folder = Path(config.out) / "cells" / cell.name
+    with exclusive(folder / ".lock"):
+        if not (folder / CELL).is_file():
+            write_json(folder / CELL, asdict(cell) | _planned(config, cell, prepared, data, folder))
+    found = read_json(folder / CELL, "a cell", "remove its folder")
+    if not found["run"]:
+        return
+    out = Path(config.out) / "runs" / found["run"]
+    with exclusive(out / ".lock"):
+        if not (out / SUMMARY).is_file():
+            _train(config, data, out, folder / PLAN, bar)
+
+
+def _train(config: ParetoConfig, data: ImageData, out: Path, plan: Path, bar: Bar) -> None:
+    started = time.perf_counter()
+    teacher = config.init if config.recipe.teacher else ""
+    recipe: RecipeConfig = replace(config.recipe, init=config.init, teacher=teacher, plan=str(plan), uniform=0)
+    settings = TrainConfig(
+        root=config.root, out=str(out), seed=config.seed, device=config.device, data=config.data, recipe=recipe
+    )
+    part = data.part(config.train_images) if config.train_images else data
+    train.write(train.train(settings, part, bar), time.perf_counter() - started)
+
+
+def _planned(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageData, folder: Path) -> dict[str, Any]:
+    """Write a cell's plan; return the facts about it."""
+    what = BUDGETS.get(cell.budget_on, "seconds")
+    latency = prepared.latency(what)
+    budget = uniform_latency(latency, cell.b)
+    pruned: PrunedNetwork | None = None
+    sizes = uniform_sizes(latency, 1)
+    try:
+        if cell.method == "pruning":
+            pruned = _pruned(config, prepared, data, budget, what)
+        elif cell.method == "uniform":
+            sizes = uniform_sizes(latency, cell.b)
+        elif cell.method in prepared.omegas:
+            sizes = solve(prepared.omegas[cell.method], latency, budget).block_sizes
+    except RuleError as error:
+        return {"budget_s": budget, "run": "", "problem": str(error)}
+    about = {"model": prepared.model, "checkpoint": prepared.checkpoint, "budget_s": budget}
+    if pruned:
+        masks = {name: mask.numpy() for name, mask in pruned.masks.items()}
+        write_masks(folder / MASKS, masks)
+        about["masks"] = MASKS
+    write_plan(folder / PLAN, sizes, **about)
+    figures = pruned.figures if pruned else figures_of(prepared.figures, sizes)
+    return {
+        "budget_s": budget,
+        **_facts(figures),
+        "sparsity": pruned.sparsity if pruned else 0.0,
+        "run": _digest(sizes, pruned),
+        "problem": "",
+    }
+
+
+def _pruned(config: ParetoConfig, prepared: Prepared, data: ImageData, budget: float, what: str) -> PrunedNetwork:
+    model = stages.load_network(config.init, data)
+    weights = {name: layer.weight.detach() for name, layer in weighted_layers(model).items()}
+    shapes = layer_shapes(model, data.real(data.train_images[:1]))
+    return Pruning(weights, shapes, prepared.profile, prepared.link, config.scores).to_budget(budget, what)
+
+
+def _facts(figures: Figures) -> dict[str, float]:
+    return {"server_s": figures.server, "all_s": figures.seconds, "bytes": figures.sent}
+
+
+def _digest(sizes: dict[str, int], pruned: PrunedNetwork | None) -> str:
+    """Of everything that tells the network's structure; 16 hexadecimal digits."""
+    found = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
+    if pruned:
+        found.update(mask_bytes(dict(sorted(pruned.masks.items()))))
+    return found.hexdigest()[:16]

@@ -1,0 +1,163 @@
+"""What all cells share: the profile, predictions of every layer and block size, sensitivities. Made once, then read."""
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from papers.pareto.config import ParetoConfig
+from privcirnet.artifact import read_checkpoint, read_json, write_json
+from privcirnet.blocksizes.assignment import Table
+from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, layer_shapes
+from privcirnet.config import DataConfig, HEConfig, RecipeConfig, run_file
+from privcirnet.data.dataset import ImageData
+from privcirnet.errors import RuleError
+from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.profile import LINKS, Link, Profile
+from privcirnet.pipeline.profiles import find_profile
+from privcirnet.pipeline.progress import Bar, silent
+from privcirnet.training import sensitivities, stages
+from privcirnet.training.checkpoint import flat
+from privcirnet.training.loop import accuracy
+
+NAME = "prepared.json"
+_OF_A_JOB = ("root", "out", "method", "b", "budget_on", "budgets", "draw", "device")
+"""Settings that may differ between the jobs of a comparison."""
+_KINDS = {"weights": ("weights", 0.0), "loss_aware": ("fisher", None)}
+"""Method -> (kind of sensitivity, damping; None: that of the settings)."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What all cells share.
+
+    Attributes:
+        settings: of the comparison.
+        model: the network's name.
+        checkpoint: digest of its dense weights.
+        top1: of the dense network, percent of the held-out images.
+        profile: operation times.
+        link: network between client and server.
+        figures: predictions by layer and block size.
+        omegas: sensitivities by method.
+    """
+
+    settings: dict[str, Any]
+    model: str
+    checkpoint: str
+    top1: float
+    profile: Profile
+    link: Link
+    figures: FigureTable
+    omegas: Mapping[str, Table]
+
+    def latency(self, what: str) -> dict[str, dict[int, float]]:
+        """Return seconds by layer and block size.
+
+        Args:
+            what: attribute of :class:`Figures`, "seconds" or "server".
+        """
+        return amounts_of(self.figures, what)
+
+
+def prepare(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> Prepared:
+    """Return what all cells share, measured if this is the comparison's first job; other jobs wait for it.
+
+    A setting that a comparison of an earlier version did not know had its default.
+
+    Args:
+        config: of the comparison.
+        data: images with labels.
+        bar: opens progress bars.
+
+    Raises:
+        RuleError: the folder holds a comparison with other settings, or the dense network is missing or unsuitable.
+    """
+    out = Path(config.out)
+    with exclusive(out / ".prepared.lock"):
+        if not (out / NAME).is_file():
+            write_json(out / NAME, _measured(config, data, bar))
+    found = read(out)
+    defaults = flat({"recipe": asdict(RecipeConfig()), "data": asdict(DataConfig()), "he": asdict(HEConfig())})
+    before, now = defaults | flat(found.settings), flat(json.loads(json.dumps(_settings(config))))
+    if changed := [f"{name}={now[name]}" for name in now if now[name] != before.get(name)]:
+        remedy = "give the earlier ones, or another out="
+        raise RuleError("a comparison must be continued with its settings", got=", ".join(changed), remedy=remedy)
+    return found
+
+
+def read(out: Path) -> Prepared:
+    """Return what all cells of a comparison share.
+
+    Args:
+        out: folder of the comparison.
+
+    Raises:
+        RuleError: nothing was prepared there.
+    """
+    held = read_json(out / NAME, "a comparison", "run a cell first, or give its folder as out=")
+    figures = {n: {int(b): Figures(**f) for b, f in row.items()} for n, row in held["figures"].items()}
+    omegas = {k: {n: {int(b): v for b, v in row.items()} for n, row in t.items()} for k, t in held["omegas"].items()}
+    profile = Profile(**held["profile"] | {"coefficient_bits": tuple(held["profile"]["coefficient_bits"])})
+    link = LINKS[held["settings"]["he"]["link"]]
+    facts = held["settings"], held["model"], held["checkpoint"], held["top1"]
+    return Prepared(*facts, profile, link, figures, omegas)
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold a lock file; wait while another process holds it.
+
+    Args:
+        path: of the file, which is created and stays.
+
+    Yields:
+        Nothing.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]:
+    held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
+    model = stages.built(held, data).model
+    if circulant := [name for name, b in held.block_sizes.items() if b > 1]:
+        remedy = "give the run directory of a dense network"
+        raise RuleError("a comparison must start from a dense network", got=f"{len(circulant)} layers", remedy=remedy)
+    profile = find_profile(config.he, bar=bar)
+    shapes = layer_shapes(model, data.real(data.train_images[:1]))
+    figures = figure_table(shapes, config.block_sizes, Goal(profile, LINKS[config.he.link], family=config.he.family))
+    admitted = {name: tuple(row) for name, row in figures.items()}
+    omegas: dict[str, Mapping[str, Any]] = {}
+    for method, (kind, damping) in _KINDS.items():
+        with bar(f"Sensitivity, {method}", config.samples) as advance:
+            found = sensitivities.measure(
+                model,
+                data,
+                admitted,
+                kind,
+                config.samples,
+                config.damping if damping is None else damping,
+                progress=lambda n, advance=advance: advance(to=n),
+            )
+        omegas[method] = found.values
+    return {
+        "settings": _settings(config),
+        "model": held.model,
+        "checkpoint": held.digest(),
+        "top1": accuracy(model, data),
+        "profile": profile.to_dict(),
+        "figures": {name: {b: asdict(figures) for b, figures in row.items()} for name, row in figures.items()},
+        "omegas": omegas,
+    }
+
+
+def _settings(config: ParetoConfig) -> dict[str, Any]:
+    settings = {name: value for name, value in asdict(config).items() if name not in _OF_A_JOB}
+    settings["data"] = {name: value for name, value in settings["data"].items() if name not in {"root", "cache"}}
+    return settings

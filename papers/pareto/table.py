@@ -1,0 +1,176 @@
+"""The table and the picture of a comparison, from whatever is complete."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from papers.pareto.cells import CELL, SUMMARY
+from papers.pareto.config import METHODS
+from papers.pareto.prepare import Prepared, read
+from privcirnet import plots
+from privcirnet.artifact import read_json, write_text
+
+TITLES = {
+    "dense": "dense (Bolt, NeuJeans)",
+    "uniform": "uniform",
+    "weights": "integer program on weight errors",
+    "loss_aware": "loss-aware integer program",
+    "pruning": "structured pruning (SpENCNN-style)",
+}
+KINDS = {"server": "seconds of the server", "all": "seconds in all: server, client, network"}
+PAPER = "4.2 (MobileNetV2, ImageNet), 4.1 (ResNet-18, Tiny ImageNet), 12 (ViT, Tiny ImageNet)"
+"""PrivCirNet's margins over SpENCNN at equal latency, points of top-1 (abstract and Section 1)."""
+COLUMNS: tuple[str, ...] = (
+    "budget_on",
+    "b",
+    "method",
+    "top1",
+    "server_s",
+    "all_s",
+    "budget_s",
+    "bytes",
+    "sparsity",
+    "run",
+    "problem",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell as one kind of seconds sees it.
+
+    Attributes:
+        facts: of its cell.json.
+        kind: of seconds, a key of :data:`KINDS`.
+        top1: percent of the held-out images; None while its run is not complete.
+    """
+
+    facts: Mapping[str, Any]
+    kind: str
+    top1: float | None
+
+    @property
+    def seconds(self) -> float:
+        """Predicted, of its kind."""
+        return self.facts[f"{self.kind}_s"]
+
+
+def draw(out: Path) -> str:
+    """Write pareto.md, pareto.csv and pareto.png from whatever is complete.
+
+    Args:
+        out: folder of the comparison.
+
+    Returns:
+        The table as Markdown.
+
+    Raises:
+        RuleError: nothing was prepared there.
+    """
+    prepared, rows = read(out), collect(out)
+    text = markdown(prepared, rows)
+    write_text(out / "pareto.md", text)
+    write_text(out / "pareto.csv", table(rows))
+    done = [row for row in rows if row.top1 is not None]
+    panels = {
+        title: {
+            TITLES[method]: [
+                (row.seconds, row.top1 or 0.0) for row in done if (row.kind, row.facts["method"]) == (kind, method)
+            ]
+            for method in METHODS
+        }
+        for kind, title in KINDS.items()
+    }
+    if done:
+        plots.trade_off(out / "pareto.png", panels, prepared.top1, prepared.model)
+    return text
+
+
+def collect(out: Path) -> list[Row]:
+    """Return every cell that has a plan, in order of method and budget.
+
+    Both kinds see what has no kind of its own. A kind without budgets of its own sees the cells of the other.
+
+    Args:
+        out: folder of the comparison.
+    """
+    found: list[Row] = []
+    cells = [read_json(path, "a cell", "remove its folder") for path in sorted((out / "cells").glob(f"*/{CELL}"))]
+    budgeted = {facts["budget_on"] for facts in cells}
+    for facts in cells:
+        summary = out / "runs" / facts["run"] / SUMMARY
+        complete = bool(facts["run"]) and summary.is_file()
+        top1 = read_json(summary, "a run", "remove its folder")["top1"] if complete else None
+        own = facts["budget_on"]
+        found += [Row(facts, kind, top1) for kind in KINDS if own in ("", kind) or kind not in budgeted]
+    return sorted(found, key=lambda row: (METHODS.index(row.facts["method"]), row.facts["b"]))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the cells as CSV.
+
+    Args:
+        rows: from :func:`collect`.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore", restval="")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({**row.facts, "budget_on": row.kind, "top1": "" if row.top1 is None else f"{row.top1:.2f}"})
+    return text.getvalue()
+
+
+def markdown(prepared: Prepared, rows: Sequence[Row]) -> str:
+    """Return one table for each kind of seconds, with the margins of the loss-aware plans, the paper's beside them.
+
+    Args:
+        prepared: what all cells share.
+        rows: from :func:`collect`.
+    """
+    complete = len({row.facts["run"] for row in rows if row.top1 is not None})
+    head = (
+        f"{prepared.model}, dense {prepared.top1:.2f} %: top-1 (predicted seconds of the linear layers). "
+        f"{complete} of {len({row.facts['run'] for row in rows if row.facts['run']})} runs are complete."
+    )
+    shown = {row.kind for row in rows if row.facts["method"] != "dense"}
+    parts = [head, *(_section(kind, [row for row in rows if row.kind == kind]) for kind in KINDS if kind in shown)]
+    note = f"PrivCirNet's margins over SpENCNN at equal latency, in points: {PAPER}."
+    return "\n\n".join([*parts, note]) + "\n"
+
+
+def _section(kind: str, rows: Sequence[Row]) -> str:
+    methods = [method for method in METHODS if method != "dense"]
+    by_cell = {(row.facts["method"], row.facts["b"]): row for row in rows}
+    columns = [*(TITLES[method] for method in methods), "over uniform", "over pruning"]
+    others = [KINDS[row.facts["budget_on"]] for row in rows if row.facts["budget_on"] not in ("", kind)]
+    lines = [
+        f"**{KINDS[kind]}**{f' (budgets are of {others[0]})' if others else ''}",
+        "",
+        f"| budget, as uniform | {' | '.join(columns)} |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    for b in sorted({row.facts["b"] for row in rows if row.facts["method"] != "dense"}):
+        found = {method: by_cell.get((method, b)) for method in methods}
+        cells = [_cell(row) for row in found.values()]
+        margins = [_margin(found["loss_aware"], found[other]) for other in ("uniform", "pruning")]
+        lines.append(f"| b = {b} | {' | '.join([*cells, *margins])} |")
+    if dense := by_cell.get(("dense", 1)):
+        lines += ["", f"{TITLES['dense']}, fine-tuned alike: {_cell(dense)}."]
+    return "\n".join(lines)
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    if row.facts["problem"]:
+        return "out of reach"
+    return f"{'-' if row.top1 is None else f'{row.top1:.2f} %'} ({row.seconds:.3g} s)"
+
+
+def _margin(ours: Row | None, theirs: Row | None) -> str:
+    if ours is None or theirs is None or ours.top1 is None or theirs.top1 is None:
+        return "-"
+    return f"{ours.top1 - theirs.top1:+.2f}"

@@ -1,1 +1,0 @@
-"""Accuracy over predicted latency, method beside method, as PrivCirNet plots it: what benchmarks/pareto.py does."""

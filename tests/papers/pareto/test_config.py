@@ -1,0 +1,43 @@
+import pytest
+
+from papers.pareto.config import ParetoConfig
+from privcirnet.config import RecipeConfig
+from privcirnet.errors import RuleError
+
+FINETUNE = RecipeConfig(stage="finetune", init="dense")
+
+
+def names(**changes: object) -> list[str]:
+    return [cell.name for cell in ParetoConfig(recipe=FINETUNE, **changes).cells()]  # type: ignore[arg-type]
+
+
+def test_every_method_and_budget_has_a_cell_and_dense_has_one():
+    found = names()
+    assert len(found) == len(set(found)) == 1 + 4 + 4 * 3 * 2
+    assert names(budgets=[2]) == [
+        *("dense-b1", "uniform-b2", "weights-b2-all", "weights-b2-server"),
+        *("loss_aware-b2-all", "loss_aware-b2-server", "pruning-b2-all", "pruning-b2-server"),
+    ]
+
+
+def test_a_job_may_have_one_of_them():
+    assert names(method="pruning", b=4, budget_on="server") == ["pruning-b4-server"]
+    assert names(method="uniform", b=4) == ["uniform-b4"]
+    assert names(method="dense", b=4) == ["dense-b1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"method": "luck"}, "method must be a known one: got 'luck'; use one of dense, uniform"),
+        ({"budget_on": "client"}, "budget_on must be a known one: got 'client'; use one of all, server, both"),
+        ({"scores": "luck"}, "scores must be a known one"),
+        ({"budgets": [3]}, r"budgets must be of block_sizes, and so must 1: got \[1, 3\]; add them"),
+        ({"b": 64}, r"budgets must be of block_sizes, and so must 1: got \[1, 2, 4, 8, 16, 64\]"),
+        ({"recipe": RecipeConfig()}, "every cell is fine-tuned: got train; use recipe=finetune"),
+        ({"samples": 0}, "numbers of images must be positive: got 0"),
+    ],
+)
+def test_settings_are_checked(changes, match):
+    with pytest.raises(RuleError, match=match):
+        ParetoConfig(**{"recipe": FINETUNE} | changes)

@@ -1,0 +1,84 @@
+import pytest
+import torch
+from torch import nn
+
+from papers.pruning.masked import is_pruned, prune_
+from privcirnet.errors import RuleError
+from privcirnet.nn.circulant import make_circulant_
+from privcirnet.nn.convert import circulant_, dense_state_dict
+from tests.nn.networks import assert_unchanged, residual, snapshot
+
+
+def halves(weight: torch.Tensor) -> torch.Tensor:
+    return torch.rand(weight.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+
+
+def pruned() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    model = residual()
+    masks = {name: halves(model.get_submodule(name).weight) for name in ("stem", "left", "head", "depthwise")}
+    return prune_(model, masks), masks
+
+
+def test_a_pruned_layer_computes_with_the_masked_weight():
+    dense, (model, masks) = residual(), pruned()
+    with torch.no_grad():
+        for name, mask in masks.items():
+            dense.get_submodule(name).weight.mul_(mask)
+    x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    assert torch.equal(model.eval()(x), dense.eval()(x))
+    assert is_pruned(model)
+    assert not is_pruned(dense)
+    assert "Pruned(kept=0." in repr(model)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD])
+def test_a_mask_survives_training_and_the_rest_is_trained(optimizer):
+    model, masks = pruned()
+    before = {name: model.get_submodule(name).weight.clone() for name in masks}
+    steps = optimizer(model.parameters(), lr=0.01, weight_decay=0.1)
+    for _ in range(3):
+        steps.zero_grad()
+        model(torch.randn(4, 2, 8, 8, dtype=torch.float64)).square().mean().backward()
+        steps.step()
+    for name, mask in masks.items():
+        weight = model.get_submodule(name).weight
+        assert not weight[~mask].any(), name
+        assert (weight[mask] != before[name][mask]).all(), name
+
+
+def test_the_dense_state_has_the_zeros_and_loads_into_a_plain_network():
+    model, masks = pruned()
+    plain = residual()
+    plain.load_state_dict(dense_state_dict(model))
+    assert all(not plain.get_submodule(name).weight[~mask].any() for name, mask in masks.items())
+    x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    assert torch.equal(model.eval()(x), plain.eval()(x))
+
+
+def test_what_is_assigned_is_masked():
+    layer = nn.Linear(2, 1)
+    prune_(nn.Sequential(layer), {"0": torch.tensor([[True, False]])})
+    layer.weight = torch.tensor([[3.0, 4.0]])
+    assert layer.weight.tolist() == [[3.0, 0.0]]
+
+
+def test_nothing_changes_when_a_mask_does_not_fit():
+    model = residual()
+    before = snapshot(model)
+    masks = {"stem": halves(model.stem.weight), "head": torch.ones(2, 2, dtype=torch.bool)}
+    with pytest.raises(
+        RuleError, match=r"a mask must have the shape of its weight: got \(2, 2\) for \(4, 16\) at 'head'"
+    ):
+        prune_(model, masks)
+    assert_unchanged(model, before)
+    assert not is_pruned(model)
+
+
+def test_circulant_and_pruned_weights_do_not_mix():
+    layer = nn.Linear(4, 4)
+    make_circulant_(layer, 2)
+    with pytest.raises(RuleError, match="a layer must still have its plain dense weight"):
+        prune_(nn.Sequential(layer), {"0": torch.ones(4, 4, dtype=torch.bool)})
+    model = prune_(nn.Sequential(nn.Linear(4, 4)), {"0": torch.ones(4, 4, dtype=torch.bool)})
+    with pytest.raises(RuleError, match="a layer must still have its plain dense weight"):
+        circulant_(model, {"0": 2})
