@@ -1,1 +1,1 @@
-"""Printed tables of papers, baselines and published layouts beside ours; they import the package, never the other way."""
+"""Tables that papers print, baselines and published layouts beside ours; the package never imports them."""

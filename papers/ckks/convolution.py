@@ -20,7 +20,7 @@ import numpy as np
 from papers.ckks import cins
 from papers.ckks.cins import Taps
 from privcirnet.he.leveled.ckks.embedding import Reals
-from privcirnet.he.leveled.ckks.transform import LinearMap
+from privcirnet.he.leveled.ckks.transform import LinearMap, permutation
 from privcirnet.he.ring.modular import Integers
 
 Kernels = Mapping[tuple[int, int], Taps]
@@ -136,20 +136,6 @@ def fully_connected(weights: Reals, places: Sequence[int] | Integers, slots: int
     for k, c in np.ndindex(*weights.shape):
         diagonals.setdefault(int(steps[k, c]) % slots, np.zeros(slots))[k] += weights[k, c]
     return LinearMap({d: each.astype(np.complex128) for d, each in diagonals.items()})
-
-
-def permutation(sources: Integers) -> LinearMap:
-    """Return the map that moves slots: a diagonal for each distance.
-
-    Args:
-        sources: slot that each slot takes its value from, -1 for zero; shape (n / 2,).
-    """
-    rows = np.flatnonzero(sources >= 0)
-    distances = (sources[rows] - rows) % sources.size
-    diagonals = {int(d): np.zeros(sources.size, dtype=np.complex128) for d in np.unique(distances)}
-    for row, d in zip(rows, distances, strict=True):
-        diagonals[int(d)][row] = 1
-    return LinearMap(diagonals)
 
 
 def decomposition(stride: int, slices: int, width: int) -> LinearMap:

@@ -23,6 +23,17 @@ from privcirnet.he.leveled.ckks.transform import LinearMap
 V = TypeVar("V")
 
 
+def to_coefficients(length: int, slots: int) -> LinearMap:
+    """Return S_(n/4) ... S_l, from CinS to coefficient encoding, as one map: what a convolution absorbs (equation 11).
+
+    Args:
+        length: l, under the slots.
+        slots: n / 2.
+    """
+    logs = range(length.bit_length() - 1, slots.bit_length() - 1)
+    return fourier.composed([fourier.butterfly(1 << j, slots) for j in logs])
+
+
 @dataclass(frozen=True, eq=False)
 class FusedConvolution:
     """A convolution in CinS and a bootstrapping; inputs and outputs in slot encoding, parts of outputs in [-1, 1].
@@ -68,7 +79,7 @@ class FusedConvolution:
     def merged(self) -> LinearMap:
         """The convolution, StoC2, and the factor that bootstrapping takes."""
         shrink = self.refresh.shrink
-        last = fourier.to_coefficients(self.length, self.slots)
+        last = to_coefficients(self.length, self.slots)
         return replace(fourier.composed([self.convolution, last], shrink), coefficients=shrink * ROOM)
 
     def __call__(self, machine: Machine[V], value: V) -> V:

@@ -9,10 +9,7 @@ from papers.ckks import cins, convolution
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks import embedding
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
-
-
-def random(seed: int, *shape: int) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
+from tests.he.leveled.ckks.toys import random
 
 
 def convolved(images, weights, stride=1):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from papers.ckks import cins, circulant, convolution
+from papers.ckks.fused import to_coefficients
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks import fourier
-from tests.he.leveled.ckks.toys import Pair, insecure_ckks
-from tests.papers.ckks.test_cins import random
+from tests.he.leveled.ckks.toys import Pair, insecure_ckks, random
 
 WIDTH, SLICES, LENGTH = 8, 16, 32
 
@@ -30,7 +30,7 @@ def test_a_transform_over_channels_divides_the_products(b):
 
 def test_the_way_back_vanishes_into_the_next_factor():
     """F^-1 and StoC2 have diagonals at multiples of l."""
-    back, last = circulant.transform(4, SLICES, LENGTH, inverse=True), fourier.to_coefficients(LENGTH, 512)
+    back, last = circulant.transform(4, SLICES, LENGTH, inverse=True), to_coefficients(LENGTH, 512)
     assert fourier.composed([back, last]).products == last.products == SLICES
 
 

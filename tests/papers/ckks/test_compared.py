@@ -6,7 +6,8 @@ import pytest
 from papers.ckks import cins, compared
 from privcirnet.he.leveled.ckks import embedding
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
-from tests.papers.ckks.test_cins import convolved, random, unpadded
+from tests.he.leveled.ckks.toys import random
+from tests.papers.ckks.test_cins import convolved, unpadded
 
 TABLE = {  # at C = 8, f = 3, with what is written in the module
     ("slot", False): (2 * 9 * 8, 2 * 9 + 2 * 8 - 4 - 2),

@@ -110,20 +110,6 @@ def convert(target: Residues, scaled: Residues, multiples: Integers, constants: 
             target[i] = sub_if_ge(target[i] + reduce_4p(mul_shoup_lazy(scaled[s, i], factor, quotient, p), p), p)
 
 
-@jit
-def lift(target: Residues, integers: Integers, one: Word, p: Word) -> None:
-    """Compute residues of signed integers under one prime.
-
-    Args:
-        target: written, reduced, shape (n,).
-        integers: shape (n,).
-        one: floor(2^64 / p).
-        p: prime under 2^61.
-    """
-    for i in range(target.size):
-        target[i] = lifted(integers[i], one, p)
-
-
 @inline
 def lifted(integer: Word, one: Word, p: Word) -> Word:
     """Return a signed integer mod p, reduced.

@@ -9,7 +9,7 @@ l slots. So
 
     slot encoding --(S_(l/2) ... S_1)--> CinS of slices of 2 l values --(S_(n/4) ... S_l)--> coefficient encoding,
 
-and back by the inverses: a layer says which of these products it absorbs. Neighbouring factors are multiplied together,
+and back by the inverses; with l = n / 2 CinS is the coefficient encoding. Neighbouring factors are multiplied together,
 which costs rotations and saves levels: r factors have at most 2^(r + 1) - 1 diagonals.
 """
 
@@ -19,8 +19,6 @@ import numpy as np
 
 from privcirnet.he.leveled.ckks.embedding import Slots
 from privcirnet.he.leveled.ckks.transform import LinearMap
-from privcirnet.he.ring.modular import Integers
-from privcirnet.he.ring.roots import bit_reversed
 
 
 def butterfly(k: int, slots: int) -> LinearMap:
@@ -87,27 +85,6 @@ def from_cins(length: int, slots: int, levels: int, factor: complex = 1) -> list
     """
     stages = [inverse_butterfly(1 << j, slots) for j in reversed(range(length.bit_length() - 1))]
     return _grouped(stages, levels, factor)
-
-
-def to_coefficients(length: int, slots: int) -> LinearMap:
-    """Return S_(n/4) ... S_l, from CinS to coefficient encoding, as one map: what a convolution absorbs (equation 11).
-
-    Args:
-        length: l, under the slots.
-        slots: n / 2.
-    """
-    logs = range(length.bit_length() - 1, slots.bit_length() - 1)
-    return composed([butterfly(1 << j, slots) for j in logs])
-
-
-def slot_order(length: int, slots: int) -> Integers:
-    """Return the coefficient of its slice that each slot holds in slot encoding, bit-reversed, shape (n / 2,).
-
-    Args:
-        length: l, slots of a slice.
-        slots: n / 2.
-    """
-    return np.tile(bit_reversed(length), slots // length)
 
 
 def _grouped(stages: list[LinearMap], levels: int, factor: complex = 1) -> list[LinearMap]:

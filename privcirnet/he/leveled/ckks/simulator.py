@@ -18,7 +18,7 @@ tests/he/leveled/ckks/test_simulator.py holds it against ciphertexts.
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +35,6 @@ from privcirnet.he.leveled.ckks.context import (
     stored_name,
 )
 from privcirnet.he.leveled.ckks.estimates import Estimate, Trace
-from privcirnet.he.leveled.ckks.machine import Machine
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
 from privcirnet.he.leveled.ckks.transform import LinearMap
 
@@ -268,31 +267,6 @@ class Simulator:
             raise RuleError(rule, got=f"{largest:.4g} for {2**room:.4g} {where}", remedy=remedy)
         self.traces[self.layer] = Trace(self.layer, value.level, value.precision_bits, value.bound)
         return value
-
-
-def simulate(
-    circuit: Callable[[Machine[Estimate], Estimate], Estimate],
-    parameters: CkksParameters,
-    bound: float = 1.0,
-    names: Names | None = None,
-) -> tuple[Estimate, Simulator]:
-    """Run a circuit of one value on what is known of it, as the server will reply it: at level 0.
-
-    Args:
-        circuit: of a machine and a value.
-        parameters: CKKS.
-        bound: of the fresh slots' absolute values.
-        names: of keys that there are; None: all that it takes, which ``simulator.keys`` has then.
-
-    Returns:
-        (the reply, the simulator with the layers' traces).
-
-    Raises:
-        RuleError: a level is missing, a scale drifts, a key is missing, or a value is too large; with layer and level.
-    """
-    simulator = Simulator(parameters, names)
-    found = circuit(simulator, simulator.fresh(bound))
-    return simulator.reply(found), simulator
 
 
 def _largest(slots: npt.ArrayLike) -> float:

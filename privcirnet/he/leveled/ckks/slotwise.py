@@ -20,11 +20,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from papers.ckks import convolution
 from privcirnet.he.leveled.ckks.embedding import Reals, Slots
 from privcirnet.he.leveled.ckks.layout import Layout
 from privcirnet.he.leveled.ckks.machine import Machine
-from privcirnet.he.leveled.ckks.transform import LinearMap
+from privcirnet.he.leveled.ckks.transform import LinearMap, permutation
 
 V = TypeVar("V")
 
@@ -146,4 +145,4 @@ def _inside(size: int, dy: int, dx: int) -> Reals:
 def _within(layout: Layout, sources: np.ndarray) -> LinearMap:
     """The map that moves slots within every channel."""
     starts = np.arange(0, layout.slots, layout.area)
-    return convolution.permutation((starts[:, None] + sources.reshape(-1)).reshape(-1))
+    return permutation((starts[:, None] + sources.reshape(-1)).reshape(-1))

@@ -18,6 +18,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks.embedding import Slots
+from privcirnet.he.ring.modular import Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,3 +138,17 @@ class LinearMap:
     def _cost(self, length: int) -> float:
         babies, giants = self._steps(length)
         return len(babies) + self.giant * len(giants)
+
+
+def permutation(sources: Integers) -> LinearMap:
+    """Return the map that moves slots: a diagonal for each distance.
+
+    Args:
+        sources: slot that each slot takes its value from, -1 for zero; shape (n / 2,).
+    """
+    rows = np.flatnonzero(sources >= 0)
+    distances = (sources[rows] - rows) % sources.size
+    diagonals = {int(d): np.zeros(sources.size, dtype=np.complex128) for d in np.unique(distances)}
+    for row, d in zip(rows, distances, strict=True):
+        diagonals[int(d)][row] = 1
+    return LinearMap(diagonals)

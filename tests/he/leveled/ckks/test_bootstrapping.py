@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from numpy.polynomial import chebyshev as series
 
-from papers.ckks import convolution
-from papers.ckks.fused import FusedConvolution
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks import chebyshev, ephemeral
 from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
@@ -15,7 +13,6 @@ from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.context import LOW, Context, is_low
 from privcirnet.he.leveled.ckks.simulator import Simulator
 from tests.he.leveled.ckks.toys import Pair, insecure_ckks, random_slots
-from tests.papers.ckks.test_cins import random
 
 
 def toy(spare: int = 2, weight: int = 32, doublings: int = 3, low: int = 2):
@@ -189,23 +186,3 @@ def test_without_a_sparse_secret_it_takes_more_doublings():
     assert not {-2, -3} & set(simulator.keys)
     found = refresh(pair.machine(simulator.keys), pair.server.receive(pair.client.encrypt(slots, level=2), 2))
     assert np.abs(pair.slots(found) - slots).max() < 2**-16
-
-
-def test_a_convolution_is_fused_with_bootstrapping():
-    """Algorithm 1: what comes out is what the convolution in a row with the bootstrapping gives, in slot encoding."""
-    refresh = Bootstrapping(toy(spare=5), to_coefficients=2, to_slots=2)
-    weights = random(0, 16, 16, 3, 3) / 400
-    ((linear,),) = convolution.convolution(weights, 16, 8)
-    layer = FusedConvolution(refresh, linear, 32, levels=2)
-    assert (layer.merged.products, layer.merged.rotations) == (linear.products, linear.rotations)
-    slots = np.random.default_rng(0).uniform(-1, 1, (2, 512))
-    slots = slots[0] + 1j * slots[1]
-    fused, clear = Cleartext(), Cleartext()
-    want = layer.in_a_row(clear, slots)
-    np.testing.assert_allclose(layer(fused, slots), want, atol=1e-9)
-    assert fused.counts["pmult"] < clear.counts["pmult"]
-    for run, level in ((layer, layer.levels_fused), (layer.in_a_row, layer.levels_in_a_row)):
-        simulator, pair = Simulator(refresh.parameters), Pair.of(refresh.parameters)
-        assert run(simulator, simulator.fresh(2**0.5, level)).level == 7
-        fresh = pair.server.receive(pair.client.encrypt(slots, level), level)
-        assert np.abs(pair.slots(run(pair.machine(simulator.keys), fresh)) - want).max() < 2**-22

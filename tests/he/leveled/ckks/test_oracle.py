@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he.leveled.ckks.simulator import simulate
-from tests.he.leveled.ckks.toys import Pair, insecure_ckks
+from tests.he.leveled.ckks.toys import Pair, insecure_ckks, simulate
 
 N, SCALE = 1024, 2.0**40
 

@@ -8,9 +8,9 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
-from privcirnet.he.leveled.ckks.simulator import Simulator, simulate
+from privcirnet.he.leveled.ckks.simulator import Simulator
 from privcirnet.he.leveled.ckks.transform import LinearMap
-from tests.he.leveled.ckks.toys import Pair, insecure_ckks, random_slots
+from tests.he.leveled.ckks.toys import Pair, insecure_ckks, random_slots, simulate
 
 MAP = LinearMap({3 * d: random_slots(d) * 0.125 for d in range(6)})
 FACTOR = random_slots(100)

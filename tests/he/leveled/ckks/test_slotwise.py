@@ -9,7 +9,7 @@ from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.layout import Layout
 from privcirnet.he.leveled.ckks.network import IMAGE, Layer, Network, Node, Term
 from privcirnet.he.leveled.ckks.schedule import schedule
-from tests.papers.ckks.test_cins import random
+from tests.he.leveled.ckks.toys import random
 
 
 def convolved(weights: np.ndarray, maps: np.ndarray, source: Layout, target: Layout) -> tuple[np.ndarray, Cleartext]:

@@ -9,6 +9,8 @@ from privcirnet.he.leveled.ckks.embedding import Slots
 from privcirnet.he.leveled.ckks.machine import Encrypted
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
 from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer
+from privcirnet.he.leveled.ckks.simulator import Simulator
+from privcirnet.he.ring.roots import bit_reversed
 
 
 def insecure_ckks(
@@ -47,3 +49,32 @@ def random_slots(seed: int, count: int = 512) -> Slots:
     """Complex slots of absolute value 1."""
     angles = 2 * np.pi * np.random.default_rng(seed).random(count)
     return np.cos(angles) + 1j * np.sin(angles)
+
+
+def random(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def slot_order(length: int, slots: int) -> np.ndarray:
+    """The coefficient of its slice that each slot holds in slot encoding, shape (n / 2,)."""
+    return np.tile(bit_reversed(length), slots // length)
+
+
+def in_slots(slices: np.ndarray) -> Slots:
+    """Slices of 2 l real values in slot encoding."""
+    length = slices.shape[1] // 2
+    folded = slices[:, :length] + 1j * slices[:, length:]
+    return np.take_along_axis(folded, slot_order(length, folded.size).reshape(folded.shape), axis=1).reshape(-1)
+
+
+def applied(maps, slots: Slots) -> Slots:
+    for linear in maps:
+        slots = linear(slots)
+    return slots
+
+
+def simulate(circuit, parameters: CkksParameters, bound: float = 1.0, names=None):
+    """What is known of a circuit of one value, as the server replies it, and the simulator with the layers' traces."""
+    simulator = Simulator(parameters, names)
+    found = circuit(simulator, simulator.fresh(bound))
+    return simulator.reply(found), simulator
