@@ -1,6 +1,7 @@
 """README and docs: commands are ones that the scripts accept, Python runs, links, paths and error messages exist."""
 
 import ast
+import importlib
 import re
 import shlex
 from functools import cache
@@ -46,7 +47,7 @@ def commands(page: Path) -> list[list[str]]:
     for part in re.split(r"^(```bash\n.*?^```)", page.read_text(), flags=re.DOTALL | re.MULTILINE):
         letters |= dict(re.findall(r"`([A-Z])`\s+is\s+`([^`]+)`", part))
         for line in part.replace("\\\n", " ").splitlines() if part.startswith("```bash") else ():
-            if re.match(r"(python|torchrun) .*\w\.py|privcirnet ", line):
+            if re.match(r"(python|torchrun) .*\w\.py|python -m papers\.|privcirnet ", line):
                 words = shlex.split(line, comments=True)
                 found.append([w for word in words for w in letters.get(word, word).split()])
     return found
@@ -82,15 +83,16 @@ def test_pages_have_commands_and_programs():
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{p}: {' '.join(c)}" for p, c in COMMANDS])
 def test_commands_are_accepted(page, command):
     """A script's settings must exist and be valid, by Hydra and the schema; a benchmark's options must be declared."""
-    script = command[1] if command[0] == "privcirnet" else next(word for word in command if word.endswith(".py"))
-    given = command[command.index(script) + 1 :]
-    assert script in SUBCOMMANDS or (ROOT / script).is_file(), page
-    name = Path(script).stem
+    first = (word for word in command if word.endswith(".py") or word.startswith("papers."))
+    script = command[1] if command[0] == "privcirnet" else next(first)
+    given, paper = command[command.index(script) + 1 :], script.startswith("papers.")
+    assert script in SUBCOMMANDS or paper or (ROOT / script).is_file(), page
+    name = script.removeprefix("papers.") if paper else Path(script).stem
     if "/" in script and not (ROOT / "configs" / f"{name}.yaml").is_file():
         options = {word for word in given if word.startswith("--")}
         assert options <= arguments_of(script), f"{page}: {sorted(options - arguments_of(script))}"
     elif name not in NO_HYDRA:
-        module = schema_of(name)
+        module = importlib.import_module(f"{script}.command") if paper else schema_of(name)
         for overrides in jobs(module.expanded(given) if hasattr(module, "expanded") else given):
             with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
                 assert OmegaConf.to_object(hydra.compose(name, overrides=overrides))
@@ -145,7 +147,7 @@ def is_there(path: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_paths_exist(page):
-    folders = "privcirnet|tests|benchmarks|configs|checkpoints|docs"
+    folders = "privcirnet|papers|tests|benchmarks|configs|checkpoints|docs"
     for path in re.findall(rf"`((?:{folders})/\w[\w/-]*\w(?:\.\w+)?)`", page.read_text()):
         assert is_there(path), f"{name_of(page)}: {path}"
 

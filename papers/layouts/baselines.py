@@ -16,7 +16,7 @@ framework puts c = n / next_pow2(P) maps in a ciphertext, a coefficient framewor
 
 Source: Xu et al., PrivCirNet (NeurIPS 2024), Table 4; Rathee et al., CrypTFlow2 (CCS 2020); Huang et al., Cheetah
 (USENIX Security 2022), section 3; Hao et al., Iron (NeurIPS 2022), section 3; Lu et al., BumbleBee (NDSS 2025). The
-published plans of Bolt, NeuJeans and PrivCirNet are layers that run: :func:`planning.papers.published_layer`.
+published plans of Bolt, NeuJeans and PrivCirNet are layers that run: :func:`layouts.named.published_layer`.
 """
 
 from collections.abc import Callable

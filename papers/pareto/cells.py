@@ -15,11 +15,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from papers.pareto.config import Cell, ParetoConfig
 from papers.pareto.prepare import Prepared, exclusive, prepare
-from papers.pruning.masked import mask_bytes
+from papers.pruning.masked import mask_bytes, start_of
+from papers.pruning.masks_file import read_masks, write_masks
 from papers.pruning.search import PrunedNetwork, Pruning
-from privcirnet.artifact import read_json, write_json, write_masks, write_plan
+from privcirnet.artifact import read_json, write_json, write_plan
 from privcirnet.blocksizes.assignment import uniform_latency, uniform_sizes
 from privcirnet.blocksizes.latency import Figures, figures_of, layer_shapes
 from privcirnet.blocksizes.solve import solve
@@ -27,6 +30,7 @@ from privcirnet.config import RecipeConfig, TrainConfig
 from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
+from privcirnet.nn.plain import make_plain_
 from privcirnet.pipeline import train
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import stages
@@ -87,7 +91,11 @@ def _train(config: ParetoConfig, data: ImageData, out: Path, plan: Path, bar: Ba
         root=config.root, out=str(out), seed=config.seed, device=config.device, data=config.data, recipe=recipe
     )
     part = data.part(config.train_images) if config.train_images else data
-    train.write(train.train(settings, part, bar), time.perf_counter() - started)
+    masks = {name: torch.from_numpy(mask) for name, mask in read_masks(plan).items()}
+    trained = train.train(settings, part, bar, change=start_of(masks) if masks else None)
+    if masks:  # the checkpoint of a pruned network is a dense one with zeros
+        make_plain_(trained.network.model)
+    train.write(trained, time.perf_counter() - started)
 
 
 def _planned(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageData, folder: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A mask as a parametrization of a layer's weight: what is pruned stays zero while the rest is trained.
 
 The layer keeps its base class and its `weight`, which is the stored weight times the mask. Masked entries have no
-gradient. The mask is no part of the state dict: `privcirnet.nn.convert.dense_state_dict` gives the plain weight with
-its zeros, which any dense network loads.
+gradient. The mask is no part of the state dict: `privcirnet.nn.plain.make_plain_` leaves the plain weight with its
+zeros, which any dense network loads.
 """
 
 import hashlib
@@ -13,8 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import find_layer
+from privcirnet.training.recalibration import recalibrate_
+from privcirnet.training.stages import Change
 
 
 class Pruned(nn.Module):
@@ -81,23 +84,17 @@ def prune_(model: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
     return model
 
 
-def is_pruned(model: nn.Module) -> bool:
-    """Return whether a layer of a network has a mask.
+def start_of(masks: Mapping[str, Tensor]) -> Change:
+    """Return how fine-tuning begins with a pruned network: its statistics are measured anew.
 
     Args:
-        model: Any network.
+        masks: Whether each weight stays, bool, by module name.
     """
-    return any(isinstance(module, Pruned) for module in model.modules())
 
+    def prune(model: nn.Module, data: ImageData) -> None:
+        recalibrate_(prune_(model, masks), data)
 
-def masks_digest(model: nn.Module) -> str:
-    """Return what tells a network's masks from others, 16 hexadecimal digits; empty if nothing is pruned.
-
-    Args:
-        model: A network.
-    """
-    masks = {name: module.mask for name, module in model.named_modules() if isinstance(module, Pruned)}
-    return hashlib.sha256(mask_bytes(masks)).hexdigest()[:16] if masks else ""
+    return Change(prune, {"masks": hashlib.sha256(mask_bytes(masks)).hexdigest()[:16]})
 
 
 def mask_bytes(masks: Mapping[str, Tensor]) -> bytes:

@@ -6,13 +6,14 @@ from typing import Any
 
 from papers.ensei import moduli as ensei
 from papers.layouts.baselines import counts_of
+from papers.layouts.named import published_layer
 from papers.reproduce import ckks
 from papers.reproduce.cells import Values
 from papers.reproduce.layers import LayerCase
 from papers.reproduce.leveled import leveled_counts
 from privcirnet.he.measure.networks import allowed_block_size, network_shapes
 from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.planning.papers import plan_named, published_layer
+from privcirnet.he.planning.named import plan_named
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.pipeline.bench.runs import SHAPES
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from papers.layouts.named import published_named
 from privcirnet.he.encodings import cheetah
 from privcirnet.he.encodings.coefficient_layer import PLACEMENTS, CoefficientLayer
 from privcirnet.he.encodings.layer import Layer, layer_bytes
@@ -18,7 +19,7 @@ from privcirnet.he.params.parameters import (
     choose,
 )
 from privcirnet.he.params.sizes import ciphertext_bytes, key_bytes
-from privcirnet.he.planning.papers import plan_named, published_named
+from privcirnet.he.planning.named import plan_named
 from privcirnet.he.planning.planner import candidate_layers, counted_goal
 
 INSECURE_ENSEI_PRIMES = (60, 60)
@@ -46,7 +47,7 @@ class LayerCase:
         gemm: d1, d2, d3; empty for a convolution.
         conv: H, W, C, K, R with same padding; empty for a GEMM.
         b: block size.
-        encoding: see :data:`planning.papers.ENCODINGS`, and "iron" for a published layout.
+        encoding: see :data:`planning.named.ENCODINGS`, and "iron" for a published layout.
         layout: "paper" (sums encrypted, least HE-Rot + 0.135 HE-Pmult) or "published" (the papers' own plan).
         n: ring degree.
         groups: channel groups of a convolution.

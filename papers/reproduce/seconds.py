@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from papers.layouts.named import published_layer, published_named
 from papers.reproduce import ckks, ensei
 from papers.reproduce.cells import Values
 from papers.reproduce.layers import PRIMES, LayerCase
@@ -17,7 +18,7 @@ from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers
 from privcirnet.he.measure.networks import allowed_block_size, network_shapes
-from privcirnet.he.planning.papers import plan_named, published_layer, published_named
+from privcirnet.he.planning.named import plan_named
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.he.ring import threads as in_use
 from privcirnet.pipeline.bench.runs import SHAPES

@@ -4,7 +4,6 @@ CKKS programs are read and written by :mod:`artifact.ckks`, which loads the kern
 folder appears under its name when it is complete, or not at all.
 """
 
-from papers.pruning.masks_file import read_masks, write_masks
 from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
 from privcirnet.artifact.compact import compacted, expanded
 from privcirnet.artifact.folder import CKKS, LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
@@ -54,7 +53,6 @@ __all__ = [
     "read_checkpoint",
     "read_json",
     "read_leveled",
-    "read_masks",
     "read_measured",
     "read_plan",
     "read_profile",
@@ -67,7 +65,6 @@ __all__ = [
     "write_checkpoint",
     "write_json",
     "write_leveled",
-    "write_masks",
     "write_plan",
     "write_program",
     "write_text",

@@ -35,10 +35,13 @@ def read_plan(path: Path, **expected: str) -> dict[str, int]:
         Block sizes by module name.
 
     Raises:
-        RuleError: missing, damaged or foreign, a block size that is not a positive integer, or made for something else.
+        RuleError: missing, damaged or foreign, a block size that is not a positive integer, made for something else,
+            or of a network that is pruned.
     """
     data = read_json(path, "a plan", "make one with search.py")
     check_format(data, "privcirnet-plan", path)
+    if "masks" in data:
+        raise RuleError("a plan must be of block sizes alone", got=f"{path} with masks", remedy="use papers.pareto")
     block_sizes = data.get("block_sizes")
     if not isinstance(block_sizes, dict) or any(type(b) is not int or b < 1 for b in block_sizes.values()):
         raise RuleError("a plan must map module names to block sizes", got=f"{path}", remedy="make one with search.py")

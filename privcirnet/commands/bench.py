@@ -10,6 +10,7 @@ from privcirnet.console import console, progress_bar, show, show_rows
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.named import LAYOUTS
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.bench import engines, online, requests, results, runs
 from privcirnet.settings import script
@@ -36,7 +37,7 @@ def _layer(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     if not config.pad:
         shape.check_divides(config.block_size)
     if config.explain:
-        choice = runs.explained(config.layout, config.encoding, shape, config.block_size, goal)
+        choice = LAYOUTS[config.layout](config.encoding, shape, config.block_size, goal)
         console.print(choice.explain(), soft_wrap=True)
 
     def layers(layout: str, goal: Goal) -> dict[str, Layer]:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from papers.reproduce.settings import ReproduceConfig
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
@@ -30,7 +29,6 @@ __all__ = [
     "ModelConfig",
     "QuantConfig",
     "RecipeConfig",
-    "ReproduceConfig",
     "SearchConfig",
     "ServeConfig",
     "TrainConfig",

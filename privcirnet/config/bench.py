@@ -8,9 +8,7 @@ from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.measure.networks import NETWORKS
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.params.security import TABLE, TABLES
-from privcirnet.he.planning.papers import ENCODINGS
-
-LAYOUTS = ("paper", "published", "best")
+from privcirnet.he.planning.named import ENCODINGS, LAYOUTS
 
 
 @dataclass
@@ -46,7 +44,7 @@ class BenchConfig:
     compare: str = ""
     """another engine, run in turns with this one, each with the layout that suits it."""
     layout: str = "paper"
-    """paper: sums encrypted, least HE-Rot + 0.135 HE-Pmult; best: least predicted time; published: the papers' own."""
+    """paper: sums encrypted, least HE-Rot + 0.135 HE-Pmult; best: least predicted time (papers.bench: published)."""
     against: str = ""
     """another layout of the same network, run in turns with this one."""
     explain: bool = False
@@ -74,7 +72,7 @@ class BenchConfig:
         check_name("encoding", self.encoding, ENCODINGS)
         check_name("layout", self.layout, LAYOUTS)
         check_name("against", self.against, ("", *LAYOUTS))
-        check(self.against != self.layout, "against must be another layout", self.against, "use against=published")
+        check(self.against != self.layout, "against must be another layout", self.against, "use layout=best")
         check_name("engine", self.engine, (*ENGINES, "count"))
         check_name("compare", self.compare, ("", *ENGINES))
         counted = self.compare and (self.engine in ("count", self.compare) or self.against or self.suite)

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from papers.pruning.masked import masks_digest
 from privcirnet import distributed
 from privcirnet.artifact import Checkpoint, compacted, expanded, read_checkpoint, write_checkpoint, write_json
 from privcirnet.config import TrainConfig
@@ -64,7 +63,11 @@ class Trained:
 
 
 def train(
-    config: TrainConfig, data: ImageData, bar: Bar = silent, tell: Callable[[str], object] = lambda _: None
+    config: TrainConfig,
+    data: ImageData,
+    bar: Bar = silent,
+    tell: Callable[[str], object] = lambda _: None,
+    change: stages.Change | None = None,
 ) -> Trained:
     """Run one stage, from the result of the stage before or from the last epoch of an interrupted run.
 
@@ -75,6 +78,7 @@ def train(
         data: images and labels.
         bar: opens a progress bar.
         tell: called before training with what the chain will stop at later, a line each.
+        change: of the network that is fine-tuned; None: what the recipe says.
 
     Returns:
         The trained network; nothing of it is written yet.
@@ -84,11 +88,11 @@ def train(
             settings, a loss that is not finite, or a full disk.
     """
     out, recipe = Path(config.out), config.recipe
-    device = distributed.own_device(config.device)
-    distributed.from_first(lambda: checkpoint.check(out, asdict(config)) if config.resume else None)
+    device, settings = distributed.own_device(config.device), asdict(config) | (dict(change.facts) if change else {})
+    distributed.from_first(lambda: checkpoint.check(out, settings) if config.resume else None)
     torch.manual_seed(config.seed)
     with bar(f"{recipe.stage} (preparation)", 1) as done:
-        start = stages.begin(recipe, config.quant, config.model, data)
+        start = stages.begin(recipe, config.quant, config.model, data, change=change)
         done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
     logits_of_one(start.model, image := data.real(data.train_images[:1]))
     if recipe.stage != "qat" and (left := left_to_replace(start.model, image)):
@@ -97,9 +101,7 @@ def train(
     asked = recipe.teacher and recipe.distillation
     teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if asked else None
     original = stages.load_network(recipe.original or recipe.init, data).to(device) if recipe.imitate else None
-    settings = asdict(config) | {"block_sizes": start.block_sizes}
-    if masks := masks_digest(start.model):
-        settings["masks"] = masks
+    settings["block_sizes"] = start.block_sizes
     resumed = distributed.from_first(lambda: _resumed(config, settings))
     seconds_before = sum(entry["seconds"] for entry in resumed.history) if resumed else 0.0
     progress = resumed or EpochProgress()

@@ -17,9 +17,9 @@ PLACES = frozenset({"root", "out", "device", "evaluate", "resume", "tensorboard"
 """Settings that do not change what a run computes."""
 MAY_CHANGE = frozenset({"recipe.learning_rate", "recipe.min_learning_rate", "recipe.clip_gradient", "recipe.plan"})
 """Settings that may change when an interrupted run is resumed: those that rescue a run whose loss became NaN, and where
-its plan is, whose block sizes and masks are compared instead."""
+its plan is, whose block sizes are compared instead."""
 
-PREPARED = frozenset({"block_sizes", "masks"})
+PREPARED = frozenset({"block_sizes"})
 """Settings that a run knows only once its network is prepared."""
 
 

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from papers.pruning.masked import is_pruned
 from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.errors import RuleError
 from privcirnet.functional.fusion import block_mean
 from privcirnet.models import ENTRY_POINTS
-from privcirnet.nn.convert import circulant_, dense_state_dict
+from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.nn.quantize import quantize
@@ -181,15 +180,13 @@ class BuiltNetwork:
 
 
 def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
-    """Return a network as a checkpoint; of a pruned one, the plain weights with their zeros.
+    """Return a network as a checkpoint.
 
     Args:
         built: network and facts.
         stage: "train", "finetune", "replace" or "qat".
     """
-    model = built.model
-    state = dense_state_dict(model) if is_pruned(model) else model.state_dict()
-    tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in state.items()}
+    tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in built.model.state_dict().items()}
     return Checkpoint(tensors, built.name, stage, built.block_sizes, built.bits, built.arguments, built.composed)
 
 

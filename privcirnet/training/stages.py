@@ -1,20 +1,20 @@
 """The network that each stage of train.py starts from.
 
 train: random or pretrained weights, or those of another dense network where they fit. finetune: a dense network made
-circulant, or pruned if the plan has masks. replace: the same weights in a network with other activations. qat: batch
+circulant, or changed in another way. replace: the same weights in a network with other activations. qat: batch
 norms and AESPA folded, weights and activations quantized.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from papers.pruning.masked import prune_
-from privcirnet.artifact import Bits, Checkpoint, plan_composed, plan_pads, read_checkpoint, read_masks, read_plan
+from privcirnet.artifact import Bits, Checkpoint, plan_composed, plan_pads, read_checkpoint, read_plan
 from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData
@@ -45,12 +45,26 @@ CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
 
 
+@dataclass(frozen=True)
+class Change:
+    """What fine-tuning makes of the dense network in place of circulant layers.
+
+    Attributes:
+        apply_: called with the network, in evaluation mode, and images; works in place.
+        facts: plain data that tells it from others, which a resumed run must have in common.
+    """
+
+    apply_: Callable[[nn.Module, ImageData], object]
+    facts: Mapping[str, Any]
+
+
 def begin(
     recipe: RecipeConfig,
     quant: QuantConfig,
     wanted: ModelConfig,
     data: ImageData,
     progress: Callable[[int], object] | None = None,
+    change: Change | None = None,
 ) -> BuiltNetwork:
     """Return the network that a stage starts from.
 
@@ -60,6 +74,7 @@ def begin(
         wanted: network of the train stage.
         data: images for Fisher information (finetune) and calibration (qat).
         progress: called with the number of samples done while Fisher information is measured.
+        change: of the finetune stage; None: what ``recipe`` says.
 
     Raises:
         RuleError: a missing or unsuitable input.
@@ -72,16 +87,15 @@ def begin(
     model = before.model
     if recipe.stage == "replace":
         return _replaced(before, _lasting(wanted.arguments), data, recipe)
+    if recipe.stage == "finetune" and change:
+        change.apply_(model, data)
+        return before
     if recipe.stage == "finetune":
         uniform = uniform_sizes(model, recipe.uniform, pad=recipe.pad) if recipe.uniform else None
         made_for = {"model": held.model, "checkpoint": held.digest()}
         block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"), **made_for)
-        masks = {} if uniform else read_masks(run_file(recipe.plan, "", "search.py"))
-        if masks:
-            start_pruned_(model, block_sizes, {name: torch.from_numpy(mask) for name, mask in masks.items()}, data)
-        else:
-            pad = recipe.pad if uniform else plan_pads(run_file(recipe.plan, "", "search.py"))
-            start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress, pad=pad)
+        pad = recipe.pad if uniform else plan_pads(run_file(recipe.plan, "", "search.py"))
+        start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress, pad=pad)
         composed = () if uniform else plan_composed(run_file(recipe.plan, "", "search.py"))
         return BuiltNetwork(model, before.name, block_sizes, None, before.arguments, composed=composed)
     images = data.real(data.sample(quant.calibration_images)[0])
@@ -173,27 +187,6 @@ def start_circulant_(  # noqa: PLR0913
     if projection == "random":
         for layer in weighted_layers(model).values():
             reset_circulant_(layer)
-    recalibrate_(model, data)
-
-
-def start_pruned_(
-    model: nn.Module, block_sizes: Mapping[str, int], masks: Mapping[str, Tensor], data: ImageData
-) -> None:
-    """Prune a dense network in place, in evaluation mode, with its statistics measured anew.
-
-    Args:
-        model: a trained network.
-        block_sizes: by module name, all of them 1.
-        masks: whether each weight stays, bool, by module name.
-        data: images for statistics.
-
-    Raises:
-        RuleError: a block size is not 1, or the masks do not fit the network.
-    """
-    if circulant := [name for name, b in block_sizes.items() if b > 1]:
-        got, remedy = ", ".join(circulant[:3]), "leave masks or block sizes out"
-        raise RuleError("a network is either pruned or circulant", got=got, remedy=remedy)
-    prune_(model, masks)
     recalibrate_(model, data)
 
 

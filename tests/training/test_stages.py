@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from privcirnet.artifact import write_checkpoint, write_masks, write_plan
+from privcirnet.artifact import write_checkpoint, write_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import ImageData, load
 from privcirnet.errors import RuleError
@@ -98,25 +98,26 @@ def test_fine_tuning_starts_from_the_projection_weighed_by_fisher_information(ro
     assert start.model.norm1.b == 8
 
 
-def test_a_plan_with_masks_prunes_and_its_checkpoint_is_a_dense_one(root, tmp_path):
-    dense = stages.load_network(str(root / "train"), DATA)
-    masks = {name: dense.get_submodule(name).weight.detach().numpy() > 0 for name in ("conv1", "classifier")}
-    write_masks(tmp_path / "masks.safetensors", masks)
+def test_a_plan_with_masks_is_refused(root, tmp_path):
+    """They are for a pruned network, which would be trained as a dense one."""
     write_plan(tmp_path / "plan.json", dict.fromkeys(PLAN, 1), masks="masks.safetensors")
-    settings = RecipeConfig(stage="finetune", init=str(root / "train"), plan=str(tmp_path / "plan.json"), epochs=1)
-    start = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
-    assert not torch.equal(start.model.norm1.running_mean, dense.norm1.running_mean), "statistics are measured anew"
-    fit(start.model, DATA, settings, 0)
-    save(tmp_path, start, "finetune")
-    tuned = stages.load_network(str(tmp_path), DATA)
-    assert torch.equal(predict(tuned, DATA, DATA.test_images), predict(start.model, DATA, DATA.test_images))
-    for name, mask in masks.items():
-        weight = tuned.get_submodule(name).weight.detach()
-        assert not weight[~torch.from_numpy(mask)].any()
-        assert not torch.equal(weight.clamp(min=0), dense.get_submodule(name).weight.detach().clamp(min=0))
-    write_plan(tmp_path / "plan.json", dict.fromkeys(PLAN, 1) | {"conv2": 2}, masks="masks.safetensors")
-    with pytest.raises(RuleError, match="a network is either pruned or circulant: got conv2; leave masks or block"):
+    settings = RecipeConfig(stage="finetune", init=str(root / "train"), plan=str(tmp_path / "plan.json"))
+    with pytest.raises(
+        RuleError, match=r"must be of block sizes alone: got .*plan\.json with masks; use papers\.pareto"
+    ):
         stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
+
+
+def test_another_change_takes_the_place_of_circulant_layers(root):
+    def zero_(model, data):
+        assert data is DATA
+        torch.nn.init.zeros_(model.classifier.weight)
+
+    start = stages.begin(
+        recipe("finetune", root, "train"), QuantConfig(), ModelConfig(), DATA, change=stages.Change(zero_, {})
+    )
+    assert not start.model.classifier.weight.any()
+    assert all(block_size_of(start.model.get_submodule(name)) == 1 for name in PLAN)
 
 
 @pytest.mark.parametrize(

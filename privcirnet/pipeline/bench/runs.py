@@ -1,23 +1,21 @@
 """Layers and networks side by side: layouts by name, and runs in turns.
 
-Layouts: "paper" is what the papers count (every sum under encryption, least HE-Rot + 0.135 HE-Pmult), "published" is
-what they do (:func:`planning.papers.published_named`), "best" has the least predicted time.
+Layouts: "paper" is what the papers count (every sum under encryption, least HE-Rot + 0.135 HE-Pmult), "best" has the
+least predicted time. `python -m papers.bench` has what they publish, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers, speedup
 from privcirnet.he.measure.networks import allowed_block_size
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.params.security import TABLE
-from privcirnet.he.planning.goal import Goal, LayerChoice
-from privcirnet.he.planning.papers import plan_named, published_named
-from privcirnet.he.planning.planner import counted_goal
+from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.named import LAYOUTS, plan_named
 from privcirnet.he.planning.profile import Profile
 from privcirnet.pipeline.bench.results import LayerResults, described, measured
 
@@ -69,38 +67,16 @@ def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, 
     """Return a layer by name of layout and encoding.
 
     Args:
-        layout: "paper", "published" or "best".
-        encoding: see :data:`planning.papers.ENCODINGS`; "published" tells Cheetah's from the others only.
-        shape: dimensions.
-        block_size: b.
-        goal: what "best" is chosen by; the others take its ring degree only.
-
-    Raises:
-        RuleError: unknown names, or no such layout of this layer.
-    """
-    if layout == "published":
-        return published_named(encoding, shape, block_size, goal.profile.ring_degree)
-    return explained(layout, encoding, shape, block_size, goal).layer
-
-
-def explained(layout: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
-    """Return the planner's choice, with the candidates that it was chosen from.
-
-    Args:
-        layout: "paper" or "best".
-        encoding: see :data:`planning.papers.ENCODINGS`.
+        layout: of :data:`planning.named.LAYOUTS`.
+        encoding: see :data:`planning.named.ENCODINGS`.
         shape: dimensions.
         block_size: b.
         goal: what "best" is chosen by; "paper" takes its ring degree only.
 
     Raises:
-        RuleError: another layout, or no such layout of this layer.
+        RuleError: an unknown encoding, or no such layout of this layer.
     """
-    if layout == "paper":
-        return plan_named(encoding, shape, block_size, counted_goal(goal.profile.ring_degree))
-    if layout == "best":
-        return plan_named(encoding, shape, block_size, goal)
-    raise RuleError("this layout has no candidates", got=layout, remedy="use layout=paper or layout=best")
+    return LAYOUTS[layout](encoding, shape, block_size, goal).layer
 
 
 def network_layers(

@@ -9,7 +9,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines.kernel import KernelServer
 from privcirnet.he.engines.kernel_client import KernelClient
 from privcirnet.he.params.parameters import choose
-from privcirnet.he.planning.papers import plan_named
+from privcirnet.he.planning.named import plan_named
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.he.ring import modular, sampling
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from papers.layouts.named import published_named
 from papers.layouts.published import PublishedLayer
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import ENCODINGS
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.planning.papers import published_named
 from tests.he.grouped import Exchange, random_input, random_weights, slow_grouped
 from tests.he.insecure import insecure_parameters
 

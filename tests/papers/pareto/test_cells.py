@@ -7,7 +7,8 @@ import pytest
 
 from papers.pareto import cells, prepare, table
 from papers.pareto.config import METHODS, Cell
-from privcirnet.artifact import read_checkpoint, read_json, read_masks, read_plan
+from papers.pruning.masks_file import read_masks
+from privcirnet.artifact import read_checkpoint, read_json, read_plan
 from privcirnet.blocksizes.assignment import uniform_latency
 from privcirnet.errors import RuleError
 from privcirnet.pipeline import train

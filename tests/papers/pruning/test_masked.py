@@ -2,11 +2,19 @@ import pytest
 import torch
 from torch import nn
 
-from papers.pruning.masked import is_pruned, prune_
+from papers.pruning.masked import prune_, start_of
+from privcirnet.artifact import write_checkpoint
+from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import make_circulant_
-from privcirnet.nn.convert import circulant_, dense_state_dict
+from privcirnet.nn.convert import dense_state_dict
+from privcirnet.nn.plain import has_plain_weights, make_plain_
+from privcirnet.training import stages
+from privcirnet.training.accuracy import predict
+from privcirnet.training.loop import fit
+from privcirnet.training.network import checkpoint_of
 from tests.nn.networks import assert_unchanged, residual, snapshot
+from tests.training.test_stages import DATA
 
 
 def halves(weight: torch.Tensor) -> torch.Tensor:
@@ -26,8 +34,6 @@ def test_a_pruned_layer_computes_with_the_masked_weight():
             dense.get_submodule(name).weight.mul_(mask)
     x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
     assert torch.equal(model.eval()(x), dense.eval()(x))
-    assert is_pruned(model)
-    assert not is_pruned(dense)
     assert "Pruned(kept=0." in repr(model)
 
 
@@ -71,14 +77,37 @@ def test_nothing_changes_when_a_mask_does_not_fit():
     ):
         prune_(model, masks)
     assert_unchanged(model, before)
-    assert not is_pruned(model)
+    assert has_plain_weights(model)
 
 
-def test_circulant_and_pruned_weights_do_not_mix():
+def test_a_circulant_layer_is_not_pruned():
     layer = nn.Linear(4, 4)
     make_circulant_(layer, 2)
     with pytest.raises(RuleError, match="a layer must still have its plain dense weight"):
         prune_(nn.Sequential(layer), {"0": torch.ones(4, 4, dtype=torch.bool)})
-    model = prune_(nn.Sequential(nn.Linear(4, 4)), {"0": torch.ones(4, 4, dtype=torch.bool)})
-    with pytest.raises(RuleError, match="a layer must still have its plain dense weight"):
-        circulant_(model, {"0": 2})
+
+
+def test_fine_tuning_prunes_and_its_checkpoint_is_a_dense_one(tmp_path):
+    torch.manual_seed(0)
+    held = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
+    write_checkpoint(tmp_path / "train" / stages.CHECKPOINT, checkpoint_of(held, "train"))
+    dense = stages.load_network(str(tmp_path / "train"), DATA)
+    masks = {name: dense.get_submodule(name).weight.detach() > 0 for name in ("conv1", "classifier")}
+    settings = RecipeConfig(stage="finetune", init=str(tmp_path / "train"), epochs=1)
+    start = stages.begin(settings, QuantConfig(), ModelConfig(), DATA, change=start_of(masks))
+    assert not torch.equal(start.model.norm1.running_mean, dense.norm1.running_mean), "statistics are measured anew"
+    fit(start.model, DATA, settings, 0)
+    expected = predict(start.model, DATA, DATA.test_images)
+    make_plain_(start.model)
+    write_checkpoint(tmp_path / "tuned" / stages.CHECKPOINT, checkpoint_of(start, "finetune"))
+    tuned = stages.load_network(str(tmp_path / "tuned"), DATA)
+    assert torch.equal(predict(tuned, DATA, DATA.test_images), expected)
+    for name, mask in masks.items():
+        weight = tuned.get_submodule(name).weight.detach()
+        assert not weight[~mask].any()
+        assert not torch.equal(weight.clamp(min=0), dense.get_submodule(name).weight.detach().clamp(min=0))
+
+
+def test_other_masks_are_other_facts_for_a_run_that_is_resumed():
+    masks = {"conv1": torch.tensor([True, False])}
+    assert start_of(masks).facts == start_of(masks).facts != start_of({"conv1": torch.tensor([True, True])}).facts

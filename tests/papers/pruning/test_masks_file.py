@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from privcirnet.artifact import read_masks, write_masks, write_plan
+from papers.pruning.masks_file import read_masks, write_masks
+from privcirnet.artifact import write_plan
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
 

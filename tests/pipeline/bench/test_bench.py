@@ -10,7 +10,6 @@ from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
-from privcirnet.he.planning.papers import published_layer
 from privcirnet.he.planning.planner import paper_layer, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.pipeline.bench import engines, memory, online, results, runs
@@ -33,12 +32,7 @@ def competitors(**engines: str) -> dict[str, runs.Competitor]:
 
 def test_layouts_by_name() -> None:
     assert runs.plan_layer("paper", "cirencode", SHAPE, 4, GOAL) == paper_layer(SHAPE, 4, 8192)
-    assert runs.plan_layer("published", "cirencode", SHAPE, 4, GOAL) == published_layer(SHAPE, 4, 8192)
     assert runs.plan_layer("best", "any", SHAPE, 4, GOAL) == plan_layer(SHAPE, 4, replace(GOAL, family="any")).layer
-    with pytest.raises(
-        RuleError, match="this layout has no candidates: got published; use layout=paper or layout=best"
-    ):
-        runs.explained("published", "cirencode", SHAPE, 4, GOAL)
     with pytest.raises(RuleError, match="the encoding bolt is for b = 1 and 1 x 1 kernels: got b = 4, kernel 3"):
         runs.plan_layer("best", "bolt", SHAPE, 4, GOAL)
 
@@ -51,8 +45,8 @@ def test_a_network_takes_the_largest_block_sizes_that_its_layers_allow() -> None
 
 
 def test_networks_run_in_turns_and_like_layers_once() -> None:
-    both, ticks = layouts("best", "published"), []
-    entered = competitors(best="cleartext", published="cleartext")
+    both, ticks = layouts("best", "paper"), []
+    entered = competitors(best="cleartext", paper="cleartext")
     found = runs.run_networks(entered, IN_CLEAR, lambda: ticks.append(1))
     assert len(ticks) == runs.network_runs(entered, IN_CLEAR.repetitions) == 2 * 2 * 3
     for layout, layers in both.items():
@@ -66,15 +60,15 @@ def test_networks_run_in_turns_and_like_layers_once() -> None:
 
 
 def test_summaries_and_savings() -> None:
-    both, entered = layouts("best", "published"), competitors(best="cleartext", published="cleartext")
+    both, entered = layouts("best", "paper"), competitors(best="cleartext", paper="cleartext")
     found = runs.run_networks(entered, IN_CLEAR, lambda: None)
     ran = {layout: results.network_summary(layers, COUNTED, found[layout]) for layout, layers in both.items()}
     assert ran["best"]["seconds_total"] == pytest.approx(sum(layer["seconds_total"] for layer in ran["best"]["layers"]))
     expected = sum(linear_cost(layer, COUNTED, LINKS["wan"]).total for layer in both["best"].values())
     assert ran["best"]["seconds_predicted"]["wan"] == pytest.approx(expected)
-    saved = results.against(ran["best"], "against", ran["published"])["saved"]
+    saved = results.against(ran["best"], "against", ran["paper"])["saved"]
     assert set(saved) == {*(f"predicted_{link}" for link in LINKS), "measured"}
-    assert saved["measured"] == 1 - ran["best"]["seconds_total"] / ran["published"]["seconds_total"]
+    assert saved["measured"] == 1 - ran["best"]["seconds_total"] / ran["paper"]["seconds_total"]
     assert {"measured", "server"} <= set(results.network_facts(ran["best"], COUNTED))
     planned = results.network_summary(both["best"], COUNTED, None)
     assert "seconds_total" not in planned

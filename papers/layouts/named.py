@@ -1,19 +1,7 @@
-"""The papers' encodings by name, and the plans that the papers publish.
+"""The plans that papers publish for a layer. The planner's are better: these are what they are held against.
 
-*By name.* Five of the names are the same code with something fixed; :func:`plan_named` plans a layer in any of them:
-
-| name | what is fixed | paper |
-|---|---|---|
-| any | nothing: whatever is cheapest | |
-| cirencode | nothing: any block size, GEMM or convolution | PrivCirNet, section 3.2 |
-| bolt | b = 1, 1 x 1 kernel, BSGS over lanes of tokens | Bolt, PrivCirNet's baseline |
-| neujeans | b = 1, larger kernel: image axes transformed, BSGS over channels | NeuJeans, section 4 (CinS), in BFV |
-| ensei | b = 1, larger kernel, no rotation: all sums of lanes on shares | ENSEI, section 4.1 (FDSC) |
-| cheetah | coefficient encoding of any layer, no rotation | Cheetah |
-| falcon | coefficient encoding of channel groups, packed densely, no rotation | Falcon 2023, section 4 |
-
-*As published.* The planner's plans are better than those in the papers. For comparison, :func:`published_layer` gives
-what PrivCirNet, Bolt and NeuJeans do with one layer (Cheetah and Iron: :mod:`papers.layouts.published`):
+:func:`published_layer` gives what PrivCirNet, Bolt and NeuJeans do with one layer (Cheetah and Iron:
+:mod:`layouts.published`):
 
 * One lane length for the whole layer: next_pow2((H + 2 padding)^2 b) for a convolution, and for a GEMM as many tokens
   as d1 or the ciphertext has.
@@ -27,8 +15,7 @@ Departures: lanes come in powers of two and ciphertexts in whole numbers. The co
 can be lower than what can be run. A map that no ciphertext holds is split into strips of rows.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from papers.layouts.published import MAPS, PublishedLayer
 from privcirnet.errors import RuleError
@@ -38,66 +25,32 @@ from privcirnet.he.encodings.layout import SpectralLayout, next_power_of_two
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.planning.cost import plan_cost
+from privcirnet.he.planning.cost import linear_cost, plan_cost
 from privcirnet.he.planning.goal import Goal, LayerChoice
-from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """A named encoding.
-
-    Attributes:
-        fits: whether it has a form for (shape, block size).
-        rule: what it is for, for the error.
-        sums: see :class:`Goal`; "" leaves the goal's.
-        family: see :class:`Goal`.
-    """
-
-    fits: Callable[[LinearShape, int], bool]
-    rule: str
-    sums: str = ""
-    family: str = "spectral"
-
-
-ENCODINGS = {
-    "cirencode": Encoding(lambda shape, b: True, "is for every layer"),
-    "bolt": Encoding(lambda shape, b: b == 1 and shape.kernel == 1, "is for b = 1 and 1 x 1 kernels"),
-    "neujeans": Encoding(lambda shape, b: b == 1 and shape.kernel > 1, "is for b = 1 and larger kernels"),
-    "ensei": Encoding(lambda shape, b: b == 1 and shape.kernel > 1, "is for b = 1 and larger kernels", "shares"),
-    "cheetah": Encoding(lambda shape, b: True, "is for every layer", family="cheetah"),
-    "falcon": Encoding(lambda shape, b: shape.groups > 1, "is for channel groups", family="falcon"),
-    "any": Encoding(lambda shape, b: True, "is for every layer", family="any"),
-}
-
-
-def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
-    """Return the cheapest plan of a layer in a named encoding.
+def plan_published(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
+    """Return the one candidate that a paper publishes, as a layout of :data:`planning.named.LAYOUTS`.
 
     Args:
-        name: of :data:`ENCODINGS`.
+        name: see :func:`published_named`.
         shape: dimensions of the layer.
         block_size: b.
-        goal: what the plan should be cheap under.
+        goal: gives the ring degree, and what the cost is predicted with.
 
     Raises:
-        RuleError: unknown name, or the encoding has no form for this layer.
+        RuleError: see :func:`published_named`.
     """
-    encoding = ENCODINGS.get(name)
-    if encoding is None:
-        raise RuleError("the encoding must be a known one", got=repr(name), remedy=f"use {', '.join(ENCODINGS)}")
-    if not encoding.fits(shape, block_size):
-        got = f"b = {block_size}, kernel {shape.kernel}, {shape.groups} groups"
-        raise RuleError(f"the encoding {name} {encoding.rule}", got=got, remedy="use cirencode")
-    return plan_layer(shape, block_size, replace(goal, sums=encoding.sums or goal.sums, family=encoding.family))
+    layer = published_named(name, shape, block_size, goal.profile.ring_degree)
+    return LayerChoice(layer, goal, ((linear_cost(layer, goal.profile, goal.link), layer),))
 
 
 def published_named(encoding: str, shape: LinearShape, block_size: int, ring_degree: int) -> Layer:
     """Return the layer with a paper's plan, by name of the encoding.
 
     Args:
-        encoding: "cheetah" or "iron" (:mod:`papers.layouts.published`); all others are the spectral family's.
+        encoding: "cheetah" or "iron" (:mod:`layouts.published`); all others are the spectral family's.
         shape: dimensions of the layer.
         block_size: b.
         ring_degree: n.

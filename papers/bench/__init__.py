@@ -1,0 +1,1 @@
+"""bench.py with the layouts that papers publish."""

@@ -1,0 +1,5 @@
+"""``python -m papers.bench``."""
+
+from papers.bench.command import main
+
+main()

@@ -1,0 +1,28 @@
+"""python -m papers.bench as a user runs it: what bench.py does, against the papers' own plans."""
+
+import sys
+
+from papers.bench import command
+from papers.layouts.named import published_layer
+from privcirnet.artifact import read_json
+from privcirnet.he.measure.networks import allowed_block_size, network_shapes
+
+
+def test_a_network_is_counted_against_its_published_plans(monkeypatch, tmp_path):
+    settings = "engine=count", "he.profile=counted", "layout=best", "against=published", f"out={tmp_path}"
+    monkeypatch.setattr(sys, "argv", ["papers.bench", "network=resnet18_cifar", *settings])
+    command.main()
+    found = read_json(tmp_path / "summary.json", "it", "")
+    layers = [
+        published_layer(shape, allowed_block_size(shape, 8), 8192)
+        for shape in network_shapes("resnet18_cifar").values()
+    ]
+    assert found["against"]["rotations"] == sum(layer.rotations for layer in layers)
+    assert found["saved"]["predicted_local"] > 0
+
+
+def test_the_plan_of_a_layer_is_explained(monkeypatch, tmp_path, capsys):
+    settings = "layer=conv", "dims=[16,16,64,64,3]", "engine=count", "he.profile=counted", f"out={tmp_path}"
+    monkeypatch.setattr(sys, "argv", ["papers.bench", "layout=published", "explain=true", *settings])
+    command.main()
+    assert "layout published" in capsys.readouterr().out
