@@ -85,14 +85,15 @@ def test_commands_are_accepted(page, command):
     """A script's settings must exist and be valid, by Hydra and the schema; a benchmark's options must be declared."""
     first = (word for word in command if word.endswith(".py") or word.startswith("papers."))
     script = command[1] if command[0] == "privcirnet" else next(first)
-    given, paper = command[command.index(script) + 1 :], script.startswith("papers.")
-    assert script in SUBCOMMANDS or paper or (ROOT / script).is_file(), page
-    name = script.removeprefix("papers.") if paper else Path(script).stem
+    given, name = command[command.index(script) + 1 :], Path(script).stem
+    if paper := script.startswith("papers."):
+        script, name = f"{script.replace('.', '/')}/__main__.py", script.removeprefix("papers.")
+    assert script in SUBCOMMANDS or (ROOT / script).is_file(), page
     if "/" in script and not (ROOT / "configs" / f"{name}.yaml").is_file():
         options = {word for word in given if word.startswith("--")}
         assert options <= arguments_of(script), f"{page}: {sorted(options - arguments_of(script))}"
     elif name not in NO_HYDRA:
-        module = importlib.import_module(f"{script}.command") if paper else schema_of(name)
+        module = importlib.import_module(f"papers.{name}.command") if paper else schema_of(name)
         for overrides in jobs(module.expanded(given) if hasattr(module, "expanded") else given):
             with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
                 assert OmegaConf.to_object(hydra.compose(name, overrides=overrides))

@@ -111,7 +111,7 @@ def _online(config: BenchConfig) -> dict[str, Any]:
 
 
 def _bootstrapping(config: BenchConfig) -> dict[str, Any]:
-    """Bootstrapping in CKKS, alone and with a convolution."""
+    """Bootstrapping in CKKS."""
     found, facts = requests.bootstrapping(config, progress_bar)
     show("bench: bootstrapping at n = 65536", facts | {"saved": _saved(config)})
     return {"suite": config.suite, **found}

@@ -1,4 +1,4 @@
-"""Bootstrapping in CKKS at n = 65536: seconds, precision, bytes; and a convolution fused with it or before it."""
+"""Bootstrapping in CKKS at n = 65536: seconds, precision, bytes."""
 
 import statistics
 import time
@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from papers.ckks import convolution
-from papers.ckks.fused import FusedConvolution
 from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.client import CkksClient
@@ -18,48 +16,34 @@ from privcirnet.he.leveled.ckks.server import Ciphertext, CkksServer
 from privcirnet.he.leveled.ckks.simulator import Simulator
 from privcirnet.he.measure.memory import peak_bytes
 
-WIDTH, KERNEL = 32, 3
-"""Of a slice, for maps of 16 x 16 to 31 x 31, and of the convolution."""
-
-_Circuit = Callable[[Machine[Any], Any], Any]
+Circuit = Callable[[Machine[Any], Any], Any]
 
 
 def run_bootstrapping(repetitions: int, progress: Callable[[], object]) -> dict[str, Any]:
-    """Refresh random vectors of complex slots, then convolve as many channels as a ciphertext has and refresh.
+    """Refresh random vectors of complex slots.
 
     Args:
-        repetitions: vectors, and timed runs of each kind.
-        progress: called after the keys of each kind of run, and after each run.
+        repetitions: vectors, and timed runs.
+        progress: called after the keys are made, and after each run.
 
     Returns:
         "seconds" and "processor_seconds" of all threads (medians), "precision_bits" (-log2 of the worst error of a real
         or imaginary part in all vectors), "precision_bits_mean" (-log2 of the mean error), "failure_bits",
-        "bytes_keys", "peak_bytes" (of client and server in one process, before the convolution), "levels", "log_q";
-        "seconds_fused" and "seconds_in_a_row", also with "processor_" before them; "precision_bits_fused".
+        "bytes_keys", "peak_bytes" (of client and server in one process), "levels", "log_q".
     """
     refresh = Bootstrapping(parameters_for())
-    party = _Party(refresh, progress)
+    party = Party(refresh, progress)
     low = refresh.to_coefficients
     keys = party.prepare(refresh, low)
     found = party.timed(refresh, low, repetitions)
-    peak, layer = peak_bytes(), convolved(refresh)
-    party.prepare(layer, layer.levels_fused)
-    party.prepare(layer.in_a_row, layer.levels_in_a_row)
-    fused = party.timed(layer, layer.levels_fused, repetitions)
-    in_a_row = party.timed(layer.in_a_row, layer.levels_in_a_row, repetitions)
     parameters = refresh.parameters
     return {
         **found,
         "failure_bits": refresh.failure_bits,
         "bytes_keys": keys,
-        "peak_bytes": peak,
+        "peak_bytes": peak_bytes(),
         "levels": parameters.levels - refresh.levels - low,
         "log_q": parameters.log_q,
-        "seconds_fused": fused["seconds"],
-        "seconds_in_a_row": in_a_row["seconds"],
-        "processor_seconds_fused": fused["processor_seconds"],
-        "processor_seconds_in_a_row": in_a_row["processor_seconds"],
-        "precision_bits_fused": fused["precision_bits"],
     }
 
 
@@ -69,31 +53,23 @@ def bootstrapping_runs(repetitions: int) -> int:
     Args:
         repetitions: see there.
     """
-    return 3 + 3 * (repetitions + 1)
+    return 2 + repetitions
 
 
-def convolved(refresh: Bootstrapping) -> FusedConvolution:
-    """Return a convolution of all channels that fill a ciphertext, with random weights, before a bootstrapping.
-
-    Args:
-        refresh: the bootstrapping.
-    """
-    length = WIDTH * WIDTH // 2
-    channels = refresh.parameters.slots // length
-    weights = np.random.default_rng(0).uniform(-1, 1, (channels, channels, KERNEL, KERNEL)) / (channels * KERNEL**2)
-    ((linear,),) = convolution.convolution(weights, channels, WIDTH)
-    return FusedConvolution(refresh, linear, length)
-
-
-def _needed(refresh: Bootstrapping, circuit: _Circuit, level: int) -> dict[int, int]:
+def _needed(refresh: Bootstrapping, circuit: Circuit, level: int) -> dict[int, int]:
     """Keys that a circuit takes, by name, with levels."""
     simulator = Simulator(refresh.parameters)
     circuit(simulator, simulator.fresh(level=level))
     return simulator.keys
 
 
-class _Party:
-    """Client and server in one process; keys are made one by one, so that no more than one travels at a time."""
+class Party:
+    """Client and server in one process; keys are made one by one, so that no more than one travels at a time.
+
+    Args:
+        refresh: gives the parameters.
+        progress: called after keys are made, and after each run.
+    """
 
     def __init__(self, refresh: Bootstrapping, progress: Callable[[], object]) -> None:
         self._refresh, self._progress = refresh, progress
@@ -101,8 +77,16 @@ class _Party:
         self._keys: dict[int, Any] = {}
         self._levels: dict[int, int] = {}
 
-    def prepare(self, circuit: _Circuit, level: int) -> int:
-        """Make the keys that a circuit takes and that there are not yet, and return the bytes of all."""
+    def prepare(self, circuit: Circuit, level: int) -> int:
+        """Make the keys that a circuit takes and that there are not yet.
+
+        Args:
+            circuit: any.
+            level: of its input.
+
+        Returns:
+            Bytes of all keys.
+        """
         for name, at in _needed(self._refresh, circuit, level).items():
             if self._levels.get(name, -1) < at:
                 one = {name: at}
@@ -111,8 +95,17 @@ class _Party:
         self._progress()
         return sum(key.nbytes for key in self._keys.values())
 
-    def timed(self, circuit: _Circuit, level: int, repetitions: int) -> dict[str, float]:
-        """Run a circuit on random slots, once more than it is timed, and compare with the twin in clear."""
+    def timed(self, circuit: Circuit, level: int, repetitions: int) -> dict[str, float]:
+        """Run a circuit on random slots, once more than it is timed, and compare with the twin in clear.
+
+        Args:
+            circuit: whose keys are there.
+            level: of its input.
+            repetitions: timed runs.
+
+        Returns:
+            "seconds" and "processor_seconds", medians; "precision_bits" and "precision_bits_mean".
+        """
         seconds: list[tuple[float, float]] = []
         errors: list[float] = []
         machine = Encrypted(self._server, self._keys)
@@ -144,13 +137,10 @@ def bootstrapping_facts(found: dict[str, Any]) -> dict[str, str]:
     Args:
         found: from :func:`run_bootstrapping`.
     """
-    ratio = found["processor_seconds_in_a_row"] / found["processor_seconds_fused"]
     return {
         "bootstrapping": f"{found['seconds']:.2f} s, {found['processor_seconds']:.2f} s of processors",
         "levels": f"{found['levels']} new ones, and those of StoC",
         "precision": f"{found['precision_bits']:.1f} bits in the worst slot, {found['precision_bits_mean']:.1f} mean",
         "failure": f"2^-{found['failure_bits']} a bootstrapping at most",
         "memory": f"{found['bytes_keys'] / 1e9:.2f} GB of keys, {found['peak_bytes'] / 1e9:.2f} GB at most in all",
-        "convolution fused": f"{found['seconds_fused']:.2f} s",
-        "in a row": f"{found['seconds_in_a_row']:.2f} s; {ratio:.2f} times the processor seconds",
     }
