@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "privcirnet"
-FILES = sorted(PACKAGE.rglob("*.py"))
+PACKAGE, PAPERS = ROOT / "privcirnet", ROOT / "papers"
+FILES, RESEARCH = sorted(PACKAGE.rglob("*.py")), sorted(PAPERS.rglob("*.py"))
 HE = [path for path in FILES if path.is_relative_to(PACKAGE / "he")]
 SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "reproduce", "serve", "ladder"}
 MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 300, 10, 50
@@ -28,7 +28,7 @@ ONLY_USER = {
     "torchvision": {"data/pickles.py", "data/operations.py", "training/architectures.py"},
     "hydra": {"settings.py"},
     "argcomplete": {"commands/completion.py"},
-    "matplotlib": {"plots.py", "pipeline/reproduce/pictures.py"},
+    "matplotlib": {"plots.py"},
     "tensorboard": {"training/record.py"},
     "threadpoolctl": {"he/ring/threads.py"},
     "starlette": {"page/access.py", "page/app.py"},
@@ -115,7 +115,6 @@ WITH_TORCH = {
         "pipeline/search.py",
         "pipeline/train.py",
         "commands/infer.py",
-        "pipeline/reproduce/untrained.py",
     ),
 }
 
@@ -141,8 +140,9 @@ def name_of(path: Path) -> str:
 
 
 def graph() -> dict[str, set[str]]:
-    """Every module of the package -> the modules of the package that it imports."""
-    modules = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in FILES}
+    """Every module of the package and of research -> the modules among them that it imports."""
+    files = [*FILES, *RESEARCH]
+    modules = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in files}
     found: dict[str, set[str]] = {}
     for name, path in modules.items():
         imported = imports(path) & set(modules)
@@ -194,7 +194,15 @@ def test_libraries_have_one_user():
 
 
 def test_nothing_imports_the_scripts():
-    assert not [name_of(path) for path in FILES if imports(path) & SCRIPTS]
+    assert not [str(path) for path in [*FILES, *RESEARCH] if imports(path) & SCRIPTS]
+
+
+def test_the_package_does_not_know_research():
+    """papers imports the package, never the other way: a wheel has no papers."""
+    assert len(RESEARCH) > 30
+    beside = {"papers", "benchmarks", "tests"}
+    assert not [name_of(path) for path in FILES if {module.split(".")[0] for module in imports(path)} & beside]
+    assert not [str(path) for path in RESEARCH if {module.split(".")[0] for module in imports(path)} & {"tests"}]
 
 
 def test_he_works_where_there_is_no_torch(subprocess_python):
@@ -221,7 +229,7 @@ def test_public_names_are_few_and_exist():
 
 def test_files_and_functions_are_small():
     wrong = []
-    for path in [*FILES, *(ROOT / f"{script}.py" for script in sorted(SCRIPTS))]:
+    for path in [*FILES, *RESEARCH, *(ROOT / f"{script}.py" for script in sorted(SCRIPTS))]:
         text = path.read_text()
         if text.count("\n") > (MAX_SCRIPT_LINES if path.parent == ROOT else MAX_LINES):
             wrong.append(f"{path}: {text.count(chr(10))} lines")

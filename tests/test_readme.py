@@ -21,6 +21,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "checkpoints" / "README.md",
     ROOT / "benchmarks" / "peers" / "README.md",
+    ROOT / "papers" / "README.md",
 ]
 MOST_README_LINES, MOST_CONTRIBUTING_LINES, LEAST_CHANGES = 130, 70, 12
 NO_HYDRA = {"report", "doctor", "completion"}

@@ -61,7 +61,6 @@ def test_the_wheel_has_configs_licence_and_type_marker_and_nothing_of_the_top_le
     assert {name.removeprefix("privcirnet/") for name in names if name.startswith("privcirnet/configs/")} == configs
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "privcirnet").rglob("*.py")}
     page = {str(path.relative_to(ROOT)) for path in (ROOT / "privcirnet" / "page" / "static").iterdir()}
-    page |= {str(path.relative_to(ROOT)) for path in (ROOT / "privcirnet" / "pipeline" / "reproduce").rglob("*.json")}
     assert (
         modules | page | {f"privcirnet/{name}" for name in ("py.typed", "report/page.html", "report/base.css")} <= names
     )
@@ -77,7 +76,15 @@ def test_the_source_distribution_is_a_checkout(tmp_path):
     assert done.returncode == 0, done.stderr
     with tarfile.open(tmp_path / done.stdout.split()[-1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"LICENSE", "privcirnet/py.typed", "configs/train.yaml", "train.py", "Makefile", "docs/install.md"} <= names
+    assert {
+        "LICENSE",
+        "privcirnet/py.typed",
+        "papers/__init__.py",
+        "configs/train.yaml",
+        "train.py",
+        "Makefile",
+        "docs/install.md",
+    } <= names
     assert not [name for name in names if name.startswith((".venv", "outputs")) or "__pycache__" in name]
 
 
