@@ -11,8 +11,8 @@ exactly as a depthwise one: then bytes do not grow with the group's size, as in 
 
 Cost: with C_x groups in an input polynomial and C_w in a weight polynomial, groups / C_x ciphertexts up, groups / C_w
 down and as many HE-Pmult, no rotation; those up and HE-Pmult times the polynomials that a group is spread over. More
-groups in an input need more zeros in the weights, so the two pull against each other. :func:`paper_tiling` minimises
-1/C_x + 1/C_w as in section IV-C. :func:`place` counts whole ciphertexts, weighs those up twice (they are longer), lets
+groups in an input need more zeros in the weights, so the two pull against each other. The paper minimises 1/C_x +
+1/C_w in section IV-C. :func:`place` counts whole ciphertexts, weighs those up twice (they are longer), lets
 C_w not divide C_x, and takes the cheapest packing of all three kinds.
 
 A dense layer (one group) is a single unit, which is Cheetah's encoding.
@@ -27,7 +27,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from privcirnet.errors import RuleError
 from privcirnet.he.encodings.cheetah import UP_WEIGHT, no_window
 from privcirnet.he.encodings.coefficient_layout import Factor, Grid, Placement, balanced, grids
 from privcirnet.he.encodings.packing import Packing, first_groups, scattered, side_by_side
@@ -36,38 +35,6 @@ from privcirnet.he.ring.modular import Integers
 
 _MORE_TILES = 2
 """Smaller tiles than necessary seldom pay: grids of up to this many times the fewest tiles are tried."""
-
-
-def paper_tiling(height: int, width: int, channels: int, ring_degree: int) -> tuple[int, int]:
-    """Return the paper's (C_x, C_w): least 1/C_x + 1/C_w with (C_x + 2) C_w <= 2 N / (H W) + 2 and C_w dividing C_x.
-
-    The larger C_w is taken where sums are equal; C_w = 1 counts as one filter in C_x units.
-
-    Args:
-        height: H.
-        width: W.
-        channels: most groups of an input polynomial.
-        ring_degree: N.
-
-    Raises:
-        RuleError: a map does not fit a polynomial.
-
-    Source: Xu et al., "Falcon" (ICCAD 2023), section IV-C.
-    """
-    maps = ring_degree // (height * width)
-    tilings = [
-        (x, w)
-        for x in range(1, min(maps, channels) + 1)
-        for w in range(1, x + 1)
-        if x % w == 0
-        and (w == 1 or (w % 2 == 0 and (x + 2) * w * height * width <= 2 * ring_degree + 2 * height * width))
-    ]
-    if not tilings:
-        raise RuleError(
-            "a map must fit one polynomial", got=f"{height} x {width} at ring degree {ring_degree}",
-            remedy="use a larger ring degree",
-        )  # fmt: skip
-    return min(tilings, key=lambda t: (1 / t[0] + 1 / t[1], -t[1]))
 
 
 @dataclass(frozen=True)

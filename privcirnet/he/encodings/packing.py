@@ -4,14 +4,12 @@ Maths: an input polynomial holds C_x groups side by side, group i at unit i. A f
 output at unit o + i, and every other group c pollutes unit o + c. So the output is right if no other filter stands
 within C_x - 1 - i units before it and i units behind it: if the weight polynomial, read by units, contains the padded
 filter 0^(C_x-1-i) W_i 0^(i). All padded filters in the fewest units is a shortest common superstring (the paper's
-problem 4.1). Two ways to build one, with the same length where both apply:
-
-* :func:`closed_form`: the paper's offsets, for an even number C_w of channels that come in pairs i, C_x - 1 - i.
-* :func:`superstring`: greedy merging by largest overlap, for any channels in any number.
+problem 4.1). :func:`superstring` builds one by greedy merging of largest overlaps, for any channels in any number; it
+is as long as the paper's closed form where there is one.
 
 Between neighbours a, b stand max(a, C_x - 1 - b) zeros. The zeros in front of the first filter may go if those behind
 the last are as many, because the polynomial wraps around; so what counts is the length of the ring, and
-:func:`superstring` closes it. A third way leaves the paper:
+:func:`superstring` closes it. Another way leaves the paper:
 
 * :func:`scattered`: the input's groups need not stand side by side. Units p_i and o_i will do if no p_i + o_i is
   another p_j + o_l; C_x = C_w = k then fit about as many units as a set of k numbers without arithmetic progressions
@@ -30,7 +28,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layout import balanced
 
 _ROUNDS = 2000
@@ -51,64 +48,6 @@ class Packing:
 
     inputs: tuple[int, ...]
     filters: tuple[tuple[tuple[int, int], ...], ...]
-
-
-def closed_form(channels: int, filters: int) -> list[int]:
-    """Return the paper's offset(c') for each channel c'.
-
-    Args:
-        channels: C_x.
-        filters: C_w.
-
-    Raises:
-        RuleError: C_w is odd or is not C_x.
-
-    >>> closed_form(4, 4)
-    [4, 9, 6, 0]
-    """
-    if filters % 2 or filters != channels:
-        raise RuleError(
-            "the closed form needs an even number of filters, as many as channels",
-            got=f"C_w = {filters}, C_x = {channels}",
-            remedy="use superstring",
-        )
-    half = filters // 2
-    return [(channels + 2) * (filters - 1 - c) if c >= half else channels + c * (channels + 1) for c in range(filters)]
-
-
-def closed_form_length(channels: int, filters: int) -> int:
-    """Return the units of the closed form, trailing zeros included: C_x + 1 + (C_w / 2 - 1)(C_x + 2).
-
-    Args:
-        channels: C_x.
-        filters: C_w, which divides C_x.
-    """
-    return channels + 1 + (filters // 2 - 1) * (channels + 2)
-
-
-def divided(channels: int, filters: int) -> list[list[tuple[int, int]]]:
-    """Return the closed form for C_x = k C_w: one sequence of all channels, split into k, leading zeros removed.
-
-    Args:
-        channels: C_x.
-        filters: C_w.
-
-    Returns:
-        for each weight polynomial its (channel, unit) pairs.
-
-    Raises:
-        RuleError: C_w is odd or does not divide C_x.
-    """
-    if filters % 2 or channels % filters:
-        raise RuleError(
-            "the divided closed form needs an even number of filters that divides the channels",
-            got=f"C_w = {filters}, C_x = {channels}",
-            remedy="use superstring",
-        )
-    offsets = closed_form(channels, channels)
-    order = sorted(range(channels), key=lambda c: offsets[c])
-    parts = [order[start : start + filters] for start in range(0, channels, filters)]
-    return [[(c, offsets[c] - offsets[part[0]]) for c in part] for part in parts]
 
 
 def superstring(members: Sequence[int], channels: int) -> tuple[list[tuple[int, int]], int]:
@@ -200,23 +139,6 @@ def first_groups(packing: Packing, groups: int) -> Packing:
     """
     filters = (tuple(pair for pair in pairs if pair[0] < groups) for pairs in packing.filters)
     return Packing(packing.inputs[:groups], tuple(pairs for pairs in filters if pairs))
-
-
-def is_exact(packing: Packing, units: int, whole: bool) -> bool:
-    """Return whether every output unit is within the polynomial and is met by its own group and filter only.
-
-    Args:
-        packing: to be checked.
-        units: of a polynomial.
-        whole: a polynomial is exactly that many units long.
-    """
-    for filters in packing.filters:
-        own = [1 << (o + packing.inputs[group]) for group, o in filters]
-        wanted = _union(own)
-        crossed = [1 << (o + p) for group, o in filters for other, p in enumerate(packing.inputs) if other != group]
-        if wanted != sum(own) or wanted >> units or wanted & _folded(_union(crossed), units, whole):
-            return False
-    return True
 
 
 def _filled(

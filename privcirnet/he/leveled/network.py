@@ -12,8 +12,6 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values, dense_weight
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.program import operations as op
-from privcirnet.he.program.program import Program, Weights
 
 
 @dataclass(frozen=True)
@@ -145,46 +143,6 @@ def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
     seen = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
     every = seen[:, :: shape.stride, :: shape.stride].transpose(0, 3, 4, 1, 2)
     return every.reshape(len(x) * shape.kernel**2, -1)
-
-
-def network_of(program: Program) -> LeveledNetwork:
-    """Return the network of a program.
-
-    Args:
-        program: with weights; its encryption parameters and plans do not matter.
-
-    Raises:
-        RuleError: it is not a line of linear layers with a square between each two.
-    """
-    layers: list[LeveledLayer] = []
-    source, squared = program.nodes[0].operation, True
-    assert isinstance(source, op.Input)
-    for before, node in zip(program.nodes, program.nodes[1:], strict=False):
-        match node.operation:
-            case op.Linear(layer) if squared and node.inputs == (before.name,):
-                layers.append(_layer(node.name, layer.shape, layer.block_size, program.weights[node.name], not layers))
-                squared = False
-            case op.Square() if not squared and node.inputs == (before.name,):
-                squared = True
-            case op.Flatten() if node.inputs == (before.name,):
-                pass
-            case _:
-                kind = type(node.operation).__name__.lower()
-                remedy = "infer it with the interactive protocol, or train it with squares and no other quantizers"
-                rule = "a leveled network must be linear layers with one square between each two"
-                raise RuleError(rule, got=f"{kind} at {node.name}", remedy=remedy)
-    if squared:
-        raise RuleError("a leveled network must end in a linear layer", got=program.output.name, remedy="add one")
-    return LeveledNetwork(tuple(layers), source.low, source.high)
-
-
-def _layer(name: str, shape: LinearShape, b: int, weights: Weights, first: bool) -> LeveledLayer:
-    if shape.groups > 1:
-        raise RuleError("a leveled layer must have one group", got=name, remedy="leave the groups out")
-    made = LeveledLayer(name, shape, b, weights.rows, weights.bias.astype(object))
-    if not first:
-        _ = made.matrix
-    return made
 
 
 def _linear(layer: LeveledLayer, weight: np.ndarray, bias: np.ndarray, values: np.ndarray) -> np.ndarray:
