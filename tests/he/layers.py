@@ -7,6 +7,7 @@ from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.planning.planner import counted_goal, plan_layer
 
 
 def powers_of_two(most: int) -> list[int]:
@@ -83,3 +84,10 @@ def covers(draw: st.DrawFn, layout: SpectralLayout, ring_degree: int, least: tup
             choices = plan.baby_steps, plan.copies, plan.giants_on_shares, plan.folds_on_shares
             found.append(Piece(gamma, tau, lanes, *choices))
     return tuple(found)
+
+
+def paper_layer(shape: LinearShape, block_size: int, ring_degree: int) -> SpectralLayer:
+    """The layer with the plan of least HE-Rot + 0.135 HE-Pmult, every sum under encryption."""
+    layer = plan_layer(shape, block_size, counted_goal(ring_degree)).layer
+    assert isinstance(layer, SpectralLayer)
+    return layer

@@ -11,7 +11,7 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import choose
 from privcirnet.he.planning.goal import Goal
-from privcirnet.he.planning.planner import candidate_layers, paper_layer, plan_layer
+from privcirnet.he.planning.planner import candidate_layers, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operations import (
     Add,
@@ -27,6 +27,7 @@ from privcirnet.he.program.operations import (
 from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Take, Tokens, Transpose
 from tests.he.exchange import random_rows
+from tests.he.layers import paper_layer
 
 N = 8192
 SECOND = (Piece(1, 3, 8, 2, folds_on_shares=False), Piece(1, 1, 16, 1, copies=2, giants_on_shares=True))

@@ -16,7 +16,6 @@ from privcirnet.data import load
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.leveled.session import LeveledClient, LeveledServer
-from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.program.rearrangement import Flatten
@@ -29,6 +28,7 @@ from privcirnet.page.content import Content, TestImages
 from privcirnet.page.inference import Classifier
 from privcirnet.page.server import listening, web_server
 from privcirnet.pipeline.leveled_export import leveled_program
+from tests.he.layers import paper_layer
 from tests.he.networks import N, with_weights
 
 DIGITS = tuple("0123456789")

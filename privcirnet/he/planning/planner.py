@@ -162,19 +162,6 @@ def _coefficient(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_C
                 raise
 
 
-def paper_layer(shape: LinearShape, block_size: int, ring_degree: int) -> SpectralLayer:
-    """Return the layer with the plan of least HE-Rot + 0.135 HE-Pmult, every sum under encryption.
-
-    Args:
-        shape: dimensions of the layer.
-        block_size: b.
-        ring_degree: n.
-    """
-    layer = plan_layer(shape, block_size, counted_goal(ring_degree)).layer
-    assert isinstance(layer, SpectralLayer)
-    return layer
-
-
 def counted_goal(ring_degree: int) -> Goal:
     """Return what the papers count: HE-Rot + 0.135 HE-Pmult, sums under encryption, spectral encodings.
 

@@ -12,10 +12,9 @@ from privcirnet.he.encodings.bsgs import BsgsPlan, Product
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.planning import planner
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
-from tests.he.layers import plans, powers_of_two
+from tests.he.layers import paper_layer, plans, powers_of_two
 
 N = 8192
 PAPER = [
@@ -39,7 +38,7 @@ PAPER = [
     ("shape", "b", "rotations", "pmults"), PAPER, ids=lambda v: str(v) if isinstance(v, int) else ""
 )
 def test_counts_of_the_papers(shape: LinearShape, b: int, rotations: int, pmults: int) -> None:
-    found = planner.paper_layer(shape, b, N)
+    found = paper_layer(shape, b, N)
     assert (found.rotations, found.pmults) == (rotations, pmults)
 
 

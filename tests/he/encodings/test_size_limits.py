@@ -4,7 +4,7 @@ from privcirnet.he.encodings import size_limits
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.planning.planner import paper_layer
+from tests.he.layers import paper_layer
 from tests.he.program.test_limits import N, coefficient, column, gemm
 
 

@@ -6,10 +6,10 @@ from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.layout import SpectralLayout
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.engines import cyclic
-from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.ring import modular
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
+from tests.he.layers import paper_layer
 
 N = 256
 

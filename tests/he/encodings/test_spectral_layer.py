@@ -14,12 +14,12 @@ from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.goal import Goal
-from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, paper_layer, plan_layer
+from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.ring import modular
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
-from tests.he.layers import depthwise_shapes, layers
+from tests.he.layers import depthwise_shapes, layers, paper_layer
 from tests.he.planning.test_planner import PROFILES
 
 N = 256

@@ -7,7 +7,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
-from privcirnet.he.planning.planner import paper_layer
+from tests.he.layers import paper_layer
 
 PMULT = 0.135
 """A product in rotations."""

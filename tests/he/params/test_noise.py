@@ -30,10 +30,11 @@ from privcirnet.he.params.parameters import (
 )
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.noise_budget import switched_bits
-from privcirnet.he.planning.planner import cheapest_layer, paper_layer
+from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.sampling import FLOODING_BITS
+from tests.he.layers import paper_layer
 
 GOOD = choose({9, 17}, 41)
 LOCAL = LINKS["local"]

@@ -24,6 +24,7 @@ from privcirnet.he.protocol.square import SquareExchange
 from privcirnet.he.ring import sampling
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters
+from tests.he.layers import paper_layer
 
 N = 256
 TINY = 1e-12
@@ -147,9 +148,9 @@ def test_transforms_are_priced_by_value_and_axis() -> None:
     assert linear_cost(tiled, pricing("transform"), FREE).total == pytest.approx(2 * 14 * 2 * 4 * 5 * 3)
     grouped = SpectralLayer(LinearShape(4, 4, 6, 6, 3, 1, 1, groups=6), 1, N, (4, 4), (Piece(6, 1, 1, 1),))
     assert linear_cost(grouped, pricing("transform"), FREE).total == pytest.approx(2 * 12 * 25 * 2)
-    circulant = planner.paper_layer(LinearShape.gemm(4, 8, 8), 2, N)
+    circulant = paper_layer(LinearShape.gemm(4, 8, 8), 2, N)
     assert linear_cost(circulant, pricing("transform"), FREE).total == pytest.approx(2 * 16 * 4)
-    plain = planner.paper_layer(LinearShape.gemm(4, 8, 8), 1, N)
+    plain = paper_layer(LinearShape.gemm(4, 8, 8), 1, N)
     assert linear_cost(plain, pricing("transform"), FREE).total == pytest.approx(0, abs=1e-6)
 
 
@@ -177,7 +178,7 @@ def test_product_counts() -> None:
     """Both layers, their plaintexts encoded for one use, in one round trip."""
     left, right, link = (4, 3, 1), (4, 2, 1), Link(1e9, 0.25)
     shapes = LinearShape.product(left, right, 2), LinearShape.product(right, left, 2)
-    layers = [planner.paper_layer(shape, 1, N) for shape in shapes]
+    layers = [paper_layer(shape, 1, N) for shape in shapes]
     pmults, inputs = (sum(getattr(layer, name) for layer in layers) for name in ("pmults", "ciphertexts_in"))
     for name, count in {"pmult_plain": pmults, "pmult": 0, "receive": inputs, "encrypt": inputs, "call": 2}.items():
         assert cost.product_cost(*layers, pricing(name), FREE).total == pytest.approx(count, abs=1e-6), name
@@ -189,7 +190,7 @@ def test_product_counts() -> None:
 def test_network_time_is_bytes_and_one_round_trip() -> None:
     """The bytes are those of real messages at the largest plain modulus."""
     parameters = choose({2, 5}, 60)
-    layer = planner.paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192)
+    layer = paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192)
     up, down = message_bytes(parameters)
     profile = pricing("rotate", 8192)
     expected = (layer.ciphertexts_in * up + layer.ciphertexts_out * down) / 1e6 + 0.25
@@ -241,7 +242,7 @@ def test_every_operation_of_a_program_has_a_cost() -> None:
 
 
 def test_papers_unit() -> None:
-    layer = planner.paper_layer(LinearShape.gemm(256, 192, 576), 8, 8192)
+    layer = paper_layer(LinearShape.gemm(256, 192, 576), 8, 8192)
     assert linear_cost(layer, profile.COUNTED, FREE).total == pytest.approx(18 + 0.135 * 432, abs=0.01)
     assert math.isinf(FREE.bandwidth)
 

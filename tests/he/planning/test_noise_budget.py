@@ -15,12 +15,12 @@ from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning.chooser import WIDE, choose
 from privcirnet.he.planning.fit import options
 from privcirnet.he.planning.noise_budget import budget, judge
-from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Node
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
+from tests.he.layers import paper_layer
 from tests.he.planning.case import (
     DEFAULT,
     LOCAL,

@@ -12,8 +12,9 @@ from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning import cost, goal, planner
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
-from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, paper_layer, plan_layer
+from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
+from tests.he.layers import paper_layer
 
 FREE = LINKS["local"]
 

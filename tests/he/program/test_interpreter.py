@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import interpreter
 from privcirnet.he.program.interpreter import apply
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Square, SumPool, Truncate
@@ -16,6 +15,7 @@ from privcirnet.he.program.rearrangement import (
 )
 from tests.he.exchange import random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
+from tests.he.layers import paper_layer
 
 
 def residual_program() -> Program:

@@ -20,11 +20,11 @@ from privcirnet.he.engines.interface import client_engine
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.params.sizes import key_bytes
-from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import limits, manifest
 from privcirnet.he.program.operations import Add, Input, Linear
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.ring import modular
+from tests.he.layers import paper_layer
 
 N = 8192
 PLAIN = choose({5}, 46)

@@ -14,11 +14,11 @@ from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.params.parameters import choose
-from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Add, Input, Linear, Square, SumPool, Truncate
 from privcirnet.he.program.program import Node, Program, Weights
 from privcirnet.he.program.rearrangement import Flatten
+from tests.he.layers import paper_layer
 from tests.he.networks import attention
 
 N = 8192

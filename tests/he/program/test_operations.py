@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import bounds, interpreter, manifest, rearrangement, validate
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program
 from tests.he.insecure import insecure_parameters
+from tests.he.layers import paper_layer
 
 LAYER = paper_layer(LinearShape.gemm(2, 4, 4), 1, 64)
 EVERY: dict[op.Operation, tuple[int, int, bool]] = {

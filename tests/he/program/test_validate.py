@@ -12,10 +12,10 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.encodings.stacking import Stack, tall
 from privcirnet.he.params.parameters import choose
-from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Square, SumPool, Truncate
 from privcirnet.he.program.program import Node, Program
+from tests.he.layers import paper_layer
 from tests.he.networks import revealing
 from tests.he.program.test_manifest import HUGE, N, around, valid
 

@@ -13,12 +13,12 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import cyclic, interface
 from privcirnet.he.engines.interface import ENGINES
-from privcirnet.he.planning import planner
 from privcirnet.he.protocol.exchange import Held
 from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
+from tests.he.layers import paper_layer
 from tests.he.networks import bottleneck, network, random_image
 from tests.he.parties import check, parties
 from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
@@ -107,7 +107,7 @@ def test_the_test_sees_an_unmasked_slot(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("name", ENCRYPTED)
 def test_encrypted_replies_differ_in_every_slot(name: str) -> None:
     """An encrypted engine on one request twice: no slot keeps its value."""
-    layer = planner.paper_layer(LinearShape(4, 4, 4, 4, 3, 1, 1), 2, 8192)
+    layer = paper_layer(LinearShape(4, 4, 4, 4, 3, 1, 1), 2, 8192)
     parameters = network().parameters
     client, server = interface.client_engine(name, parameters), interface.server_engine(name, parameters)
     rows = random_rows(layer.shape, 2)

@@ -9,7 +9,6 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.stacking import Stack, tall
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params.parameters import choose
-from privcirnet.he.planning.planner import paper_layer
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Node, Weights
 from privcirnet.he.protocol import message_sizes
@@ -20,6 +19,7 @@ from privcirnet.he.protocol.together import Together
 from privcirnet.he.protocol.waves import bundles
 from privcirnet.he.ring import modular, sampling
 from tests.he.exchange import random_input, random_rows, slow_layer
+from tests.he.layers import paper_layer
 from tests.he.networks import N, bottleneck
 
 SHAPES = [

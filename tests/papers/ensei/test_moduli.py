@@ -14,10 +14,11 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import cyclic, interface
 from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
-from privcirnet.he.planning.planner import candidate_layers, paper_layer
+from privcirnet.he.planning.planner import candidate_layers
 from privcirnet.he.ring import batching, modular, sampling
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
+from tests.he.layers import paper_layer
 
 N = 256
 Array = np.ndarray

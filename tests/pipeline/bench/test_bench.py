@@ -10,10 +10,11 @@ from privcirnet.he.engines.weight_cache import WeightCache
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
-from privcirnet.he.planning.planner import paper_layer, plan_layer
+from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.pipeline.bench import engines, memory, online, results, runs
 from privcirnet.plots import grouped_bars, roofline
+from tests.he.layers import paper_layer
 
 GOAL = Goal(COUNTED, LINKS["local"])
 SHAPE = LinearShape(4, 4, 16, 8, 3, 1, 1)
