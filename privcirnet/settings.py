@@ -44,9 +44,9 @@ OmegaConf.register_new_resolver("if", lambda this, then, other: then if this els
 def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Callable[[], None]]:
     """Turn ``main(config)`` into a Hydra program whose config has this schema.
 
-    configs/<name>.yaml gives the defaults and the help. A :class:`RuleError` is printed as one line and
-    ends the program with status 2; anything else is a bug and keeps its traceback. The program keeps the memory that
-    it frees (:mod:`.pipeline.allocator`).
+    configs/<name>.yaml gives the defaults and the help, or <name>.yaml beside main's file with the groups of configs/.
+    A :class:`RuleError` is printed as one line and ends the program with status 2; anything else is a bug and keeps its
+    traceback. The program keeps the memory that it frees (:mod:`.pipeline.allocator`).
 
     Hydra's own runner composes the settings twice. It runs only for what it alone does: options, such as --multirun,
     and settings of its own. --help is ours: it says what each setting means.
@@ -60,8 +60,11 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
     """
 
     def decorate(main: Callable[[Any], None]) -> Callable[[], None]:
-        command = name or Path(inspect.getfile(inspect.unwrap(main))).stem
+        file = Path(inspect.getfile(inspect.unwrap(main)))
+        command = name or file.stem
         ConfigStore.instance().store(name=f"{command}_schema", node=schema)
+        if (own := file.with_name(f"{command}.yaml")).is_file():
+            ConfigStore.instance().store(name=command, node=OmegaConf.load(own))
         compose = functools.partial(composed, command, schema)
 
         @functools.wraps(main)

@@ -1,4 +1,4 @@
-"""Every YAML in configs/ loads, alone and in every script that can choose it, and fits the schema."""
+"""Every YAML in configs/ and papers/ loads, alone and in every script that can choose it, and fits the schema."""
 
 import importlib
 import os
@@ -13,7 +13,8 @@ from privcirnet.config import BenchConfig, HEConfig, RecipeConfig, SearchConfig
 from privcirnet.errors import RuleError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-SCRIPTS = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "quiet")
+FILES = {path.stem: path for path in (*CONFIGS.glob("*.yaml"), *CONFIGS.parent.glob("papers/*/*.yaml"))}
+SCRIPTS = sorted(FILES.keys() - {"quiet"})
 OPTIONS = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for path in CONFIGS.glob("*/*.yaml")
@@ -61,7 +62,7 @@ def test_defaults_fit_the_schema(script):
 
 def groups(script):
     """The groups that a script chooses from."""
-    defaults = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{script}.yaml"))["defaults"]
+    defaults = OmegaConf.to_container(OmegaConf.load(FILES[script]))["defaults"]
     return {name for entry in defaults if isinstance(entry, dict) for name in entry}
 
 

@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from papers.pareto.config import ParetoConfig
-from papers.reproduce.settings import ReproduceConfig
+from papers.pareto import command as pareto
+from papers.reproduce import command as reproduce
 from privcirnet import config
 from privcirnet.explain import listing, meanings
 from privcirnet.settings import CONFIGS, explained, offers
 
-PAPERS = {"pareto": ParetoConfig, "reproduce": ReproduceConfig}
 SCHEMAS = {
-    path.stem: PAPERS.get(path.stem) or getattr(config, f"{path.stem.capitalize()}Config")
+    path.stem: getattr(config, f"{path.stem.capitalize()}Config")
     for path in sorted(CONFIGS.glob("*.yaml"))
     if path.stem != "quiet"
 }
+SCHEMAS |= {"pareto": pareto.ParetoConfig, "reproduce": reproduce.ReproduceConfig}
 
 
 @dataclass

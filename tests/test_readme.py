@@ -13,7 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from privcirnet.commands import SUBCOMMANDS
-from tests.test_configs import schema_of
+from tests.test_configs import FILES, schema_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -90,7 +90,7 @@ def test_commands_are_accepted(page, command):
     if paper := script.startswith("papers."):
         script, name = f"{script.replace('.', '/')}/__main__.py", script.removeprefix("papers.")
     assert script in SUBCOMMANDS or (ROOT / script).is_file(), page
-    if "/" in script and not (ROOT / "configs" / f"{name}.yaml").is_file():
+    if "/" in script and name not in FILES:
         options = {word for word in given if word.startswith("--")}
         assert options <= arguments_of(script), f"{page}: {sorted(options - arguments_of(script))}"
     elif name not in NO_HYDRA:
@@ -100,7 +100,7 @@ def test_commands_are_accepted(page, command):
                 assert OmegaConf.to_object(hydra.compose(name, overrides=overrides))
 
 
-@pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("config", FILES.values(), ids=FILES)
 def test_commands_of_help_are_accepted(config):
     """They stand in the header, two spaces or more before what they do."""
     lines = re.findall(r"^ {8}((?:python|privcirnet) .*?)(?:  +.*)?$", config.read_text(), flags=re.MULTILINE)
