@@ -152,36 +152,6 @@ def pareto(
     _save(figure, path)
 
 
-def trade_off(
-    path: Path,
-    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
-    dense: float,
-    title: str,
-) -> None:
-    """Draw top-1 over predicted latency, a curve for each method (as PrivCirNet, Figures 8 and 9).
-
-    Args:
-        path: PNG or SVG to write.
-        panels: label of the horizontal axis -> name of the method -> (seconds, percent) of each point.
-        dense: top-1 of the dense network, percent.
-        title: of the picture.
-    """
-    size = 5.6 * len(panels), 4.4
-    figure, all_axes = plt.subplots(1, len(panels), figsize=size, sharey=True, layout="constrained", squeeze=False)
-    for axes, (label, methods) in zip(all_axes[0], panels.items(), strict=True):
-        axes.axhline(dense, color=_SHADES[0], linestyle="--", linewidth=1, label=f"dense before it, {dense:.2f} %")
-        for index, (name, points) in enumerate(methods.items()):
-            style = {"marker": _MARKERS[index % len(_MARKERS)], "color": _CURVES[index % len(_CURVES)]}
-            if points:
-                axes.plot(*zip(*sorted(points), strict=True), label=name, markersize=6, **style)
-        axes.set_xlabel(f"predicted {label}, an image")
-        axes.grid(alpha=0.3)
-    all_axes[0][0].set_ylabel("top-1, %")
-    all_axes[0][0].legend(fontsize=8)
-    figure.suptitle(title, fontsize=10)
-    _save(figure, path)
-
-
 def sensitivities(path: Path, omega: Mapping[str, Mapping[int, float]], chosen: Mapping[str, int], title: str) -> None:
     """Draw a heat map of the sensitivity of every layer at every block size, with the chosen ones framed.
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from papers.pareto.cells import CELL, SUMMARY
 from papers.pareto.config import METHODS
+from papers.pareto.picture import trade_off
 from papers.pareto.prepare import Prepared, read
-from privcirnet import plots
 from privcirnet.artifact import read_json, write_text
 
 TITLES = {
@@ -85,7 +85,7 @@ def draw(out: Path) -> str:
         for kind, title in KINDS.items()
     }
     if done:
-        plots.trade_off(out / "pareto.png", panels, prepared.top1, prepared.model)
+        trade_off(out / "pareto.png", panels, prepared.top1, prepared.model)
     return text
 
 

@@ -1,0 +1,39 @@
+"""Top-1 over predicted latency, a curve for each method."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from privcirnet.artifact import replacing
+
+_DENSE, _MARKERS = "#9aa5b1", "osD^vP"
+_CURVES = ("#0b2447", "#7f8c8d", "#d35400", "#1a7f37", "#8e44ad")
+
+
+def trade_off(
+    path: Path, panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], dense: float, title: str
+) -> None:
+    """Draw top-1 over predicted latency, a curve for each method (as PrivCirNet, Figures 8 and 9).
+
+    Args:
+        path: PNG to write.
+        panels: label of the horizontal axis -> name of the method -> (seconds, percent) of each point.
+        dense: top-1 of the dense network, percent.
+        title: of the picture.
+    """
+    figure = Figure(figsize=(5.6 * len(panels), 4.4), layout="constrained")
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
+    for axes, (label, methods) in zip(all_axes[0], panels.items(), strict=True):
+        axes.axhline(dense, color=_DENSE, linestyle="--", linewidth=1, label=f"dense before it, {dense:.2f} %")
+        for index, (name, points) in enumerate(methods.items()):
+            style = {"marker": _MARKERS[index % len(_MARKERS)], "color": _CURVES[index % len(_CURVES)]}
+            if points:
+                axes.plot(*zip(*sorted(points), strict=True), label=name, markersize=6, **style)
+        axes.set_xlabel(f"predicted {label}, an image")
+        axes.grid(alpha=0.3)
+    all_axes[0][0].set_ylabel("top-1, %")
+    all_axes[0][0].legend(fontsize=8)
+    figure.suptitle(title, fontsize=10)
+    with replacing(path) as draft:
+        figure.savefig(draft, dpi=150, format="png")
