@@ -16,7 +16,6 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 
 _SHADES = ("#9aa5b1", "#7fb3d5", "#3d85c6", "#1c4587", "#0b2447")
 _MARKERS = "osD^vP"
-_CURVES = ("#0b2447", "#7f8c8d", "#d35400", "#1a7f37", "#8e44ad")
 _RATIO_SPACE = 1.35
 _MANY_EPOCHS = 80
 
