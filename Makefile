@@ -1,4 +1,4 @@
-# make demo: the whole chain on real images.  make test: everything that is tested.  make help: the rest.
+# make demo: the whole chain on real images.  make test: what to run after every change.  make help: the rest.
 VENV        ?= .venv
 PYTHON      ?= python3
 CONSTRAINTS ?= constraints.txt
@@ -7,13 +7,15 @@ EXPERIMENT  ?= digits
 DATA        ?= data
 PY          := $(VENV)/bin/python
 
-.PHONY: help demo ladder test docs lint proto clean
+.PHONY: help demo ladder test test-docs test-changed test-all docs lint proto clean
 
 help:
 	@echo "make demo   install, then train -> search -> finetune -> qat -> export -> infer, encrypted; report in $(ROOT)"
 	@echo "make ladder EXPERIMENT=mobilenetv2_cifar10_short DATA=/images   the whole chain of configs/experiment, resumable"
-	@echo "make test   install what tests need and run them all"
-	@echo "make docs   the documentation as a site, checked strictly, in outputs/site"
+	@echo "make test   install what tests need, and run what tells in minutes whether a change broke something"
+	@echo "make test-docs     help, documents, settings and the order of the house; make docs: the site, in outputs/site"
+	@echo "make test-changed  the slow tests of what changed since all of them passed; CI runs them after make test"
+	@echo "make test-all      everything: long trainings, real rings, every notebook, wheels, browsers, the site"
 	@echo "make lint   format and type checks"
 	@echo "make proto  the service's messages, after a change of privcirnet/service/inference.proto"
 	@echo "make clean  remove the virtual environment and outputs"
@@ -41,9 +43,20 @@ $(VENV)/installed-docs: $(VENV)/installed
 	$(PY) -m pip install --quiet -c $(CONSTRAINTS) -e '.[docs]'
 	touch $@
 
+PYTEST = $(PY) -m pytest -n auto --dist worksteal
+
+test: $(VENV)/installed-test
+	$(PYTEST) -m "not slow and not docs"
+
+test-docs: $(VENV)/installed-test
+	$(PYTEST) -m "docs and not slow"
+
+test-changed: $(VENV)/installed-test
+	$(PY) .ci/changed.py | xargs --no-run-if-empty $(PYTEST) -m slow
+
 # The lower bounds are the toolkit's; the site needs a newer jinja2 than they allow.
-test: $(VENV)/installed-test $(if $(filter constraints.txt,$(CONSTRAINTS)),docs)
-	$(PY) -m pytest -n auto --dist worksteal
+test-all: $(VENV)/installed-test $(if $(filter constraints.txt,$(CONSTRAINTS)),docs)
+	TESTS=whole $(PYTEST)
 
 docs: $(VENV)/installed-docs
 	$(PY) -m mkdocs build --strict

@@ -12,10 +12,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 import privcirnet.service  # noqa: F401  before a test loads gRPC: TLS 1.3 alone
 
 ROOT = Path(__file__).parents[1]
+WHOLE = os.environ.get("TESTS") == "whole"
+"""Whether everything is tried that a test can try, as in ``make test-all``."""
+
+settings.register_profile("whole", max_examples=60, deadline=None)
+settings.register_profile("some", max_examples=10, deadline=None)
+settings.load_profile("whole" if WHOLE else "some")
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ def test_they_are_few_and_small_and_described():
     assert sum(every.values()) < 25e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     """On smooth random images of moderate contrast, by the clear-text twin of the engine.
@@ -70,6 +71,7 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     assert found.wrong == [[]]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.skipif(not ARCHIVES.is_dir(), reason="there is no folder of image archives beside the project")
 @pytest.mark.parametrize(

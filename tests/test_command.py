@@ -49,6 +49,7 @@ def test_an_unknown_subcommand(monkeypatch, capsys, name, remedy):
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_errors_and_help_name_the_command_that_was_started(monkeypatch, capsys, tmp_path):
     status, _, error = run(monkeypatch, capsys, "infer", f"program={tmp_path / 'train.py'}")
     assert status == 2

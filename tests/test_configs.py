@@ -12,6 +12,8 @@ from privcirnet.commands import SUBCOMMANDS
 from privcirnet.config import BenchConfig, HEConfig, RecipeConfig, SearchConfig
 from privcirnet.errors import RuleError
 
+pytestmark = pytest.mark.docs
+
 CONFIGS = Path(__file__).parents[1] / "configs"
 FILES = {path.stem: path for path in (*CONFIGS.glob("*.yaml"), *CONFIGS.parent.glob("papers/*/*.yaml"))}
 SCRIPTS = sorted(FILES.keys() - {"quiet"})

@@ -5,6 +5,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.docstrings import gaps
 
+pytestmark = pytest.mark.docs
+
 COMPLETE = '''
 def area(width: int, *, height: int) -> int:
     """Return the area.

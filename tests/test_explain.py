@@ -11,6 +11,8 @@ from privcirnet import config
 from privcirnet.explain import listing, meanings
 from privcirnet.settings import CONFIGS, explained, offers
 
+pytestmark = pytest.mark.docs
+
 SCHEMAS = {
     path.stem: getattr(config, f"{path.stem.capitalize()}Config")
     for path in sorted(CONFIGS.glob("*.yaml"))

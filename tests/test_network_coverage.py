@@ -7,6 +7,8 @@ import pytest
 from benchmarks import network_coverage
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 PROMISED = (
     *("resnet18", "mobilenetv2_100", "efficientnet_lite0", "regnetx_002", "repvgg_a0", "vgg11_bn", "densenet121"),
     *("deit_tiny_patch16_224", "torchvision/resnet18", "torchvision/mobilenet_v2"),

@@ -34,6 +34,7 @@ def run(module, monkeypatch, *words):
     module.main()
 
 
+@pytest.mark.slow
 def test_phases_are_measured_in_turns_and_go_on(script, folder, tmp_path, monkeypatch, capsys):
     module, out = script("prepared"), tmp_path / "out"
     monkeypatch.setattr(module, "_CONNECTIONS", 2)

@@ -15,6 +15,8 @@ from omegaconf import OmegaConf
 from privcirnet.commands import SUBCOMMANDS
 from tests.test_configs import FILES, schema_of
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[1]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),

@@ -6,6 +6,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.docs
+
 TEXT = (ROOT / "SECURITY.md").read_text()
 
 

@@ -64,6 +64,7 @@ def server(root):
         assert rest.count(" image client=") >= sum(ran)
 
 
+@pytest.mark.slow
 def test_the_server_says_what_a_client_needs(server):
     _, address, printed, _ = server
     for words in (f"{address}, plain, on loopback, 2 clients at once; Ctrl-C ends it", "rounds an image", "MB so far"):
@@ -80,6 +81,7 @@ def audited(root):
     return summary(root, "infer")
 
 
+@pytest.mark.slow
 def test_two_processes_are_exact(audited):
     assert (audited["processes"], audited["images"], audited["logits_equal"]) == (2, IMAGES, IMAGES)
     assert audited["wrong_nodes"] == []

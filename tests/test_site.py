@@ -8,6 +8,8 @@ import pytest
 import privcirnet
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.docs
+
 
 @pytest.fixture
 def rule_errors(monkeypatch):

@@ -60,6 +60,7 @@ def machine_code(folder: Path) -> set[Path]:
     return set(folder.rglob("*.nb[ic]"))
 
 
+@pytest.mark.slow
 def test_a_change_of_another_file_is_compiled(package: Path, kept_in: dict[str, str], call: Call) -> None:
     """Wherever machine code is kept; what was compiled from other sources is removed."""
     assert call(**kept_in).stdout == "2\n"
@@ -99,6 +100,7 @@ def in_the_way(package: Path, tmp_path: Path) -> dict[str, str]:
     return {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prepare", [nowhere, half_written, in_the_way])
 def test_machine_code_that_cannot_be_kept(package: Path, call: Call, prepare, tmp_path: Path) -> None:
     """The kernel runs from memory, and one line says so, with a remedy."""

@@ -216,6 +216,7 @@ def test_nothing_is_left_behind_when_decoding_fails(setting):
     assert list(setting.cache.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_processes_write_at_once(tmp_path):
     start = [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path / "cache" / "x")]
     running = [subprocess.Popen(start, cwd=ROOT, stdout=-1, stderr=-1, text=True) for _ in range(2)]

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, fx
 from torch.testing import assert_close
@@ -67,7 +67,6 @@ def shapes(draw: st.DrawFn) -> tuple[tuple[int, ...], int]:
     return (b * draw(st.integers(1, 3)), b * draw(st.integers(1, 3)), *kernel), b
 
 
-quick = settings(deadline=None, max_examples=30)
 seeds = st.integers(0, 2**31)
 
 
@@ -108,7 +107,6 @@ def test_project_takes_the_plain_mean_exactly_where_nothing_weighs():
     assert project(weight, 2, importance).tolist() == [[2.0, 10.0]]
 
 
-@quick
 @given(case=shapes(), seed=seeds, dtype=st.sampled_from(tolerances.FLOAT_DTYPES), weighted=st.booleans())
 def test_project_inverts_expand_bit_for_bit(case, seed, dtype, weighted):
     shape, b = case
@@ -118,7 +116,6 @@ def test_project_inverts_expand_bit_for_bit(case, seed, dtype, weighted):
     assert torch.equal(project(weight, b, random_importance(weight) if weighted else None), rows)
 
 
-@quick
 @given(case=shapes(), seed=seeds)
 def test_projection_is_the_weighted_least_squares_optimum(case, seed):
     shape, b = case
@@ -139,7 +136,6 @@ def test_projection_is_the_weighted_least_squares_optimum(case, seed):
     )
 
 
-@quick
 @given(b=st.sampled_from((1, 2, 4, 8, 16)), seed=seeds)
 def test_one_block_multiplies_by_circular_convolution(b, seed):
     block = expand(random_weight((1, b), seed, torch.float64), b)

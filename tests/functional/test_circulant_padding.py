@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -33,7 +33,6 @@ def padded_shapes(draw: st.DrawFn) -> tuple[tuple[int, ...], int]:
 
 
 @given(padded_shapes(), st.integers(0, 99), st.booleans())
-@settings(max_examples=80, deadline=None)
 def test_the_projection_is_the_mean_of_each_diagonal_s_own_entries(
     found: tuple[tuple[int, ...], int], seed: int, weighted: bool
 ) -> None:
@@ -53,7 +52,6 @@ def test_the_projection_is_the_mean_of_each_diagonal_s_own_entries(
 
 
 @given(padded_shapes(), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
 def test_a_padded_product_is_that_of_the_larger_circulant_matrix_without_its_last_rows(
     found: tuple[tuple[int, ...], int], seed: int
 ) -> None:
@@ -65,7 +63,6 @@ def test_a_padded_product_is_that_of_the_larger_circulant_matrix_without_its_las
 
 
 @given(padded_shapes(), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
 def test_a_weight_that_is_circulant_already_keeps_every_bit(found: tuple[tuple[int, ...], int], seed: int) -> None:
     shape, b = found
     weight = expand(project(random_weight(shape, seed), b, pad=True), b, shape[:2])

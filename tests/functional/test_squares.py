@@ -43,6 +43,7 @@ def same(found, expected, dtype):
         assert_close(value.double() / size, wanted.double() / size, **TOLERANCE[dtype])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_threads")
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("layout", LAYOUTS)

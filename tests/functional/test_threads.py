@@ -60,6 +60,7 @@ child.kill()
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_makes_its_own_threads(request, subprocess_python):
     """It has none of its parent's; without that, compiled passes and torch's own operations waited for them."""
     pool = request.node.callspec.params["_runtime"] == "a pool"

@@ -58,6 +58,7 @@ def expected_rule(layer: nn.Module) -> str:
     return "block size must divide both weight dimensions" if indivisible else ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_converts_and_runs(name):
     size, dense = FAMILIES[name]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
@@ -33,7 +33,6 @@ def chain(b: int, bias: bool = True) -> nn.Module:
     return circulant_(model, uniform_sizes(model, b)).eval()
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.sampled_from((1, 2, 4, 8)), st.sets(st.sampled_from(tuple(CHAIN))), st.booleans())
 def test_composed_layers_compute_the_same_with_circulant_weights(b, chosen, bias):
     model = chain(b, bias)

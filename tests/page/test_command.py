@@ -56,6 +56,7 @@ def post(address: str, content: bytes = b"") -> str:
         return answer.read().decode()
 
 
+@pytest.mark.slow
 def test_the_page_has_a_server_of_its_own(folder):
     with running(f"program={folder}") as (address, printed):
         assert (
@@ -68,6 +69,7 @@ def test_the_page_has_a_server_of_its_own(folder):
             urllib.request.urlopen(address.replace(address.split("/")[3], "guessed"), timeout=60)
 
 
+@pytest.mark.slow
 def test_the_page_prepares_while_nobody_waits(folder):
     with running(f"program={folder}", "prepare=2") as (address, _):
         for _ in range(2):
@@ -75,6 +77,7 @@ def test_the_page_prepares_while_nobody_waits(folder):
             assert '"prepared": true' in post(f"{address}classify/0")
 
 
+@pytest.mark.slow
 def test_the_page_is_a_client_of_another_server(folder, tmp_path):
     """Without the data set's files there are no test images; uploads are classified all the same."""
     server = Service(Catalogue({"only": Offer.of("only", Server(samples.program(3, 255), "cleartext"))}))
@@ -91,6 +94,7 @@ def test_the_page_is_a_client_of_another_server(folder, tmp_path):
     assert "event: answer" in told
 
 
+@pytest.mark.slow
 def test_a_leveled_program_has_a_page(tmp_path):
     write_leveled(tmp_path / "program", samples.leveled(), {})
     with running(f"program={tmp_path / 'program'}", "mode=leveled") as (address, _):
@@ -110,6 +114,7 @@ def test_what_is_missing_is_one_line(monkeypatch, capsys, settings, words):
     assert words in refused(monkeypatch, capsys, "infer", "ui=true", "engine=cleartext", *settings)
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_and_another_data_set_are_one_line(monkeypatch, capsys, folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

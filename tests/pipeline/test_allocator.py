@@ -19,6 +19,7 @@ print(faults > 100)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 @pytest.mark.parametrize(("keep", "faulted"), [(True, "False"), (False, "True")])
 def test_freed_blocks_are_used_again_without_page_faults(subprocess_python, keep, faulted):

@@ -344,6 +344,7 @@ def test_the_ends_of_an_inference_are_checked_too(end, monkeypatch):
     assert result.wrong == [[nodes[0].name if end == "image" else nodes[-1].name]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["cleartext", "kernel"])
 def test_two_processes_are_audited_like_one(engine):
     """The same exchanges and counts; what is measured beside them is there."""

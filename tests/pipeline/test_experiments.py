@@ -12,6 +12,8 @@ from privcirnet.pipeline import ladder
 from privcirnet.settings import composed
 from privcirnet.training.network import create
 
+pytestmark = pytest.mark.docs
+
 CONFIGS = Path(__file__).parents[2] / "configs"
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 NETWORKS = {

@@ -63,6 +63,7 @@ def test_bounds_of_many_squares_cannot_be_proved(network):
         lower_for(HEConfig(**SETTINGS), network, DATA)
 
 
+@pytest.mark.slow
 def test_measured_bounds_are_what_was_seen_and_a_margin(network, program):
     seen = ranges(network, DATA.real(DATA.sample(256)[0]))
     as_arrays = {name: bounds.ObservedRange(*(part.numpy() for part in found)) for name, found in seen.items()}
@@ -84,6 +85,7 @@ def test_measured_bounds_are_what_was_seen_and_a_margin(network, program):
         assert abs(sizes.mean(0) - mean[node.name]).max() <= 0.02 * mean[node.name].max() + 2
 
 
+@pytest.mark.slow
 def test_the_failure_probability_is_the_mean_over_the_images(network):
     """Wrapping masks, by hand from the integer network's values."""
     fitted = lower_for(HEConfig(bounds="measured", **SETTINGS), network, DATA)[0].fitted

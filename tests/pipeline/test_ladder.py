@@ -63,6 +63,7 @@ def climbed(stages, until="", runner=None):
     return runner.ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_its_end", [False, True])
 @pytest.mark.parametrize("interrupted", ALL)
 def test_what_is_missing_is_run(tmp_path, interrupted, at_its_end):
@@ -78,6 +79,7 @@ def test_it_stops_where_it_should(tmp_path):
     assert [stage.name for stage in chain(tmp_path, "chain=[train,search]")] == ["train", "search"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interrupted", ALL[1:])
 def test_a_changed_stage_is_redone_with_those_behind_it(tmp_path, interrupted):
     """Even if it is interrupted in between, and its settings are the old ones again."""
@@ -113,6 +115,7 @@ def test_a_leftover_of_a_complete_run_does_not_stop_the_next(tmp_path):
     assert not (tmp_path / "train" / "resume.pt").exists()
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_where_they_are(tmp_path):
     climbed(chain(tmp_path / "here"))
     (tmp_path / "here").rename(tmp_path / "there")
@@ -144,6 +147,7 @@ def test_a_failing_stage_stops_the_ladder(tmp_path):
     assert climbed(chain(tmp_path)) == ALL[1:]
 
 
+@pytest.mark.slow
 def test_settings_are_checked_before_anything_runs(tmp_path):
     with pytest.raises(RuleError, match=r"settings must exist and have the right type: got .*recipe.epoch'"):
         chain(tmp_path, "+stages.qat.recipe.epoch=3")
@@ -216,6 +220,7 @@ def test_values_arrive_as_they_are(tmp_path):
     assert (search.settings.budget, search.settings.he.link) == (1e-3, "lan")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["1e3", "null", "True", "-.5", "inf", "1_0", "v1.2", "nullable"])
 def test_text_that_looks_like_something_else_stays_text(tmp_path, name):
     config = composed("ladder", LadderConfig, ["experiment=digits"])

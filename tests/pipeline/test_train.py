@@ -147,6 +147,7 @@ def test_images_that_a_network_cannot_take_are_refused_at_once(tmp_path):
         train.train(settings, DATA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("original", ["", "dense"])
 def test_the_network_before_is_imitated_or_the_one_that_is_named(original, tmp_path, monkeypatch):
     trained = {name: train.train(config(tmp_path / name, epochs=n), DATA) for n, name in ((1, "before"), (2, "dense"))}

@@ -99,6 +99,7 @@ def test_a_killed_client(monkeypatch):
         until(lambda: service.sessions == 1)
 
 
+@pytest.mark.slow
 def test_a_killed_server(tmp_path):
     """A client notices at once; the keys are found after a restart, and the image begins again with fresh masks."""
     program = (

@@ -292,6 +292,7 @@ with ServiceClient(("127.0.0.1", port), "cleartext", materials=Materials(folder)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["prepare", "online"])
 def test_a_client_that_is_killed_at_any_round(tmp_path, phase):
     """Before each round and after it. Afterwards both sides agree on what is left, and nothing of it was used.
@@ -322,6 +323,7 @@ def test_a_client_that_is_killed_at_any_round(tmp_path, phase):
         assert step >= 3
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_in_mid_preparation_and_in_mid_image(tmp_path):
     program = (
         "import sys; from pathlib import Path; from privcirnet.he.protocol.server import Server\n"

@@ -17,6 +17,7 @@ def refused(model: nn.Module, side: int) -> str:
     return error.value.remedy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "side", "wanted"), [("vgg13_bn", 32, 224), ("squeezenet1_1", 32, 33), ("squeezenet1_1", 64, 65)]
 )

@@ -120,6 +120,7 @@ NETWORKS = {
 """Of timm -> activations, max pools."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*NETWORKS, "torchvision's"])
 def test_networks_that_users_have(name):
     torch.manual_seed(0)

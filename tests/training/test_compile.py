@@ -26,6 +26,7 @@ def trained(build, data, **changes) -> tuple[nn.Module, list[dict[str, float]]]:
     return model, fit(model, data, dataclasses.replace(UNEVEN, **changes), 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("build", [with_batch_norm, with_aespa])
 def test_circulant_weights_norms_and_aespa_compile_in_one_piece(build, backend):

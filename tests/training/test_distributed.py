@@ -22,6 +22,8 @@ from privcirnet.training.loop import EpochProgress, fit
 from tests.blocksizes.test_fisher import NAMES, loader, small
 from tests.training.runs import bars, without_times
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-11
 """Relative to the largest weight. A rounding is 1e-16; some thirty steps add up and amplify them, to 2e-14 here."""
 PROCESSES = 2
@@ -148,6 +150,7 @@ def found(tmp_path_factory) -> list[dict]:
     return [torch.load(folder / f"{rank}.pt") for rank in range(PROCESSES)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_weights_are_those_of_one_process(found, case):
     expected, (first, second) = trained(*CASES[case]), (f[case] for f in found)

@@ -114,6 +114,7 @@ def quick_steps(monkeypatch):
     monkeypatch.setattr("privcirnet.training.optimization.STEPS_LEARNING_RATE", 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "recipe"),
     [

@@ -44,6 +44,7 @@ def test_a_network_comes_back_from_its_checkpoint(kind):
     assert repr(loaded) == repr(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantized", [False, True])
 def test_a_model_s_arguments_travel_with_it(quantized, tmp_path):
     torch.manual_seed(0)

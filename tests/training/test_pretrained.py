@@ -179,6 +179,7 @@ def test_arguments_that_a_network_of_timm_does_not_take(arguments):
         create(NAME, 10, IMAGE, arguments)
 
 
+@pytest.mark.slow
 def test_a_pretrained_network_becomes_polynomial_with_itself_as_teacher(tmp_path):
     """Dense from a file of other classes, then the same weights with AESPA, taught by the dense network."""
     path = written(tmp_path / "w.pt", network(7).state_dict())

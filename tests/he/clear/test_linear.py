@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -59,20 +59,17 @@ def check(shape: LinearShape, b: int, t: int, rows: Values | None = None, share:
 
 
 @given(shapes(), st.sampled_from(MODULI), st.integers(0, 20))
-@settings(max_examples=60, deadline=None)
 def test_any_convolution(found: tuple[LinearShape, int], t: int, bits: int) -> None:
     shape, b = found
     check(shape, b, t, weights(shape, b, 1 << bits))
 
 
 @given(depthwise_shapes(), st.sampled_from(MODULI))
-@settings(max_examples=30, deadline=None)
 def test_any_depthwise_convolution(shape: LinearShape, t: int) -> None:
     check(shape, 1, t)
 
 
 @given(layers())
-@settings(max_examples=20, deadline=None)
 def test_what_the_interpreter_says(layer: SpectralLayer) -> None:
     rows, random = weights(layer.shape, layer.block_size), np.random.default_rng(0)
     x, bias = (

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -38,7 +38,6 @@ def test_bytes_are_one_little_endian_number(t: int, count: int) -> None:
 
 
 @given(st.integers(2, (1 << 61) - 1), st.data())
-@settings(max_examples=60, deadline=None)
 def test_any_values_of_any_modulus(t: int, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.integers(0, t - 1), max_size=200))
     assert pack(np.array(values, dtype=np.uint64), t) == as_one_number(values, t)

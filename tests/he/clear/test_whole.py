@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.he.clear import whole
@@ -37,14 +37,12 @@ def check(shape: LinearShape, t: int, largest: int = 100) -> None:
 
 
 @given(depthwise_shapes(), st.sampled_from(MODULI), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
 def test_any_depthwise_convolution(shape: LinearShape, t: int, count: int) -> None:
     with threads.using(count):
         check(shape, t, 10 if t >> 53 else 100)
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.sampled_from(MODULI), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
 def test_any_dense_layer(into: int, out: int, side: int, t: int, count: int) -> None:
     with threads.using(count):
         check(LinearShape(side, 40, into, out), t, 10 if t >> 53 else 100)

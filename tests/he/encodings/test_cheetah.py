@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -17,19 +17,16 @@ def fits(shape: LinearShape, n: int) -> bool:
     return bool(grids(shape, n))
 
 
-@settings(max_examples=80)
 @given(shapes(1, 16), st.sampled_from(INSECURE_RING_DEGREES))
 def test_dense_layer_equals_direct_convolution(shape: LinearShape, n: int) -> None:
     check(shape, n)
 
 
-@settings(max_examples=60)
 @given(shapes(), st.sampled_from(INSECURE_RING_DEGREES))
 def test_grouped_layer_equals_direct_convolution(shape: LinearShape, n: int) -> None:
     check(shape, n)
 
 
-@settings(max_examples=30)
 @given(st.integers(1, 100), st.integers(1, 16), st.integers(1, 16), st.sampled_from(INSECURE_RING_DEGREES))
 def test_gemm_equals_direct_product(d1: int, d2: int, d3: int, n: int) -> None:
     shape = LinearShape.gemm(d1, d2, d3)
@@ -82,7 +79,6 @@ def test_polynomials_written_out() -> None:
     assert layer.kept[0].tolist() == [9 + 4, 9 + 5, 9 + 7, 9 + 8]
 
 
-@settings(max_examples=40)
 @given(shapes(1, 6, 8), st.sampled_from(INSECURE_RING_DEGREES))
 def test_no_tile_is_cheaper(shape: LinearShape, n: int) -> None:
     """Against every split of the maps and every D, E that fit."""

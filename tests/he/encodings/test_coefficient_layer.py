@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -51,6 +51,7 @@ def test_falcon_s_layer_at_the_paper_s_size() -> None:
     assert sum(exchange.sent) == 7_184_736
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "encoding"),
     [
@@ -108,7 +109,7 @@ def test_noise_bound_is_the_formula() -> None:
     assert one.noise_bits(parameters) == math.ceil(math.log2(22 * 2**7 + 2**13))
 
 
-@settings(max_examples=40)
+@pytest.mark.slow
 @given(shapes(), st.sampled_from(ENCODINGS), st.integers(0, 2**32 - 1))
 def test_mask_decodes_to_itself_and_leaves_the_rest_uniform(shape: LinearShape, encoding: str, seed: int) -> None:
     n = 1024

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -16,13 +16,11 @@ PAPER = LinearShape(14, 14, 576, 576, 3, 1, 0, 576)
 """(14, 14, 576, 3), a convolution without padding."""
 
 
-@settings(max_examples=60)
 @given(shapes(), st.sampled_from(INSECURE_RING_DEGREES))
 def test_group_convolution_equals_direct_sums(shape: LinearShape, n: int) -> None:
     check(shape, n)
 
 
-@settings(max_examples=60)
 @given(shapes(20, 1, 9), st.sampled_from(INSECURE_RING_DEGREES))
 def test_depthwise_convolution_equals_direct_sums(shape: LinearShape, n: int) -> None:
     check(shape, n)

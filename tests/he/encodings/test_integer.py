@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.functional import circulant
@@ -14,7 +14,6 @@ from tests.he.grouped import random_input as large_input
 from tests.he.grouped import random_weights, shapes, slow_grouped
 
 
-@settings(max_examples=100)
 @given(shapes(), st.integers(0, 2**32 - 1))
 def test_convolution_is_the_loop(shape: LinearShape, seed: int) -> None:
     """Any groups, kernel, stride, padding and rectangular map."""

@@ -1,7 +1,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.he.encodings import packing
@@ -77,7 +77,7 @@ def test_superstring_serves_where_the_closed_form_can_t() -> None:
     assert packing.side_by_side(19, 18) is None
 
 
-@settings(max_examples=40)
+@pytest.mark.slow
 @given(st.integers(1, 40), st.booleans(), st.integers(1, 30))
 def test_packings_are_exact(units: int, whole: bool, channels: int) -> None:
     found = packing.scattered(units, whole)

@@ -3,6 +3,7 @@
 from math import prod
 
 import numpy as np
+import pytest
 
 from privcirnet.he.engines.bfv_square import BfvSquare
 from privcirnet.he.engines.chain import Chain
@@ -48,6 +49,7 @@ def product(a: dict[int, int], b: dict[int, int]) -> np.ndarray:
     return found
 
 
+@pytest.mark.slow
 def test_a_square_is_the_rounded_product_of_integers_at_every_level():
     made, random = chain(), np.random.default_rng(0)
     for level in (3, 1):

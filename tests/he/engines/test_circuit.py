@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -97,7 +97,7 @@ def test_groups_do_not_share_their_weights() -> None:
     assert products(layer.circuit) == layer.circuit.weights
 
 
-@settings(max_examples=12)
+@pytest.mark.slow
 @given(grouped.shapes(), st.sampled_from(["cheetah", "falcon"]))
 @example(grouped.MANY_TILES, "cheetah")
 def test_a_coefficient_layer_s_circuit_has_its_placement_s_counts(shape: LinearShape, encoding: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tenseal.sealapi as seal
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -121,7 +121,6 @@ def run(server: Any, circuit: Circuit, weights: Residues, received: Any, keys: A
     return server.evaluate(circuit, server.encode_weights(circuit, weights), received, keys)
 
 
-@settings(max_examples=20)
 @given(circuits(), st.integers(0, 99))
 def test_products_and_sums_are_seal_s(circuit: Circuit, seed: int) -> None:
     both = engines()
@@ -196,7 +195,6 @@ def clear_run(both: Engines, circuit: Circuit, weights: Residues, slots: Residue
     return [found.values for found in run(both.clear, circuit, weights, received, frozenset(STEPS))]
 
 
-@settings(max_examples=25)
 @given(circuits(steps=(0, *STEPS)), st.integers(0, 99))
 def test_any_circuit_has_its_clear_text_twin_s_slots_and_counts(circuit: Circuit, seed: int) -> None:
     both = engines()
@@ -212,7 +210,6 @@ def test_any_circuit_has_its_clear_text_twin_s_slots_and_counts(circuit: Circuit
         assert both.ours.counts[name] == both.clear.counts[name]
 
 
-@settings(max_examples=10)
 @given(layers())
 def test_any_layer_from_input_to_output(layer: SpectralLayer) -> None:
     layer = replace(layer, ring_degree=8192)
@@ -298,7 +295,6 @@ def test_results_do_not_depend_on_the_limits(monkeypatch: pytest.MonkeyPatch, ro
         assert np.array_equal(own.residues, other.residues)
 
 
-@settings(max_examples=10)
 @given(circuits(STEPS), st.integers(0, 2**32))
 def test_results_do_not_depend_on_the_threads(circuit: Circuit, seed: int) -> None:
     """With more of them than outputs, the giant steps of one output are shared out."""

@@ -119,6 +119,7 @@ def test_either_server_takes_either_client_s_requests_and_keys(parameters: Param
             assert np.array_equal(first, second)
 
 
+@pytest.mark.slow
 @CLIENTS
 def test_requests_hold_what_is_kept(name: str) -> None:
     """Of a plaintext in a subring: the coefficients that are not sent are zero but for noise."""

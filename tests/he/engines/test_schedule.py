@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
@@ -123,7 +123,7 @@ def test_every_spectral_layer_can_be_cut(layer: SpectralLayer, limits: Limits) -
 ENCODINGS = st.sampled_from(["cheetah", "falcon"])
 
 
-@settings(max_examples=12)
+@pytest.mark.slow
 @given(grouped.shapes(), ENCODINGS, LIMITS)
 @example(grouped.MANY_TILES, "cheetah", Limits(1, 1, 1))
 @example(grouped.MANY_TILES, "cheetah", Limits(4, 5, 9))

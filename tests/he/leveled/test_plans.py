@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import DoesNotFit, RuleError
@@ -40,7 +40,6 @@ def in_clear(plan: Plan, image: np.ndarray, bits: int = 41) -> np.ndarray:
 
 @pytest.mark.parametrize("planner", PLANNERS.values(), ids=list(PLANNERS))
 @given(st.integers(1, 3), st.integers(4, 7), st.integers(1, 9), st.integers(1, 5), st.sampled_from([1, 2, 4]))
-@settings(max_examples=25, deadline=None)
 def test_every_plan_is_the_integer_network(
     planner: Callable[[LeveledNetwork, int], Plan], maps: int, side: int, hidden: int, classes: int, b: int
 ) -> None:

@@ -10,6 +10,7 @@ TIMED = {"encrypt", "receive", "rotate", "pmult_plain", "reply", "decrypt", "pol
 """Operations that no noise of the clock takes for free; the others are differences of times that may be alike."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["kernel", "tenseal"])
 @pytest.mark.parametrize(("n", "bits"), [(8192, (54, 54, 53, 53)), (16384, (48, 48, 48, 48, 49))])
 def test_a_profile_of_this_machine(n: int, bits: tuple[int, ...], engine: str) -> None:

@@ -98,6 +98,7 @@ def test_predicted_counts_are_what_the_engines_do(layer: SpectralLayer) -> None:
     assert_predicted(layer, lambda name: linear_cost(layer, pricing(name), FREE).total)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*SHAPES, (LinearShape.gemm(65, 6, 12), 1), (LinearShape(9, 9, 4, 4, 3, 1, 1), 2)])
 def test_unlike_pieces_add_up(case: tuple[LinearShape, int]) -> None:
     """The planner's covers: tiles, and pieces of more than one kind."""

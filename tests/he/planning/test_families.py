@@ -41,6 +41,7 @@ def assert_runs(program: Program, engine: str) -> None:
     assert np.array_equal(told[program.output.name], logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["cleartext", "kernel"])
 def test_coefficient_encodings_where_they_are_cheapest(engine: str) -> None:
     """Small layers take one product each, without rotations; programs that mix families are on the ladder."""

@@ -120,6 +120,7 @@ def test_ensei_pays_for_rotations_with_messages() -> None:
     assert ensei.ciphertexts_in + ensei.ciphertexts_out > neujeans.ciphertexts_in + neujeans.ciphertexts_out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(ENCODINGS) - COEFFICIENT - {"any"}))
 def test_each_is_exact(name: str) -> None:
     for shape, b in FITS[name]:

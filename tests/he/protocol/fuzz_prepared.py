@@ -30,7 +30,7 @@ MUTATIONS = {
     }
     for engine in ("tenseal", "kernel")
 }
-"""By engine of both parties: an eighth of them, or all with FUZZ=all in the environment."""
+"""By engine of both parties: an eighth of them, or all in ``make test-all``."""
 
 
 class PreparedFuzz(Fuzz):

@@ -3,7 +3,6 @@
 import copy
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,13 +14,14 @@ import numpy as np
 from privcirnet.he.encodings.shape import Axis
 from privcirnet.he.encodings.tiling import CyclicTiles
 from privcirnet.he.ring import modular
+from tests.conftest import WHOLE
 
 HEADER, LENGTH = 8, 4
 
 
 def due(counts: Mapping[str, int]) -> dict[str, int]:
-    """The mutations to try of each kind: all of them with FUZZ=all in the environment, else an eighth."""
-    return {kind: count if os.environ.get("FUZZ") == "all" else count // 8 for kind, count in counts.items()}
+    """The mutations to try of each kind: all of them in ``make test-all``, else an eighth."""
+    return {kind: count if WHOLE else count // 8 for kind, count in counts.items()}
 
 
 @dataclass(frozen=True)

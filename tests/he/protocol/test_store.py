@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -168,7 +168,6 @@ def test_a_damaged_owner_is_replaced(tmp_path):
     assert notes[0].endswith("owner was damaged: earlier material is not used any more")
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_an_edited_or_truncated_file_is_removed_unused(tmp_path_factory, data):
     """Any byte changed, any end cut off or appended: while the store is open, or before it was."""

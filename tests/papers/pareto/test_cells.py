@@ -27,6 +27,7 @@ def facts(out: Path, name: str) -> dict:
     return read_json(out / "cells" / name / cells.CELL, "a cell", "none")
 
 
+@pytest.mark.slow
 def test_every_cell_is_within_its_budget_and_trained(done):
     latency = prepare.read(done).latency("server")
     names = {path.name for path in (done / "cells").iterdir()}

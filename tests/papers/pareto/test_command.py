@@ -39,6 +39,7 @@ def test_cells_are_jobs_of_a_multirun(tmp_path, monkeypatch, capsys):
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment_gives_the_dense_network_the_data_and_the_recipe(experiment):
     given = command.expanded([experiment, "data.root=/images", "recipe.epochs=3"])

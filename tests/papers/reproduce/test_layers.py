@@ -18,6 +18,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_bytes_and_counts_are_those_of_a_run(name):
     case = CASES[name]
@@ -66,6 +67,7 @@ def test_the_printed_moduli_are_wrong_and_ours_are_not():
     assert right["p_N"] % 6 == right["p_N"] % 4096 == 1
 
 
+@pytest.mark.slow
 def test_depthwise_layers_have_a_least_and_a_most_saving(monkeypatch):
     layers = [[8, 16, 3], [4, 64, 3]]
     found = counts.depthwise_traffic(layers, "falcon", "cheetah", 4096, "published")
@@ -90,6 +92,7 @@ def test_phases_leave_a_quarter_of_the_ciphertexts_to_bootstrap():
     assert ckks.downsampling(channels=4, width=8) == {"ciphertexts, times fewer": 4}
 
 
+@pytest.mark.slow
 def test_a_ckks_client_is_measured_and_its_result_checked(monkeypatch):
     monkeypatch.setattr(ckks, "_N", 8192)
     found = ckks.client_costs(slices=4, messages=3)
@@ -128,6 +131,7 @@ def test_a_wrong_result_ends_a_measurement():
         seconds._exact({"a": right, "b": wrong})
 
 
+@pytest.mark.slow
 def test_a_network_with_random_weights_is_run_encrypted():
     small = {"activation": "aespa", "width": 8, "image_size": 8}
     found = seconds.SECONDS["untrained"](network="minionn_cifar", side=8, classes=2, link="lan", arguments=small)
@@ -135,6 +139,7 @@ def test_a_network_with_random_weights_is_run_encrypted():
     assert found["latency"] == pytest.approx(found["computing"] + found["traffic"] / 384 + 16 * 0.3e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.skipif(not ARCHIVES.is_dir(), reason="there is no folder of image archives beside the project")
 def test_a_committed_network_is_run_encrypted():

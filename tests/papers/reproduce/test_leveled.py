@@ -16,6 +16,7 @@ def small(monkeypatch):
     monkeypatch.setitem(leveled.SHAPES, "small", SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["packed", "lola"])
 def test_bytes_are_those_of_a_run_and_steps_add_up(small, plan):
     counted, measured = leveled.leveled_counts("small", plan), leveled.leveled_latency("small", plan)

@@ -1,6 +1,0 @@
-"""Property tests here run transforms and encryptions: how long an example takes says nothing about whether it is right."""
-
-from hypothesis import settings
-
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
