@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 def table(text: str) -> list[tuple[list[str], list[str]]]:
     """Return the rows of CONTRIBUTING.md under "Slow tests": what changed, and which tests it can break."""
-    part = text.split("## Slow tests")[1].split("\n## ")[0]
+    part = text.split("## Slow tests")[1].split("\n## ", maxsplit=1)[0]
     rows = re.findall(r"^\| (`.+?) \| (.+) \|$", part, flags=re.MULTILINE)
     return [(re.findall(r"`(.+?)`", changed), re.findall(r"`(.+?)`", tests)) for changed, tests in rows]
 
