@@ -10,6 +10,7 @@ import pytest
 from privcirnet.blocksizes.assignment import Cap, Composable, Rules, Solution, Table, reach, uniform_latency
 from privcirnet.blocksizes.solve import BUDGET_SLACK, SOLVERS, solve
 from privcirnet.errors import RuleError
+from tests.conftest import WHOLE
 from tests.blocksizes.instances import SIZES, instance
 
 
@@ -22,7 +23,7 @@ def exhaustive(omegas: Table, seconds: Table, budget: float) -> float:
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(40 if WHOLE else 5))
 def test_matches_exhaustive_search(seed):
     omegas, seconds, budget = instance(seed)
     solution = solve(omegas, seconds, budget)
@@ -34,7 +35,7 @@ def test_matches_exhaustive_search(seed):
     assert solution.status == "Optimal"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(30 if WHOLE else 5))
 def test_matches_exhaustive_search_at_the_edge_of_an_assignment(seed):
     """Whole numbers make many ties, and budgets just under an assignment's latency are the solver's hardest."""
     chance = random.Random(seed)

@@ -32,6 +32,13 @@ from tests.ladder.surgery import VIT as TIMM_VIT
 from tests.ladder.vit import VITS
 
 CASES = (DIGITS, MOBILENETV2, RESNET, DENSENET, GATED, TIMM_VIT, MIXER, *VITS, CLIENT_AIDED, PADDED)
+AT_ONCE = {"kernel": (DIGITS, MOBILENETV2, TIMM_VIT), "tenseal": (DIGITS,)}
+"""What runs encrypted in `make test`: convolutions, depthwise ones and attention; SEAL once."""
+ENCRYPTED = [
+    pytest.param(case, engine, id=f"{engine}-{case.name}", marks=[] if case in cases else pytest.mark.slow)
+    for engine, cases in AT_ONCE.items()
+    for case in CASES
+]
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
@@ -86,7 +93,7 @@ def test_integer_program_to_clear_text_engine(case):
             assert np.abs(interpret(case.program, image)[name] - values[name]).max() == 1
 
 
-@pytest.mark.parametrize("engine", ["tenseal", "kernel"])
+@pytest.mark.parametrize(("case", "engine"), ENCRYPTED)
 def test_clear_text_engine_to_encrypted_is_bitwise(case, monkeypatch, engine):
     """With the same masks the engines give the same shares of every node, bit for bit, by the planned operations."""
     results = []
