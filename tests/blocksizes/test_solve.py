@@ -10,8 +10,8 @@ import pytest
 from privcirnet.blocksizes.assignment import Cap, Composable, Rules, Solution, Table, reach, uniform_latency
 from privcirnet.blocksizes.solve import BUDGET_SLACK, SOLVERS, solve
 from privcirnet.errors import RuleError
-from tests.conftest import WHOLE
 from tests.blocksizes.instances import SIZES, instance
+from tests.conftest import WHOLE
 
 
 def exhaustive(omegas: Table, seconds: Table, budget: float) -> float:

@@ -246,3 +246,11 @@ def test_plans_of_a_sweep_have_names_of_their_own():
     assert search._in_ms([1.2, 0.45]) == ["1200", "450"]
     assert search._in_ms([4.52e-4, 4.5e-4, 4.5e-4]) == ["0.452", "0.450", "0.450"]
     assert search._in_ms([]) == []
+
+
+def test_every_plan_of_a_sweep_has_the_block_sizes_of_its_budget(stored, tmp_path) -> None:
+    search.write(stored, tmp_path)
+    plans = sorted((tmp_path / "plans").glob("*ms.json"), key=lambda path: float(path.name.removesuffix("ms.json")))
+    wanted = [solution.block_sizes for _, solution in sorted(stored.result.front, key=lambda each: each[0])]
+    assert [read_plan(path) for path in plans] == wanted
+    assert any(sizes != stored.result.block_sizes for sizes in wanted)

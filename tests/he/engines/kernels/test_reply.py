@@ -9,6 +9,7 @@ from privcirnet.he.engines import kernel
 from privcirnet.he.engines.kernels import reply
 from privcirnet.he.engines.kernels.ring import ring
 from privcirnet.he.params.parameters import choose, ordered_primes
+from privcirnet.he.ring import sampling
 from privcirnet.he.ring.stream import Words
 
 N, PRIMES = 4096, ordered_primes(4096, (36, 35, 35))
@@ -81,3 +82,14 @@ def test_what_was_made_ahead_makes_the_same_words(monkeypatch: pytest.MonkeyPatc
     made = reply.hiding(public, server._form)
     monkeypatch.setattr(reply, "draw", None)
     assert reply.reply(values.copy(), public, slots, server._form, hidden=made) == expected
+
+
+def test_every_coefficient_has_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a public key of zeros, what hides a reply's second polynomial is the error alone: the oracle's, word by word."""
+    server, extended = kernel.KernelServer(choose({1}, 23, N, (36, 35, 35))), ring(PRIMES, N)
+    draws = reply.draw(server._form.flood, server._extended)
+    monkeypatch.setattr(reply, "draw", lambda bits, extended: draws)
+    made = reply.hiding(reply.PublicKey.build(extended, np.zeros((2, 2, N), dtype=np.uint64)), server._form)
+    errors = sampling.errors(N, lambda count: draws.error).astype(object) - sampling.ERROR_BITS
+    for limb, p in enumerate(PRIMES[:2]):
+        assert np.array_equal(made[1, limb].astype(object), errors % p)
