@@ -150,7 +150,6 @@ def found(tmp_path_factory) -> list[dict]:
     return [torch.load(folder / f"{rank}.pt") for rank in range(PROCESSES)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_weights_are_those_of_one_process(found, case):
     expected, (first, second) = trained(*CASES[case]), (f[case] for f in found)

@@ -102,7 +102,6 @@ def test_what_is_stored_is_what_the_tables_ask_for():
     assert all(each.machine and each.values for each in stored.values())
 
 
-@pytest.mark.slow
 def test_counts_regenerate_and_no_cell_is_missing_from_the_page(every):
     """The page is made from the data files, the code and what is stored; a plan that changed shows here."""
     kept = (ROOT / "docs" / "papers.md").read_text()

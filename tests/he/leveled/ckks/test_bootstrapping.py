@@ -101,7 +101,8 @@ def test_the_simulator_names_what_a_bootstrapped_chain_lacks():
         chain(Simulator(refresh.parameters, lower), simulator.fresh(level=3))
 
 
-@pytest.mark.parametrize("vectors", [10, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("vectors", [10, 1000])
 def test_random_slots_get_new_levels(vectors):
     """At most one vector in 2^39 fails; 20 bits are what n = 65536 is to have, where the error is larger."""
     refresh = Bootstrapping(toy(), to_coefficients=2, to_slots=2)
