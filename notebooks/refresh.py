@@ -28,13 +28,18 @@ def main() -> None:
                 os.system(f"{sys.executable} -m privcirnet train")
             NotebookClient(notebook, timeout=1200, kernel_name="python3").execute()
             for number, cell in enumerate(cell for cell in notebook.cells if cell.cell_type == "code"):
-                cell.outputs = [kept(output) for output in cell.outputs if output.get("name") != "stderr"]
+                cell.outputs = [kept(output) for output in cell.outputs if is_read(output)]
                 cell.execution_count, cell.metadata = number + 1, {}
             notebook.metadata = {key: notebook.metadata[key] for key in ("kernelspec", "language_info")}
             notebook.metadata.language_info = {"name": "python"}
             if name in (sys.argv[1:] or ORDER):
                 nbformat.write(notebook, path)
             print(name)
+
+
+def is_read(output: nbformat.NotebookNode) -> bool:
+    """Return whether an output is one for readers: no progress bar, which leaves an empty text."""
+    return output.get("name") != "stderr" and output.get("data", {}).get("text/plain") != ""
 
 
 def kept(output: nbformat.NotebookNode) -> nbformat.NotebookNode:

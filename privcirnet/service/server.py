@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 
@@ -20,6 +21,8 @@ from privcirnet.service.programs import Catalogue
 from privcirnet.service.quotas import Quota
 from privcirnet.service.sessions import Finished, Sessions
 from privcirnet.service.turns import Turns
+
+T = TypeVar("T")
 
 
 class Reloaded(NamedTuple):
@@ -83,11 +86,11 @@ class Service:
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
         self._reloading: asyncio.Task[None] | None = None
-        self._server, self._health = self._loop.run_until_complete(self._built())
+        self._server, self._health = self._awaited(self._built())
         try:
             self.address = address[0], self._bound(address, access)
         except RuleError:
-            self._loop.run_until_complete(self._server.stop(0))
+            self._awaited(self._server.stop(0))
             self._loop.close()
             raise
 
@@ -119,6 +122,11 @@ class Service:
     def _from_outside(self, function: Callable[[], object]) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function)
+
+    def _awaited(self, steps: Coroutine[Any, Any, T]) -> T:
+        """Wait for steps in a thread of their own: a loop may run in this one, as in a notebook's."""
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(self._loop.run_until_complete, steps).result()
 
     async def _built(self) -> tuple[Any, Any]:
         server = grpc.aio.server(options=self._books.limits.options())

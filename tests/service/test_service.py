@@ -1,5 +1,6 @@
 """A service and its clients: results, turns, refusals, programs, the end."""
 
+import asyncio
 import threading
 import time
 
@@ -246,6 +247,19 @@ def test_health():
             for name in ("", SERVICE):
                 found = check(health_pb2.HealthCheckRequest(service=name), timeout=5)
                 assert found.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_a_service_is_made_where_a_loop_runs_already():
+    """As in a notebook."""
+
+    async def make() -> Service:
+        return Service(catalogue())
+
+    service = asyncio.run(make())
+    thread = threading.Thread(target=service.run)
+    thread.start()
+    service.stop()
+    thread.join()
 
 
 def test_nobody_listens():
