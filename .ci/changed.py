@@ -26,7 +26,7 @@ def affected(paths: list[str], rows: list[tuple[list[str], list[str]]]) -> set[s
             continue
         own = [tests for changed, tests in rows if any(path.startswith(start) for start in changed)]
         found.update(*own) if own else found.add("tests")
-    return found
+    return {"tests"} if "tests" in found else found
 
 
 def changed() -> list[str] | None:
