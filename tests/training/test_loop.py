@@ -114,7 +114,6 @@ def quick_steps(monkeypatch):
     monkeypatch.setattr("privcirnet.training.optimization.STEPS_LEARNING_RATE", 0.3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "recipe"),
     [
@@ -124,7 +123,7 @@ def quick_steps(monkeypatch):
         (learning, AVERAGED),
         (small, EVERYTHING),
         (small, RESIZED),
-        (small, COMPILED),
+        pytest.param(small, COMPILED, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("done", [1, 3])
