@@ -1,6 +1,6 @@
 """Mutated messages against a running service: no crash, no hang, no growth, and a correct client is served.
 
-10,000 in ``make test-all``, else a thirty-second part of them.
+10,000 in ``make test-all``, else an eighth of them.
 """
 
 import json

@@ -30,7 +30,7 @@ MUTATIONS = {
     }
     for engine in ("tenseal", "kernel")
 }
-"""By engine of both parties: a thirty-second part of them, or all in ``make test-all``."""
+"""By engine of both parties: an eighth of them, or all in ``make test-all``."""
 
 
 class PreparedFuzz(Fuzz):

@@ -1,6 +1,6 @@
 """Mutated messages from either side, on both encrypted engines: a clean error or a wrong result, nothing else.
 
-10,000 in ``make test-all``, else a thirty-second part of them.
+10,000 in ``make test-all``, else an eighth of them.
 """
 
 import json
