@@ -152,3 +152,19 @@ def test_a_file_in_the_way_is_one_line(tmp_path, context):
     ):
         pytest.fail("it writes")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_file_is_on_the_disk_before_it_takes_anothers_place(tmp_path, monkeypatch):
+    """Else a power cut leaves an empty file where a checkpoint was."""
+
+    whole, seen = tmp_path / "whole", []
+    whole.write_bytes(b"old")
+    fsync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: seen.append((os.fstat(handle).st_ino, whole.read_bytes())) or fsync(handle)
+    )
+    with replacing(whole) as draft:
+        draft.write_bytes(b"new")
+        number = Path(draft).stat().st_ino
+    assert seen == [(number, b"old")]
+    assert whole.read_bytes() == b"new"

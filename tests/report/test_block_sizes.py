@@ -1,5 +1,7 @@
 """The search's part of the page."""
 
+import re
+
 from privcirnet.report import build_page, load_runs
 from tests.report.samples import Elements, page_with
 
@@ -26,3 +28,11 @@ def test_json_infinity_is_an_inadmissible_size(root):
         contents["search"]["sensitivity"]["head"]["16"] = float("inf")
 
     assert len(Elements(page_with(root, infinite)).of_class("td", "none")) == 8
+
+
+def test_a_budget_over_all_bars_is_on_the_chart(tmp_path):
+
+    page = page_with(tmp_path / "demo", lambda contents: contents["search"].update(budget_s=9.0))
+    places = [float(x) for x in re.findall(r'class="marker" x1="([\d.]+)%"', page)]
+    assert places
+    assert max(places) <= 100

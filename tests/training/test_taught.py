@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.training.loop import fit
 from privcirnet.training.losses import training_loss
@@ -67,3 +68,9 @@ def test_a_teacher_says_the_same_without_batch_norms():
 def test_a_teacher_whose_batch_norms_cannot_be_folded_teaches_as_it_is():
     network = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(64, 2)).eval()
     assert teaching(network) is network
+
+
+@pytest.mark.parametrize("mixed", ["mixup", "cutmix"])
+def test_images_mixed_in_either_way_are_refused(mixed):
+    with pytest.raises(RuleError, match="mixed images have no labels of their own"):
+        RecipeConfig(teacher="runs/teacher", distillation=0.5, teach_once=True, **{mixed: 0.2})

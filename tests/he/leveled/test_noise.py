@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from privcirnet.he.leveled import engine
-from privcirnet.he.leveled.noise import noise_bits
+from privcirnet.he.leveled.moduli import LeveledParameters
+from privcirnet.he.leveled.noise import Noise, noise_bits
 from privcirnet.he.leveled.parameters import distance_bits
 from privcirnet.he.leveled.weights import encode
+from privcirnet.he.params.parameters import choose
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS
 
 
@@ -55,3 +57,12 @@ def test_the_kernels_noise_is_under_its_bound_and_not_far(encrypted):
 def test_all_answers_together_hide_the_weights(engine_name, request):
     made = request.getfixturevalue(engine_name)
     assert distance_bits(made.parameters, made.plan.circuit) >= IMAGE_DISTANCE_BITS
+
+
+def test_no_switch_leaves_less_than_its_own_rounding():
+    """What is there before can be as small as it likes: the rounding times s is there afterwards."""
+    noise = Noise(LeveledParameters((choose({1}, 20, 8192),)))
+    assert noise.reduced(0.0, 3, 1) >= noise.rounding
+    large = noise.rounding + 300.0
+    bits = sum(choose({1}, 20, 8192).coefficient_bits[1:3])
+    assert noise.reduced(large, 3, 1) == pytest.approx(max(large - 2 * bits, noise.rounding), abs=1.0)

@@ -1,8 +1,10 @@
 import pytest
 
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.measure.calibrate import calibrate
+from privcirnet.he.measure.calibrate import _INPUTS, _seconds, calibrate, circuits
+from privcirnet.he.measure.online import LAYERS
 from privcirnet.he.planning.cost import linear_cost
+from privcirnet.he.planning.online import clear_work
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import LINKS, ONLINE, OPERATIONS
 
@@ -25,3 +27,24 @@ def test_a_profile_of_this_machine(n: int, bits: tuple[int, ...], engine: str) -
     assert profile.seconds["transform"] < 1e-5
     layer = cheapest_layer(LinearShape(4, 4, 16, 16, 3, 1, 1), 2, profile, LINKS["lan"])
     assert linear_cost(layer, profile, LINKS["lan"]).total > 0
+
+
+def test_operations_are_found_in_the_times_of_circuits():
+    """Each circuit's time, by what it has more than "one", gives back the seconds that it was made of."""
+    of = {"to_ntt": 2.0, "pmult": 3.0, "from_ntt": 5.0, "rotate": 7.0, "hoist": 11.0, "giant": 13.0, "fold": 17.0}
+    one = of["to_ntt"] + of["pmult"] + of["from_ntt"]
+    times = {
+        "one": one,
+        "products": one + 8 * of["pmult"],
+        "outputs": one + of["pmult"] + of["from_ntt"],
+        "giant": one + of["pmult"] + of["giant"],  # both sums become one output
+        "fold": one + of["fold"],
+        "rotated": of["hoist"] + of["rotate"] + of["pmult"] + of["from_ntt"],
+        "turns": of["hoist"] + 5 * (of["rotate"] + of["pmult"]) + of["from_ntt"],
+    }
+    assert times.keys() == circuits(1).keys()
+    ones = ("encrypt", "receive", "receive and add", "pmult_plain", "reply", "decrypt", "polynomial", "transform")
+    clear = {name: float(sum(clear_work(*layer))) for name, layer in LAYERS.items()}
+    found = {name: _INPUTS * each for name, each in times.items()} | dict.fromkeys(ones, 1.0) | clear
+    seconds = _seconds(found, 8192)
+    assert {name: seconds[name] for name in of} == pytest.approx(of)

@@ -176,3 +176,8 @@ def test_noise_check_and_largest_plain_bits_agree() -> None:
     assert largest_plain_bits(16384, WIDE_COEFFICIENT_BITS, 16) == 60
     with pytest.raises(RuleError, match="must leave 2 bits of noise budget: got none"):
         largest_plain_bits(4096, (36, 36), 1)
+
+
+def test_the_special_prime_is_compared_with_the_longest_data_prime():
+    """Digits are as large as the longest one, wherever it stands."""
+    assert {special_prime_lack(bits) for bits in [(60, 45, 38), (45, 60, 38), (45, 60, 45, 38)]} == {21}
