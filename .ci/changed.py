@@ -40,5 +40,5 @@ def changed() -> list[str] | None:
 if __name__ == "__main__":
     paths = changed()
     found = {"tests"} if paths is None else affected(paths, table((ROOT / "CONTRIBUTING.md").read_text()))
-    here = {path for pattern in found for path in ROOT.glob(pattern) if path.suffix != ".json"}
+    here = {path for pattern in found for path in ROOT.glob(pattern)}
     print(*sorted(str(path.relative_to(ROOT)) for path in here), sep="\n", end="")
