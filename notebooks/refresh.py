@@ -4,6 +4,7 @@ They run in the order in which they build on each other, in a folder that is thr
 """
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,7 +26,7 @@ def main() -> None:
             path = FOLDER / f"{name}.ipynb"
             notebook = nbformat.read(path, as_version=4)
             if name == "sensitivity":
-                os.system(f"{sys.executable} -m privcirnet train")
+                subprocess.run([sys.executable, "-m", "privcirnet", "train"], check=True)
             NotebookClient(notebook, timeout=1200, kernel_name="python3").execute()
             for number, cell in enumerate(cell for cell in notebook.cells if cell.cell_type == "code"):
                 cell.outputs = [kept(output) for output in cell.outputs if is_read(output)]

@@ -49,7 +49,7 @@ def grouped_bars(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> N
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
     axes.legend(fontsize=8, ncols=len(names), loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str, float], title: str) -> None:
@@ -80,7 +80,7 @@ def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize=8, loc="lower right")
-    _save(figure, path)
+    save(figure, path)
 
 
 def curves(path: Path, history: Sequence[Mapping[str, float]], title: str) -> None:
@@ -111,7 +111,7 @@ def curves(path: Path, history: Sequence[Mapping[str, float]], title: str) -> No
     all_axes[-1].set_ylim(bottom=0)
     all_axes[0].set_title(title, fontsize=10)
     figure.align_ylabels()
-    _save(figure, path)
+    save(figure, path)
 
 
 def pareto(
@@ -148,7 +148,7 @@ def pareto(
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    _save(figure, path)
+    save(figure, path)
 
 
 def sensitivities(path: Path, omega: Mapping[str, Mapping[int, float]], chosen: Mapping[str, int], title: str) -> None:
@@ -173,7 +173,7 @@ def sensitivities(path: Path, omega: Mapping[str, Mapping[int, float]], chosen: 
             axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="white", linewidth=1.8))
     figure.colorbar(image, label="log10 of the sensitivity; framed: chosen (none: dense)")
     axes.set_title(title, fontsize=10)
-    _save(figure, path)
+    save(figure, path)
 
 
 def blocks(path: Path, chosen: Mapping[str, int], title: str) -> None:
@@ -195,7 +195,7 @@ def blocks(path: Path, chosen: Mapping[str, int], title: str) -> None:
     axes.set_title(title, fontsize=10)
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
-    _save(figure, path)
+    save(figure, path)
 
 
 def predicted_against_real(path: Path, rows: Sequence[Mapping[str, Any]], kinds: Sequence[str], real: str) -> None:
@@ -220,7 +220,7 @@ def predicted_against_real(path: Path, rows: Sequence[Mapping[str, Any]], kinds:
         axes.grid(alpha=0.3)
     np.atleast_1d(panels)[0].set_ylabel("the loss really rises by, nats")
     np.atleast_1d(panels)[0].legend(fontsize=8)
-    _save(figure, path)
+    save(figure, path)
 
 
 def block_size_seconds(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -248,7 +248,7 @@ def block_size_seconds(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         axes.set_axisbelow(True)
     panels[0][0].set_ylabel("seconds an image")
     panels[0][-1].legend(fontsize=8)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _two_lines(text: str) -> str:
@@ -256,7 +256,13 @@ def _two_lines(text: str) -> str:
     return "\n".join(words)
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
+    """Write a picture whole or not at all, and forget it.
+
+    Args:
+        figure: the picture.
+        path: PNG or SVG to write.
+    """
     try:
         with replacing(path) as draft:
             figure.savefig(draft, dpi=150, format=path.suffix[1:])

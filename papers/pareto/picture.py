@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from privcirnet.artifact import replacing
+from privcirnet.plots import save
 
 _DENSE, _MARKERS = "#9aa5b1", "osD^vP"
 _CURVES = ("#0b2447", "#7f8c8d", "#d35400", "#1a7f37", "#8e44ad")
@@ -35,5 +35,4 @@ def trade_off(
     all_axes[0][0].set_ylabel("top-1, %")
     all_axes[0][0].legend(fontsize=8)
     figure.suptitle(title, fontsize=10)
-    with replacing(path) as draft:
-        figure.savefig(draft, dpi=150, format="png")
+    save(figure, path)

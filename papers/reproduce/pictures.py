@@ -8,7 +8,7 @@ from matplotlib.ticker import LogLocator
 
 from papers.reproduce.cells import Table
 from papers.reproduce.rows import Row
-from privcirnet.artifact import replacing
+from privcirnet.plots import save
 
 _PAPER, _OURS, _WIDTH = "#9aa5b1", "#1c4587", 0.38
 
@@ -62,5 +62,4 @@ def _beside(path: Path, bars: Mapping[str, tuple[float, float]], unit: str, titl
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     axes.legend(fontsize=8, loc="lower right")
-    with replacing(path) as draft:
-        figure.savefig(draft, dpi=150, format="png")
+    save(figure, path)
