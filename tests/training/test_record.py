@@ -130,8 +130,8 @@ def test_a_table_of_no_epochs_and_of_an_earlier_version():
 
 @pytest.mark.parametrize("epochs", [1, 4, 100])
 def test_curves(tmp_path, monkeypatch, epochs):
-    drawn, save = [], plots._save
-    monkeypatch.setattr(plots, "_save", lambda figure, path: (drawn.append(figure), save(figure, path)))
+    drawn, save = [], plots.save
+    monkeypatch.setattr(plots, "save", lambda figure, path: (drawn.append(figure), save(figure, path)))
     history = [
         {"epoch": n, "loss": 1 / n, "top1": 50 + 20 * (n == 3), "learning_rate": 1e-3 * n} for n in range(1, epochs + 1)
     ]
