@@ -33,7 +33,7 @@ from privcirnet.he.leveled.periodic import periodic_plan
 from privcirnet.he.leveled.plan import Plan
 from privcirnet.he.program.operations import Input
 from privcirnet.lower.leveled import lower_leveled
-from privcirnet.models.lola import lola_mnist
+from privcirnet.models import lola_mnist
 from privcirnet.nn.convert import circulant_
 from privcirnet.training import stages
 

@@ -2,14 +2,14 @@
 
 from privcirnet.models.digits import DigitsResNet, digits_resnet
 from privcirnet.models.fitnet import FitNet, fitnet
-from privcirnet.models.lola import LolaCifar, LolaDigits, LolaMnist, lola_cifar, lola_digits, lola_mnist
+from privcirnet.models.lola import LolaCifar, lola_cifar
 from privcirnet.models.minionn import MinionnCifar, minionn_cifar
 from privcirnet.models.mlp import MnistMlp, mnist_mlp
 from privcirnet.models.mobilenetv2 import MobileNetV2, mobilenetv2_cifar, mobilenetv2_imagenet, mobilenetv2_tiny
+from privcirnet.models.one_convolution import OneConvolution, lola_digits, lola_mnist, tutorial_mnist
 from privcirnet.models.registry import ENTRY_POINTS, register_with_timm
 from privcirnet.models.resnet18 import ResNet18, resnet18_cifar, resnet18_tiny
 from privcirnet.models.resnet20 import ResNet20, resnet20_cifar
-from privcirnet.models.tutorial import TutorialMnist, tutorial_mnist
 from privcirnet.models.vit import VisionTransformer, vit_cifar, vit_tiny_imagenet
 
 __all__ = [
@@ -17,14 +17,12 @@ __all__ = [
     "DigitsResNet",
     "FitNet",
     "LolaCifar",
-    "LolaDigits",
-    "LolaMnist",
     "MinionnCifar",
     "MnistMlp",
     "MobileNetV2",
+    "OneConvolution",
     "ResNet18",
     "ResNet20",
-    "TutorialMnist",
     "VisionTransformer",
     "digits_resnet",
     "fitnet",

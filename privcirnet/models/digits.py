@@ -4,11 +4,8 @@ x -> conv 3x3 -> BN -> square -> conv 3x3 stride 2 -> BN -> [conv 3x3 -> BN -> s
 -> average pool -> linear. Every operation is one that runs encrypted.
 """
 
-from typing import Any
-
 from torch import Tensor, nn
 
-from privcirnet.models.entry import own_arguments
 from privcirnet.models.registry import register
 from privcirnet.nn.activations import Square
 
@@ -55,15 +52,4 @@ class DigitsResNet(nn.Module):
         return self.classifier(self.flatten(self.pool(x)))
 
 
-@register
-def digits_resnet(pretrained: bool = False, **kwargs: Any) -> DigitsResNet:
-    """Return a :class:`DigitsResNet`.
-
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of the network.
-
-    Raises:
-        RuleError: pretrained weights were asked for.
-    """
-    return DigitsResNet(**own_arguments("digits_resnet", pretrained, kwargs))
+digits_resnet = register("digits_resnet", DigitsResNet)

@@ -14,14 +14,12 @@ Source: Romero et al., FitNets: Hints for Thin Deep Nets (ICLR 2015), appendix. 
 maxout, averages in place of maxima, batch norms.
 """
 
-from typing import Any
-
 from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.entry import downsampled, own_arguments
 from privcirnet.models.registry import register
+from privcirnet.models.strides import downsampled
 
 STAGES: dict[int, tuple[tuple[int, ...], ...]] = {
     1: ((16, 16, 16), (32, 32, 32), (48, 48, 64)),
@@ -65,15 +63,4 @@ class FitNet(nn.Sequential):
         self.fc = nn.Linear(in_chans, num_classes)
 
 
-@register
-def fitnet(pretrained: bool = False, **kwargs: Any) -> FitNet:
-    """Return a FitNet for CIFAR-10.
-
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of :class:`FitNet`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or the arguments break a rule of the class.
-    """
-    return FitNet(**own_arguments("fitnet", pretrained, kwargs))
+fitnet = register("fitnet", FitNet)

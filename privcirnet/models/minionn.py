@@ -8,14 +8,13 @@ Source: Liu et al., Oblivious Neural Network Predictions via MiniONN Transformat
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.entry import downsampled, own_arguments
 from privcirnet.models.registry import register
+from privcirnet.models.strides import downsampled
 
 _KERNELS = (3, 3, 3, 3, 3, 1, 1)
 _POOLED = (2, 4)
@@ -63,15 +62,4 @@ class MinionnCifar(nn.Sequential):
         self.fc = nn.Linear(in_chans * downsampled(image_size, 4) ** 2, num_classes)
 
 
-@register
-def minionn_cifar(pretrained: bool = False, **kwargs: Any) -> MinionnCifar:
-    """Return MiniONN's network for CIFAR-10.
-
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of :class:`MinionnCifar`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or the arguments break a rule of the class.
-    """
-    return MinionnCifar(**own_arguments("minionn_cifar", pretrained, kwargs))
+minionn_cifar = register("minionn_cifar", MinionnCifar)

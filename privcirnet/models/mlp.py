@@ -5,12 +5,9 @@
 Source: github.com/fhe-benchmarking/ml-inference, harness/mnist. It has ReLU; squares take its place here.
 """
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.entry import own_arguments
 from privcirnet.models.registry import register
 
 
@@ -47,15 +44,4 @@ class MnistMlp(nn.Module):
         return self.fc3(self.act2(self.fc2(self.act1(self.fc1(self.flatten(x))))))
 
 
-@register
-def mnist_mlp(pretrained: bool = False, **kwargs: Any) -> MnistMlp:
-    """Return the benchmark's network.
-
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of :class:`MnistMlp`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or the activation is unknown.
-    """
-    return MnistMlp(**own_arguments("mnist_mlp", pretrained, kwargs))
+mnist_mlp = register("mnist_mlp", MnistMlp)

@@ -11,13 +11,12 @@ width channels are rounded to the nearest multiple of 8, so that blocks of 8 div
 """
 
 import math
-from typing import Any
 
 from torch import Tensor, nn
 
 from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.entry import downsampled, own_arguments
 from privcirnet.models.registry import register
+from privcirnet.models.strides import downsampled
 
 _STAGES = ((1, 16, 1), (6, 24, 2), (6, 32, 3), (6, 64, 4), (6, 96, 3), (6, 160, 3), (6, 320, 1))
 """(expansion t, channels, blocks) of each stage."""
@@ -134,53 +133,13 @@ class MobileNetV2(nn.Module):
         return self.classifier(self.flatten(self.pool(x)))
 
 
-@register
-def mobilenetv2_cifar(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
-    """Return the network for 32 x 32 images.
+mobilenetv2_cifar = register("mobilenetv2_cifar", MobileNetV2, (1, 1, 1, 2, 2, 1, 2, 1))
+"""For 32 x 32 images. The stem has stride 1, and the first of the searched layers reads a 32 x 32 map."""
 
-    The stem has stride 1, and the first of the searched layers reads a 32 x 32 map.
+mobilenetv2_tiny = register("mobilenetv2_tiny", MobileNetV2, (2, 1, 1, 2, 2, 1, 2, 1), num_classes=200, image_size=64)
+"""For Tiny ImageNet's 64 x 64 images. The stem has stride 2; everything behind it is as in `mobilenetv2_cifar`."""
 
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of :class:`MobileNetV2`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or an argument does not fit the network.
-    """
-    return MobileNetV2((1, 1, 1, 2, 2, 1, 2, 1), **own_arguments("mobilenetv2_cifar", pretrained, kwargs))
-
-
-@register
-def mobilenetv2_tiny(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
-    """Return the network for Tiny ImageNet's 64 x 64 images.
-
-    The stem has stride 2; everything behind it is as in `mobilenetv2_cifar`.
-
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of :class:`MobileNetV2`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or an argument does not fit the network.
-    """
-    given: dict[str, Any] = {"num_classes": 200, "image_size": 64} | own_arguments(
-        "mobilenetv2_tiny", pretrained, kwargs
-    )
-    return MobileNetV2((2, 1, 1, 2, 2, 1, 2, 1), **given)
-
-
-@register
-def mobilenetv2_imagenet(pretrained: bool = False, **kwargs: Any) -> MobileNetV2:
-    """Return the network for 224 x 224 images, with the strides of MobileNetV2's own paper.
-
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of :class:`MobileNetV2`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or an argument does not fit the network.
-    """
-    given: dict[str, Any] = {"num_classes": 1000, "image_size": 224} | own_arguments(
-        "mobilenetv2_imagenet", pretrained, kwargs
-    )
-    return MobileNetV2((2, 1, 2, 2, 2, 1, 2, 1), **given)
+mobilenetv2_imagenet = register(
+    "mobilenetv2_imagenet", MobileNetV2, (2, 1, 2, 2, 2, 1, 2, 1), num_classes=1000, image_size=224
+)
+"""For 224 x 224 images, with the strides of MobileNetV2's own paper."""

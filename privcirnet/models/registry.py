@@ -2,27 +2,48 @@
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
-EntryPoint = TypeVar("EntryPoint", bound=Callable[..., nn.Module])
+from privcirnet.errors import RuleError
+
+Network = TypeVar("Network", bound=nn.Module)
 
 ENTRY_POINTS: dict[str, Callable[..., nn.Module]] = {}
 """Name -> function that takes a network's arguments and returns it with random weights."""
+_OF_TIMM = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+"""Arguments that only timm's downloads use."""
 
 
-def register(entry_point: EntryPoint) -> EntryPoint:
-    """Register a network under the name of the function that makes it.
+def register(name: str, network: Callable[..., Network], *first: Any, **defaults: Any) -> Callable[..., Network]:
+    """Register a network by name.
 
     Args:
-        entry_point: with the signature of timm's, ``(pretrained=False, **arguments)``.
+        name: of the network.
+        network: class, or function that returns the network.
+        first: arguments that every network of this name has.
+        defaults: arguments where the caller gives none.
 
     Returns:
-        The same function.
+        What makes the network, called as timm's entry points are: ``(pretrained=False, **arguments)``.
+
+    Raises:
+        RuleError: when the network is made, if weights are asked for.
     """
-    ENTRY_POINTS[entry_point.__name__] = entry_point
-    return entry_point
+
+    def make(pretrained: bool = False, **given: Any) -> Network:
+        if pretrained:
+            raise RuleError(
+                "there are no pretrained weights for the networks of privcirnet.models",
+                got=f"pretrained=True for {name!r}",
+                remedy="create it without, and train it",
+            )
+        return network(*first, **defaults | {key: value for key, value in given.items() if key not in _OF_TIMM})
+
+    make.__name__, make.__qualname__, make.__module__ = name, name, network.__module__
+    ENTRY_POINTS[name] = make
+    return make
 
 
 @functools.cache

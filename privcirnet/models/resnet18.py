@@ -10,13 +10,12 @@ then see the 32 x 32 maps of the CIFAR network and cost the same. PyTorch's init
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor, nn
 
 from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.entry import downsampled, own_arguments
 from privcirnet.models.registry import register
+from privcirnet.models.strides import downsampled
 
 
 class BasicBlock(nn.Module):
@@ -139,30 +138,8 @@ class ResNet18(BasicResNet):
         super().__init__((2, 2, 2, 2), stem_stride, num_classes, in_chans, width, image_size, activation)
 
 
-@register
-def resnet18_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet18:
-    """Return the network for 32 x 32 images.
+resnet18_cifar = register("resnet18_cifar", ResNet18, 1)
+"""For 32 x 32 images."""
 
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of :class:`ResNet18`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or an argument does not fit the network.
-    """
-    return ResNet18(1, **own_arguments("resnet18_cifar", pretrained, kwargs))
-
-
-@register
-def resnet18_tiny(pretrained: bool = False, **kwargs: Any) -> ResNet18:
-    """Return the network for Tiny ImageNet's 64 x 64 images, with a stem of stride 2.
-
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of :class:`ResNet18`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or an argument does not fit the network.
-    """
-    given: dict[str, Any] = {"num_classes": 200, "image_size": 64} | own_arguments("resnet18_tiny", pretrained, kwargs)
-    return ResNet18(2, **given)
+resnet18_tiny = register("resnet18_tiny", ResNet18, 2, num_classes=200, image_size=64)
+"""For Tiny ImageNet's 64 x 64 images, with a stem of stride 2."""

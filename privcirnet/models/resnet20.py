@@ -8,9 +8,6 @@ change the shape are convolutions of 1 x 1 (the paper's option B), as in the net
 Deep Convolutional Neural Networks on Fully Homomorphic Encryption, ICML 2022), not zeros (option A).
 """
 
-from typing import Any
-
-from privcirnet.models.entry import own_arguments
 from privcirnet.models.registry import register
 from privcirnet.models.resnet18 import BasicResNet
 
@@ -42,15 +39,5 @@ class ResNet20(BasicResNet):
         super().__init__((blocks,) * 3, 1, num_classes, in_chans, width, image_size, activation)
 
 
-@register
-def resnet20_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet20:
-    """Return the network for 32 x 32 images.
-
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of :class:`ResNet20`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or an argument does not fit the network.
-    """
-    return ResNet20(**own_arguments("resnet20_cifar", pretrained, kwargs))
+resnet20_cifar = register("resnet20_cifar", ResNet20)
+"""For 32 x 32 images."""

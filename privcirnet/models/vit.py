@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.models.activation import activation as make_activation
-from privcirnet.models.entry import downsampled, own_arguments
 from privcirnet.models.registry import register
+from privcirnet.models.strides import downsampled
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.tokens import Take, Tokens
@@ -164,36 +164,14 @@ class VisionTransformer(nn.Module):
         return self.head(self.norm(self.take(self.blocks(self.tokens(self.patch_embed(x))))))
 
 
-def _vit(size: Size, given: dict[str, Any]) -> VisionTransformer:
-    """Return a network of this size, except where the arguments say otherwise."""
+def _vit(size: Size, **given: Any) -> VisionTransformer:
+    """Return a network of this size, except where fields of :class:`Size` or :class:`Operations` are given."""
     parts = [{f.name: given.pop(f.name) for f in dataclasses.fields(c) if f.name in given} for c in (Size, Operations)]
     return VisionTransformer(dataclasses.replace(size, **parts[0]), Operations(**parts[1]), **given)
 
 
-@register
-def vit_cifar(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """Return the network for 32 x 32 images: 7 blocks of width 256, 65 tokens.
+vit_cifar = register("vit_cifar", _vit, Size(32, 4, 7, 256, 4))
+"""For 32 x 32 images: 7 blocks of width 256, 65 tokens."""
 
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: arguments of :class:`VisionTransformer`, and the fields of :class:`Size` and :class:`Operations`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or an argument does not fit the network.
-    """
-    return _vit(Size(32, 4, 7, 256, 4), own_arguments("vit_cifar", pretrained, kwargs))
-
-
-@register
-def vit_tiny_imagenet(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """Return the network for Tiny ImageNet's 64 x 64 images: 9 blocks of width 192, 257 tokens.
-
-    Args:
-        pretrained: there are no pretrained weights, so it must be False.
-        kwargs: as for :func:`vit_cifar`.
-
-    Raises:
-        RuleError: pretrained weights were asked for, or an argument does not fit the network.
-    """
-    given = {"num_classes": 200} | own_arguments("vit_tiny_imagenet", pretrained, kwargs)
-    return _vit(Size(64, 4, 9, 192, 12), given)
+vit_tiny_imagenet = register("vit_tiny_imagenet", _vit, Size(64, 4, 9, 192, 12), num_classes=200)
+"""For Tiny ImageNet's 64 x 64 images: 9 blocks of width 192, 257 tokens."""

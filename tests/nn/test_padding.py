@@ -8,7 +8,7 @@ from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant
-from privcirnet.models.lola import lola_mnist
+from privcirnet.models import lola_mnist
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import block_size_of, reset_circulant_
