@@ -23,6 +23,8 @@ from tests.he.protocol.mutations import Honest
 AHEAD = ("agree", "prepare", "1", "2", "prepared")
 ONLINE = ("image", "square", "product")
 SIDES = ("request", "reply")
+NEVER_DUE = wire.frame(wire.PREPARED, [])
+"""The end of work ahead for no image."""
 MUTATIONS = {
     engine: {
         **{f"{side} ahead {step}": 140 for side in SIDES for step in AHEAD},
@@ -101,7 +103,7 @@ class PreparedFuzz(Fuzz):
         else:
             message, allowed = self._mutated(honest, random), self.allowed[kind]
             done = getattr(self, f"_{side}")(message, phase, position)
-        refused(lambda: self.session.handle(b""))  # the image, if one was begun, starts over
+        assert refused(lambda: self.session.handle(NEVER_DUE))  # what was begun starts over, the image and work ahead
         idle = phase == "ahead" or position == 0
         due = allowed(message) or (side == "request" and self.begins(message, idle))
         assert done == due, f"processed: {done}"

@@ -338,6 +338,25 @@ def test_a_preparation_that_was_given_up_is_begun_anew(pair: tuple[Client, Sessi
     assert client.used == "prepared"
 
 
+@pytest.mark.parametrize("about", ["the image", "the preparation"])
+def test_a_request_that_is_refused_ends_the_image_and_only_its_own_preparation(
+    about: str, pair: tuple[Client, Session]
+) -> None:
+    client, session = pair
+    ahead, image = client.prepare(1), client.infer(random_image(PROGRAM))
+    due_ahead = ahead.send(session.handle(ahead.send(session.handle(next(ahead)))))
+    due_image = image.send(session.handle(next(image)))
+    with pytest.raises(RuleError, match="a message must be"):
+        session.handle(wire.frame(wire.OUTPUT if about == "the image" else wire.PREPARED, []))
+    with pytest.raises(RuleError, match="a message must be about step"):
+        session.handle(due_image)
+    if about == "the image":
+        ahead.send(session.handle(due_ahead))
+    else:
+        with pytest.raises(RuleError, match="a message must be about step"):
+            session.handle(due_ahead)
+
+
 @pytest.mark.parametrize(
     "message",
     [
