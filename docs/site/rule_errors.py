@@ -5,8 +5,9 @@ assignments of their function or module, and arguments of a function that raises
 """
 
 import ast
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import ChainMap, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +32,11 @@ SUBJECTS = {
 _DEEPEST = 4
 """Functions between the one that knows a text and the one that raises it, at most."""
 
-Names = Mapping[str, ast.expr]
+_UNKNOWN = ast.Constant(None)
+"""The value of an argument, which hides what else has its name."""
+
+Names = ChainMap[str, ast.expr]
+"""The innermost assignments first. Nothing is copied: a package has thousands."""
 
 
 class RaisedRule(NamedTuple):
@@ -75,7 +80,7 @@ def collect(package: Path = PACKAGE) -> list[RaisedRule]:
     calls: dict[str, list[_Call]] = defaultdict(list)
     for path, tree in trees.items():
         module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
-        for call in _calls(tree, module, constants | dict(_assigned(tree.body)), None):
+        for call in _calls(tree, module, ChainMap(dict(_assigned(tree.body)), constants), None):
             calls[_called(call.node)].append(call)
     raised = [call for name in sorted(_error_classes(trees.values())) for call in calls[name]]
     found = {
@@ -115,7 +120,11 @@ def rules_page(rules: list[RaisedRule]) -> str:
 
 
 def _texts(
-    given: Names, wanted: Sequence[str], call: _Call, calls: Mapping[str, list[_Call]], depth: int = _DEEPEST
+    given: Mapping[str, ast.expr],
+    wanted: Sequence[str],
+    call: _Call,
+    calls: Mapping[str, list[_Call]],
+    depth: int = _DEEPEST,
 ) -> Iterator[tuple[str, ...]]:
     """Yield the texts of some arguments of a call, once for each caller that decides them."""
     parameters = [a.arg for a in (*call.function.args.args, *call.function.args.kwonlyargs)] if call.function else []
@@ -123,44 +132,48 @@ def _texts(
     callers = calls[call.function.name] if call.function and free and depth else []
     for caller in callers:
         bound = _given(caller.node, [name for name in parameters if name != "self"])
-        for values in _texts(bound, free, caller, calls, depth - 1):
-            bound_texts = {name: ast.Constant(text or BLANK) for name, text in zip(free, values, strict=True)}
-            names = {**call.names, **bound_texts}
+        for values in dict.fromkeys(_texts(bound, free, caller, calls, depth - 1)):
+            known = (ast.Constant(text or BLANK) for text in values)
+            names = call.names.new_child(dict[str, ast.expr](zip(free, known, strict=True)))
             yield tuple(_text(given.get(part), names) for part in wanted)
     if not callers:
         yield tuple(_text(given.get(part), call.names) for part in wanted)
 
 
-def _text(node: ast.expr | None, names: Names) -> str:
-    """What an expression says, with BLANK for what is only known when it runs."""
+def _text(node: ast.expr | None, names: Names, followed: frozenset[str] = frozenset()) -> str:
+    """What an expression says, with BLANK for what is only known when it runs; a name is followed once."""
     match node:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=parts):
-            return "".join(_text(part, names) for part in parts)
+            return "".join(_text(part, names, followed) for part in parts)
         case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
-            return _text(value, names)
+            return _text(value, names, followed)
         case ast.IfExp(body=body, orelse=other):
-            return " / ".join(dict.fromkeys(text for part in (body, other) if (text := _text(part, names))))
-        case ast.Name(id=name) if name in names:
-            return _text(names[name], {key: value for key, value in names.items() if key != name})
+            return " / ".join(dict.fromkeys(text for part in (body, other) if (text := _text(part, names, followed))))
+        case ast.Name(id=name) if name in names and name not in followed:
+            return _text(names[name], names, followed | {name})
     return BLANK
 
 
-def _needs(node: ast.expr | None, name: str, names: Names) -> bool:
+def _needs(node: ast.expr | None, name: str, names: Names, followed: frozenset[str] = frozenset()) -> bool:
     """Whether an expression's text depends on a name, directly or through assignments."""
     if node is None:
         return False
-    inner = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-    rest = {key: value for key, value in names.items() if key not in inner}
-    return name in inner or any(_needs(names[other], name, rest) for other in inner if other in names)
+    inner = _names_in(node)
+    due = [names[other] for other in inner - followed if other in names]
+    return name in inner or any(_needs(value, name, names, followed | inner) for value in due)
+
+
+@cache
+def _names_in(node: ast.expr) -> frozenset[str]:
+    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
 
 
 def _calls(node: ast.AST, module: str, names: Names, function: ast.FunctionDef | None) -> Iterator[_Call]:
     if isinstance(node, ast.FunctionDef):
-        arguments = {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
-        names = {key: value for key, value in names.items() if key not in arguments}
-        names, function = {**names, **dict(_assigned(ast.walk(node)))}, node
+        arguments = dict.fromkeys((a.arg for a in (*node.args.args, *node.args.kwonlyargs)), _UNKNOWN)
+        names, function = names.new_child({**arguments, **dict(_assigned(ast.walk(node)))}), node
     if isinstance(node, ast.Call):
         yield _Call(node, module, names, function)
     for child in ast.iter_child_nodes(node):
@@ -190,7 +203,7 @@ def _called(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _error_classes(trees: Iterator[ast.Module] | Sequence[ast.Module]) -> set[str]:
+def _error_classes(trees: Iterable[ast.Module]) -> set[str]:
     """RuleError and the classes that inherit from it."""
     bases = {
         node.name: {getattr(base, "id", "") for base in node.bases}
